@@ -11,7 +11,7 @@ import psycopg
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
 from semlex.store.followed.queue import LAST_PAUSE_SECONDS, Change, ChangeQueue, FailedRow
 from semlex.store.schema.names import Names
@@ -82,8 +82,8 @@ class QueueBesideModel(RuleBasedStateMachine):
     def notice(self, table: UUID, key: str | None) -> None:
         cursor = self.run(
             self.connection.execute(
-                "INSERT INTO semlex.row_change (source_id, row_key, noticed_at, due_at, attempts) "
-                "VALUES (%s, %s, now(), now(), 0) RETURNING change_id",
+                "INSERT INTO semlex.row_change (source_id, row_key, due_at, attempts) "
+                "VALUES (%s, %s, now(), 0) RETURNING change_id",
                 [table, key],
             )
         )
@@ -112,7 +112,7 @@ class QueueBesideModel(RuleBasedStateMachine):
         assert len(changes) == min(limit, len(due))
         for change in changes:
             entry = self.entries[change.change_id]
-            assert (change.row_key, change.is_problem) == (entry.key, entry.code is not None)
+            assert change.row_key == entry.key
             assert entry.table == table
             assert entry.due <= min(self.now, latest)
             entry.due = self.now + LEASE
@@ -155,12 +155,6 @@ class QueueBesideModel(RuleBasedStateMachine):
                 )
         assert {e.key for e in self.entries.values() if e.table == table and e.code} >= set(failed)
 
-    @precondition(lambda self: len(self.entries) > 6)
-    @rule(table=st.sampled_from(TABLES))
-    def clear(self, table: UUID) -> None:
-        self.run(self.queues[table].clear(self.connection))
-        self.entries = {number: entry for number, entry in self.entries.items() if entry.table != table}
-
     @invariant()
     def holds_the_same(self) -> None:
         stored = self.stored()
@@ -192,8 +186,8 @@ async def test_workers_share_what_is_due_and_wait_for_nobody(database_url: str) 
         await psycopg.AsyncConnection.connect(database_url) as second,
     ):
         await first.execute(
-            "INSERT INTO semlex.row_change (source_id, row_key, noticed_at, due_at, attempts) "
-            "SELECT %s, n::text, now(), now(), 0 FROM generate_series(1, 5) AS n",
+            "INSERT INTO semlex.row_change (source_id, row_key, due_at, attempts) "
+            "SELECT %s, n::text, now(), 0 FROM generate_series(1, 5) AS n",
             [queue._source_id],
         )
         await first.commit()

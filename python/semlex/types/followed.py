@@ -38,7 +38,7 @@ class FollowedTable:
         metadata: Columns that are copied to the metadata of chunks.
         live: Columns that filters and hits read from the table itself.
         changes: How changes are noticed: ``comparison``, ``column`` or ``trigger``.
-        updated_at: With ``column``: the column that grows with changes; else None.
+        updated_at: With ``column``: the column with the time of the last change of a row; else None.
         overlap: With ``column``: for how many seconds before the newest change rows are read again, for transactions
             that commit late.
         keys_every: After how many seconds a run compares all keys, which finds deleted rows (``column``), or all rows,

@@ -220,8 +220,8 @@ async def test_a_collection_is_dropped_while_a_worker_runs(database_url: str, ta
         # Entries of transactions that ended later.
         sql(
             database_url,
-            "INSERT INTO semlex.row_change (source_id, row_key, noticed_at, due_at, attempts) "
-            "VALUES (gen_random_uuid(), '1', now(), now(), 0)",
+            "INSERT INTO semlex.row_change (source_id, row_key, due_at, attempts) "
+            "VALUES (gen_random_uuid(), '1', now(), 0)",
         )
         await opened.work(drain=True)
         assert await beside(database_url, "SELECT count(*) FROM semlex.row_change") == [(0,)]

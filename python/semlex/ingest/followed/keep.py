@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from semlex.errors import SemlexError, StoreError, WorkAbandonedError
 from semlex.ingest.followed.run import TableRun
-from semlex.store.followed.definitions import end_lease, read_tables, renew_lease, take_lease
+from semlex.store.followed.definitions import end_lease, read_tables, take_lease
 from semlex.store.followed.queue import ChangeQueue
 from semlex.store.postgres.database import write_guard
 
@@ -62,7 +62,7 @@ class TableKeeper:
 
         next_in = compare_every if stored.table.changes == "comparison" else None
         try:
-            async with self._renewed(lambda c: renew_lease(c, self._names, stored, self._seconds)):
+            async with self._renewed(lambda c: take_lease(c, self._names, stored, self._seconds, again=True)):
                 return await self._run(stored, next_in=next_in)
         finally:
             await self._end("release a followed table", lambda c: end_lease(c, self._names, stored))
@@ -106,7 +106,7 @@ class TableKeeper:
         return await asyncio.create_task(guarded())
 
     @asynccontextmanager
-    async def _renewed(self, renew: Callable[[Connection], Awaitable[None]]) -> AsyncIterator[None]:
+    async def _renewed(self, renew: Callable[[Connection], Awaitable[object]]) -> AsyncIterator[None]:
         """Renew a lease until the block ends."""
 
         async def keep() -> None:

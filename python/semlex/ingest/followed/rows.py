@@ -187,7 +187,7 @@ class RowSplitter:
 
     def _split(self, rows: _Rows) -> tuple[RowBatch, list[FailedRow]]:
         uris = [f"{self.stored.name}/{key}" for key in rows.keys]
-        keys = _core.hash_rows("indexed", [[self.stored.source_key] * len(uris), uris])
+        keys = _core.hash_rows("indexed", [[self.stored.name] * len(uris), uris])
         titles = [(heading or "")[:MAX_TITLE_CHARACTERS].strip() for heading in rows.headings]
         named = _Named(keys, uris, titles)
         tokens = self._tokens(rows)
@@ -330,7 +330,7 @@ _NO_TIME: datetime = utc_now()
 
 
 def key_parts(table: FollowedTable, key: str) -> list[Any]:
-    """Return the parts of a key, as the places of chunks hold them; see `SourceTable.place`."""
+    """Return the parts of a key, as the places of chunks hold them."""
     parts = [key] if len(table.key) == 1 else json.loads(key)
     return [
         int(part) if kind == "int" else {"uuid": part} if kind == "uuid" else part

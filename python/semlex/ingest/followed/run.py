@@ -187,7 +187,7 @@ class TableRun:
         report, seen = self.report, self._compared
         report.unchanged = max(0, seen - report.added - report.changed - report.refreshed - report.failed)
         watermark = self._watermark(latest)
-        return RunEnd(report=end.report, next_in=end.next_in, watermark=watermark, compared=True, keys_compared=True)
+        return RunEnd(report=end.report, next_in=end.next_in, watermark=watermark, keys_compared=True)
 
     def _watermark(self, latest: str | None) -> str | None:
         return None if latest is None else f"{self._split_by} {latest}"

@@ -220,4 +220,4 @@ class RowWrites:
         ]
 
     def _document_id(self, key: str) -> UUID:
-        return indexed_document_id(self._stored.source_key, f"{self._stored.name}/{key}")
+        return indexed_document_id(self._stored.name, f"{self._stored.name}/{key}")

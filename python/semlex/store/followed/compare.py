@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 import psycopg
 from psycopg import sql
 
-from semlex.store.followed.connection import fix_formatting, source_address
+from semlex.store.followed.connection import fix_formatting, source_address, source_connection
 from semlex.store.followed.source import document_id, find_source
-from semlex.store.postgres.connection import own_connection, plain_cursors
 from semlex.store.postgres.errors import translate
 from semlex.store.postgres.settings import READ_SETTINGS, set_local
 
@@ -100,10 +99,8 @@ class ComparedTable:
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as stack:
-            address = source_address(self._stored.table)
-            if address is not None:
-                self._remote = await stack.enter_async_context(own_connection(address, self._database.timeout))
-                stack.enter_context(plain_cursors(self._remote))
+            if self._stored.table.source_database is not None:
+                self._remote = await stack.enter_async_context(source_connection(self._database, self._stored.table))
             self.source = await self.read(lambda c: find_source(c, self._stored.table, self._stored.types))
             self._open = stack.pop_all()
         return self
@@ -133,60 +130,54 @@ class ComparedTable:
             except psycopg.Error as error:
                 raise translate(error, doing, source_address(self._stored.table)) from None
 
-    async def _read_beside(self, connection: Connection, work: Callable[[Connection], Awaitable[T]]) -> T:
-        """Read the table as it is by now, from within a write transaction of the collection."""
-        if self._remote is not None:
-            return await self.read(work)
-        await fix_formatting(connection)
-        return await work(connection)
+    async def _read(
+        self, part: Part, *columns: sql.Composable, within: Connection | None = None
+    ) -> list[tuple[Any, ...]]:
+        """Columns of some rows.
+
+        Args:
+            within: In a write transaction of the collection, whose statement sees what is committed by now.
+        """
+        statement = sql.SQL("SELECT {} FROM {} WHERE {}").format(_listed(columns), self.source.from_, part.condition)
+        if within is None or self._remote is not None:
+            return await self.read(lambda c: _fetch(c, statement, part.values))
+        await fix_formatting(within)
+        return await _fetch(within, statement, part.values)
 
     # --- comparison -------------------------------------------------------------------------------------------------
 
     async def bound(self, after: Sequence[str] | None, rows: int) -> list[str] | None:
         """The key, part by part, of the row that is so many rows behind another one; None if there are fewer."""
-        source = self.source
-        condition, values = self._after(after)
+        source, part = self.source, self.page(after, None)
         statement = sql.SQL("SELECT {} FROM {} WHERE {} ORDER BY {} OFFSET %(skipped)s LIMIT 1").format(
-            _listed(source.key_parts), source.from_, condition, _listed(source.key_columns)
+            _listed(source.key_parts), source.from_, part.condition, _listed(source.key_columns)
         )
-        found = await self.read(lambda c: _fetch(c, statement, {**values, "skipped": rows - 1}))
+        found = await self.read(lambda c: _fetch(c, statement, {**part.values, "skipped": rows - 1}))
         return list(found[0]) if found else None
 
     def page(self, after: Sequence[str] | None, until: Sequence[str] | None) -> Part:
         """The rows behind one key, up to and with another."""
-        condition, values = self._after(after)
-        if until is None:
-            return Part(condition, values)
-        names = [sql.Placeholder(f"until_{number}") for number in range(len(until))]
-        values |= {f"until_{number}": part for number, part in enumerate(until)}
-        return Part(sql.SQL("{} AND {}").format(condition, self.source.up_to(names)), values)
-
-    def _after(self, after: Sequence[str] | None) -> tuple[sql.Composed, dict[str, Any]]:
-        complete = self.source.key_is_complete
-        if after is None:
-            return complete, {}
-        names = [sql.Placeholder(f"after_{number}") for number in range(len(after))]
-        values = {f"after_{number}": part for number, part in enumerate(after)}
-        return sql.SQL("{} AND {}").format(complete, self.source.after(names)), values
+        condition, values = self.source.key_is_complete, dict[str, Any]()
+        for name, compared, key in (("after", self.source.after, after), ("until", self.source.up_to, until)):
+            if key is not None:
+                own = {f"{name}_{number}": part for number, part in enumerate(key)}
+                condition = sql.SQL("{} AND {}").format(condition, compared([*map(sql.Placeholder, own)]))
+                values |= own
+        return Part(condition, values)
 
     def with_keys(self, keys: Sequence[str]) -> Part:
         """The rows of these keys."""
         return Part(self.source.with_keys(_KEYS), {"keys": text_array(keys)})
 
-    async def latest(self) -> str | None:
-        """The greatest value of the column that grows with changes, as text; of times not beyond the present."""
-        column = self.source.mark
-        greatest = sql.SQL("max({})").format(column)
-        if self.source.marks_time:
-            greatest = sql.SQL("least({}, statement_timestamp()::{})").format(greatest, self.source.mark_type)
-        statement = sql.SQL("SELECT ({})::text FROM {} WHERE {} IS NOT NULL").format(
-            greatest, self.source.from_, column
-        )
-        [[latest]] = await self.read(lambda c: _fetch(c, statement, {}))
-        return None if latest is None else str(latest)
+    async def latest(self) -> str:
+        """The time of the last change of a row, as text, not beyond the present; without one, the present."""
+        mark, kind = self.source.mark, self.source.mark_type
+        greatest = sql.SQL("least(max({}), statement_timestamp()::{})::text").format(mark, kind)
+        [[latest]] = await self._read(Part(sql.SQL("{} IS NOT NULL").format(mark)), greatest)
+        return str(latest)
 
     async def mark_bound(self, part: Part, rows: int) -> str | None:
-        """The value of the column that grows, as text, of the row of this number; None if there are fewer rows."""
+        """The time of the last change, as text, of the row of this number; None if there are fewer rows."""
         statement = sql.SQL("SELECT ({0})::text FROM {1} WHERE {2} ORDER BY {0} OFFSET %(skipped)s LIMIT 1").format(
             self.source.mark, self.source.from_, part.condition
         )
@@ -194,16 +185,14 @@ class ComparedTable:
         return found[0][0] if found else None
 
     def marked_since(self, watermark: str, overlap: float) -> Part:
-        """The rows that were changed since, or so many seconds before; with a number instead of a time, since."""
-        kind = self.source.mark_type
-        since = sql.SQL("%(since)s::text::{}").format(kind)
-        if self.source.marks_time:
-            since = sql.SQL("{} - make_interval(secs => %(overlap)s)").format(since)
-        condition = sql.SQL("{} >= {}").format(self.source.mark, since)
+        """The rows that were changed since, or so many seconds before."""
+        condition = sql.SQL("{} >= %(since)s::text::{} - make_interval(secs => %(overlap)s)").format(
+            self.source.mark, self.source.mark_type
+        )
         return Part(condition, {"since": watermark, "overlap": overlap})
 
     def marked_between(self, after: str | None, until: str | None, part: Part) -> Part:
-        """Those of these rows whose value of the column that grows is between two."""
+        """Those of these rows that were changed last between two times."""
         kind = self.source.mark_type
         condition, values = part.condition, dict(part.values)
         for name, operator, value in (("mark_after", ">", after), ("mark_until", "<=", until)):
@@ -219,7 +208,7 @@ class ComparedTable:
 
         Args:
             every: Whether the keys of rows that are the same are wanted.
-            only_keys: Whether a row that is stored counts as the same, unless the column that grows is NULL.
+            only_keys: Whether a row that is stored counts as the same, unless it has no time of its last change.
         """
         source = self.source
         is_unmarked: sql.Composable = sql.SQL("false")
@@ -264,7 +253,7 @@ class ComparedTable:
         )
 
     def _comparing(self, rows: sql.Composable) -> sql.Composed:
-        key = document_id(self._stored.source_key, sql.SQL("r.row_key"))
+        key = document_id(self._stored.name, sql.SQL("r.row_key"))
         known = sql.SQL("count({}known)").format(sql.SQL("" if self.source.has_unique_key else "DISTINCT "))
         # The hash of a row that is new is not computed. OFFSET keeps what follows from computing the others twice.
         return sql.SQL(
@@ -278,21 +267,20 @@ class ComparedTable:
             "FROM ({}) AS r LEFT JOIN {} AS d ON d.document_id = {} OFFSET 0) AS compared"
         ).format(known, rows, self._names.document, key)
 
-    async def keys(self, part: Part) -> list[str]:
-        """The keys of rows; nothing else of them is read."""
-        statement = sql.SQL("SELECT {} FROM {} WHERE {}").format(
-            self.source.key_text, self.source.from_, part.condition
-        )
-        return [key for (key,) in await self.read(lambda c: _fetch(c, statement, part.values))]
+    async def keys(self, part: Part, within: Connection | None = None) -> list[str]:
+        """The keys of rows; nothing else of them is read.
+
+        Args:
+            within: In a write transaction of the collection, whose statement sees what is committed by now.
+        """
+        return [key for (key,) in await self._read(part, self.source.key_text, within=within)]
 
     async def count_incomplete(self) -> int:
         """How many rows have a NULL in their key."""
         if not any(self.source.columns[name].is_nullable for name in self._stored.table.key):
             return 0
-        statement = sql.SQL("SELECT count(*) FROM {} WHERE NOT ({})").format(
-            self.source.from_, self.source.key_is_complete
-        )
-        [[count]] = await self.read(lambda c: _fetch(c, statement, {}))
+        incomplete = Part(sql.SQL("NOT ({})").format(self.source.key_is_complete))
+        [[count]] = await self._read(incomplete, sql.SQL("count(*)"))
         return int(count)
 
     # --- what is stored ---------------------------------------------------------------------------------------------
@@ -319,17 +307,9 @@ class ComparedTable:
         """Which of these rows are there.
 
         Args:
-            within: In a write transaction, whose statement sees what is committed by now.
+            within: As of `keys`.
         """
-        part = self.with_keys(keys)
-        statement = sql.SQL("SELECT {} FROM {} WHERE {}").format(
-            self.source.key_text, self.source.from_, part.condition
-        )
-
-        async def work(connection: Connection) -> set[str]:
-            return {key for (key,) in await _fetch(connection, statement, part.values)}
-
-        return await (self.read(work) if within is None else self._read_beside(within, work))
+        return set(await self.keys(self.with_keys(keys), within))
 
     # --- rows -------------------------------------------------------------------------------------------------------
 
@@ -337,18 +317,10 @@ class ComparedTable:
         """These rows as they are now; a key that occurs twice is left out.
 
         Args:
-            within: As of `present`.
+            within: As of `keys`.
         """
-        part = self.with_keys(keys)
-        statement = sql.SQL("SELECT {} FROM {} WHERE {}").format(
-            _listed([self.source.key_text, *self._state]), self.source.from_, part.condition
-        )
-
-        async def work(connection: Connection) -> dict[str, RowState]:
-            found = await _fetch(connection, statement, part.values)
-            return {key: RowState(*state) for key, *state in _once(found)}
-
-        return await (self.read(work) if within is None else self._read_beside(within, work))
+        found = await self._read(self.with_keys(keys), self.source.key_text, *self._state, within=within)
+        return {key: RowState(*state) for key, *state in _once(found)}
 
     @property
     def _state(self) -> list[sql.Composable]:
@@ -362,15 +334,13 @@ class ComparedTable:
         """The keys of rows that are still as they were read.
 
         Args:
-            within: As of `present`.
+            within: As of `keys`.
         """
         same: set[str] = set()
         if self.source.relation.has_versions:
-            part = self.with_keys(list(rows))
-            statement = sql.SQL("SELECT {}, {} FROM {} WHERE {}").format(
-                self.source.key_text, self.source.version, self.source.from_, part.condition
+            found = await self._read(
+                self.with_keys(list(rows)), self.source.key_text, self.source.version, within=within
             )
-            found = await self._read_beside(within, lambda c: _fetch(c, statement, part.values))
             same = {key for key, version in _once(found) if rows[key].version == version}
         if written := [key for key in rows if key not in same]:
             now = await self.states(written, within)
@@ -424,13 +394,10 @@ class ComparedTable:
 
     async def metadata(self, keys: Sequence[str]) -> list[tuple[str, RowState, dict[str, Any]]]:
         """The metadata of rows as they are now, with their state; a key that occurs twice is left out."""
-        part, source = self.with_keys(keys), self.source
-        statement = sql.SQL("SELECT {}, {}::text, {} FROM {} WHERE {}").format(
-            source.key_text, source.metadata, _listed(self._state), source.from_, part.condition
-        )
-        found = _once(await self.read(lambda c: _fetch(c, statement, part.values)))
+        own = sql.SQL("{}::text").format(self.source.metadata)
+        found = _once(await self._read(self.with_keys(keys), self.source.key_text, own, *self._state))
         values = from_json([row[1] for row in found])
-        return [(row[0], RowState(*row[2:]), own) for row, own in zip(found, values, strict=True)]
+        return [(row[0], RowState(*row[2:]), one) for row, one in zip(found, values, strict=True)]
 
 
 def from_json(texts: Sequence[str]) -> list[Any]:

@@ -72,12 +72,8 @@ def check_address(address: str) -> None:
 
 @asynccontextmanager
 async def source_connection(database: Database, definition: FollowedTable) -> AsyncIterator[Connection]:
-    """A connection to the table's database, outside of a transaction: of the collection's pool, or one of its own."""
-    address = source_address(definition)
-    if address is None:
-        async with database.connection() as connection:
-            yield connection
-        return
+    """A connection of its own to the database of a table, which is not the collection's; outside of a transaction."""
+    address = source_address(definition) or ""
     try:
         async with own_connection(address, database.timeout) as connection:
             with plain_cursors(connection):
@@ -100,7 +96,7 @@ async def read_source(
         await fix_formatting(connection)
         return await work(connection)
 
-    if source_address(definition) is None:
+    if definition.source_database is None:
         return await database.read(doing, formatted)
     async with source_connection(database, definition) as connection, open_snapshot(connection, pipelined=False):
         return await formatted(connection)

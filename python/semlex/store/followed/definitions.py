@@ -16,7 +16,7 @@ from semlex.store.write.sources import OF_TABLES, is_present
 from semlex.types.followed import FollowedTable, TableSync
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
     from datetime import datetime
 
     from semlex.store.postgres.connection import Connection
@@ -24,10 +24,6 @@ if TYPE_CHECKING:
     from semlex.store.schema.names import Names
 
 NOW: LiteralString = "pg_catalog.clock_timestamp()"
-_COLUMNS: LiteralString = (
-    "collection, name, source_id, definition, watermark, compared_at, keys_compared_at, look_at, leased_until, "
-    "last_run, synced_at, error_code, error_message, created_at, updated_at"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,31 +36,21 @@ class StoredTable:
     types: Mapping[str, str]  # of its columns when it was followed or changed last, as Postgres writes them
     # How texts were split, and behind a blank the greatest value of the column that grows, or the state of triggers.
     watermark: str | None
-    compared_at: datetime | None  # when all rows were compared last
-    keys_compared_at: datetime | None
-    look_at: datetime  # when a worker reads changes next
-    leased_until: datetime | None  # until when one worker does that
+    keys_compared_at: datetime | None  # when all keys were compared last, or all rows
     last_run: Mapping[str, Any] | None
     synced_at: datetime | None  # when the last run ended
-    error_code: str | None
     error_message: str | None
-    created_at: datetime
     updated_at: datetime  # when its definition changed last
 
     @property
     def name(self) -> str:
-        """Its name in the collection."""
-        return self.table.name
-
-    @property
-    def source_key(self) -> str:
-        """What the keys of its documents are made of, as of a source of files."""
+        """Its name in the collection, of which the keys of its documents are made, too."""
         return self.table.name
 
 
 def definition_to_json(table: FollowedTable, types: Mapping[str, str]) -> dict[str, Any]:
     """The definition as it is stored, with the types of the columns that it was checked against."""
-    return {**asdict(table), "formats": dict(table.formats), "types": dict(types)}
+    return {**asdict(table), "types": dict(types)}
 
 
 def definition_from_json(stored: Mapping[str, Any]) -> tuple[FollowedTable, dict[str, str]]:
@@ -74,16 +60,17 @@ def definition_from_json(stored: Mapping[str, Any]) -> tuple[FollowedTable, dict
 
 async def read_tables(connection: Connection, names: Names, name: str | None = None) -> list[StoredTable]:
     """The followed tables of a collection, or the one of a name, by name."""
-    return await _read(
-        connection,
-        names,
-        sql.SQL("collection = %s AND (%s::text IS NULL OR name = %s) ORDER BY name"),
-        [
-            names.collection,
-            name,
-            name,
-        ],
+    cursor = await cursor_with_times(connection).execute(
+        sql.SQL(
+            "SELECT collection, source_id, definition, watermark, keys_compared_at, last_run, synced_at, "
+            "error_message, updated_at FROM {} WHERE collection = %s AND (%s::text IS NULL OR name = %s) ORDER BY name"
+        ).format(names.followed_table),
+        [names.collection, name, name],
     )
+    return [
+        StoredTable(collection, source_id, *definition_from_json(definition), *state)
+        for collection, source_id, definition, *state in await cursor.fetchall()
+    ]
 
 
 async def may_read(connection: Connection, *tables: sql.Identifier) -> bool:
@@ -91,18 +78,6 @@ async def may_read(connection: Connection, *tables: sql.Identifier) -> bool:
     names = [table.as_string(connection) for table in tables]
     question = "SELECT bool_and(has_table_privilege(one, 'SELECT')) FROM unnest(%s::text[]) AS one"
     return await (await connection.execute(question, [names])).fetchone() == (True,)
-
-
-async def _read(
-    connection: Connection, names: Names, condition: sql.Composable, values: Sequence[Any]
-) -> list[StoredTable]:
-    cursor = await cursor_with_times(connection).execute(
-        sql.SQL("SELECT {} FROM {} WHERE {}").format(sql.SQL(_COLUMNS), names.followed_table, condition), values
-    )
-    return [
-        StoredTable(collection, source_id, *definition_from_json(definition), *state)
-        for collection, _, source_id, definition, *state in await cursor.fetchall()
-    ]
 
 
 async def insert_table(
@@ -198,8 +173,8 @@ async def replace_definition(
         return False
     await connection.execute(
         sql.SQL(
-            "UPDATE {} SET definition = %s, watermark = NULL, compared_at = NULL, keys_compared_at = NULL, "
-            "look_at = {now}, error_code = NULL, error_message = NULL, updated_at = {now} "
+            "UPDATE {} SET definition = %s, watermark = NULL, keys_compared_at = NULL, look_at = {now}, "
+            "error_message = NULL, updated_at = {now} "
             "WHERE collection = %s AND name = %s"
         ).format(collection.names.followed_table, now=sql.SQL(NOW)),
         [Jsonb(definition_to_json(table, types)), stored.collection, stored.name],
@@ -218,11 +193,21 @@ async def hold_table(connection: Connection, names: Names, stored: StoredTable) 
     locked = sql.SQL("SELECT FROM {} WHERE source_id = %s AND kind = 'table' FOR NO KEY UPDATE").format(names.source)
     if await (await connection.execute(locked, [stored.source_id])).fetchone() is None:
         return False
-    same = sql.SQL("SELECT FROM {} WHERE collection = %s AND name = %s AND source_id = %s AND updated_at = %s").format(
-        names.followed_table
+    return await is_as_read(connection, names, stored)
+
+
+async def is_as_read(connection: Connection, names: Names, stored: StoredTable, *, held: bool = False) -> bool:
+    """Whether a table is followed by the definition that was read.
+
+    Args:
+        held: Whether it stays so until the transaction ends.
+    """
+    same = sql.SQL("SELECT FROM {} WHERE collection = %s AND name = %s AND source_id = %s AND updated_at = %s{}")
+    cursor = await connection.execute(
+        same.format(names.followed_table, sql.SQL(" FOR SHARE" if held else "")),
+        [stored.collection, stored.name, stored.source_id, stored.updated_at],
     )
-    values = [stored.collection, stored.name, stored.source_id, stored.updated_at]
-    return await (await connection.execute(same, values)).fetchone() is not None
+    return await cursor.fetchone() is not None
 
 
 async def delete_table(connection: Connection, collection: CollectionInfo, stored: StoredTable) -> bool:
@@ -272,8 +257,7 @@ class RunEnd:
     report: TableSync
     next_in: float | None  # seconds until a worker looks again; None: as it was going to
     watermark: str | None = None  # None: as before
-    compared: bool = False  # whether all rows were compared
-    keys_compared: bool = False  # whether all keys were compared
+    keys_compared: bool = False  # whether all keys were compared, or all rows
     error: Exception | None = None
 
 
@@ -287,20 +271,16 @@ async def write_run(connection: Connection, names: Names, stored: StoredTable, e
     await connection.execute(
         sql.SQL(
             "UPDATE {} SET watermark = coalesce(%(watermark)s, watermark), "
-            "compared_at = CASE WHEN %(compared)s THEN {now} ELSE compared_at END, "
             "keys_compared_at = CASE WHEN %(keys)s THEN {now} ELSE keys_compared_at END, "
             "look_at = coalesce({now} + %(seconds)s::float8 * interval '1 second', look_at), last_run = %(run)s, "
-            "synced_at = {now}, "
-            "error_code = %(code)s, error_message = %(message)s "
+            "synced_at = {now}, error_message = %(message)s "
             "WHERE collection = %(collection)s AND name = %(name)s AND source_id = %(id)s AND updated_at = %(version)s"
         ).format(names.followed_table, now=sql.SQL(NOW)),
         {
             "watermark": end.watermark,
-            "compared": end.compared,
-            "keys": end.keys_compared or end.compared,
+            "keys": end.keys_compared,
             "seconds": end.next_in,
             "run": Jsonb(counts),
-            "code": None if end.error is None else type(end.error).__name__,
             "message": None if end.error is None else str(end.error),
             "collection": stored.collection,
             "name": stored.name,
@@ -310,31 +290,23 @@ async def write_run(connection: Connection, names: Names, stored: StoredTable, e
     )
 
 
-async def take_lease(connection: Connection, names: Names, stored: StoredTable, seconds: float) -> bool:
+async def take_lease(
+    connection: Connection, names: Names, stored: StoredTable, seconds: float, *, again: bool = False
+) -> bool:
     """Take the right to run for so many seconds; False if another worker has it.
 
     Args:
         connection: In a write transaction.
+        again: Whether the caller has it.
     """
     cursor = await connection.execute(
         sql.SQL(
             "UPDATE {} SET leased_until = {now} + %s * interval '1 second' WHERE collection = %s AND name = %s "
-            "AND source_id = %s AND (leased_until IS NULL OR leased_until < {now})"
+            "AND source_id = %s AND (%s OR leased_until IS NULL OR leased_until < {now})"
         ).format(names.followed_table, now=sql.SQL(NOW)),
-        [seconds, stored.collection, stored.name, stored.source_id],
+        [seconds, stored.collection, stored.name, stored.source_id, again],
     )
     return cursor.rowcount == 1
-
-
-async def renew_lease(connection: Connection, names: Names, stored: StoredTable, seconds: float) -> None:
-    """Let a lease end in so many seconds."""
-    await connection.execute(
-        sql.SQL(
-            "UPDATE {} SET leased_until = {now} + %s * interval '1 second' WHERE collection = %s AND name = %s "
-            "AND source_id = %s"
-        ).format(names.followed_table, now=sql.SQL(NOW)),
-        [seconds, stored.collection, stored.name, stored.source_id],
-    )
 
 
 async def end_lease(connection: Connection, names: Names, stored: StoredTable) -> None:

@@ -37,7 +37,6 @@ class Change:
 
     change_id: int
     row_key: str | None  # None: compare every row
-    is_problem: bool  # a row that could not be stored, due again
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +75,7 @@ class ChangeQueue:
                 "WITH due AS (SELECT change_id FROM {table} WHERE source_id = %s AND due_at <= statement_timestamp() "
                 "ORDER BY due_at, change_id LIMIT %s FOR UPDATE SKIP LOCKED) "
                 "UPDATE {table} AS r SET due_at = clock_timestamp() + %s FROM due WHERE r.change_id = due.change_id "
-                "RETURNING r.change_id, r.row_key, r.error_code IS NOT NULL"
+                "RETURNING r.change_id, r.row_key"
             ).format(table=self._table),
             [self._source_id, limit, timedelta(seconds=seconds)],
         )
@@ -144,8 +143,8 @@ class ChangeQueue:
                 "RETURNING r.row_key, r.attempts * (r.row_hash IS NOT DISTINCT FROM f.row_hash)::int AS attempts), "
                 "counted AS (SELECT f.*, coalesce((SELECT max(b.attempts) FROM before AS b "
                 "WHERE b.row_key = f.row_key), 0) AS attempts FROM failed AS f) "
-                "INSERT INTO {table} (source_id, row_key, noticed_at, due_at, attempts, row_hash, error_code, "
-                "error_message) SELECT %(source_id)s, row_key, clock_timestamp(), clock_timestamp() + "
+                "INSERT INTO {table} (source_id, row_key, due_at, attempts, row_hash, error_code, error_message) "
+                "SELECT %(source_id)s, row_key, clock_timestamp() + "
                 "least(%(first)s * 2.0 ^ least(attempts, 30), %(last)s) * interval '1 second', attempts + 1, row_hash, "
                 "code, message FROM counted"
             ).format(table=self._table),
@@ -196,7 +195,3 @@ class ChangeQueue:
         )
         [row] = await cursor.fetchall()
         return QueueCounts(*row)
-
-    async def clear(self, connection: Connection) -> None:
-        """Remove all entries, when a table stops being followed."""
-        await connection.execute(sql.SQL("DELETE FROM {} WHERE source_id = %s").format(self._table), [self._source_id])

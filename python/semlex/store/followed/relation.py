@@ -28,7 +28,6 @@ class Column:
     name: str
     type: str  # as Postgres writes it: ``character varying(80)``
     base: str  # name of the type alone: ``varchar``; of a domain, that of what it is over
-    category: str  # of `pg_type`: ``S`` text, ``N`` number, ``D`` time, …
     is_nullable: bool
     may_be_read: bool  # by the role of the transaction
 
@@ -63,7 +62,7 @@ WHERE n.nspname = %s AND c.relname = %s AND c.relkind IN ('r', 'p', 'v', 'm', 'f
 """
 _COLUMNS = """
 SELECT a.attname::text, format_type(a.atttypid, a.atttypmod), coalesce(b.typname, y.typname)::text,
-    coalesce(b.typcategory, y.typcategory)::text, NOT a.attnotnull, has_column_privilege(a.attrelid, a.attnum, 'SELECT')
+    NOT a.attnotnull, has_column_privilege(a.attrelid, a.attnum, 'SELECT')
 FROM pg_attribute AS a JOIN pg_type AS y ON y.oid = a.atttypid
 LEFT JOIN pg_type AS b ON y.typtype = 'd' AND b.oid = y.typbasetype
 WHERE a.attrelid = %s AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum

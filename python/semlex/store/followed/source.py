@@ -6,12 +6,12 @@ import hashlib
 import re
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, LiteralString, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from psycopg import sql
 
 from semlex.errors import ConfigurationError, PrivilegeError
-from semlex.store.followed.relation import Column, Relation, RelationKind, find_relation
+from semlex.store.followed.relation import Column, Relation, find_relation
 from semlex.store.postgres.addresses import describe_connection
 
 if TYPE_CHECKING:
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from semlex.store.postgres.connection import Connection
     from semlex.types.followed import FollowedTable, KeyKind
 
-T = TypeVar("T")
 KEY_KINDS: Mapping[str, KeyKind] = {
     "int2": "int",
     "int4": "int",
@@ -32,8 +31,6 @@ KEY_KINDS: Mapping[str, KeyKind] = {
     "citext": "text",
 }
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_$]*")
-
-
 # Types that have no text to search, and no JSON value.
 NO_TEXT = frozenset({"bytea", "vector", "halfvec", "sparsevec", "bit", "varbit"})
 # The server's limit of arguments of a function.
@@ -58,11 +55,6 @@ class SourceTable:
         return self.relation.columns
 
     @property
-    def kind(self) -> RelationKind:
-        """What the relation is."""
-        return self.relation.kind
-
-    @property
     def has_unique_key(self) -> bool:
         """Whether an index keeps two rows from having one key."""
         return any(set(unique) <= set(self.definition.key) for unique in self.relation.unique)
@@ -73,14 +65,9 @@ class SourceTable:
         return {name: self.columns[name].type for name in columns_of(self.definition) if name in self.columns}
 
     @property
-    def is_local(self) -> bool:
-        """Whether it is in the database of the collection, so that one statement can read both."""
-        return self.definition.source_database is None
-
-    @property
     def from_(self) -> sql.Composed:
         """The relation, for FROM."""
-        return sql.SQL("{} AS t").format(_identifier(self.definition.schema, self.definition.table))
+        return sql.SQL("{} AS t").format(identifier(self.definition.schema, self.definition.table))
 
     @property
     def key_columns(self) -> list[sql.Composed]:
@@ -108,32 +95,6 @@ class SourceTable:
         return key_as_text(self.key_columns, self.definition.key_kinds)
 
     @property
-    def place(self) -> sql.Composed:
-        """The place of the row's chunks, as jsonb: the table's name and the parts of the key in their types."""
-        forms: Mapping[KeyKind, LiteralString] = {
-            "int": "{}",
-            "text": "{}::text",
-            "uuid": "jsonb_build_object('uuid', {})",
-        }
-        parts = [
-            sql.SQL(forms[kind]).format(column)
-            for column, kind in zip(self.key_columns, self.definition.key_kinds, strict=True)
-        ]
-        return sql.SQL("jsonb_build_object('table', {}::text, 'key', jsonb_build_array({}))").format(
-            _literal(self.definition.name), sql.SQL(", ").join(parts)
-        )
-
-    @property
-    def uri(self) -> sql.Composed:
-        """The name of the row's document."""
-        return sql.SQL("{} || {}").format(_literal(f"{self.definition.name}/"), self.key_text)
-
-    @property
-    def document_id(self) -> sql.Composed:
-        """The key of the row's document, as `chunk_keys.indexed_document_id` makes it."""
-        return document_id(self.definition.name, self.key_text)
-
-    @property
     def texts(self) -> list[sql.Composed]:
         """What is searched, item by item, as text."""
         return [
@@ -159,7 +120,7 @@ class SourceTable:
         for name in self.definition.metadata:
             column = _column(name)
             value = json_of(column, self.columns[name].base)
-            pair = sql.SQL("{}::text, {}").format(_literal(name), value)
+            pair = sql.SQL("{}::text, {}").format(literal(name), value)
             if self.columns[name].base in ("json", "jsonb"):
                 null = sql.SQL("coalesce({}::jsonb, 'null') = 'null'").format(column)
             elif self.columns[name].is_nullable:
@@ -236,18 +197,13 @@ class SourceTable:
 
     @property
     def mark(self) -> sql.Composed:
-        """The column that grows with changes; a table has one if changes are noticed by it."""
+        """The column with the time of the last change; a table has one if changes are noticed by it."""
         return _column(self.definition.updated_at or "")
 
     @property
     def mark_type(self) -> sql.SQL:
         """Its type, for casts of its texts."""
         return _sql(self.columns[self.definition.updated_at or ""].type)
-
-    @property
-    def marks_time(self) -> bool:
-        """Whether it holds times, not numbers."""
-        return self.columns[self.definition.updated_at or ""].category == "D"
 
     def with_keys(self, placeholder: sql.Composable) -> sql.Composed:
         """The condition that a row has one of some keys.
@@ -301,7 +257,12 @@ def key_as_text(columns: Sequence[sql.Composable], kinds: Sequence[KeyKind]) -> 
 
 
 def document_id(name: str, key_text: sql.Composable) -> sql.Composed:
-    """The key of the document of a row whose key as text is an expression of SQL."""
+    """The key of the document of a row, as `chunk_keys.indexed_document_id` makes it.
+
+    Args:
+        name: Of the followed table.
+        key_text: Of the row, in SQL.
+    """
     prefix = b"indexed\0" + name.encode() + b"\0" + name.encode() + b"/"
     return sql.SQL(
         "encode(substring(sha256(decode({}, 'hex') || convert_to({}, 'UTF8')) FROM 1 FOR 16), 'hex')::uuid"
@@ -314,16 +275,18 @@ def _sql(text: str) -> sql.SQL:
     return sql.SQL(found)
 
 
-def _identifier(*names: str) -> sql.Identifier:
+def identifier(*names: str) -> sql.Identifier:
+    """A name in a statement that is run with values."""
     return sql.Identifier(*(name.replace("%", "%%") for name in names))
 
 
-def _literal(text: str) -> sql.Literal:
+def literal(text: str) -> sql.Literal:
+    """A text in a statement that is run with values."""
     return sql.Literal(text.replace("%", "%%"))
 
 
 def _column(name: str) -> sql.Composed:
-    return sql.SQL("t.{}").format(_identifier(name))
+    return sql.SQL("t.{}").format(identifier(name))
 
 
 def expression(text: str) -> sql.Composed:

@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING, Any, LiteralString
 from psycopg import sql
 
 from semlex.errors import ConfigurationError, PrivilegeError, StoreError
+from semlex.store.followed.definitions import is_as_read
+from semlex.store.followed.source import literal
 from semlex.store.postgres.errors import LOCK_NOT_AVAILABLE
 from semlex.store.schema.locks import LOCK_TIMEOUT, SETUP_LOCK, TABLE_SECONDS, between_writes, lock_briefly
 
@@ -55,33 +57,33 @@ BEGIN
         RETURN NULL;
     END IF;
     IF TG_OP = 'INSERT' THEN
-        {insertion} SELECT noted.source, {key}, statement_timestamp(), statement_timestamp(), 0
+        {insertion} SELECT noted.source, {key}, statement_timestamp(), 0
         FROM new_rows AS t WHERE {complete};
     ELSIF TG_OP = 'UPDATE' THEN
-        {insertion} SELECT noted.source, coalesce(o.row_key, n.row_key), statement_timestamp(), statement_timestamp(), 0
+        {insertion} SELECT noted.source, coalesce(o.row_key, n.row_key), statement_timestamp(), 0
         FROM (SELECT {key} AS row_key, {values} FROM old_rows AS t WHERE {complete}) AS o
         FULL JOIN (SELECT {key} AS row_key, {values} FROM new_rows AS t WHERE {complete}) AS n
         ON o.row_key COLLATE "C" = n.row_key COLLATE "C"
         WHERE o.row_key IS NULL OR n.row_key IS NULL OR ROW({old})::record *<> ROW({new})::record;
     ELSIF TG_OP = 'DELETE' THEN
-        {insertion} SELECT noted.source, {key}, statement_timestamp(), statement_timestamp(), 0
+        {insertion} SELECT noted.source, {key}, statement_timestamp(), 0
         FROM old_rows AS t WHERE {complete};
     ELSE
-        {insertion} VALUES (noted.source, NULL, statement_timestamp(), statement_timestamp(), 0);
+        {insertion} VALUES (noted.source, NULL, statement_timestamp(), 0);
     END IF;
     RETURN NULL;
 EXCEPTION WHEN OTHERS THEN
     DECLARE
         error text := SQLSTATE;
     BEGIN
-        {insertion} VALUES (noted.source, NULL, statement_timestamp(), statement_timestamp(), 0);
+        {insertion} VALUES (noted.source, NULL, statement_timestamp(), 0);
     EXCEPTION WHEN OTHERS THEN
         RAISE WARNING USING MESSAGE = {warning} || error;
     END;
     RETURN NULL;
 END
 """)
-_INSERTION = sql.SQL("INSERT INTO {} (source_id, row_key, noticed_at, due_at, attempts)")
+_INSERTION = sql.SQL("INSERT INTO {} (source_id, row_key, due_at, attempts)")
 # Children of tables that inherit are as partitions here.
 _MEMBERS = """
 WITH RECURSIVE member(oid) AS (
@@ -178,15 +180,15 @@ class TableTriggers:
         )
         body = _BODY.format(
             followed_table=names.followed_table,
-            collection=_literal(names.collection),
-            name=_literal(source.definition.name),
+            collection=literal(names.collection),
+            name=literal(source.definition.name),
             insertion=_INSERTION.format(names.row_change),
             key=source.key_text,
             complete=source.key_is_complete,
             values=sql.SQL(", ").join(values),
             old=old,
             new=new,
-            warning=_literal(warning),
+            warning=literal(warning),
         )
         # The source's SQL is made to be run with values.
         return body.as_string().replace("%%", "%")
@@ -315,7 +317,7 @@ class TableTriggers:
     ) -> None:
         async def make(connection: Connection, statements: Sequence[sql.Composed]) -> None:
             await connection.execute("SELECT pg_advisory_xact_lock(%s)", [SETUP_LOCK])
-            if await self._is_followed(connection, stored):
+            if await is_as_read(connection, self._names, stored, held=True):
                 await lock_briefly(connection)
                 for statement in statements:
                     await connection.execute(statement)
@@ -365,16 +367,6 @@ class TableTriggers:
                 remedy = " ".join(f"{statement.as_string()};" for statement in statements)
                 warnings.append(f"{error}; they are not needed any more, and their owner can drop them: {remedy}")
         return warnings
-
-    async def _is_followed(self, connection: Connection, stored: StoredTable) -> bool:
-        """Whether the definition is as it was read; it stays so until the transaction ends."""
-        cursor = await connection.execute(
-            sql.SQL(
-                "SELECT FROM {} WHERE collection = %s AND name = %s AND source_id = %s AND updated_at = %s FOR SHARE"
-            ).format(self._names.followed_table),
-            [stored.collection, stored.name, stored.source_id, stored.updated_at],
-        )
-        return await cursor.fetchone() is not None
 
 
 async def remove_triggers(database: Database, names: Names, name: str, *, seconds: float = REMOVING_SECONDS) -> None:
@@ -440,11 +432,6 @@ def _script(statements: Sequence[sql.Composed], comments: Sequence[str]) -> str:
     lines += ["BEGIN;", f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT}';", f"SELECT pg_advisory_xact_lock({SETUP_LOCK});"]
     lines += [f"{statement.as_string()};" for statement in statements]
     return "\n".join([*lines, "COMMIT;", ""])
-
-
-def _literal(text: str) -> sql.Literal:
-    """A text inside the function, whose composed SQL has every ``%`` doubled."""
-    return sql.Literal(text.replace("%", "%%"))
 
 
 def _dollar_quoted(text: str) -> sql.SQL:

@@ -12,6 +12,7 @@ import psycopg
 from psycopg import sql
 
 from semlex.errors import ConfigurationError, PrivilegeError, StoreError
+from semlex.store.schema.names import JOB_TABLE, REGISTRY_TABLES
 from semlex.validation import check_parameters, text_errors
 
 if TYPE_CHECKING:
@@ -66,8 +67,7 @@ async def explain(connection: Connection, error: BaseException, role: str) -> Ba
 def rights_to_create(schema: str, role: str) -> str:
     """GRANT statements that let a role make a collection in a schema."""
     of, to = _quoted(schema), _quoted(role)
-    shared = ("collection", "embedding_version", "followed_table", "job", "registry_version", "row_change")
-    tables = ", ".join(f"{of}.{table}" for table in shared)
+    tables = ", ".join(f"{of}.{table}" for table in sorted((*REGISTRY_TABLES, JOB_TABLE)))
     return (
         f"GRANT USAGE, CREATE ON SCHEMA {of} TO {to}; and where another role has made the schema's first collection: "
         f"GRANT SELECT, INSERT, UPDATE, DELETE ON {tables} TO {to};"

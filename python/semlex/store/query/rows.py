@@ -13,7 +13,7 @@ from psycopg.pq import Format
 from semlex.errors import ConfigurationError, ValidationError
 from semlex.filters.fields import SHOWN_CHARACTERS, nearest
 from semlex.filters.values import exact, is_number, json_text
-from semlex.store.followed.source import document_id, json_of, key_as_text
+from semlex.store.followed.source import document_id, identifier, json_of, key_as_text, literal
 from semlex.types.followed import FollowedTable
 from semlex.validation import refuse
 
@@ -101,9 +101,9 @@ class LiveTable:
         return {*of.key, *of.live, *of.text, *of.metadata, of.heading or ""} & self.types.keys()
 
     @property
-    def relation(self) -> sql.Composed:
+    def relation(self) -> sql.Identifier:
         """The table."""
-        return sql.SQL("{}.{}").format(_named(self.definition.schema), _named(self.definition.table))
+        return identifier(self.definition.schema, self.definition.table)
 
     @property
     def is_own_row(self) -> sql.Composed:
@@ -119,7 +119,7 @@ class LiveTable:
 
     def column(self, name: str) -> sql.Composed:
         """A column of the row."""
-        return sql.SQL("r.{}").format(_named(name))
+        return sql.SQL("r.{}").format(identifier(name))
 
     def loaded(self, name: str) -> sql.Composable:
         """A column as the driver reads it; as text if the driver does not know its type."""
@@ -144,14 +144,8 @@ class LiveTable:
         return sql.SQL("NULLIF({}, 'null')").format(value) if kind in {"json", "jsonb"} else value
 
 
-def _named(name: str) -> sql.Identifier:
-    """An identifier in a statement with values, of which the driver reads percent signs."""
-    return sql.Identifier(name.replace("%", "%%"))
-
-
 def _of_table(names: Sequence[str]) -> sql.Composed:
-    listed = sql.SQL(", ").join(sql.Literal(name.replace("%", "%%")) for name in names)
-    return sql.SQL("c.place ->> 'table' IN ({})").format(listed)
+    return sql.SQL("c.place ->> 'table' IN ({})").format(sql.SQL(", ").join(map(literal, names)))
 
 
 def of_rows(tables: Sequence[LiveTable], condition: Mapping[str, sql.Composable], *, others: bool) -> sql.Composable:
@@ -187,7 +181,7 @@ def live_row(tables: Sequence[LiveTable]) -> sql.Composable:
         ).format(
             _of_table([table.name]),
             sql.SQL(", ").join(
-                sql.SQL("{} AS {}").format(table.value(name), _named(name)) for name in sorted(table.live)
+                sql.SQL("{} AS {}").format(table.value(name), identifier(name)) for name in sorted(table.live)
             ),
             table.relation,
             table.is_own_row,
