@@ -127,9 +127,8 @@ function partsOf(chunks, markdown) {
 /** @param {ReturnType<typeof partsOf>[number]} part @param {number} index @param {string | null} hit */
 function chunkText({ chunk, text, markdown, inCode, heading }, index, hit) {
   const isHit = chunk.id === hit;
-  const place = chunk.place || (chunk.page ? `p. ${chunk.page}` : chunk.table || chunk.line === null ? "" : `line ${chunk.line}`);
   return h("article", { class: isHit ? "chunk is-hit" : "chunk", tabindex: "-1", "aria-label": `Chunk ${index + 1}${isHit ? ", the hit" : ""}` },
-    h("p", { class: "aside" }, isHit && h("strong", {}, "The hit: "), `chunk ${index + 1}${place && ", "}`, own(place)),
+    h("p", { class: "aside" }, isHit && h("strong", {}, "The hit: "), `chunk ${index + 1}${chunk.place && ", "}`, own(chunk.place)),
     heading && h("h3", {}, own(heading)),
     markdown ? drawn(text, inCode) : h("pre", { dir: "auto" }, visible(text)));
 }

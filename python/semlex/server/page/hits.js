@@ -162,10 +162,8 @@ function card(hit, does) {
 
 /** Where in its document a hit is: behind a colon the line, else a page, a row or a cell. @param {any} hit */
 export function behind(hit) {
-  const line = hit.table ? null : (hit.match_line ?? hit.line);
-  const place = hit.place || (hit.page ? `p. ${hit.page}` : line === null ? "" : `line ${line}`);
-  if (!place || !hit.source_document) return "";
-  return place.startsWith("line ") ? place.replace("line ", ":") : `, ${place}`;
+  if (!hit.place || !hit.source_document) return "";
+  return hit.place.startsWith("line ") ? hit.place.replace("line ", ":") : `, ${hit.place}`;
 }
 
 /** Document and place as elements: a name cannot reach over its place. @param {any} hit */
