@@ -105,10 +105,11 @@ def fits(device: str, tokens: int, token_bytes: int) -> bool:
     return free is None or needed <= SHARE_OF_FREE * free
 
 
-def smaller(device: str, precision: str | None = None) -> str:
-    """Return what needs less of a device's memory, in words."""
+def remedy(device: str, precision: str | None = None) -> str:
+    """Return what makes more of a device's memory, or needs less of it, in words."""
     half = "dtype='bfloat16' or " if precision == "float32" else ""
-    return half + ("a smaller model" if device == "cpu" else "device='cpu' or a smaller model")
+    smaller = "a smaller model" if device == "cpu" else "device='cpu' or a smaller model"
+    return f"close other models and programs, or use {half}{smaller}"
 
 
 def usual_batch(device: str) -> int:
@@ -124,21 +125,19 @@ def run_in_batches(
     while start < rows.size:
         cancellation.check()
         part = rows[start : start + size]
-        failed = False
         try:
             run(part)
         except Exception as error:
             if not is_exhausted(error):
                 raise
-            failed = True
-        if not failed:
+        else:
             start += part.size
             continue
         give_back(device)  # outside of the handler: the error holds on to every tensor of the pass
         if part.size == 1:
             raise ModelError(
-                f"{model}: the memory of {device} does not suffice for a single text; shorten the texts, close other "
-                f"models and programs, or use {smaller(device)}"
+                f"{model}: the memory of {device} does not suffice for a single text; shorten the texts, "
+                f"{remedy(device)}"
             )
         size = part.size // 2
     if size < wanted:

@@ -158,8 +158,8 @@ def load_weights(folder: ModelFolder, head: str, placement: Placement) -> Any:
     if exhausted:
         memory.give_back(placement.device)
         raise ModelError(
-            f"{folder.name} in {placement.precision} does not fit into the memory of {placement.device}; close other "
-            f"models and programs, or use {memory.smaller(placement.device, placement.precision)}"
+            f"{folder.name} in {placement.precision} does not fit into the memory of {placement.device}; "
+            f"{memory.remedy(placement.device, placement.precision)}"
         )
     # transformers fills weights that it does not find with random numbers, and only warns.
     if report["missing_keys"]:
@@ -303,8 +303,7 @@ def exhausted(shared: SharedModel) -> ModelError:
     placement = shared.placement
     return ModelError(
         f"{shared.folder.name}: the memory of {placement.device} does not suffice for a single row; shorten the "
-        "texts (max_length), close other models and programs, or use "
-        f"{memory.smaller(placement.device, placement.precision)}"
+        f"texts (max_length), {memory.remedy(placement.device, placement.precision)}"
     )
 
 
