@@ -21,7 +21,7 @@ from semlex.ingest.files import discovery, safe_open
 from semlex.ingest.files.discovery import MAX_DEPTH, FileProblem, FoundFile, read_file
 from semlex.ingest.files.selection import Selection
 from semlex.ingest.loaders.base import FileBytes, LoadedDocument, LoadError, LoadOptions
-from semlex.ingest.loaders.markdown import markdown_title
+from semlex.ingest.loaders.markdown import MarkdownLoader
 from semlex.ingest.loaders.registry import loader_of, loaders
 from semlex.parameters import DEFAULT_LIMITS, MIB, FileLimits
 
@@ -68,6 +68,10 @@ def load(path: Path, **options: int) -> LoadedDocument | FileProblem:
     (found,) = find_files(path)
     assert isinstance(found, FoundFile)
     return load_file(found, **options)
+
+
+def markdown_title(text: str) -> str | None:
+    return MarkdownLoader().load(FileBytes("a.md", text.encode(), b"", datetime.now(UTC)), LoadOptions()).title
 
 
 def stored(tmp_path: Path, name: str, data: bytes) -> LoadedDocument | FileProblem:

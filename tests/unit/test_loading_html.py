@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from semlex.ingest.loaders.base import FileBytes, LoadOptions
-from semlex.ingest.loaders.markdown import HtmlLoader, html_to_markdown, markdown_title
+from semlex.ingest.loaders.markdown import HtmlLoader, MarkdownLoader, html_to_markdown
 
 
 def test_a_page_becomes_markdown() -> None:
@@ -130,5 +130,6 @@ def test_any_page_becomes_storable_text(page: list[str]) -> None:
 def test_text_never_becomes_structure(words: list[str]) -> None:
     body = "<br>".join(words)
     result = html_to_markdown(f"<p>{body}</p>")
-    assert markdown_title(result.text) is None
+    file = FileBytes("page.md", result.text.encode(), b"", datetime.now(UTC))
+    assert MarkdownLoader().load(file, LoadOptions()).title is None
     assert result.text.replace("\\", "").split("\n") == words

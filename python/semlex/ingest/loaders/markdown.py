@@ -98,8 +98,9 @@ class MarkdownLoader:
     def load(self, file: FileBytes, options: LoadOptions) -> LoadedDocument:
         """Return the text of a file; simple values of its front matter become metadata."""
         text, encoding, repaired = decode(file.data, options)
-        front = read_front_matter(text[:TITLE_WITHIN])
-        title = _title(text[:TITLE_WITHIN], front)
+        head = text[:TITLE_WITHIN]
+        front = read_front_matter(head)
+        title = front.title or _first_heading(head[front.end :])
         body = (Record(front.end, len(text)),) if front.has_keys else ()
         return LoadedDocument(
             text, "markdown", title, front.metadata, records=body, encoding=encoding, repaired=repaired
@@ -120,16 +121,6 @@ _HEADINGS = re.compile(r" {0,3}(#{1,6})[ \t]")
 _UNDERLINE = re.compile(r" {0,3}=+[ \t]*")
 
 
-def markdown_title(text: str) -> str | None:
-    """Return the title of a Markdown text: of its front matter, else its first heading of level 1 outside code."""
-    head = text[:TITLE_WITHIN]
-    return _title(head, read_front_matter(head))
-
-
-def _title(head: str, front: FrontMatter) -> str | None:
-    return front.title or _first_heading(head[front.end :])
-
-
 def headings(text: str) -> list[Heading]:
     """Return the headings marked with ``#`` outside code."""
     found = []
@@ -148,6 +139,7 @@ def headings(text: str) -> list[Heading]:
 
 
 def _first_heading(head: str) -> str | None:
+    """Return the first heading of level 1 outside code."""
     fence = before = ""
     for line in head.splitlines():
         if fence:
