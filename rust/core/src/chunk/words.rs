@@ -154,6 +154,7 @@ mod tests {
         #[test]
         fn ascii_words_are_those_of_unicode(text in "[ -~\n\t]{0,60}|[a-c1-3_.,:;' \"-]{0,40}") {
             let expected: Vec<_> = text.unicode_word_indices().map(|(start, word)| (start, start + word.len())).collect();
+            prop_assert_eq!(count_words(&text), expected.len());
             prop_assert_eq!(word_offsets(&text), expected);
         }
 

@@ -2,12 +2,13 @@
 
 use std::ops::Range;
 
-use super::steering::{behind_options, is_option, is_steering, may_steer, opened_directive};
+use super::steering::{
+    BLANKS, behind_options, is_option, is_steering, may_steer, opened_directive,
+};
 use crate::sentences::split::{Kind, sentences};
 
 /// Sentences that are farther than this from the beginning of their line are prose.
 const MAX_LINE: usize = 10_000;
-const BLANKS: [char; 2] = [' ', '\t'];
 
 /// A part of a text that is shown as a whole.
 #[derive(Clone, Debug)]

@@ -1,6 +1,6 @@
 //! Lines that only steer a renderer: directives and labels of reStructuredText and MyST, fences, comments, templates.
 
-const BLANKS: [char; 2] = [' ', '\t'];
+pub(super) const BLANKS: [char; 2] = [' ', '\t'];
 const COMMENT_END: &str = "-->";
 const RULES: [&str; 2] = ["+++", "---"];
 /// Begin such lines, besides the rules.

@@ -1,5 +1,4 @@
 //! What holds for the terms of every text, and what the rules say of some.
-#![allow(clippy::expect_used)] // a test fails by panicking
 
 use std::collections::HashSet;
 

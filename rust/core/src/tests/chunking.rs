@@ -1,5 +1,4 @@
 //! What holds for the chunks of every text under every bound.
-#![allow(clippy::expect_used, clippy::cast_possible_wrap)] // a test fails by panicking
 
 use std::ops::Range;
 

@@ -1,5 +1,4 @@
 //! Columns to bytes and back: what goes in comes out, blocks do not show, and no bytes make the reader panic.
-#![allow(clippy::expect_used, clippy::panic)] // a test fails by panicking
 
 use std::ops::Range;
 

@@ -1,12 +1,4 @@
 //! The cache of posting lists: what it holds stays within its limit.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::cast_possible_truncation,
-    clippy::cast_possible_wrap,
-    clippy::cast_sign_loss,
-    reason = "tests"
-)]
 
 use semlex_core::keyword::segment::*;
 

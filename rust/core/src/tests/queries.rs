@@ -1,5 +1,4 @@
 //! Any text is a query: it is planned and searched without an error, at bounded cost.
-#![allow(clippy::unwrap_used, reason = "tests")]
 
 use proptest::prelude::*;
 use semlex_core::keyword::analyzer::{Analyzer, QueryTerms, parse_query};

@@ -1,5 +1,4 @@
 //! Fusion and batch plans against their obvious twins.
-#![allow(clippy::expect_used, clippy::cast_possible_wrap)] // a test fails by panicking
 
 use std::collections::BTreeMap;
 

@@ -1,12 +1,4 @@
 //! Building segments from texts: what a builder remembers changes nothing.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::cast_possible_truncation,
-    clippy::cast_possible_wrap,
-    clippy::cast_sign_loss,
-    reason = "tests"
-)]
 
 use proptest::prelude::*;
 use semlex_core::keyword::TermSource;

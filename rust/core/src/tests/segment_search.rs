@@ -1,12 +1,4 @@
 //! Searches against a slow, obvious twin: BM25 over a list of chunks, each a list of terms.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::cast_possible_truncation,
-    clippy::cast_possible_wrap,
-    clippy::cast_sign_loss,
-    reason = "tests"
-)]
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,12 +1,4 @@
 //! Segments, stored and read back: merges, damage and misuse.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::cast_possible_truncation,
-    clippy::cast_possible_wrap,
-    clippy::cast_sign_loss,
-    reason = "tests"
-)]
 
 use std::collections::BTreeSet;
 

@@ -1,9 +1,4 @@
 //! The encoder against the slow and obvious form of byte pair encoding.
-#![allow(
-    clippy::expect_used,
-    clippy::indexing_slicing,
-    clippy::cast_possible_wrap
-)] // a test fails by panicking
 
 use std::collections::BTreeMap;
 

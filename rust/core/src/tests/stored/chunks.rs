@@ -1,11 +1,4 @@
 //! Chunks as lists of terms, and the segments made of them.
-#![allow(
-    clippy::unwrap_used,
-    clippy::cast_possible_truncation,
-    clippy::cast_possible_wrap,
-    clippy::cast_sign_loss,
-    reason = "tests"
-)]
 
 use std::collections::BTreeSet;
 

@@ -1,9 +1,4 @@
 //! The tables of a keyword index in memory, and what the statements of a search bring of them.
-#![allow(
-    dead_code,
-    clippy::unwrap_used,
-    reason = "tests, each of which uses a part"
-)]
 
 pub mod chunks;
 

@@ -1,6 +1,4 @@
 //! Analyzers, and texts for them.
-#![allow(dead_code, reason = "each test uses a part")]
-#![allow(clippy::expect_used)] // a test fails by panicking
 
 use proptest::prelude::*;
 use semlex_core::keyword::analyzer::{Analyzer, LANGUAGES};
