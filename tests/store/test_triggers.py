@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -16,7 +16,7 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 from psycopg.types.json import Jsonb
 
-from semlex.errors import ConfigurationError, PrivilegeError, StoreError
+from semlex.errors import ConfigurationError, StoreError
 from semlex.store.followed.connection import fix_formatting
 from semlex.store.followed.definitions import StoredTable, definition_to_json, read_tables
 from semlex.store.followed.source import find_source
@@ -24,12 +24,13 @@ from semlex.store.followed.triggers import TableTriggers, remove_triggers
 from semlex.store.postgres.database import Database
 from semlex.store.schema.names import Names
 from semlex.types.followed import FollowedTable
+from tests.support.databases import new_role
 from tests.support.followed import trigger_function
 from tests.support.properties import OWN_ROWS
 from tests.support.waiting import until_waiting
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator
     from typing import LiteralString
 
 pytestmark = pytest.mark.pg16
@@ -290,25 +291,11 @@ async def watched(
             yield table, connection
 
 
-@contextmanager
-def role(url: str, *rights: LiteralString) -> Iterator[str]:
-    """Address with which a new role logs in that has some rights."""
-    name = sql.Identifier("trigger_test")
-    with psycopg.connect(url, autocommit=True) as connection:
-        connection.execute(sql.SQL("CREATE ROLE {} LOGIN").format(name))
-        try:
-            for right in rights:
-                connection.execute(sql.SQL("GRANT {} TO {}").format(sql.SQL(right), name))
-            yield make_conninfo(url, user="trigger_test")
-        finally:
-            connection.execute(sql.SQL("DROP OWNED BY {0} CASCADE; DROP ROLE {0}").format(name))
-
-
 async def test_a_role_that_knows_nothing_of_the_queue_writes_as_before(database_url: str) -> None:
     async with watched(database_url) as (table, administration):
         with (
-            role(database_url, "USAGE ON SCHEMA shop", "INSERT, SELECT ON shop.item") as url,
-            psycopg.connect(url, autocommit=True) as connection,
+            new_role(database_url, "USAGE ON SCHEMA shop", "INSERT, SELECT ON shop.item") as role,
+            psycopg.connect(database_url, user=role, autocommit=True) as connection,
         ):
             connection.execute(INSERT, [1, "a"])
             assert new_entries(table, administration) == {'[1, "a"]'}
@@ -316,44 +303,11 @@ async def test_a_role_that_knows_nothing_of_the_queue_writes_as_before(database_
                 connection.execute("SELECT FROM semlex.row_change")
             # With it, a table's owner would let types of their own run with the rights of the queue's.
             connection.execute("CREATE TEMP TABLE own (tenant int, slug text)")
-            administration.execute("GRANT USAGE ON SCHEMA semlex TO trigger_test")
+            administration.execute("GRANT USAGE ON SCHEMA semlex TO " + role)
             with pytest.raises(psycopg.errors.InsufficientPrivilege):
                 connection.execute(
                     f"CREATE TRIGGER x AFTER INSERT ON own EXECUTE FUNCTION {trigger_function(administration)}".encode()
                 )
-
-
-async def test_without_the_right_another_role_runs_the_script(
-    database_url: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    async with followed(database_url, *TABLES["partitioned"]) as table:
-        with role(
-            database_url,
-            "CREATE, USAGE ON SCHEMA semlex",
-            "USAGE ON SCHEMA shop",
-            "SELECT, INSERT, UPDATE ON ALL TABLES IN SCHEMA semlex",
-        ) as url:
-            async with Database(url) as database:
-                with pytest.raises(PrivilegeError, match=r"TRIGGER on shop\.item and every table below.*--sql"):
-                    await table.triggers.keep(database, table.stored)
-                noticed = await table.triggers.look(database, table.stored)
-                assert not noticed.is_complete
-                assert "--sql" in noticed.warnings[0]
-                script = await database.read("print the script", table.triggers.ddl)
-                with table.connect(autocommit=True) as connection:
-                    connection.execute("DROP FUNCTION " + trigger_function(connection))  # of the other role
-                    for _ in range(2):  # what is there is made again
-                        connection.execute(script.encode())
-                    assert (await table.triggers.keep(database, table.stored)).is_complete
-                    connection.execute(INSERT, [3, "a"])
-                    assert new_entries(table, connection) == {'[3, "a"]'}
-                    connection.execute("DELETE FROM semlex.followed_table")
-                    await remove_triggers(database, NAMES, DEFINITION.name)
-                    [message] = caplog.messages
-                    connection.execute(message.partition("can remove them: ")[2].encode())
-                    assert triggers_left(connection) == []
-                    await remove_triggers(database, NAMES, DEFINITION.name)
-                    assert len(caplog.messages) == 1
 
 
 def triggers_left(connection: psycopg.Connection[Any]) -> list[Any]:
@@ -478,9 +432,8 @@ async def test_what_no_trigger_notices_changes_the_state(database_url: str, stat
 async def test_triggers_of_a_detached_partition_are_dropped_by_its_owner(database_url: str) -> None:
     async with watched(database_url, kind="partitioned") as (table, connection):
         connection.execute("ALTER TABLE shop.item DETACH PARTITION shop.item_0")
-        rights: list[LiteralString] = ["USAGE ON SCHEMA semlex", "SELECT ON ALL TABLES IN SCHEMA semlex"]
-        with role(database_url, *rights) as url:
-            async with Database(url) as database:
+        with new_role(database_url, "USAGE ON SCHEMA semlex", "SELECT ON ALL TABLES IN SCHEMA semlex") as role:
+            async with Database(make_conninfo(database_url, user=role)) as database:
                 noticed = await table.triggers.look(database, table.stored)
         assert noticed.is_complete
         [warning] = noticed.warnings

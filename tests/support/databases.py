@@ -14,6 +14,7 @@ from semlex.retriever.synchronous import SyncClient
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from typing import LiteralString
 
 TEMPLATE = "semlex_test_template"
 """Has the extension ``vector``."""
@@ -83,6 +84,20 @@ def set_in_database(url: str, name: str, value: str) -> None:
     with psycopg.connect(url, autocommit=True) as connection:
         database = sql.Identifier(connection.info.dbname)
         connection.execute(sql.SQL("ALTER DATABASE {} SET {} = {}").format(database, sql.Identifier(name), value))
+
+
+@contextmanager
+def new_role(url: str, *rights: LiteralString) -> Iterator[str]:
+    """The name of a role that may log in and has these rights, such as `SELECT ON t`; one at a time."""
+    name = sql.Identifier("semlex_test_role")
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(sql.SQL("CREATE ROLE {} LOGIN").format(name))
+        try:
+            for right in rights:
+                connection.execute(sql.SQL("GRANT {} TO {}").format(sql.SQL(right), name))
+            yield "semlex_test_role"
+        finally:
+            connection.execute(sql.SQL("DROP OWNED BY {0} CASCADE; DROP ROLE {0}").format(name))
 
 
 class Databases:

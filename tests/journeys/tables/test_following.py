@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, LiteralString
@@ -17,6 +16,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from semlex import SyncClient
 from semlex.errors import ConfigurationError, ConnectionFailedError, PrivilegeError
 from semlex.ingest.indexer import Indexer
+from tests.support.databases import new_role
 from tests.support.followed import KEYS, Articles, Key, Relation, articles
 from tests.support.retrievers import opened, sync_opened
 from tests.support.transaction_pooler import TransactionPooler
@@ -336,30 +336,12 @@ def test_unknown_options_are_refused_as_arguments(table: Articles, news: SyncRet
 # --- roles and other databases ----------------------------------------------------------------------------------------
 
 
-@contextmanager
-def a_role(table: Articles, *rights: LiteralString) -> Iterator[str]:
-    """A role that may write collections; with these rights on the table."""
-    name = "news_reader"
-    role = sql.Identifier(name)
-    connection = table.connection
-    connection.execute(sql.SQL("CREATE ROLE {}").format(role))
-    try:
-        for statement in (
-            "GRANT {} TO CURRENT_USER",
-            "GRANT CREATE, USAGE ON SCHEMA semlex TO {}",
-            "GRANT ALL ON ALL TABLES IN SCHEMA semlex TO {}",
-            "GRANT ALL ON ALL SEQUENCES IN SCHEMA semlex TO {}",
-            *(["GRANT USAGE ON SCHEMA shop TO {}"] if rights else []),
-            *(f"GRANT {right} ON shop.articles TO {{}}" for right in rights),
-        ):
-            connection.execute(sql.SQL(statement).format(role))
-        yield name
-    finally:
-        connection.execute(sql.SQL("DROP OWNED BY {0} CASCADE; DROP ROLE {0}").format(role))
+# Of a role that may write collections.
+WRITING: tuple[LiteralString, ...] = ("CREATE, USAGE ON SCHEMA semlex", "ALL ON ALL TABLES IN SCHEMA semlex")
 
 
 def test_a_role_needs_to_read_the_columns_alone(database_url: str, table: Articles) -> None:
-    with a_role(table) as role, retriever(database_url, role=role) as news:
+    with new_role(database_url, *WRITING) as role, retriever(database_url, role=role) as news:
         with pytest.raises(PrivilegeError, match=r"may not read shop\.articles") as refused:
             news.tables.follow(**table.options())
         grants = str(refused.value).partition("can let it: ")[2]
@@ -378,7 +360,7 @@ def test_a_role_needs_to_read_the_columns_alone(database_url: str, table: Articl
 
 def test_readers_need_no_right_to_definitions(database_url: str, table: Articles, news: SyncRetriever) -> None:
     news.tables.follow(**table.options())
-    with a_role(table) as role, retriever(database_url, role=role, create=False) as theirs:
+    with new_role(database_url, *WRITING) as role, retriever(database_url, role=role, create=False) as theirs:
         table.connection.execute(
             sql.SQL("REVOKE ALL ON semlex.followed_table, semlex.row_change FROM {}").format(sql.Identifier(role))
         )

@@ -18,6 +18,7 @@ from psycopg import sql
 from semlex import Client, SyncClient
 from semlex.errors import ConfigurationError, PrivilegeError, ValidationError
 from semlex.testing import HashEmbedder
+from tests.support.databases import new_role
 from tests.support.followed import KEYS, Articles, Key, articles
 from tests.support.http_server import in_process
 from tests.support.retrievers import sync_opened
@@ -205,31 +206,25 @@ def test_tables_of_several_names(database_url: str) -> None:
 
 @pytest.mark.parametrize("columns", [None, ["title"]])
 def test_the_policy_of_a_table_holds_for_a_role(database_url: str, columns: list[str] | None) -> None:
-    role = f"reader_{psycopg.conninfo.conninfo_to_dict(database_url)['dbname']}"
-    with followed(database_url, rows=40) as (_, table):
+    with (
+        followed(database_url, rows=40) as (_, table),
+        new_role(database_url, "USAGE ON SCHEMA semlex, shop", "SELECT ON ALL TABLES IN SCHEMA semlex") as role,
+        sync_opened(database_url, collection="shelf", role=role) as reader,
+    ):
+        filters = None if columns else "@row.status != 'draft'"
+        with pytest.raises(PrivilegeError, match="articles"):
+            reader.search("apple", 5, filters, columns=columns)
         connection = table.connection
-        made = sql.SQL("CREATE ROLE {0}; GRANT USAGE ON SCHEMA semlex, shop TO {0}").format(sql.Identifier(role))
-        connection.execute(made)
-        try:
-            connection.execute(
-                sql.SQL("GRANT SELECT ON ALL TABLES IN SCHEMA semlex TO {0}").format(sql.Identifier(role))
-            )
-            with sync_opened(database_url, collection="shelf", role=role) as reader:
-                filters = None if columns else "@row.status != 'draft'"
-                with pytest.raises(PrivilegeError, match="articles"):
-                    reader.search("apple", 5, filters, columns=columns)
-                connection.execute(sql.SQL("GRANT SELECT ON shop.articles TO {}").format(sql.Identifier(role)))
-                connection.execute("ALTER TABLE shop.articles ENABLE ROW LEVEL SECURITY")
-                connection.execute("CREATE POLICY few ON shop.articles USING (id >= 38)")
-                for mode in MODES:
-                    found = reader.search("apple", 5, filters, mode=mode, columns=columns)
-                    assert {hit.key for hit in found} == {38, 39}
-                assert len(reader.search("apple", 5)) == 5  # a search that does not look at the table
-                if filters:
-                    assert reader.count(filters) == 2
-                    assert reader.count("not (@row.status = 'draft' or author = 'bob')") == 2
-        finally:
-            connection.execute(sql.SQL("DROP OWNED BY {0}; DROP ROLE {0}").format(sql.Identifier(role)))
+        connection.execute(sql.SQL("GRANT SELECT ON shop.articles TO {}").format(sql.Identifier(role)))
+        connection.execute("ALTER TABLE shop.articles ENABLE ROW LEVEL SECURITY")
+        connection.execute("CREATE POLICY few ON shop.articles USING (id >= 38)")
+        for mode in MODES:
+            found = reader.search("apple", 5, filters, mode=mode, columns=columns)
+            assert {hit.key for hit in found} == {38, 39}
+        assert len(reader.search("apple", 5)) == 5  # a search that does not look at the table
+        if filters:
+            assert reader.count(filters) == 2
+            assert reader.count("not (@row.status = 'draft' or author = 'bob')") == 2
 
 
 async def test_routes_and_the_command_line_show_rows(database_url: str, shell: Shell) -> None:

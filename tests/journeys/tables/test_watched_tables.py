@@ -8,11 +8,13 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 from semlex.errors import ConfigurationError, PrivilegeError
+from tests.support.databases import new_role
 from tests.support.followed import Articles, articles, trigger_function
 from tests.support.retrievers import sync_opened
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from typing import LiteralString
 
     from semlex import SyncRetriever
 
@@ -107,40 +109,41 @@ def test_triggers_end_with_what_they_are_for(database_url: str, table: Articles,
 def test_without_the_right_nothing_is_followed_until_the_sql_was_run(
     database_url: str, table: Articles, caplog: pytest.LogCaptureFixture
 ) -> None:
-    table.connection.execute(
-        "CREATE ROLE news_test LOGIN; GRANT USAGE ON SCHEMA shop TO news_test; "
-        "GRANT SELECT ON shop.articles TO news_test; GRANT ALL ON SCHEMA semlex TO news_test; "
-        "GRANT ALL ON ALL TABLES IN SCHEMA semlex TO news_test"
-    )
-    try:
-        with sync_opened(make_conninfo(database_url, user="news_test"), "none", collection="news") as news:
-            options = table.options(changes="trigger")
-            with pytest.raises(PrivilegeError, match=r"TRIGGER on shop\.articles.*articles -c news --sql"):
-                news.tables.follow(**options)
-            assert news.tables.followed() == []
-            with pytest.raises(ConfigurationError, match="no table 'articles' is followed"):
-                news.tables.ddl("articles")
-            script = news.tables.ddl(**options)
-            assert triggers(table) == []
-            table.connection.execute("DROP FUNCTION " + trigger_function(table.connection))  # what the attempt has left
-            table.connection.execute(script.encode())
+    rights: tuple[LiteralString, ...] = ("USAGE ON SCHEMA shop", "SELECT ON shop.articles")
+    with (
+        new_role(database_url, *rights, "ALL ON SCHEMA semlex", "ALL ON ALL TABLES IN SCHEMA semlex") as role,
+        sync_opened(make_conninfo(database_url, user=role), "none", collection="news") as news,
+    ):
+        options = table.options(changes="trigger")
+        with pytest.raises(PrivilegeError, match=r"TRIGGER on shop\.articles and every .* articles -c news --sql"):
             news.tables.follow(**options)
-            assert news.tables.ddl("articles") == script
-            news.tables.sync()
-            table.insert(3)
-            assert waiting(news) == 1
-            with pytest.raises(PrivilegeError):
-                news.tables.change("articles", text="title")
-            assert news.tables.followed()[0].table.text == ("title", "body")
-            table.insert(4)
-            assert [report.added for report in news.tables.sync()] == [2]
-            news.tables.stop("articles")
-            assert triggers(table) == EVERY
-            table.insert(5)  # they do nothing
-            assert table.connection.execute("SELECT count(*) FROM semlex.row_change").fetchone() == (0,)
-            [message] = [text for text in caplog.messages if "DROP FUNCTION" in text]
-            table.connection.execute(message[message.index("DROP FUNCTION") :].encode())
-            assert triggers(table) == []
-            news.drop()
-    finally:
-        table.connection.execute("DROP OWNED BY news_test CASCADE; DROP ROLE news_test")
+        assert news.tables.followed() == []
+        with pytest.raises(ConfigurationError, match="no table 'articles' is followed"):
+            news.tables.ddl("articles")
+        script = news.tables.ddl(**options)
+        assert triggers(table) == []
+        table.connection.execute("DROP FUNCTION " + trigger_function(table.connection))  # what the attempt has left
+        for _ in range(2):  # what is there is made again
+            table.connection.execute(script.encode())
+        news.tables.follow(**options)
+        assert news.tables.ddl("articles") == script
+        news.tables.sync()
+        table.insert(3)
+        assert waiting(news) == 1
+        with pytest.raises(PrivilegeError):
+            news.tables.change("articles", text="title")
+        assert news.tables.followed()[0].table.text == ("title", "body")
+        table.insert(4)
+        assert [report.added for report in news.tables.sync()] == [2]
+        table.connection.execute("ALTER TABLE shop.articles DISABLE TRIGGER ALL")
+        [report] = news.tables.sync()
+        assert "articles -c news --sql" in report.warnings[0]
+        table.connection.execute("ALTER TABLE shop.articles ENABLE TRIGGER ALL")
+        news.tables.stop("articles")
+        assert triggers(table) == EVERY
+        table.insert(5)  # they do nothing
+        assert table.connection.execute("SELECT count(*) FROM semlex.row_change").fetchone() == (0,)
+        [message] = [text for text in caplog.messages if "DROP FUNCTION" in text]
+        table.connection.execute(message[message.index("DROP FUNCTION") :].encode())
+        assert triggers(table) == []
+        news.drop()
