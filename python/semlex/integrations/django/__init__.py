@@ -11,8 +11,7 @@ except ModuleNotFoundError as error:
         raise
     raise MissingExtraError("django", "django", "semlex.integrations.django") from None
 
-from semlex.integrations.django.manager import SearchManager
 from semlex.integrations.django.operations import FollowTable
-from semlex.integrations.django.ranked_rows import RankedRows
+from semlex.integrations.django.ranked_rows import RankedRows, SearchManager
 
 __all__ = ["FollowTable", "RankedRows", "SearchManager"]

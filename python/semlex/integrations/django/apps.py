@@ -1,4 +1,4 @@
-"""The application, which brings the command ``semlex_sync``."""
+"""The application, which brings the command ``semlex_sync``; Django looks for it in a module of this name."""
 
 from __future__ import annotations
 

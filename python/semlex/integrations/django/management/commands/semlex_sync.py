@@ -8,7 +8,7 @@ from django.apps import apps
 from django.core.management.base import BaseCommand, CommandError
 
 from semlex.errors import SemlexError
-from semlex.integrations.django.manager import SearchManager
+from semlex.integrations.django.ranked_rows import SearchManager
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
