@@ -20,12 +20,14 @@ from sqlalchemy.util import await_only
 
 from semlex.integrations.best_rows import RowSearch
 from semlex.integrations.calls import checked_collection
+from semlex.options.search import SearchOptions
 from semlex.retriever.collection import Collection
 from semlex.retriever.synchronous import SyncCollection
 from semlex.validation import check_parameters, kind_errors, whole_number_errors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Sequence
+    from typing import Unpack
 
     from sqlalchemy.orm import Mapper
 
@@ -50,19 +52,28 @@ def register(model: type, collection: AnyCollection, name: str | None = None) ->
     _REGISTERED[model] = (checked_collection(collection), name)
 
 
+class ModelOptions(SearchOptions, total=False):
+    """Options of `search_models`: those of `Collection.search`, and its own.
+
+    Attributes:
+        where: Conditions of SQLAlchemy, such as ``[Article.tenant_id == 3]``. You get `k` entities if as many meet
+            them; see docs/sqlalchemy-and-django.md.
+        filters: As for `Collection.search`.
+        loading: Options of the statement that loads the entities, such as ``[selectinload(Article.author)]``.
+        collection: The collection. Default: that of `register`.
+        name: Of the followed table in the collection. Default: that of `register`, or the name of the model's table.
+    """
+
+    where: Sequence[Any]
+    filters: Filters | None
+    loading: Sequence[Any]
+    collection: AnyCollection | None
+    name: str | None
+
+
 @overload
 def search_models(
-    session: Session | scoped_session[Any],
-    model: type[M],
-    query: str,
-    k: int = 10,
-    *,
-    where: Sequence[Any] = (),
-    filters: Filters | None = None,
-    loading: Sequence[Any] = (),
-    collection: AnyCollection | None = None,
-    name: str | None = None,
-    **options: Any,
+    session: Session | scoped_session[Any], model: type[M], query: str, k: int = 10, **options: Unpack[ModelOptions]
 ) -> list[M]: ...
 
 
@@ -72,28 +83,12 @@ def search_models(
     model: type[M],
     query: str,
     k: int = 10,
-    *,
-    where: Sequence[Any] = (),
-    filters: Filters | None = None,
-    loading: Sequence[Any] = (),
-    collection: AnyCollection | None = None,
-    name: str | None = None,
-    **options: Any,
+    **options: Unpack[ModelOptions],
 ) -> Coroutine[Any, Any, list[M]]: ...
 
 
 def search_models(
-    session: Any,
-    model: type[M],
-    query: str,
-    k: int = 10,
-    *,
-    where: Sequence[Any] = (),
-    filters: Filters | None = None,
-    loading: Sequence[Any] = (),
-    collection: AnyCollection | None = None,
-    name: str | None = None,
-    **options: Any,
+    session: Any, model: type[M], query: str, k: int = 10, **options: Unpack[ModelOptions]
 ) -> list[M] | Coroutine[Any, Any, list[M]]:
     """Return the entities of a followed table's rows that fit a query best, best first, each with its `hit`.
 
@@ -105,22 +100,15 @@ def search_models(
         model: The mapped class.
         query: 1 character to 4 KiB.
         k: Number of entities, 1 to 1,000. A row is one entity, however many of its chunks fit.
-        where: Conditions of SQLAlchemy, such as ``[Article.tenant_id == 3]``. You get `k` entities if as many meet
-            them; see docs/sqlalchemy-and-django.md.
-        filters: As for `Collection.search`.
-        loading: Options of the statement that loads the entities, such as ``[selectinload(Article.author)]``.
-        collection: The collection. Default: that of `register`.
-        name: Of the followed table in the collection. Default: that of `register`, or the name of the model's table.
-        **options: As for `Collection.search`.
+        **options: See `ModelOptions`.
 
     Raises:
         ConfigurationError: No collection is known for the model, it does not fit the session, or the key of the
             followed table is not the model's primary key.
     """
     check_parameters(whole_number_errors("k", k, 1, MAX_ROWS), kind_errors("model", model, type))
-    found, name = _registered(model, collection, name)
-    given: dict[str, Any] = {"query": query, "k": k, "where": where, "filters": filters, "loading": loading}
-    given["options"] = options
+    given: dict[str, Any] = {"query": query, "k": k, **options}
+    found, name = _registered(model, given.pop("collection", None), given.pop("name", None))
     session = session() if isinstance(session, (scoped_session, async_scoped_session)) else session
     if isinstance(session, Session):
         if not isinstance(found, SyncCollection):
@@ -158,13 +146,14 @@ def _search(
     search: Callable[..., Sequence[SearchResult]],
     model: type[M],
     name: str,
+    /,
     *,
     query: str,
     k: int,
-    where: Sequence[Any],
-    filters: Filters | None,
-    loading: Sequence[Any],
-    options: dict[str, Any],
+    where: Sequence[Any] = (),
+    filters: Filters | None = None,
+    loading: Sequence[Any] = (),
+    **options: Any,
 ) -> list[M]:
     mapper: Mapper[M] = inspect(model)
     if "hit" in mapper.all_orm_descriptors:

@@ -15,37 +15,26 @@ MAX_SECONDS = 10 * 365 * 86_400
 MAX_COLUMNS = 100
 
 
+def _columns(text: str) -> Option:
+    return Option(text=text, form="texts", maximum=MAX_COLUMNS)
+
+
 class TableOptions(TypedDict, total=False):
     """Options of `Tables.follow` and `Tables.change`."""
 
-    key: Annotated[
-        str | Sequence[str] | None,
-        Option(text="Columns that identify a row. Default: the primary key.", form="texts", maximum=MAX_COLUMNS),
-    ]
+    key: Annotated[str | Sequence[str] | None, _columns("Columns that identify a row. Default: the primary key.")]
     text: Annotated[
         str | Sequence[str],
-        Option(
-            text="Columns, or SQL expressions over columns, whose texts are searched, in this order.",
-            form="texts",
-            maximum=MAX_COLUMNS,
-        ),
+        _columns("Columns, or SQL expressions over columns, whose texts are searched, in this order."),
     ]
     heading: Annotated[str | None, Option(text="Column of the title, which heads every chunk of the row.")]
     formats: Annotated[
         Mapping[str, str],
         Option(text="Item of text -> format that it is written in, such as markdown or html.", offered=False),
     ]
-    metadata: Annotated[
-        str | Sequence[str],
-        Option(text="Columns that are copied to the metadata of chunks.", form="texts", maximum=MAX_COLUMNS),
-    ]
+    metadata: Annotated[str | Sequence[str], _columns("Columns that are copied to the metadata of chunks.")]
     live: Annotated[
-        str | Sequence[str],
-        Option(
-            text="Columns that filters (@row.NAME) and hits read from the table itself.",
-            form="texts",
-            maximum=MAX_COLUMNS,
-        ),
+        str | Sequence[str], _columns("Columns that filters (@row.NAME) and hits read from the table itself.")
     ]
     changes: Annotated[
         Changes | None,
