@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from typing import TYPE_CHECKING, Any, Protocol
 
 from semlex.errors import ConfigurationError
 from semlex.filters.forms import filter_tree
 from semlex.filters.tree import F
-from semlex.store.query.chunk_keys import indexed_document_id
+from semlex.store.followed.source import key_text_of, row_document_id
 from semlex.types.queries import MAX_TOP_K
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
-    from uuid import UUID
 
     from semlex.filters.forms import Filters
     from semlex.filters.tree import FilterTree
@@ -97,7 +95,7 @@ class RowSearch:
             return found[:k]
         keys = conditions.some(MAX_KEYS + 1)
         if len(keys) <= MAX_KEYS:
-            ids = [row_document_id(self._name, key).hex for key in keys]
+            ids = [row_document_id(self._name, key_text_of(key)).hex for key in keys]
             return list(self._hits(query, k, self._filters & F("@document").in_(ids))) if ids else []
         hits = self._hits(query, MAX_TOP_K, self._filters)
         found = among(hits, conditions)
@@ -116,11 +114,3 @@ def among(hits: Iterable[SearchResult], conditions: Conditions) -> list[SearchRe
     keyed = [(hit, hit.key) for hit in hits if hit.key is not None]
     passing = conditions.passing([key for _, key in keyed]) if keyed else set()
     return [hit for hit, key in keyed if key in passing]
-
-
-def row_document_id(name: str, key: RowKey) -> UUID:
-    """Return the key of the document of a row, as the server makes it."""
-    text = str(key)
-    if isinstance(key, tuple):
-        text = json.dumps([part if isinstance(part, int) else str(part) for part in key], ensure_ascii=False)
-    return indexed_document_id(name, f"{name}/{text}")

@@ -26,7 +26,6 @@ from semlex.types.documents import MAX_CHUNK_BYTES, MAX_ID_BYTES, line_breaks, u
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from datetime import datetime
 
     from semlex.ingest.document_chunks import Chunk, Chunker
     from semlex.ingest.loaders.base import Loader
@@ -316,17 +315,14 @@ class RowSplitter:
     def _item(self, text: str, written_in: str | None) -> tuple[str | None, list[Chunk], int]:
         """Title, chunks and length of one text of a row."""
         if written_in is None:
-            title, chunks = self.chunker.cut(text, "plain")
+            _, chunks = self.chunker.cut(text, "plain")
             return None, chunks, len(text)
         name = f"text.{written_in}"
         loader = loader_named(name, self.loaders)
-        file = FileBytes(name, text.encode(), b"", _NO_TIME)
+        file = FileBytes(name, text.encode(), b"", utc_now())
         loaded = replace(load(file, loader, LoadOptions()), metadata={})
         title, chunks = cut_document(loaded, self.chunker)
         return title, chunks, len(loaded.text)
-
-
-_NO_TIME: datetime = utc_now()
 
 
 def key_parts(table: FollowedTable, key: str) -> list[Any]:

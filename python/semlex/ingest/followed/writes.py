@@ -15,7 +15,7 @@ from semlex.store.followed.compare import is_of_row
 from semlex.store.followed.definitions import hold_table
 from semlex.store.followed.queue import FailedRow
 from semlex.store.followed.refresh import RowMetadata, refresh_metadata
-from semlex.store.query.chunk_keys import indexed_document_id
+from semlex.store.followed.source import row_document_id
 from semlex.store.query.filters import Filter
 from semlex.store.schema.locks import share_writing
 from semlex.store.write.chunks import write_chunks
@@ -25,7 +25,6 @@ from semlex.types.followed import RowProblem
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from uuid import UUID
 
     from semlex.ingest.followed.notes import RunNotes
     from semlex.ingest.followed.rows import RowBatch
@@ -143,7 +142,7 @@ class RowWrites:
             FailedRow(key, combined(*states[key].hashes), error.code, str(error)) for key, error in wrong.items()
         )
         made = {
-            key: RowMetadata(self._document_id(key), *state.hashes, _core.to_json(values))
+            key: RowMetadata(row_document_id(self._stored.name, key), *state.hashes, _core.to_json(values))
             for key, state, values in rows
             if key not in wrong
         }
@@ -176,7 +175,9 @@ class RowWrites:
                         raise StoppedError
                     present = await self.table.present(part, connection)
                     gone = [key for key in part if key not in present]
-                    selection = Selection([self._document_id(key) for key in gone], Filter(), whole=True)
+                    selection = Selection(
+                        [row_document_id(self._stored.name, key) for key in gone], Filter(), whole=True
+                    )
                     chunks, emptied = await delete_within(connection, collection, selection, index)
                     await self._settle(connection, gone)
                     return chunks, emptied, present
@@ -218,6 +219,3 @@ class RowWrites:
         self.report.problems += [
             RowProblem(key=row.row_key, code=row.code, message=row.message) for row in failed[:room]
         ]
-
-    def _document_id(self, key: str) -> UUID:
-        return indexed_document_id(self._stored.name, f"{self._stored.name}/{key}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -13,12 +14,14 @@ from psycopg import sql
 from semlex.errors import ConfigurationError, PrivilegeError
 from semlex.store.followed.relation import Column, Relation, find_relation
 from semlex.store.postgres.addresses import describe_connection
+from semlex.store.query.chunk_keys import indexed_document_id
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from uuid import UUID
 
     from semlex.store.postgres.connection import Connection
-    from semlex.types.followed import FollowedTable, KeyKind
+    from semlex.types.followed import FollowedTable, KeyKind, RowKey
 
 KEY_KINDS: Mapping[str, KeyKind] = {
     "int2": "int",
@@ -267,6 +270,18 @@ def document_id(name: str, key_text: sql.Composable) -> sql.Composed:
     return sql.SQL(
         "encode(substring(sha256(decode({}, 'hex') || convert_to({}, 'UTF8')) FROM 1 FOR 16), 'hex')::uuid"
     ).format(sql.Literal(prefix.hex()), key_text)
+
+
+def key_text_of(key: RowKey) -> str:
+    """The key of a hit as text, as `key_as_text` writes it."""
+    if not isinstance(key, tuple):
+        return str(key)
+    return json.dumps([part if isinstance(part, int) else str(part) for part in key], ensure_ascii=False)
+
+
+def row_document_id(name: str, key_text: str) -> UUID:
+    """The key of the document of a row, as `document_id` computes it."""
+    return indexed_document_id(name, f"{name}/{key_text}")
 
 
 def _sql(text: str) -> sql.SQL:
