@@ -62,7 +62,7 @@ class Restore:
         self._folder, self._manifest = folder, manifest
         self._storage = storage
         self._progress = progress
-        self._followed, self._warnings = without_triggers(manifest.followed)
+        self._followed, self._warnings = _without_triggers(manifest.followed)
         # The queue of changes knows a followed table by its source alone, so that a copy needs another one.
         self._sources = {source: uuid4() for source in manifest.followed}
 
@@ -201,7 +201,7 @@ def _chunks(part: pa.RecordBatch) -> ChunkBatch:
     return ChunkBatch(**columns, embeddings=embeddings)
 
 
-def without_triggers(followed: Mapping[str, dict[str, Any]]) -> tuple[dict[str, dict[str, Any]], list[str]]:
+def _without_triggers(followed: Mapping[str, dict[str, Any]]) -> tuple[dict[str, dict[str, Any]], list[str]]:
     """Definitions of tables of which none has triggers, and what users should know of them."""
     warnings = []
     if followed:
@@ -213,9 +213,9 @@ def without_triggers(followed: Mapping[str, dict[str, Any]]) -> tuple[dict[str, 
         f"semlex follow {name} --change --changes trigger"
         for name in by_trigger
     ]
-    compared = {"changes": "comparison"}
     changed = {
-        source: stored | (compared if stored["changes"] == "trigger" else {}) for source, stored in followed.items()
+        source: stored | {"changes": "comparison"} if stored["changes"] == "trigger" else stored
+        for source, stored in followed.items()
     }
     return changed, warnings
 

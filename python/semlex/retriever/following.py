@@ -46,11 +46,9 @@ def check_table_options(options: Mapping[str, Any], call: str) -> None:
             raise ConfigurationError(f"formats gives {item!r} the unknown format {named!r}; {hint}")
 
 
-async def follow(indexer: Indexer, wanted: FollowedTable) -> FollowedTable:
-    """Store the definition of a table that is there; see `Tables.follow`."""
-    names = indexer.collection.names
-    source = await resolved(indexer.database, names, wanted)
-    table = source.definition
+async def follow(indexer: Indexer, source: SourceTable) -> FollowedTable:
+    """Store the definition of a table as it is on its server; see `Tables.follow`."""
+    names, table = indexer.collection.names, source.definition
 
     async def store(connection: Connection) -> bool:
         await hold_collection(connection, indexer.collection, alone=True)

@@ -115,10 +115,9 @@ class Tables:
             ConnectionFailedError: `source_database` cannot be reached.
         """
         check_table_options(options, "follow")
-        wanted = declared_table(table, name, options)
         # Before a collection is made for it.
-        await resolved(await self._handle.database(), self._handle.names, wanted)
-        return await follow(await self._handle.ready(), wanted)
+        source = await resolved(await self._handle.database(), self._handle.names, declared_table(table, name, options))
+        return await follow(await self._handle.ready(), source)
 
     @operation("followed tables", "read")
     async def followed(self) -> list[FollowedStatus]:

@@ -9,6 +9,7 @@ import asyncio
 import time
 import uuid
 from contextlib import aclosing, suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from semlex.errors import ConfigurationError, ModelError, SemlexError, StoreError
@@ -123,7 +124,7 @@ class TableRun:
         except (ConfigurationError, StoreError, ModelError) as error:
             if not dry_run:
                 with suppress(SemlexError):  # the first error is the one to report
-                    await self._note_end(RunEnd(report=self.report, next_in=end.next_in, error=error))
+                    await self._note_end(replace(end, error=error))
             raise
         self.report.seconds = time.perf_counter() - self._started
         if not dry_run:
@@ -175,7 +176,7 @@ class TableRun:
             if keys_compared:
                 await self._whole_table(only_keys=True)
             watermark = self._watermark(latest)
-            return RunEnd(report=end.report, next_in=end.next_in, watermark=watermark, keys_compared=keys_compared)
+            return replace(end, watermark=watermark, keys_compared=keys_compared)
         if definition.changes == "trigger" and not self._dry_run:
             noticed = await TableTriggers(self._names, table.source).look(self._database, self._stored)
             self.report.warnings += noticed.warnings
@@ -187,7 +188,7 @@ class TableRun:
         report, seen = self.report, self._compared
         report.unchanged = max(0, seen - report.added - report.changed - report.refreshed - report.failed)
         watermark = self._watermark(latest)
-        return RunEnd(report=end.report, next_in=end.next_in, watermark=watermark, keys_compared=True)
+        return replace(end, watermark=watermark, keys_compared=True)
 
     def _watermark(self, latest: str | None) -> str | None:
         return None if latest is None else f"{self._split_by} {latest}"
