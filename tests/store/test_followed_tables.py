@@ -22,7 +22,7 @@ from semlex.store.postgres.settings import SETTINGS, set_local
 from semlex.store.query.chunk_keys import indexed_document_id
 from semlex.types.documents import StoredPlace
 from semlex.types.followed import FollowedTable
-from tests.support.followed import KEYS, Articles, Key, Relation, articles
+from tests.support.followed import KEYS, RELATIONS, Articles, Key, Relation, articles
 from tests.support.properties import OWN_ROWS
 
 if TYPE_CHECKING:
@@ -66,8 +66,7 @@ async def read(url: str, wanted: FollowedTable, *columns: str, **values: Any) ->
         return source, await cursor.fetchall()
 
 
-@pytest.mark.parametrize("key", KEYS)
-@pytest.mark.parametrize("relation", ["table", "partitioned", "view", "materialized view"])
+@pytest.mark.parametrize(("key", "relation"), [*zip(KEYS, RELATIONS, strict=True)])
 async def test_keys_follow_from_their_texts(database_url: str, key: Key, relation: Relation) -> None:
     with articles(database_url, key, relation, rows=5) as table:
         wanted = definition(table)

@@ -23,6 +23,7 @@ KEYS: Mapping[Key, tuple[str, ...]] = {
     "text": ("id",),
     "composite": ("tenant_id", "slug"),
 }
+RELATIONS: tuple[Relation, ...] = ("table", "partitioned", "view", "materialized view")
 WAYS: Mapping[str, Mapping[str, Any]] = {
     "comparison": {},
     "column": {"updated_at": "updated_at", "keys_every": 0},

@@ -34,7 +34,7 @@ MEANINGS = {
     REFUSED: "the arguments or the input were refused",
     DATABASE: "the database",
     MODEL: "a model, or missing vectors",
-    SOME_FILES: "done, but some files were not read or some chunks not described; both are listed",
+    SOME_FILES: "done, but some files were not read, rows not stored or chunks not described; all are listed",
     NO_COLLECTION: "no such collection",
     DEADLINE: "no answer before the deadline, or a job that has not ended",
     INTERRUPTED: "interrupted with Ctrl-C",

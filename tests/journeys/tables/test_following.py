@@ -17,7 +17,7 @@ from semlex import SyncClient
 from semlex.errors import ConfigurationError, ConnectionFailedError, PrivilegeError
 from semlex.ingest.indexer import Indexer
 from tests.support.databases import new_role
-from tests.support.followed import KEYS, Articles, Key, Relation, articles
+from tests.support.followed import KEYS, RELATIONS, Articles, Key, Relation, articles
 from tests.support.retrievers import opened, sync_opened
 from tests.support.transaction_pooler import TransactionPooler
 
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from tests.support.databases import Databases
 
 retriever = partial(sync_opened, model="none", collection="news")
-RELATIONS: tuple[Relation, ...] = ("table", "partitioned", "view", "materialized view")
 
 
 @pytest.fixture
