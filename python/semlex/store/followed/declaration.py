@@ -11,12 +11,12 @@ from psycopg import sql
 from semlex.errors import ConfigurationError
 from semlex.store.followed.connection import check_address
 from semlex.store.followed.relation import find_relation, similar_relations
-from semlex.store.followed.source import KEY_KINDS, NO_TEXT, SourceTable, check_columns, check_readable, expression
+from semlex.store.followed.source import KEY_KINDS, SourceTable, check_columns, check_readable, expression, uses_of
 from semlex.store.postgres.addresses import describe_connection
 from semlex.store.schema.dropping import tables_of
 from semlex.store.schema.names import JOB_TABLE, REGISTRY_TABLES
 from semlex.types.followed import FollowedTable
-from semlex.validation import check_parameters, strings_errors, text_errors
+from semlex.validation import check_parameters, text_errors
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -44,6 +44,8 @@ UNUSED: Mapping[Changes, Sequence[str]] = {
     "trigger": ("overlap",),
 }
 TIMES = ("timestamptz", "timestamp")
+# Types that have no text to search, and no JSON value.
+NO_TEXT = frozenset({"bytea", "vector", "halfvec", "sparsevec", "bit", "varbit"})
 
 
 def declared_table(table: str, name: str | None, options: TableOptions) -> FollowedTable:
@@ -90,7 +92,6 @@ def changed_table(before: FollowedTable, options: Mapping[str, Any]) -> Followed
 def _listed(name: str, value: Any) -> tuple[str, ...]:
     """Several names or expressions; a single one need not be in a list, and None is none."""
     listed = (value,) if isinstance(value, str) else () if value is None else value
-    check_parameters(strings_errors(name, listed))
     items = tuple(listed)
     check_parameters(*(text_errors(name, item, blank=False) for item in items))
     twice = next((item for number, item in enumerate(items) if item in items[:number]), None)
@@ -231,14 +232,12 @@ def _check_unique(source: SourceTable) -> None:
 
 
 def _check_types(source: SourceTable) -> None:
-    table, relation = source.definition, source.relation
-    for use, names in (("text", table.text), ("heading", (table.heading,)), ("metadata", table.metadata)):
-        for name in names:
-            column = relation.columns.get(name or "")
-            if column is not None and column.base in NO_TEXT:
-                raise ConfigurationError(
-                    f"the column {name!r} of {relation} is {column.type}, which has no text: leave it out of {use}"
-                )
+    for use, name in uses_of(source.definition):
+        column = source.columns.get(name)
+        if use in ("text", "heading", "metadata") and column is not None and column.base in NO_TEXT:
+            raise ConfigurationError(
+                f"the column {name!r} of {source.relation} is {column.type}, which has no text: leave it out of {use}"
+            )
 
 
 def _check_changes(source: SourceTable) -> None:

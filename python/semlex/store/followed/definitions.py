@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, fields
-from typing import TYPE_CHECKING, Any, LiteralString
+from typing import TYPE_CHECKING, Any
 from uuid import UUID, uuid4
 
 from psycopg import sql
@@ -23,14 +23,13 @@ if TYPE_CHECKING:
     from semlex.store.schema.collection import CollectionInfo
     from semlex.store.schema.names import Names
 
-NOW: LiteralString = "pg_catalog.clock_timestamp()"
+NOW = sql.SQL("pg_catalog.clock_timestamp()")
 
 
 @dataclass(frozen=True, slots=True)
 class StoredTable:
     """A followed table as it is stored."""
 
-    collection: str
     source_id: UUID  # another one each time that the table is followed
     table: FollowedTable
     types: Mapping[str, str]  # of its columns when it was followed or changed last, as Postgres writes them
@@ -62,14 +61,14 @@ async def read_tables(connection: Connection, names: Names, name: str | None = N
     """The followed tables of a collection, or the one of a name, by name."""
     cursor = await cursor_with_times(connection).execute(
         sql.SQL(
-            "SELECT collection, source_id, definition, watermark, keys_compared_at, last_run, synced_at, "
+            "SELECT source_id, definition, watermark, keys_compared_at, last_run, synced_at, "
             "error_message, updated_at FROM {} WHERE collection = %s AND (%s::text IS NULL OR name = %s) ORDER BY name"
         ).format(names.followed_table),
         [names.collection, name, name],
     )
     return [
-        StoredTable(collection, source_id, *definition_from_json(definition), *state)
-        for collection, source_id, definition, *state in await cursor.fetchall()
+        StoredTable(source_id, *definition_from_json(definition), *state)
+        for source_id, definition, *state in await cursor.fetchall()
     ]
 
 
@@ -122,14 +121,14 @@ async def insert_table(
         sql.SQL(
             "INSERT INTO {} (source_id, name, root, key, kind, created_at, updated_at) "
             "VALUES (%(id)s, %(name)s, %(root)s, %(name)s, 'table', {now}, {now})"
-        ).format(names.source, now=sql.SQL(NOW)),
+        ).format(names.source, now=NOW),
         values,
     )
     await connection.execute(
         sql.SQL(
             "INSERT INTO {} (collection, name, source_id, definition, look_at, created_at, updated_at) "
             "VALUES (%(collection)s, %(name)s, %(id)s, %(definition)s, {now}, {now}, {now})"
-        ).format(names.followed_table, now=sql.SQL(NOW)),
+        ).format(names.followed_table, now=NOW),
         values,
     )
     return source_id
@@ -151,7 +150,7 @@ async def restore_tables(connection: Connection, names: Names, tables: Mapping[U
             "INSERT INTO {} (collection, name, source_id, definition, look_at, created_at, updated_at) "
             "SELECT %s, s.name, s.source_id, d.definition, '9999-12-31Z', {now}, {now} FROM {} AS s "
             "JOIN unnest(%s::uuid[], %s::jsonb[]) AS d(source_id, definition) USING (source_id) WHERE s.kind = 'table'"
-        ).format(names.followed_table, names.source, now=sql.SQL(NOW)),
+        ).format(names.followed_table, names.source, now=NOW),
         [names.collection, list(tables), [Jsonb(definition) for definition in tables.values()]],
     )
 
@@ -174,10 +173,9 @@ async def replace_definition(
     await connection.execute(
         sql.SQL(
             "UPDATE {} SET definition = %s, watermark = NULL, keys_compared_at = NULL, look_at = {now}, "
-            "error_message = NULL, updated_at = {now} "
-            "WHERE collection = %s AND name = %s"
-        ).format(collection.names.followed_table, now=sql.SQL(NOW)),
-        [Jsonb(definition_to_json(table, types)), stored.collection, stored.name],
+            "error_message = NULL, updated_at = {now} WHERE source_id = %s"
+        ).format(collection.names.followed_table, now=NOW),
+        [Jsonb(definition_to_json(table, types)), stored.source_id],
     )
     return True
 
@@ -202,10 +200,9 @@ async def is_as_read(connection: Connection, names: Names, stored: StoredTable, 
     Args:
         held: Whether it stays so until the transaction ends.
     """
-    same = sql.SQL("SELECT FROM {} WHERE collection = %s AND name = %s AND source_id = %s AND updated_at = %s{}")
+    same = sql.SQL("SELECT FROM {} WHERE source_id = %s AND updated_at = %s{}")
     cursor = await connection.execute(
-        same.format(names.followed_table, sql.SQL(" FOR SHARE" if held else "")),
-        [stored.collection, stored.name, stored.source_id, stored.updated_at],
+        same.format(names.followed_table, sql.SQL(" FOR SHARE" if held else "")), [stored.source_id, stored.updated_at]
     )
     return await cursor.fetchone() is not None
 
@@ -274,16 +271,14 @@ async def write_run(connection: Connection, names: Names, stored: StoredTable, e
             "keys_compared_at = CASE WHEN %(keys)s THEN {now} ELSE keys_compared_at END, "
             "look_at = coalesce({now} + %(seconds)s::float8 * interval '1 second', look_at), last_run = %(run)s, "
             "synced_at = {now}, error_message = %(message)s "
-            "WHERE collection = %(collection)s AND name = %(name)s AND source_id = %(id)s AND updated_at = %(version)s"
-        ).format(names.followed_table, now=sql.SQL(NOW)),
+            "WHERE source_id = %(id)s AND updated_at = %(version)s"
+        ).format(names.followed_table, now=NOW),
         {
             "watermark": end.watermark,
             "keys": end.keys_compared,
             "seconds": end.next_in,
             "run": Jsonb(counts),
             "message": None if end.error is None else str(end.error),
-            "collection": stored.collection,
-            "name": stored.name,
             "id": stored.source_id,
             "version": stored.updated_at,
         },
@@ -301,19 +296,15 @@ async def take_lease(
     """
     cursor = await connection.execute(
         sql.SQL(
-            "UPDATE {} SET leased_until = {now} + %s * interval '1 second' WHERE collection = %s AND name = %s "
-            "AND source_id = %s AND (%s OR leased_until IS NULL OR leased_until < {now})"
-        ).format(names.followed_table, now=sql.SQL(NOW)),
-        [seconds, stored.collection, stored.name, stored.source_id, again],
+            "UPDATE {} SET leased_until = {now} + %s * interval '1 second' "
+            "WHERE source_id = %s AND (%s OR leased_until IS NULL OR leased_until < {now})"
+        ).format(names.followed_table, now=NOW),
+        [seconds, stored.source_id, again],
     )
     return cursor.rowcount == 1
 
 
 async def end_lease(connection: Connection, names: Names, stored: StoredTable) -> None:
     """Let other workers run."""
-    await connection.execute(
-        sql.SQL("UPDATE {} SET leased_until = NULL WHERE collection = %s AND name = %s AND source_id = %s").format(
-            names.followed_table
-        ),
-        [stored.collection, stored.name, stored.source_id],
-    )
+    ended = sql.SQL("UPDATE {} SET leased_until = NULL WHERE source_id = %s").format(names.followed_table)
+    await connection.execute(ended, [stored.source_id])

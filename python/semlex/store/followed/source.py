@@ -34,8 +34,6 @@ KEY_KINDS: Mapping[str, KeyKind] = {
     "citext": "text",
 }
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_$]*")
-# Types that have no text to search, and no JSON value.
-NO_TEXT = frozenset({"bytea", "vector", "halfvec", "sparsevec", "bit", "varbit"})
 # The server's limit of arguments of a function.
 MAX_ARGUMENTS = 100
 
@@ -65,7 +63,7 @@ class SourceTable:
     @property
     def types(self) -> dict[str, str]:
         """The types of the columns that the definition names, as they are stored with it."""
-        return {name: self.columns[name].type for name in columns_of(self.definition) if name in self.columns}
+        return {name: self.columns[name].type for _, name in uses_of(self.definition) if name in self.columns}
 
     @property
     def from_(self) -> sql.Composed:
@@ -330,13 +328,6 @@ def _hash(salt: object, texts: Sequence[sql.Composable]) -> sql.Composed:
     ).format(sql.SQL(", ").join(parts))
 
 
-def columns_of(definition: FollowedTable) -> list[str]:
-    """The columns that a definition names; a text may be an expression instead."""
-    others = [name for name in (definition.heading, definition.updated_at) if name is not None]
-    named = [*definition.key, *definition.text, *others, *definition.metadata, *definition.live]
-    return list(dict.fromkeys(named))
-
-
 async def find_source(
     connection: Connection, definition: FollowedTable, types: Mapping[str, str] | None = None
 ) -> SourceTable:
@@ -366,9 +357,8 @@ async def find_source(
 
 
 def uses_of(definition: FollowedTable) -> list[tuple[str, str]]:
-    """The columns of a definition, each with the option that names it."""
-    uses = [("key", name) for name in definition.key]
-    uses += [("text", item) for item in definition.text if _NAME.fullmatch(item)]
+    """The columns of a definition, each with the option that names it; a text may be an expression instead."""
+    uses = [(use, name) for use in ("key", "text") for name in getattr(definition, use)]
     uses += [("heading", definition.heading)] if definition.heading is not None else []
     uses += [("updated_at", definition.updated_at)] if definition.updated_at is not None else []
     return uses + [(use, name) for use in ("metadata", "live") for name in getattr(definition, use)]
@@ -381,7 +371,8 @@ def check_columns(source: SourceTable, remedy: str = "") -> None:
         remedy: The end of the message, in which ``{}`` stands for the flag that names another column.
     """
     for use, name in uses_of(source.definition):
-        if name not in source.columns:
+        is_expression = use == "text" and not _NAME.fullmatch(name)
+        if name not in source.columns and not is_expression:
             near = get_close_matches(name, source.columns, n=1)
             hint = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(source.columns)}"
             flag = f"--{use.replace('_', '-')}"
@@ -396,9 +387,9 @@ def check_readable(source: SourceTable) -> None:
     role, table = _quoted(relation.role), f"{_quoted(relation.schema)}.{_quoted(relation.name)}"
     grants = [] if relation.may_use_schema else [f"GRANT USAGE ON SCHEMA {_quoted(relation.schema)} TO {role};"]
     hidden = [name for name, column in relation.columns.items() if not column.may_be_read]
-    named = columns_of(source.definition)
+    named = {name for _, name in uses_of(source.definition)}
     has_expression = any(item not in relation.columns for item in source.definition.text)
-    lacking = hidden if has_expression else [name for name in named if name in hidden]
+    lacking = hidden if has_expression else [name for name in hidden if name in named]
     if lacking and len(hidden) < len(relation.columns):
         grants.append(f"GRANT SELECT ({', '.join(map(_quoted, lacking))}) ON {table} TO {role};")
     elif lacking:

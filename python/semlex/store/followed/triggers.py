@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("semlex")
 
+# For how long writers of a table are waited for when triggers are removed.
 REMOVING_SECONDS = 5.0
 # Of statements, the transition tables that each has.
 TRANSITIONS: Mapping[LiteralString, LiteralString] = {
@@ -259,10 +260,10 @@ class TableTriggers:
             members = await database.read("look at the triggers", self._members)
         return replace(self._noticed(members), warnings=await self._drop_strays(database, members, seconds))
 
-    async def look(self, database: Database, stored: StoredTable, *, seconds: float = 0) -> Noticed:
+    async def look(self, database: Database, stored: StoredTable) -> Noticed:
         """As `keep`, but what cannot be made now is a warning."""
         try:
-            return await self.keep(database, stored, seconds=seconds)
+            return await self.keep(database, stored, seconds=0)
         except StoreError as error:
             _refuse_unless_lasting(error)
             members, _ = await database.read("look at the triggers", self._found)
@@ -369,7 +370,7 @@ class TableTriggers:
         return warnings
 
 
-async def remove_triggers(database: Database, names: Names, name: str, *, seconds: float = REMOVING_SECONDS) -> None:
+async def remove_triggers(database: Database, names: Names, name: str) -> None:
     """Remove the triggers and the function of a table, if it has some, unless it is followed by them again.
 
     If the role may not, or a transaction holds the table, a warning has the SQL with which others can. Triggers that
@@ -377,7 +378,6 @@ async def remove_triggers(database: Database, names: Names, name: str, *, second
 
     Args:
         name: Of the followed table in its collection.
-        seconds: For how long writers of the table are waited for.
     """
     function = trigger_name(names, name)
     statement = sql.SQL("DROP FUNCTION IF EXISTS {}() CASCADE").format(sql.Identifier(names.schema, function))
@@ -405,7 +405,7 @@ async def remove_triggers(database: Database, names: Names, name: str, *, second
         return
     doing = f"remove the triggers of the followed table {name!r}"
     try:
-        await between_writes(database, doing, [table.oid for table in tables], remove, seconds)
+        await between_writes(database, doing, [table.oid for table in tables], remove, REMOVING_SECONDS)
     except StoreError as error:
         _refuse_unless_lasting(error)
         logger.warning("%s; they do nothing, and their owner can remove them: %s;", error, statement.as_string())

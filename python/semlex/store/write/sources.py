@@ -36,7 +36,7 @@ class Source:
     root: str  # absolute, on the machine that read it last; of a table its schema and name
     # What the keys of its documents are made of, so that they stay when the folder moves.
     key: str
-    kind: str = "folder"  # or ``removed``; ``table``, or ``stopped`` if it is not followed any more
+    kind: str  # ``folder``, or ``removed``; ``table``, or ``stopped`` if it is not followed any more
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +116,7 @@ async def write_source(
         "UPDATE {} AS s SET root = %(root)s, kind = 'folder', updated_at = %(now)s "
         "WHERE name = %(name)s AND (root = %(root)s OR NOT {})"
     ).format(table, is_present(collection.names))
-    found = sql.SQL("SELECT kind, source_id, name, root, key FROM {} WHERE name = %(name)s").format(table)
+    found = sql.SQL("SELECT source_id, name, root, key, kind FROM {} WHERE name = %(name)s").format(table)
     values: dict[str, Any] = {"name": name, "root": root, "now": now, "id": _source_id(name)}
     await cursor.execute(touch, values)
     if cursor.rowcount == 0:
@@ -130,11 +130,11 @@ async def write_source(
         )
     await cursor.execute(found, values)
     row = await cursor.fetchone()
-    if row is not None and row[0] in OF_TABLES:
+    source = None if row is None else Source(*row)
+    if source is not None and source.kind in OF_TABLES:
         raise ConfigurationError(
             f"the rows of a table are the source {name!r}: give the folder another name (source=, --source)"
         )
-    source = None if row is None else Source(*row[1:])
     return source if source is not None and source.root == root else None
 
 
