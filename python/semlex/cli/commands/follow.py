@@ -180,10 +180,10 @@ def _print_all(found: Sequence[FollowedStatus], *, header: bool) -> None:
     ]
     print_table(titles, rows, {"rows", "waiting", "failed"}, header=header)
     for one in found:
-        print_troubles(one)
+        _print_troubles(one)
 
 
-def print_troubles(status: FollowedStatus) -> None:
+def _print_troubles(status: FollowedStatus) -> None:
     """Prints why the last run failed and which rows could not be stored, on stderr."""
     name = status.table.name
     if status.error is not None:

@@ -54,11 +54,6 @@ class RowBatch:
     def __len__(self) -> int:
         return len(self.keys)
 
-    @property
-    def size(self) -> int:
-        """Bytes of the texts."""
-        return sum(self.documents.size_bytes)
-
     def failure(self, number: int, error: Exception) -> FailedRow:
         """Return a row that could not be stored because of an error."""
         code = (error.sqlstate if isinstance(error, StoreError) else None) or type(error).__name__
@@ -82,13 +77,15 @@ class _Rows:
     """Columns of rows that can be split; `texts` has one column for each text of the definition, or one of all."""
 
     keys: list[str]
+    documents: list[bytes]  # their keys
+    uris: list[str]
+    titles: list[str]  # from the column of the heading
     text_hashes: list[bytes]
     metadata_hashes: list[str]
     versions: list[str | None]
     sizes: list[int]
     places: list[dict[str, Any]]
     metadata: list[dict[str, Any]]
-    headings: list[str | None]
     texts: tuple[list[str], ...]
 
     @classmethod
@@ -96,8 +93,12 @@ class _Rows:
         """Take rows as `ComparedTable.rows` returns them, one at least."""
         columns = [list(column) for column in zip(*rows, strict=True)]
         keys, texts, hashes, versions, sizes, metadata, headings, *items = columns
+        uris = [f"{table.name}/{key}" for key in keys]
+        documents = _core.hash_rows("indexed", [[table.name] * len(uris), uris])
+        titles = [(heading or "")[:MAX_TITLE_CHARACTERS].strip() for heading in headings]
         places = [{"table": table.name, "key": key_parts(table, key)} for key in keys]
-        return cls(keys, texts, hashes, versions, sizes, places, from_json(metadata), headings, tuple(items))
+        own = from_json(metadata)
+        return cls(keys, documents, uris, titles, texts, hashes, versions, sizes, places, own, tuple(items))
 
     def failed(self, number: int, code: str, message: str) -> FailedRow:
         """A row that could not be stored."""
@@ -113,15 +114,6 @@ class _Rows:
 
         columns = {one.name: some(getattr(self, one.name)) for one in fields(self) if one.name != "texts"}
         return _Rows(**columns, texts=tuple(some(column) for column in self.texts))
-
-
-@dataclass(frozen=True, slots=True)
-class _Named:
-    """Keys of the documents of rows, their names and titles."""
-
-    keys: list[bytes]
-    uris: list[str]
-    titles: list[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,14 +177,11 @@ class RowSplitter:
         return [replace(row, row_hash=REPEATED) if times.get(row.row_key, 1) > 1 else row for row in made.values()]
 
     def _split(self, rows: _Rows) -> tuple[RowBatch, list[FailedRow]]:
-        uris = [f"{self.stored.name}/{key}" for key in rows.keys]
-        keys = _core.hash_rows("indexed", [[self.stored.name] * len(uris), uris])
-        titles = [(heading or "")[:MAX_TITLE_CHARACTERS].strip() for heading in rows.headings]
-        named = _Named(keys, uris, titles)
+        keys, uris, titles = rows.documents, rows.uris, list(rows.titles)
         tokens = self._tokens(rows)
         whole = {number: count for number, count in enumerate(tokens) if count > 0}
         counts = [int(count > 0) for count in tokens]
-        parts = [self._whole(rows, named, whole)]
+        parts = [self._whole(rows, whole)]
         refused: dict[int, FailedRow] = {}
         for number in [number for number, count in enumerate(tokens) if count == _TO_SPLIT]:
             try:
@@ -235,7 +224,7 @@ class RowSplitter:
             **dict(zip(names, columns, strict=True)),
         )
 
-    def _whole(self, rows: _Rows, named: _Named, tokens: Mapping[int, int]) -> ChunkBatch:
+    def _whole(self, rows: _Rows, tokens: Mapping[int, int]) -> ChunkBatch:
         """The chunks of rows that are one chunk each, by number of the row."""
 
         def some(column: Sequence[T]) -> list[T]:
@@ -244,7 +233,7 @@ class RowSplitter:
         given = some(rows.texts[0])
         texts = [text.strip() for text in given]
         starts = [0 if text == own else own.index(text) for text, own in zip(texts, given, strict=True)]
-        keys, headings = some(named.keys), some(named.titles)
+        keys, headings = some(rows.documents), some(rows.titles)
         contexts = [context_line(None, (one,)) if one else "" for one in headings]
         if not self.with_context:
             contexts = [""] * len(texts)
@@ -257,7 +246,7 @@ class RowSplitter:
             chunk_no=[0] * count,
             parent_chunk_id=[None] * count,
             chunk_type=["text"] * count,
-            source_document=some(named.uris),
+            source_document=some(rows.uris),
             chapter_title=headings,
             section_title=[""] * count,
             subsection_title=[none] * count,

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from semlex.errors import ConfigurationError, SemlexError, StoreError
 from semlex.ingest.followed.run import TableRun
-from semlex.ingest.followed.writes import SHOWN_PROBLEMS
 from semlex.store.followed.definitions import read_tables
-from semlex.store.followed.queue import ChangeQueue
+from semlex.store.followed.queue import SHOWN_PROBLEMS, ChangeQueue
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

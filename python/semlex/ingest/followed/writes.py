@@ -13,7 +13,7 @@ from semlex.errors import FieldError, StoreError
 from semlex.ingest.followed.rows import combined
 from semlex.store.followed.compare import is_of_row
 from semlex.store.followed.definitions import hold_table
-from semlex.store.followed.queue import FailedRow
+from semlex.store.followed.queue import SHOWN_PROBLEMS, FailedRow
 from semlex.store.followed.refresh import RowMetadata, refresh_metadata
 from semlex.store.followed.source import row_document_id
 from semlex.store.query.filters import Filter
@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from semlex.store.postgres.connection import Connection
     from semlex.store.write.chunks import WriteMode
     from semlex.types.followed import TableSync
-
-SHOWN_PROBLEMS = 100
 
 
 class StoppedError(Exception):
