@@ -54,7 +54,7 @@ async def follow(indexer: Indexer, source: SourceTable) -> FollowedTable:
         await hold_collection(connection, indexer.collection, alone=True)
         found = await read_tables(connection, names, table.name)
         if not found:
-            await insert_table(connection, indexer.collection, table, source.types)
+            await insert_table(connection, names, table, source.types)
         elif found[0].table != table:
             before, now = asdict(found[0].table), asdict(table)
             other = ", ".join(f"{name}={before[name]!r}" for name in now if now[name] != before[name])

@@ -13,6 +13,7 @@ from semlex.store.followed.connection import check_address
 from semlex.store.followed.relation import find_relation, similar_relations
 from semlex.store.followed.source import KEY_KINDS, SourceTable, check_columns, check_readable, expression, uses_of
 from semlex.store.postgres.addresses import describe_connection
+from semlex.store.postgres.roles import quoted
 from semlex.store.schema.dropping import tables_of
 from semlex.store.schema.names import JOB_TABLE, REGISTRY_TABLES
 from semlex.types.followed import FollowedTable
@@ -213,7 +214,7 @@ def _key_type(relation: Relation, name: str) -> str:
         return column.base
     raise ConfigurationError(
         f"the key column {name!r} of {relation} is {column.type}, which cannot be a key; keys are integers, uuid or "
-        f"text: cast it in a view (SELECT {sql.Identifier(name).as_string()}::text AS …), and follow that"
+        f"text: cast it in a view (SELECT {quoted(name)}::text AS …), and follow that"
     )
 
 
@@ -222,8 +223,7 @@ def _check_unique(source: SourceTable) -> None:
     relation, key = source.relation, source.definition.key
     if source.has_unique_key or relation.kind not in ("table", "partitioned table"):
         return
-    columns = ", ".join(sql.Identifier(name).as_string() for name in key)
-    name = sql.Identifier(relation.schema, relation.name).as_string()
+    columns, name = ", ".join(map(quoted, key)), quoted(relation.schema, relation.name)
     others = f"; unique are: {'; '.join(map(', '.join, relation.unique))}" if relation.unique else ""
     raise ConfigurationError(
         f"no unique index of {relation} is over {', '.join(key)} alone, so two rows may have one key{others}. Name "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any
-from uuid import UUID, uuid4
+from uuid import uuid4
 
 from psycopg import sql
 from psycopg.types.json import Jsonb
@@ -18,6 +18,7 @@ from semlex.types.followed import FollowedTable, TableSync
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime
+    from uuid import UUID
 
     from semlex.store.postgres.connection import Connection
     from semlex.store.schema.collection import CollectionInfo
@@ -79,19 +80,15 @@ async def may_read(connection: Connection, *tables: sql.Identifier) -> bool:
     return await (await connection.execute(question, [names])).fetchone() == (True,)
 
 
-async def insert_table(
-    connection: Connection, collection: CollectionInfo, table: FollowedTable, types: Mapping[str, str]
-) -> UUID:
-    """Store a table that is not followed yet, with its source; returns the source's id.
+async def insert_table(connection: Connection, names: Names, table: FollowedTable, types: Mapping[str, str]) -> None:
+    """Store a table that is not followed yet, with its source.
 
     Args:
-        connection: In a write transaction.
+        connection: In a write transaction that holds the collection alone.
 
     Raises:
         ConfigurationError: A source of files has the name.
     """
-    await hold_collection(connection, collection, alone=True)
-    names, source_id = collection.names, uuid4()
     cursor = await connection.execute(
         sql.SQL("SELECT s.kind, {}, s.source_id FROM {} AS s WHERE s.name = %s").format(
             is_present(names), names.source
@@ -104,7 +101,7 @@ async def insert_table(
             f"a source of files is named {table.name!r}: follow the table under another name (name=, --name)"
         )
     values = {
-        "id": source_id,
+        "id": uuid4(),
         "before": None if found is None else found[2],
         "name": table.name,
         "root": f"{table.schema}.{table.table}",
@@ -131,7 +128,6 @@ async def insert_table(
         ).format(names.followed_table, now=NOW),
         values,
     )
-    return source_id
 
 
 async def restore_tables(connection: Connection, names: Names, tables: Mapping[UUID, Mapping[str, Any]]) -> None:

@@ -14,6 +14,7 @@ from psycopg import sql
 from semlex.errors import ConfigurationError, PrivilegeError
 from semlex.store.followed.relation import Column, Relation, find_relation
 from semlex.store.postgres.addresses import describe_connection
+from semlex.store.postgres.roles import quoted
 from semlex.store.query.chunk_keys import indexed_document_id
 
 if TYPE_CHECKING:
@@ -384,17 +385,17 @@ def check_columns(source: SourceTable, remedy: str = "") -> None:
 def check_readable(source: SourceTable) -> None:
     """Refuse a relation that the role may not read, with the statements that let it."""
     relation = source.relation
-    role, table = _quoted(relation.role), f"{_quoted(relation.schema)}.{_quoted(relation.name)}"
-    grants = [] if relation.may_use_schema else [f"GRANT USAGE ON SCHEMA {_quoted(relation.schema)} TO {role};"]
+    role, table = quoted(relation.role), quoted(relation.schema, relation.name)
+    grants = [] if relation.may_use_schema else [f"GRANT USAGE ON SCHEMA {quoted(relation.schema)} TO {role};"]
     hidden = [name for name, column in relation.columns.items() if not column.may_be_read]
     named = {name for _, name in uses_of(source.definition)}
     has_expression = any(item not in relation.columns for item in source.definition.text)
     lacking = hidden if has_expression else [name for name in hidden if name in named]
     if lacking and len(hidden) < len(relation.columns):
-        grants.append(f"GRANT SELECT ({', '.join(map(_quoted, lacking))}) ON {table} TO {role};")
+        grants.append(f"GRANT SELECT ({', '.join(map(quoted, lacking))}) ON {table} TO {role};")
     elif lacking:
         grants.append(f"GRANT SELECT ON {table} TO {role};")
-    if grants and (lacking or not relation.may_use_schema):
+    if grants:
         raise PrivilegeError(
             f"the role {relation.role!r} may not read {relation}; its owner can let it: {' '.join(grants)}",
             sqlstate="42501",
@@ -425,7 +426,3 @@ def _is_alike(one: str, other: str) -> bool:
     """Whether values of both types have the same texts and JSON values, whatever their lengths."""
     first, second = (_LENGTH.sub("", kind) for kind in (one, other))
     return first == second or any(first in group and second in group for group in _ALIKE)
-
-
-def _quoted(name: str) -> str:
-    return sql.Identifier(name).as_string()

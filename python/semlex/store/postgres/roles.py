@@ -52,7 +52,7 @@ async def explain(connection: Connection, error: BaseException, role: str) -> Ba
     except psycopg.Error:
         return error
     if may_take is None:
-        text = f"role {role!r} does not exist on this server: CREATE ROLE {_quoted(role)}; {_grant(role, login)}"
+        text = f"role {role!r} does not exist on this server: CREATE ROLE {quoted(role)}; {_grant(role, login)}"
     elif not may_take:
         text = f"the login {login!r} may not take the role {role!r}: {_grant(role, login)}"
     elif isinstance(error, PrivilegeError) and "GRANT " in str(error):
@@ -66,7 +66,7 @@ async def explain(connection: Connection, error: BaseException, role: str) -> Ba
 
 def rights_to_create(schema: str, role: str) -> str:
     """GRANT statements that let a role make a collection in a schema."""
-    of, to = _quoted(schema), _quoted(role)
+    of, to = quoted(schema), quoted(role)
     tables = ", ".join(f"{of}.{table}" for table in sorted((*REGISTRY_TABLES, JOB_TABLE)))
     return (
         f"GRANT USAGE, CREATE ON SCHEMA {of} TO {to}; and where another role has made the schema's first collection: "
@@ -89,8 +89,9 @@ async def _membership(connection: Connection, role: str) -> tuple[str, bool | No
 
 
 def _grant(role: str, login: str) -> str:
-    return f"GRANT {_quoted(role)} TO {_quoted(login)};"
+    return f"GRANT {quoted(role)} TO {quoted(login)};"
 
 
-def _quoted(name: str) -> str:
-    return sql.Identifier(name).as_string()
+def quoted(*names: str) -> str:
+    """A name, with that of its schema before it, as SQL has it."""
+    return sql.Identifier(*names).as_string()
