@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from semlex.store.postgres.connection import Connection
     from semlex.store.postgres.database import Database
     from semlex.store.schema.names import Names
-    from semlex.store.write.sources import Source
     from semlex.types.followed import FollowedTable
 
 
@@ -122,11 +121,7 @@ async def stop(indexer: Indexer, name: str, *, keep: bool) -> int:
 
 async def _is_stopped(indexer: Indexer, name: str) -> bool:
     """Whether a table of that name is not followed any more, but its rows are still there."""
-
-    async def read(connection: Connection) -> list[Source]:
-        return await read_sources(connection, indexer.collection, tables=True)
-
-    found = await indexer.database.read("read the sources", read)
+    found = await indexer.database.read("read the sources", lambda c: read_sources(c, indexer.collection, tables=True))
     return any((source.name, source.kind) == (name, "stopped") for source in found)
 
 
