@@ -95,18 +95,12 @@ class Started:
     def returncode(self) -> int | None:
         return self._process.exitcode
 
-    def poll(self) -> int | None:
-        return self.returncode
-
     def send_signal(self, number: int) -> None:
         if self.returncode is None:
             os.kill(self.pid, number)
 
-    def kill(self) -> None:
-        self._process.kill()
-
-    def wait(self, limit: float = LIMIT) -> int:
-        self._process.join(limit)
+    def wait(self) -> int:
+        self._process.join(LIMIT)
         assert self.returncode is not None, "it does not end"
         return self.returncode
 
@@ -119,7 +113,7 @@ class Started:
         return said
 
     def close(self) -> None:
-        self.kill()
+        self._process.kill()
         self.wait()
         for stream in (self.stdin, self.stdout, self.stderr):
             with suppress(BrokenPipeError):

@@ -24,16 +24,8 @@ def table(shell: Shell) -> Iterator[Articles]:
 @pytest.mark.usefixtures("table")
 def test_a_table_is_followed_listed_changed_and_stopped(shell: Shell) -> None:
     follow = (
-        "follow",
-        "shop.articles",
-        "-c",
-        "news",
-        "--model",
-        "none",
-        "--text",
-        "title, body",
-        "--metadata",
-        "author",
+        *("follow", "shop.articles", "-c", "news", "--model", "none"),
+        *("--text", "title, body", "--metadata", "author"),
     )
     done = shell(*follow)
     lines = done.stderr.splitlines()
@@ -74,7 +66,6 @@ def test_a_table_is_followed_listed_changed_and_stopped(shell: Shell) -> None:
     )
 
 
-@pytest.mark.usefixtures("table")
 def test_the_sql_of_triggers_is_printed_and_not_run(shell: Shell, table: Articles) -> None:
     follow = ("follow", "shop.articles", "-c", "news", "--model", "none", "--text", "title", "--changes", "trigger")
     shell("follow", "shop.articles", "-c", "news", "--model", "none", "--name", "other", "--text", "body")

@@ -311,7 +311,7 @@ async def test_a_process_with_a_token_file(shell: Shell, tokens: TokenFile, comm
             async with http.stream("GET", address, headers=posted.headers) as stream:
                 process.send_signal(signal.SIGTERM)
                 await stream.aread()  # what is waited for would be cut off in the end
-        assert process.wait(LIMIT) == (143 if command == "mcp" else -signal.SIGTERM)
+        assert process.wait() == (143 if command == "mcp" else -signal.SIGTERM)
         assert not re.search("ERROR|Traceback", process.stderr.read())
 
 
