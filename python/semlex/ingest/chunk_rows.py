@@ -91,6 +91,11 @@ class DocumentRows:
         # The server compares uuids byte by byte, as Python compares bytes, and ids by their UTF-8, as Python does.
         return cls(documents, sorted(zip(chunk_keys(ids), ids, numbers, strict=True)), embeddings, with_context)
 
+    @property
+    def relies_on_stored(self) -> bool:
+        """Vectors of the call are all there are."""
+        return False
+
     def indexed(self) -> list[Key]:
         """Return the keys that belong to chunks of indexed documents."""
         return indexed_keys([chunk_id for _, chunk_id, _ in self.keyed])

@@ -28,7 +28,7 @@ from semlex.store.indexes.catalog import Looks
 from semlex.store.postgres.errors import UNIQUE_VIOLATION
 from semlex.store.query.chunks import cut_contexts
 from semlex.store.write import documents as ingestion
-from semlex.store.write.chunks import NewRows, write_chunks
+from semlex.store.write.chunks import NewRows, VectorsGoneError, write_chunks
 from semlex.store.write.copy import DEFAULT_BULK, BulkIngestConfig
 from semlex.store.write.deletes import count_selection, delete_selection
 from semlex.store.write.sources import remove_source
@@ -288,13 +288,13 @@ class Indexer:
     async def embed_rows(
         self, rows: ChunkBatch, wanted: Sequence[int], done: Callable[[int], None] | None = None
     ) -> None:
-        """Add the vectors of the wanted rows."""
+        """Add the vectors of the wanted rows; the others have theirs in the database."""
         texts = [embedded_text(rows.context[n], rows.chunk_text[n]) for n in wanted]
         vectors = [None] * len(rows) if rows.embeddings is None else list(rows.embeddings)
         made = await self._vectors.of(texts, self.collection.embedding, done) if texts else ()
         for number, vector in zip(wanted, made, strict=True):
             vectors[number] = vector
-        rows.embeddings = vectors
+        rows.embeddings, rows.is_embedded = vectors, True
 
     async def changed_rows(self, rows: ChunkBatch, on_duplicate: OnDuplicate) -> list[int]:
         """Return the rows that need a vector, after kept descriptions are filled in."""
@@ -317,7 +317,8 @@ class Indexer:
     async def _write(
         self, rows: RowSource, mode: WriteMode, *, on_duplicate: OnDuplicate, within: list[uuid.UUID]
     ) -> int:
-        if len(rows) <= self.bulk.small_batch_rows and not within and await self._write_new(rows.whole()):
+        few = len(rows) <= self.bulk.small_batch_rows and not within and not rows.relies_on_stored
+        if few and await self._write_new(rows.whole()):
             return len(rows)
         if mode == "merge" and isinstance(rows, DocumentRows) and await self._has_lines(rows):
             rows = rows.whole()
@@ -328,7 +329,7 @@ class Indexer:
                 connection, self.collection, rows, mode=mode, on_duplicate=on_duplicate, within=within, bulk=self.bulk
             )
 
-        return await self.write_batch("add documents", mode, work)
+        return await self.write_batch("add documents", mode, work, rows)
 
     async def _write_new(self, rows: ChunkBatch) -> bool:
         """Write a few rows in one round trip if all are new; returns whether it did."""
@@ -339,16 +340,24 @@ class Indexer:
         return wants_merge is not None
 
     async def write_batch(
-        self, doing: str, mode: WriteMode, work: Callable[[Connection, WriteMode], Awaitable[T]]
+        self, doing: str, mode: WriteMode, work: Callable[[Connection, WriteMode], Awaitable[T]], rows: RowSource
     ) -> T:
-        """Write a batch in one transaction, then merge segments if needed."""
-        try:
-            return await self.write_and_merge(doing, lambda connection: work(connection, mode))
-        except StoreError as error:
-            # Another writer was first with the same id: merge.
-            if mode != "direct" or error.sqlstate != UNIQUE_VIOLATION:
-                raise
-            return await self.write_and_merge(doing, lambda connection: work(connection, "merge"))
+        """Write a batch of these rows in one transaction, then merge segments if needed."""
+
+        async def attempt(connection: Connection) -> T:
+            return await work(connection, mode)
+
+        while True:
+            try:
+                return await self.write_and_merge(doing, attempt)
+            except StoreError as error:
+                # Another writer was first with the same id: merge.
+                if mode != "direct" or error.sqlstate != UNIQUE_VIOLATION:
+                    raise
+                mode = "merge"
+            except VectorsGoneError as error:
+                batch = rows.whole()
+                await self.embed_rows(batch, [n for n, key in enumerate(batch.keys()) if key in error.keys])
 
     async def write_and_merge(self, doing: str, work: Callable[[Connection], Awaitable[T]]) -> T:
         """Write, and merge segments of the keyword index if there are many."""

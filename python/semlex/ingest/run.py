@@ -474,7 +474,7 @@ class FileRun:
                 bulk=indexer.bulk,
             )
 
-        await indexer.write_batch("index files", mode, work)
+        await indexer.write_batch("index files", mode, work, batch.rows)
         indexer.sample.note_written(len(batch.rows))
         self.report.added += len(new)
         self.report.changed += len(batch.documents) - len(new)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import shutil
 import tempfile
 from pathlib import Path
@@ -19,7 +20,10 @@ from semlex.testing import HashEmbedder
 from tests.support.retrievers import opened, sync_opened
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable, Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
 
 # Sections that are long enough to be chunks of their own.
 PAGE = (
@@ -155,6 +159,59 @@ async def test_two_writers_of_an_indexed_chunk_and_of_its_file(database_url: str
     assert len(ids) == len(set(ids))
     vectors = [chunk_id for (chunk_id,) in rows(database_url, "embedding_1", "chunk_id")]
     assert sorted(vectors) == sorted(ids)
+
+
+class Meanwhile(HashEmbedder):
+    """Lets another writer come between the look at what is stored and the write."""
+
+    deed: Callable[[], object] | None = None
+
+    def embed_documents(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        deed, self.deed = self.deed, None
+        if deed is not None:
+            deed()
+        return super().embed_documents(texts)
+
+
+@pytest.mark.parametrize("small_batch_rows", [0, 64])
+@pytest.mark.parametrize("deed", ["changes", "deletes", "forgets"])
+@pytest.mark.parametrize("way", ["index", "update", "skip"])
+async def test_a_text_whose_vector_another_writer_takes_meanwhile_is_embedded_again(
+    database_url: str, page: Path, way: str, deed: str, small_batch_rows: int
+) -> None:
+    embedder = Meanwhile(16)
+    bulk = BulkIngestConfig(small_batch_rows=small_batch_rows)
+    cut: dict[str, Any] = {"chunk_tokens": 200, "overlap_tokens": 0}
+    async with opened(database_url, embedder, collection="c", bulk=bulk) as store:
+        with sync_opened(database_url, **options) as other:
+            await store.index(page, **cut)
+            added = [Document(f"ships of {n}", {}, f"added {n}") for n in range(3)]
+            await store.add_documents(added)
+            of_file = [hit.id for hit in await store.search("rotate", mode="keyword")]
+            victims = of_file if way == "index" else ["added 1"]
+            every = [hit.id for hit in await store.search("ships", top_k=100)]
+            deeds: dict[str, Callable[[], object]] = {
+                "changes": lambda: other.upsert([Document("Another text.", {}, one) for one in victims]),
+                "deletes": lambda: other.delete(victims),
+                "forgets": lambda: other.delete([*every, *victims]),
+            }
+            embedder.deed = deeds[deed]
+            if way == "index":
+                write(page, PAGE + "\n## More\n\n" + "More of it. " * 12)
+                await store.index(page, **cut)
+            else:
+                await store.add_documents([*added, Document("new", {}, "new")], on_duplicate=way)
+            assert embedder.deed is None
+            kept = {chunk.id: chunk for chunk in await store.get([*victims, *(["new"] if way != "index" else [])])}
+    assert len(kept) == len(victims) + (way != "index")
+    if not (way == "skip" and deed == "changes"):
+        assert "Another text." not in {chunk.content for chunk in kept.values()}
+    stored = rows(database_url, "chunk", "chunk_id, context, chunk_text")
+    vectors = dict(rows(database_url, "embedding_1", "chunk_id, embedding::text"))
+    assert vectors.keys() == {chunk_id for chunk_id, *_ in stored}
+    for chunk_id, context, text in stored:
+        wanted = HashEmbedder(16).embed_documents([f"{context}\n{text}" if context else text])[0]
+        assert json.loads(vectors[chunk_id]) == pytest.approx(wanted.tolist(), abs=1e-5)
 
 
 # --- a dictionary is the specification ------------------------------------------------------------------------------

@@ -107,7 +107,7 @@ class RowWrites:
             return kept, [key for key in batch.keys if key not in stored]
 
         try:
-            kept, moved = await indexer.write_batch("store rows", "direct" if is_empty else "merge", work)
+            kept, moved = await indexer.write_batch("store rows", "direct" if is_empty else "merge", work, batch.chunks)
         except StoreError as error:
             if not is_of_row(error.sqlstate):
                 raise

@@ -75,6 +75,8 @@ class ChunkBatch:
     updated_at: list[datetime] = field(metadata=_as("timestamptz"))
     # float32, shape (n, d); or a list with None for rows without a vector; or None.
     embeddings: NDArray[np.float32] | list[NDArray[np.float32] | None] | None = None
+    # Whether a row without a vector has the one that is stored with the same text.
+    is_embedded: bool = field(default=False, init=False)
     # Ids in the keyword index, if it has to know them in advance; otherwise the identity default.
     keyword_id: list[int] | None = None
 
@@ -96,7 +98,7 @@ class ChunkBatch:
         for start in range(0, len(self), PART_ROWS):
             stop = start + PART_ROWS
             columns = {name: self.values(name)[start:stop] for name in COLUMN_NAMES}
-            yield ChunkBatch(**columns, embeddings=None if self.embeddings is None else self.embeddings[start:stop])
+            yield self._part(columns, None if self.embeddings is None else self.embeddings[start:stop])
 
     def whole(self) -> ChunkBatch:
         """All rows at once: these."""
@@ -106,13 +108,23 @@ class ChunkBatch:
         """The rows of these numbers, with their vectors."""
         columns = {name: [self.values(name)[number] for number in numbers] for name in COLUMN_NAMES}
         vectors = self.embeddings
-        return ChunkBatch(**columns, embeddings=None if vectors is None else [vectors[number] for number in numbers])
+        return self._part(columns, None if vectors is None else [vectors[number] for number in numbers])
+
+    def _part(self, columns: dict[str, Any], vectors: Any) -> ChunkBatch:
+        part = ChunkBatch(**columns, embeddings=vectors)
+        part.is_embedded = self.is_embedded
+        return part
 
     @property
     def has_every_vector(self) -> bool:
         """Whether no row lacks its vector."""
         vectors = self.embeddings
         return vectors is not None and not (isinstance(vectors, list) and any(vector is None for vector in vectors))
+
+    @property
+    def relies_on_stored(self) -> bool:
+        """Whether rows need vectors that are stored already."""
+        return self.is_embedded and not self.has_every_vector
 
     def keys(self) -> list[Key]:
         """(document_id, chunk_id) of every row."""
@@ -130,6 +142,11 @@ class RowSource(Protocol):
 
     def __len__(self) -> int:
         """Number of rows."""
+        ...
+
+    @property
+    def relies_on_stored(self) -> bool:
+        """Whether rows need vectors that are stored already."""
         ...
 
     def parts(self) -> Iterator[ChunkBatch]:

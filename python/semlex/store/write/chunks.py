@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from semlex.store.keyword.bm25.write import BatchIndex, ReservedAnswers
     from semlex.store.postgres.connection import Connection
     from semlex.store.postgres.database import Database
+    from semlex.store.query.leg import Key
     from semlex.store.schema.collection import CollectionInfo
     from semlex.store.schema.names import Names
     from semlex.store.write.chunk_batch import ChunkBatch, Column, RowSource
@@ -101,6 +102,8 @@ class Source:
     table: sql.Composed  # a table, or arrays in its place
     parameters: dict[str, Any]  # bound in it
     staged: bool  # whether it is a table
+    every_vector: bool  # whether no row lacks its vector
+    relies_on_stored: bool  # whether those that lack it need the one that is stored
 
 
 @lru_cache(maxsize=256)
@@ -145,7 +148,14 @@ def array_values(collection: CollectionInfo, target: Target, rows: ChunkBatch) -
 
 def arrays_source(collection: CollectionInfo, target: Target, rows: ChunkBatch) -> Source:
     """A few rows."""
-    return Source(arrays_table(target), array_values(collection, target, rows), staged=False)
+    values = array_values(collection, target, rows)
+    return Source(
+        arrays_table(target),
+        values,
+        staged=False,
+        every_vector=rows.has_every_vector,
+        relies_on_stored=rows.relies_on_stored,
+    )
 
 
 _REPLACED = sql.SQL("{name} = excluded.{name}")
@@ -246,6 +256,14 @@ def collection_state(names: Names, *, is_held: bool = False) -> sql.Composed:
     )
 
 
+class VectorsGoneError(Exception):
+    """Another writer has replaced or deleted what rows without a vector had theirs from."""
+
+    def __init__(self, keys: set[Key]) -> None:
+        super().__init__(f"{len(keys)} chunks lost their vectors to another writer")
+        self.keys = keys
+
+
 OnDuplicate = Literal["update", "skip", "fail"]
 WriteMode = Literal["direct", "merge"]
 
@@ -306,20 +324,23 @@ async def write_chunks(
             await write_documents(connection, collection, documents, utc_now(), new_documents, direct=direct)
         if within:
             await share_documents(connection, collection, within)
-        if mode == "direct" and not write.others and not (documents and await _have_chunks(write, keys)):
+        if (
+            mode == "direct"
+            and not write.others
+            and not rows.relies_on_stored
+            and not (documents and await _have_chunks(write, keys))
+        ):
             return await _copy_direct(write, rows, bulk)
         if len(rows) <= bulk.small_batch_rows:
-            few = write.numbered(rows.whole())
-            source = arrays_source(collection, write.target, few)
-            every_vector = few.has_every_vector
+            source = arrays_source(collection, write.target, write.numbered(rows.whole()))
         else:
-            source, every_vector = await _staged_source(write, rows, bulk)
+            source = await _staged_source(write, rows, bulk)
         if on_duplicate == "fail":
             await _refuse_stored(write, source)
         gone = NO_IDS
         if documents:
             gone = await _delete_others(write, source, keys)
-        count = await _merge(write, source, on_duplicate, gone, every_vector=every_vector)
+        count = await _merge(write, source, on_duplicate, gone)
         if on_duplicate == "fail" and count < len(rows):
             # Another writer has stored some since they were looked for. The next attempt finds them.
             raise psycopg.errors.SerializationFailure("rows were stored in the meantime")
@@ -394,8 +415,8 @@ def _vector_encoder(part: ChunkBatch, storage: str) -> _core.CopyEncoder:
     return _core.CopyEncoder(columns, keys[1])
 
 
-async def _staged_source(write: _Write, rows: RowSource, bulk: BulkIngestConfig) -> tuple[Source, bool]:
-    """Copy rows into a temporary table; return its name and whether every row has a vector."""
+async def _staged_source(write: _Write, rows: RowSource, bulk: BulkIngestConfig) -> Source:
+    """Copy rows into a temporary table."""
     connection, collection = write.connection, write.collection
     # The name is random because a caller's transaction may contain the table of an earlier write.
     name = f"semlex_{secrets.token_hex(8)}"
@@ -424,7 +445,13 @@ async def _staged_source(write: _Write, rows: RowSource, bulk: BulkIngestConfig)
     )
     copy = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT binary)").format(staging, column_list)
     await copy_rows(connection, copy, parts(), bulk.copy_block_bytes)
-    return Source(sql.SQL("{}").format(staging), {}, staged=True), every_vector
+    return Source(
+        sql.SQL("{}").format(staging),
+        {},
+        staged=True,
+        every_vector=every_vector,
+        relies_on_stored=rows.relies_on_stored,
+    )
 
 
 async def _delete_others(write: _Write, source: Source, documents: str) -> NDArray[np.int64]:
@@ -461,19 +488,19 @@ async def _refuse_stored(write: _Write, source: Source) -> None:
         raise DuplicateError(found)
 
 
-async def _merge(
-    write: _Write, source: Source, on_duplicate: OnDuplicate, gone: NDArray[np.int64], *, every_vector: bool
-) -> int:
+async def _merge(write: _Write, source: Source, on_duplicate: OnDuplicate, gone: NDArray[np.int64]) -> int:
     connection, names, vectors = write.connection, write.collection.names, write.target.vectors
     outdated = list(write.others)
-    if vectors is not None and not every_vector:
+    if vectors is not None and not source.every_vector and not source.relies_on_stored:
         outdated.append(vectors)
-    if outdated and on_duplicate == "update":
+    updates = on_duplicate == "update"
+    if updates and (outdated or source.relies_on_stored):
         # A text that changed and came without a vector must not keep the old one; those of other models come with no
         # text. Whether it changed is known only once the row is locked, and rows are locked in key order, old and new
         # ones alike: without that, two writers can wait for each other.
         locking = insertion(write.target, source.table) + sql.SQL("UPDATE SET chunk_id = excluded.chunk_id WHERE FALSE")
         await connection.execute(locking, source.parameters)
+        await _refuse_lacking(write, source, sql.SQL("(e.chunk_id IS NULL OR c.content_hash <> s.content_hash)"))
         for table in outdated:
             came_without = sql.SQL("AND s.embedding IS NULL" if table is vectors else "")
             await connection.execute(
@@ -485,13 +512,31 @@ async def _merge(
                 source.parameters,
             )
     cursor = await connection.cursor(binary=True).execute(
-        merging(write.target, source, replaces=on_duplicate == "update"), source.parameters
+        merging(write.target, source, replaces=updates), source.parameters
     )
     row = await cursor.fetchone()
+    if not updates:
+        await _refuse_lacking(write, source, sql.SQL("e.chunk_id IS NULL AND c.content_hash = s.content_hash"))
     count, stored, replaced = row or (0, None, None)
     if write.index is not None:
         await write.index.write(connection, ids_of(stored), joined([gone, ids_of(replaced)]))
     return int(count)
+
+
+async def _refuse_lacking(write: _Write, source: Source, lacking: sql.SQL) -> None:
+    """Fail where rows need stored vectors that are not there any more."""
+    vectors = write.target.vectors
+    if vectors is None or not source.relies_on_stored:
+        return
+    cursor = await write.connection.execute(
+        sql.SQL(
+            "SELECT s.document_id, s.chunk_id FROM {} AS s JOIN {} AS c USING (document_id, chunk_id) "
+            "LEFT JOIN {} AS e USING (document_id, chunk_id) WHERE s.embedding IS NULL AND {}"
+        ).format(source.table, write.collection.names.chunk, vectors, lacking),
+        source.parameters,
+    )
+    if found := await cursor.fetchall():
+        raise VectorsGoneError({(row[0], row[1]) for row in found})
 
 
 # The first statement returns what a later attempt needs, if nothing is known or something changed.
