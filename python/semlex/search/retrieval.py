@@ -128,7 +128,9 @@ class Retrieval:
             selection, plan = await self._select(snapshot, state)
             plan = exact_plan(selection) if exact else plan
             plans = plan_legs(state, depth, selection, plan=plan, indexes=self._indexes.last)
-            return await self._search(snapshot, state, plans, depth, selection if plan == "index" else None)
+            # Without an index the answer is exact already.
+            may_be_short = plan == "index" and self._indexes.last.used is not None
+            return await self._search(snapshot, state, plans, depth, selection if may_be_short else None)
 
         started = time.perf_counter()
         found = await self._database.read_snapshot(

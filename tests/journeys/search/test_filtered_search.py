@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from semlex.retriever.synchronous import SyncRetriever
+from semlex.search import retrieval
 from semlex.types.documents import Document
 
 if TYPE_CHECKING:
@@ -130,6 +131,26 @@ def test_the_legs_say_how_they_answered(indexed: tuple[str, SyncRetriever], vect
     plain = retriever.search("text", 5, vector=vectors[0])
     assert [leg.share for leg in plain.legs.values()] == [None, None]
     assert plain.to_dict()["legs"]["keyword"]["candidates"] == 30
+
+
+def test_fewer_vectors_than_candidates_are_compared_once(
+    database_url: str, vectors: NDArray[np.float32], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, legs = retrieval.run_legs, list[str]()
+
+    async def counted(snapshot: Any, plans: Any, *calibration: Any) -> Any:
+        legs.extend(plan.name for plan in plans)
+        return await run(snapshot, plans, *calibration)
+
+    monkeypatch.setattr(retrieval, "run_legs", counted)
+    with SyncRetriever(database_url, "none", use_reranking=False) as retriever:
+        retriever.add_documents([Document(f"text {n}", id=str(n)) for n in range(20)], vectors[:20])
+        for modes, expected in (("vector", ["vector"]), (None, ["vector", "keyword"])):
+            legs.clear()
+            results = retriever.search("text", 5, vector=vectors[0], mode=modes)
+            assert results.legs["vector"].plan == "exact, all vectors"
+            assert results.legs["vector"].candidates == 20
+            assert legs == expected
 
 
 @pytest.mark.slow

@@ -174,6 +174,13 @@ async def test_optimizing_leaves_few_segments_and_no_tombstone(
     database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     merge = unmerged(monkeypatch)
+    headers, read = merging.segment_headers, list[Any]()
+
+    async def counted(connection: Any, names: Any, segments: Any) -> Any:
+        read.extend(segments)
+        return await headers(connection, names, segments)
+
+    monkeypatch.setattr(merging, "segment_headers", counted)
     languages = [None, "spanish", "german"]
     async with bm25(database_url, bulk=BulkIngestConfig(batch_size=20)) as retriever:
         await retriever.add_documents(
@@ -189,6 +196,8 @@ async def test_optimizing_leaves_few_segments_and_no_tombstone(
         figures = check_index(database_url)
         assert (figures["segments"], figures["tombstones"]) == (3, 0)
         assert merged >= segments
+        assert len(seen) >= 3
+        assert sorted(read) == sorted(set(read)), "a header was read twice"
         assert {step.stage for step in seen} == {"merge"}
         assert all(0 < step.done <= (step.total or 0) for step in seen)
         assert await retriever.indexes.optimize() == 0

@@ -10,6 +10,7 @@ import asyncio
 import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 import psycopg
 from psycopg import sql
@@ -32,8 +33,7 @@ from semlex.store.postgres.errors import LOCK_NOT_AVAILABLE
 from semlex.store.postgres.settings import set_local
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from uuid import UUID
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from semlex.store.keyword.bm25.segments import Cursor, Source
     from semlex.store.postgres.connection import Connection
@@ -125,9 +125,10 @@ async def merge_wanted(answer: Cursor) -> bool:
 
 async def merge_where_wanted(database: Database, collection: CollectionIdentity, *, written: int = 0) -> None:
     """Merge what is due. Never fail: the writer's rows are stored already."""
+    headers: ReadHeaders = {}
     try:
         for _ in range(MAX_MERGES):
-            step = await merge_once(database, collection, thoroughly=written >= BULK_LOAD_CHUNKS)
+            step = await merge_once(database, collection, headers, thoroughly=written >= BULK_LOAD_CHUNKS)
             if not step.done:
                 break
             await _give_room_back(database, collection, step)
@@ -141,8 +142,9 @@ async def optimize(
     """Merge to few and full segments, and remove all tombstones."""
     merged = steps = most = 0
     waited = 0.0
+    headers: ReadHeaders = {}
     while True:
-        step = await merge_once(database, collection, thoroughly=True)
+        step = await merge_once(database, collection, headers, thoroughly=True)
         if step.busy:
             if waited >= BUSY_LIMIT_SECONDS:
                 raise StoreError(
@@ -195,12 +197,22 @@ class MergeStep:
     busy: bool = False  # whether another process was merging
 
 
-async def merge_once(database: Database, collection: CollectionIdentity, *, thoroughly: bool = False) -> MergeStep:
+async def merge_once(
+    database: Database,
+    collection: CollectionIdentity,
+    headers: ReadHeaders | None = None,
+    *,
+    thoroughly: bool = False,
+) -> MergeStep:
     """Merge one group of segments: of the generation that answers, else of one being made.
 
     Writers add to that one, too, even after its rebuild was killed. What a merge there drops too early is repaired
     when a rebuild makes it answer.
+
+    Args:
+        headers: Read by earlier merges of the same caller; what is read here is added.
     """
+    known: ReadHeaders = {} if headers is None else headers
 
     async def work(connection: Connection) -> MergeStep:
         # A limit of the role is for statements that others wait for, not for this.
@@ -212,7 +224,7 @@ async def merge_once(database: Database, collection: CollectionIdentity, *, thor
         state = await read_state(connection, collection)
         for generation, version in zip(state.live, state.versions, strict=True):
             if version == _core.ANALYZER_VERSION:
-                step = await _Merge(connection, collection, generation, thoroughly=thoroughly).run()
+                step = await _Merge(connection, collection, generation, known, thoroughly=thoroughly).run()
                 if step.done:
                     return step
         return MergeStep(done=False)
@@ -227,15 +239,34 @@ async def merge_once(database: Database, collection: CollectionIdentity, *, thor
         raise
 
 
+@dataclass(frozen=True, slots=True)
+class _Header:
+    """A segment's header as it is stored, and the ids in it."""
+
+    data: bytes
+    ids: _core.IdSet
+
+
+# Segments never change, so one merge can use what another has read.
+ReadHeaders = dict[UUID, _Header]
+
+
 class _Merge:
     """One transaction, with one snapshot."""
 
     def __init__(
-        self, connection: Connection, collection: CollectionIdentity, generation: int, *, thoroughly: bool
+        self,
+        connection: Connection,
+        collection: CollectionIdentity,
+        generation: int,
+        headers: ReadHeaders,
+        *,
+        thoroughly: bool,
     ) -> None:
         self._connection = connection
         self._names = collection.names
         self._generation = generation
+        self._headers = headers
         self._thoroughly = thoroughly
 
     async def run(self) -> MergeStep:
@@ -245,20 +276,22 @@ class _Merge:
         dead = _core.IdSet.union(list(tombstones.values()))
         # Only the headers tell which segment contains which dead chunks: all are read now and then.
         counted = self._thoroughly or len(tombstones) >= MAX_TOMBSTONES
+        chunks_of = {segment_id: chunks for segment_id, _, chunks in segments}
         held: dict[UUID, _core.IdSet] = {}
         if counted:
-            held = await self._ids([segment_id for segment_id, *_ in segments])
+            held = {segment_id: header.ids for segment_id, header in (await self._read(list(chunks_of))).items()}
         sizes = {
             segment_id: chunks - ((held[segment_id] & dead).count if counted else 0)
             for segment_id, _, chunks in segments
         }
-        chunks_of = {segment_id: chunks for segment_id, _, chunks in segments}
         language, chosen = self._chosen(segments, sizes, chunks_of)
         if not chosen and not (counted and len(tombstones) > 1) and not (self._thoroughly and tombstones):
             return MergeStep(done=False)
-        merged = held if counted else await self._ids(chosen)
-        absorbed = _core.IdSet.union([merged[segment_id] for segment_id in chosen])
-        rows = await self._replace_segments(chosen, language, dead)
+        merged = await self._read(chosen)
+        absorbed = _core.IdSet.union([header.ids for header in merged.values()])
+        rows = await self._replace_segments(merged, language, dead)
+        for segment_id in chosen:
+            del self._headers[segment_id]
         kept = [ids for segment_id, ids in held.items() if segment_id not in chosen] if counted else None
         await self._replace_tombstones(tombstones, absorbed, None if kept is None else _core.IdSet.union(kept))
         return MergeStep(done=True, merged=len(chosen), left=len(segments) - len(chosen), rows=rows)
@@ -280,19 +313,23 @@ class _Merge:
                 return language, chosen
         return "", []
 
-    async def _ids(self, segments: Sequence[UUID]) -> dict[UUID, _core.IdSet]:
-        headers = await segment_headers(self._connection, self._names, segments)
-        return {segment_id: _core.segment_ids(segment_id.bytes, header) for segment_id, header in headers.items()}
+    async def _read(self, segments: Sequence[UUID]) -> dict[UUID, _Header]:
+        """The headers of segments, each read once."""
+        missing = [segment_id for segment_id in segments if segment_id not in self._headers]
+        if missing:
+            read = await segment_headers(self._connection, self._names, missing)
+            for segment_id, data in read.items():
+                self._headers[segment_id] = _Header(data, _core.segment_ids(segment_id.bytes, data))
+        return {segment_id: self._headers[segment_id] for segment_id in segments}
 
-    async def _replace_segments(self, chosen: Sequence[UUID], language: str, dead: _core.IdSet) -> int:
+    async def _replace_segments(self, chosen: Mapping[UUID, _Header], language: str, dead: _core.IdSet) -> int:
         """Return the number of deleted posting rows."""
         if not chosen:
             return 0
-        headers = await segment_headers(self._connection, self._names, chosen)
         sources: list[Source] = []
-        for segment_id in chosen:
+        for segment_id, header in chosen.items():
             rows = await posting_rows(self._connection, self._names, segment_id)
-            sources.append((segment_id.bytes, headers[segment_id], rows))
+            sources.append((segment_id.bytes, header.data, rows))
         new = await asyncio.to_thread(NewSegment.merged, sources, dead, self._generation, language)
         await self._delete(self._names.segment, "segment_id", chosen, len(chosen))
         await self._delete(self._names.manifest, "part_id", chosen, len(chosen))
@@ -319,7 +356,7 @@ class _Merge:
         rest = _core.IdSet.union([left[tombstone_id] for tombstone_id in done])
         await write_segments(self._connection, self._names, [], [(self._generation, rest)])
 
-    async def _delete(self, table: sql.Identifier, key: str, ids: Sequence[UUID], rows: int) -> None:
+    async def _delete(self, table: sql.Identifier, key: str, ids: Iterable[UUID], rows: int) -> None:
         """Delete exactly what was read."""
         cursor = await self._connection.execute(
             sql.SQL("DELETE FROM {} WHERE {} = ANY(%s)").format(table, sql.Identifier(key)), [list(ids)]
