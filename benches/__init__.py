@@ -29,6 +29,7 @@ BENCHES = (
     "bm25",
     "search",
     "index",
+    "equal",
     "throughput",
     "filters",
     "ingest",

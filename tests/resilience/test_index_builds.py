@@ -14,9 +14,11 @@ from psycopg import sql
 from psycopg_pool import AsyncConnectionPool
 
 from semlex.errors import ConfigurationError, StoreError
-from semlex.store.indexes import build
+from semlex.store.indexes import build, catalog
 from semlex.store.indexes.build import IndexBuilder
+from semlex.store.indexes.catalog import other_indexes
 from semlex.store.indexes.options import HnswIndex, IvfflatIndex
+from semlex.store.schema.names import TableIndex
 from semlex.types.documents import Document
 from tests.support.index_builds import held_build
 from tests.support.retrievers import opened
@@ -25,16 +27,18 @@ from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+    from typing import LiteralString
 
     from numpy.typing import NDArray
 
     from semlex.ingest.progress import Progress
     from semlex.retriever.postgres import PostgreSQLRetriever
-    from semlex.store.schema.names import TableIndex
+    from semlex.store.schema.collection import CollectionInfo
+    from semlex.store.schema.names import Names
 
 
 VECTORS = "semlex.built_embedding_1"
-ALL = ["metadata", "source_name", "hnsw_1"]
+ALL = ["metadata", "document_name", "hnsw_1"]
 
 
 retriever_of = partial(opened, model="none", collection="built", keyword="none")
@@ -148,6 +152,38 @@ async def test_a_build_that_is_ended_is_made_anew(
         assert built.dropped == ["built_hnsw_1"]
         assert await validity(retriever) == {"built_hnsw_1_2": True}
         assert (await retriever.search(vector=vectors[5], top_k=1))[0].id == "5"
+
+
+@pytest.mark.parametrize("concurrently", [True, False])
+@pytest.mark.parametrize(
+    ("statement", "message"),
+    [
+        ("SELECT pg_cancel_backend(pg_backend_pid()), pg_sleep(60)", "the index first: cancelled .*57014"),
+        ("SELECT pg_terminate_backend(pg_backend_pid()), pg_sleep(60)", "57P01|connection failed"),
+        ("SELECT 1 / 0", "22012"),
+    ],
+    ids=["cancelled", "terminated", "failed"],
+)
+async def test_a_build_that_fails_takes_no_other_along(
+    database_url: str, monkeypatch: pytest.MonkeyPatch, statement: LiteralString, message: str, *, concurrently: bool
+) -> None:
+    class Failing(TableIndex):
+        def create(self, names: Names, *, concurrently: bool = False) -> sql.Composed:
+            del names, concurrently
+            return sql.SQL("{}").format(sql.SQL(statement))
+
+    def with_first(collection: CollectionInfo) -> list[TableIndex]:
+        return [Failing("first", collection.names.chunk, sql.SQL("")), *other_indexes(collection)]
+
+    async with retriever_of(database_url) as retriever, asyncio.timeout(120):
+        vectors = await filled(retriever)
+        monkeypatch.setattr(catalog, "other_indexes", with_first)
+        with pytest.raises(StoreError, match=message):
+            await retriever.indexes.create(concurrently=concurrently)
+        assert await validity(retriever) == {"built_hnsw_1": True}
+        assert (await retriever.search(vector=vectors[5], top_k=1))[0].id == "5"
+        monkeypatch.undo()
+        assert list(await retriever.indexes.create()) == []
 
 
 async def test_a_leftover_is_dropped_where_nothing_is_to_be_built(database_url: str) -> None:

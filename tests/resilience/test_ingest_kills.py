@@ -246,7 +246,7 @@ class KilledRuns:
         with psycopg.connect(self._server.url) as connection:
             made = indexes_of(connection, KEPT)
             assert all(made.values())
-            assert made.keys() >= {"metadata", "source_name", "hnsw_1"}
+            assert made.keys() >= {"metadata", "document_name", "hnsw_1"}
         with self._opened(KEPT) as kept, self._opened(NEW) as new:
             assert answers(kept) == answers(new)
         self._drop(NEW)

@@ -22,8 +22,8 @@ from semlex.filters.evaluate import holds
 from semlex.filters.fields import OWN
 from semlex.filters.forms import filter_tree
 from semlex.filters.text import tree_of_text
-from semlex.store.query.filters import constant_path, parse_filters, typed_value, value_at
-from semlex.store.schema.names import Names
+from semlex.store.query.filters import constant_path, parse_filters, text_hash, typed_value, value_at
+from semlex.store.schema.names import Names, TableIndex
 from tests.support.filter_trees import TEXTS, documents, metadata_trees, own_trees
 from tests.support.retrievers import sync_opened
 
@@ -210,6 +210,18 @@ def test_ids_are_found_by_the_primary_key(library: Library) -> None:
         text = sql.SQL("EXPLAIN SELECT 1 FROM {} AS c WHERE {}").format(library.names.chunk, made.expression)
         plan = "\n".join(line for (line,) in library.connection.execute(text, made.parameters))
     assert re.search(r"Index Cond: \(\(document_id = .* AND \(chunk_id = ", plan), plan
+
+
+@pytest.mark.parametrize("filters", ["@source_document == 'a.md'", "@source_document in ['a.md', 'b.md']"])
+def test_names_of_documents_are_found_by_their_index(library: Library, filters: str) -> None:
+    definition = sql.SQL("(({}))").format(text_hash(sql.SQL("source_document")))
+    with library.connection.transaction(force_rollback=True):
+        library.connection.execute(TableIndex("document_name", library.names.chunk, definition).create(library.names))
+        library.connection.execute("SET LOCAL enable_seqscan = off")
+        made = parse_filters(filters, library.names)
+        text = sql.SQL("EXPLAIN SELECT 1 FROM {} AS c WHERE {}").format(library.names.chunk, made.expression)
+        plan = "\n".join(line for (line,) in library.connection.execute(text, made.parameters))
+    assert "_document_name" in plan, plan
 
 
 # --- indexes ----------------------------------------------------------------------------------------------------------

@@ -114,8 +114,8 @@ async def test_two_collections_build_at_once_and_one_says_that_it_is_busy(databa
         # Another process is building an index of the first.
         await other.execute("SELECT pg_advisory_xact_lock(%s)", [build.building_lock(one.info)])
         built = await one.indexes.create()
-        assert (list(built), built.busy) == ([], ["hnsw_1", "metadata", "source_name"])
+        assert (list(built), built.busy) == ([], ["document_name", "hnsw_1", "metadata"])
         assert "hnsw_1" in await two.indexes.create()
         await other.rollback()
         built = await one.indexes.create()
-        assert (sorted(built), built.busy) == (["hnsw_1", "metadata", "source_name"], [])
+        assert (sorted(built), built.busy) == (["document_name", "hnsw_1", "metadata"], [])

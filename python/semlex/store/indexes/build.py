@@ -29,7 +29,7 @@ from semlex.store.indexes.catalog import (
 from semlex.store.indexes.estimate import MIN_BUILD_MEMORY, IndexEstimate, estimate_build
 from semlex.store.indexes.options import NoIndex
 from semlex.store.postgres.connection import is_pooled, own_connection
-from semlex.store.postgres.errors import translate
+from semlex.store.postgres.errors import QUERY_CANCELLED, translate
 from semlex.store.postgres.settings import SETTINGS, begin_writing, of_role, set_for_session, set_local
 from semlex.store.schema.locks import TELL_SECONDS, between_searches, lock_briefly
 
@@ -229,9 +229,14 @@ class IndexBuilder:
     collection: CollectionInfo
     tell: TellBuild | None = None
     built: IndexesBuilt = field(default_factory=IndexesBuilt)
+    _failures: list[StoreError] = field(default_factory=list, init=False)
 
     async def run(self, index: VectorIndex | None = None, *, concurrently: bool = False) -> IndexesBuilt:
-        """Build what is missing."""
+        """Build what is missing.
+
+        Raises:
+            StoreError: The first failure, after the other indexes were built.
+        """
         if concurrently and self.database.url is None:
             raise ConfigurationError(
                 "concurrently=True needs connections of its own: open the collection with db_url=, not with pool= or "
@@ -267,6 +272,8 @@ class IndexBuilder:
             await self._run_plainly(plan)
         if self.built:
             await self.database.write("analyze", lambda connection: _analyze(connection, self.collection))
+        if self._failures:
+            raise self._failures[0]
         return self.built
 
     async def _run_plainly(self, plan: _Plan) -> None:
@@ -274,14 +281,10 @@ class IndexBuilder:
         await between_searches(
             self.database, "drop unfinished indexes", self.collection.names, partial(self._drop_unfinished, plan)
         )
-        for index in plan.others:
-            make = partial(self._make_other, index, concurrently=False)
-            await self._build_plainly(index.suffix, make, MIN_BUILD_MEMORY)
-        if plan.estimate is not None and plan.vector is not None:
-            suffix = plan.vector.definition(plan.estimate.rows).suffix
-            make = partial(self._make_vector, plan, concurrently=False)
-            await self._build_plainly(suffix, make, plan.estimate.granted_bytes)
-        if plan.settles and not self.built.busy:
+        for suffix, make, memory in self._builds(plan, concurrently=False):
+            async with self._attempt(suffix):
+                await self._build_plainly(suffix, make, memory)
+        if plan.settles and not self.built.busy and not self._failures:
 
             async def settle(connection: Connection) -> list[str]:
                 await lock_briefly(connection)
@@ -296,7 +299,7 @@ class IndexBuilder:
     async def _build_plainly(self, suffix: str, make: Callable[[Connection], Any], memory: int) -> None:
         async def work(connection: Connection, *, with_workers: bool) -> str | None:
             if not await is_alone(connection, self.collection):
-                self.built.busy = sorted({*self.built.busy, suffix})  # a retry comes here again
+                self._note_busy(suffix)
                 return None
             # A role's limit is for interactive statements; a build takes as long as it takes.
             await set_local(connection, lock_timeout=LOCK_TIMEOUT, statement_timeout=0)
@@ -316,25 +319,63 @@ class IndexBuilder:
         self._note(made)
 
     async def _run_concurrently(self, plan: _Plan) -> None:
-        async with concurrent_session(self.database, self.collection) as connection:
-            if connection is None:
-                suffixes = [index.suffix for index in plan.others]
-                if plan.estimate is not None and plan.vector is not None:
-                    suffixes.append(plan.vector.definition(plan.estimate.rows).suffix)
-                self.built.busy = sorted(suffixes)
-                return
-            memory = MIN_BUILD_MEMORY if plan.estimate is None else plan.estimate.granted_bytes
-            with_workers = self.collection.server.parallel_index_builds
-            try:
-                await set_for_session(connection, **_build_settings(memory, with_workers=with_workers))
-                for index in plan.others:
-                    self._note(await self._make_other(index, connection, concurrently=True))
-                if plan.estimate is not None:
-                    self._note(await self._make_vector(plan, connection, concurrently=True))
-                if plan.settles:
+        for suffix, make, memory in self._builds(plan, concurrently=True):
+            async with self._attempt(suffix):
+                await self._build_concurrently(suffix, make, memory)
+        if plan.settles and not self.built.busy and not self._failures:
+            async with self._session("replace an index") as connection:
+                if connection is not None:
                     self.built.dropped += await self._settle(plan, connection, concurrently=True)
-            except psycopg.Error as error:
-                raise translate(error, "build indexes concurrently", self.database.url, writing=True) from None
+
+    async def _build_concurrently(self, suffix: str, make: Callable[[Connection], Any], memory: int) -> None:
+        # A session for each: one that the server has ended takes no other build along.
+        async with self._session(f"build the index {suffix} concurrently") as connection:
+            if connection is None:
+                self._note_busy(suffix)
+                return
+            with_workers = self.collection.server.parallel_index_builds
+            await set_for_session(connection, **_build_settings(memory, with_workers=with_workers))
+            self._note(await make(connection))
+
+    @asynccontextmanager
+    async def _session(self, doing: str) -> AsyncIterator[Connection | None]:
+        """A session for concurrent work, with the driver's errors as ours; None where another process builds."""
+        try:
+            async with concurrent_session(self.database, self.collection) as connection:
+                yield connection
+        except psycopg.Error as error:
+            raise translate(error, doing, self.database.url, writing=True) from None
+
+    def _builds(self, plan: _Plan, *, concurrently: bool) -> list[tuple[str, Callable[[Connection], Any], int]]:
+        """Each index that is missing: its suffix, the step that makes it, and its memory in bytes."""
+        builds: list[tuple[str, Callable[[Connection], Any], int]] = [
+            (index.suffix, partial(self._make_other, index, concurrently=concurrently), MIN_BUILD_MEMORY)
+            for index in plan.others
+        ]
+        if plan.estimate is not None and plan.vector is not None:
+            suffix = plan.vector.definition(plan.estimate.rows).suffix
+            make = partial(self._make_vector, plan, concurrently=concurrently)
+            builds.append((suffix, make, plan.estimate.granted_bytes))
+        return builds
+
+    @asynccontextmanager
+    async def _attempt(self, suffix: str) -> AsyncIterator[None]:
+        """Note the failure of a build instead of raising it, so that the other indexes are built."""
+        try:
+            yield
+        except StoreError as error:
+            failure = error
+            if error.sqlstate == QUERY_CANCELLED:  # a build has no limit of time
+                failure = StoreError(
+                    f"build the index {suffix}: cancelled by a user of the server [{error.sqlstate}]; create_index() "
+                    "and the next load build it again",
+                    sqlstate=error.sqlstate,
+                )
+            logger.warning("%s: %s", self.collection.names.collection, failure)
+            self._failures.append(failure)
+
+    def _note_busy(self, suffix: str) -> None:
+        self.built.busy = sorted({*self.built.busy, suffix})  # a retry comes here again
 
     def _note(self, made: str | None) -> None:
         if made is not None:

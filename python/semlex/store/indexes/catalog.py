@@ -21,6 +21,7 @@ from semlex.store.indexes.options import (
     from_text,
     kind_of,
 )
+from semlex.store.query.filters import text_hash
 from semlex.store.schema.names import TableIndex
 
 if TYPE_CHECKING:
@@ -355,8 +356,7 @@ def other_indexes(collection: CollectionInfo) -> list[TableIndex]:
     return [
         *collection.keyword.indexes(collection.names),
         TableIndex("metadata", chunk, sql.SQL("USING gin (metadata jsonb_path_ops)")),
-        # A hash index has no bound on the length of the key, which is a path.
-        TableIndex("source_name", chunk, sql.SQL("USING hash (source_document)")),
+        TableIndex("document_name", chunk, sql.SQL("(({}))").format(text_hash(sql.SQL("source_document")))),
     ]
 
 

@@ -11,6 +11,7 @@ from psycopg import sql
 from semlex.errors import ConfigurationError
 from semlex.store.postgres.settings import cursor_with_times
 from semlex.store.query.chunk_keys import keys_of
+from semlex.store.query.filters import is_of_document
 from semlex.store.query.leg import key_arrays
 from semlex.store.write.sources import OF_TABLES, is_present, read_sources, unknown_source
 
@@ -176,11 +177,11 @@ async def _added(connection: Connection, names: Names, name: str) -> list[Key]:
     """Chunks that were added under a name."""
     cursor = await connection.cursor(binary=True).execute(
         sql.SQL(
-            "SELECT c.document_id, c.chunk_id FROM {} AS c WHERE c.source_document = %s AND c.source_document <> '' "
+            "SELECT c.document_id, c.chunk_id FROM {} AS c WHERE {} AND c.source_document <> '' "
             "AND NOT EXISTS (SELECT FROM {} AS d WHERE d.document_id = c.document_id) "
             "ORDER BY c.document_id, c.chunk_id"
-        ).format(names.chunk, names.document),
-        [name],
+        ).format(names.chunk, is_of_document(sql.SQL("%(name)s::text")), names.document),
+        {"name": name},
     )
     return [(row[0], row[1]) for row in await cursor.fetchall()]
 

@@ -59,6 +59,36 @@ OWN_COLUMNS = {
     "document": sql.SQL("c.document_id"),
     "id": sql.SQL("c.chunk_id"),
 }
+
+
+def text_hash(text: sql.Composable) -> sql.Composed:
+    """A number of a text, for an index: a path has any length, and any number of chunks have the same one.
+
+    A B-tree of the texts refuses long ones. A hash index reads all equal entries for each new one.
+    """
+    return sql.SQL("pg_catalog.hashtextextended({}, 0)").format(text)
+
+
+_OF_DOCUMENT = sql.SQL("({column_hash} = {value_hash} AND {column} = {value})")
+_OF_ONE_DOCUMENT = sql.SQL(
+    "({column_hash} = ANY(ARRAY(SELECT {value_hash} FROM unnest({values}) AS given(value))) "
+    "AND {column} = ANY({values}))"
+)
+
+
+def is_of_document(value: sql.Composable) -> sql.Composed:
+    """Whether the document of a chunk has this name, by the index on names."""
+    column = OWN_COLUMNS["source_document"]
+    return _OF_DOCUMENT.format(column=column, column_hash=text_hash(column), value=value, value_hash=text_hash(value))
+
+
+def is_of_one_document(values: sql.Composable) -> sql.Composed:
+    """Whether the document of a chunk has one of these names, by the index on names."""
+    column = OWN_COLUMNS["source_document"]
+    value_hash = text_hash(sql.SQL("given.value"))
+    return _OF_ONE_DOCUMENT.format(column=column, column_hash=text_hash(column), values=values, value_hash=value_hash)
+
+
 # Fields of documents are in other tables; looking them up once is faster than for every chunk.
 _OF_DOCUMENTS = {
     "title": sql.SQL("c.document_id IN (SELECT d.document_id FROM {document} AS d WHERE {condition})"),
@@ -368,6 +398,10 @@ class _Writer:
         if condition.field.is_id and condition.operator in {"==", "in"}:
             return self._with_ids(condition.value if condition.operator == "in" else [condition.value])
         name = condition.field.path[0]
+        if name == "source_document" and condition.operator == "==":
+            return is_of_document(self._bound(condition.value, "text"))
+        if name == "source_document" and condition.operator == "in":
+            return is_of_one_document(self._bound(condition.value, "text[]"))
         made = (self._on_number if condition.field.kind == "number" else self._on_column)(condition, OWN_COLUMNS[name])
         if condition.operator == "empty":
             return sql.SQL("({}) IS NOT TRUE").format(about_document(name, made, self._names))

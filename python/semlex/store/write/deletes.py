@@ -9,6 +9,7 @@ from uuid import UUID
 from psycopg import sql
 
 from semlex.store.embedding_versions import stored_versions
+from semlex.store.query.filters import is_of_document
 from semlex.store.query.leg import key_arrays
 from semlex.store.write.copy import ids_of
 from semlex.store.write.documents import begin_write
@@ -198,9 +199,9 @@ async def documents_named(
         return found
     await cursor.execute(
         sql.SQL(
-            "SELECT DISTINCT c.document_id FROM {} AS c WHERE c.source_document = %s "
+            "SELECT DISTINCT c.document_id FROM {} AS c WHERE {} "
             "AND NOT EXISTS (SELECT 1 FROM {} AS d WHERE d.document_id = c.document_id)"
-        ).format(names.chunk, names.document),
-        [name],
+        ).format(names.chunk, is_of_document(sql.SQL("%(name)s::text")), names.document),
+        {"name": name},
     )
     return {document: None for (document,) in await cursor.fetchall()}
