@@ -43,6 +43,7 @@ they never contain document text, vectors, queries or secrets.
 from __future__ import annotations
 
 import re
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -50,7 +51,7 @@ from typing import TYPE_CHECKING
 from semlex.rule_messages import sentence
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
 # More than this many field errors are kept in `ValidationError.errors` but not spelled out in its message.
 SHOWN_ERRORS = 10
@@ -201,6 +202,17 @@ class MissingExtraError(SemlexError, ImportError):
         instead = f"; or {otherwise}" if otherwise else ""
         install = f"'semlex[{extra}]'" if extra else package
         super().__init__(f"{purpose} needs the package {package!r}: pip install {install}{instead}")
+
+
+@contextmanager
+def needing(module: str, package: str, extra: str, purpose: str) -> Iterator[None]:
+    """Raise `MissingExtraError` if an import inside fails because a module is not installed."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if error.name not in {module, module.partition(".")[0]}:
+            raise
+        raise MissingExtraError(package, extra, purpose) from None
 
 
 class ModelError(SemlexError, RuntimeError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import subprocess
 import sys
 from typing import TYPE_CHECKING
 
@@ -14,10 +15,17 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-# Framework -> extra.
+# Framework -> package, extra.
 FRAMEWORKS = {
-    "llama_index": "llama-index",
-    **{name: name for name in ("haystack", "sqlalchemy", "alembic", "django")},
+    "llama_index": ("llama-index-core", "llama-index"),
+    "langchain_core": ("langchain-core", "langchain"),
+    "haystack": ("haystack-ai", "haystack"),
+    **{name: (name, name) for name in ("sqlalchemy", "alembic", "django")},
+}
+# Integrations, each with its framework.
+INTEGRATIONS = {
+    **{name.removesuffix("_core"): name for name in FRAMEWORKS},
+    "langgraph": "langchain_core",
 }
 
 
@@ -28,24 +36,35 @@ def _forget_integrations(monkeypatch: pytest.MonkeyPatch) -> None:
             monkeypatch.delitem(sys.modules, name)
 
 
-@pytest.mark.parametrize(("module", "extra"), FRAMEWORKS.items())
-def test_a_missing_framework_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch, module: str, extra: str) -> None:
+@pytest.mark.parametrize(("integration", "module"), INTEGRATIONS.items())
+def test_a_missing_framework_is_named_with_its_extra(
+    monkeypatch: pytest.MonkeyPatch, integration: str, module: str
+) -> None:
     monkeypatch.setattr(sys, "meta_path", [Without(module), *sys.meta_path])
     with pytest.raises(MissingExtraError) as caught:
-        importlib.import_module(f"semlex.integrations.{module}")
-    assert f"pip install 'semlex[{extra}]'" in str(caught.value)
+        importlib.import_module(f"semlex.integrations.{integration}")
+    package, extra = FRAMEWORKS[module]
+    needing = f"semlex.integrations.{module.removesuffix('_core')}"
+    assert str(caught.value) == f"{needing} needs the package '{package}': pip install 'semlex[{extra}]'"
     assert isinstance(caught.value, ImportError)
 
 
-@pytest.mark.parametrize("module", FRAMEWORKS)
+@pytest.mark.parametrize(("integration", "module"), INTEGRATIONS.items())
 def test_a_framework_that_is_broken_says_itself_what_it_lacks(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, module: str
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, integration: str, module: str
 ) -> None:
     (tmp_path / module).mkdir()
     (tmp_path / module / "__init__.py").write_text("import something_that_it_needs\n")
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(ModuleNotFoundError, match="something_that_it_needs"):
-        importlib.import_module(f"semlex.integrations.{module}")
+        importlib.import_module(f"semlex.integrations.{integration}")
+
+
+@pytest.mark.slow
+def test_what_integrations_share_needs_no_framework() -> None:
+    program = "import sys; sys.modules['langchain_core'] = None; import semlex, semlex.integrations.calls"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 class Without:

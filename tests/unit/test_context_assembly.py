@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from semlex.answering.context import Assembly, Counting
-from semlex.answering.options import ContextPlan
+from semlex.answering.context import Assembly, ContextPlan, Counting
 from semlex.answering.prompts import context_text
 from semlex.chat import untrusted
 from semlex.chat.untrusted import MAX_SHOWN, drawn_mark, one_line, visible

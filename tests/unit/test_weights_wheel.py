@@ -9,8 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from semlex.embedding.light_model import find_light_model
-from semlex.embedding.onnx import OnnxEmbedder
+from semlex.embedding.onnx import OnnxEmbedder, find_light_model
 from semlex.embedding.registry import choose_embedder
 from semlex.errors import ModelNotFoundError
 from tests.support import model_cache, onnx_models

@@ -12,25 +12,56 @@ from typing import TYPE_CHECKING
 from semlex.answering.prompts import block, context_text, head
 from semlex.chat.untrusted import drawn_mark
 from semlex.errors import ConfigurationError
+from semlex.options.answers import DEFAULT_NEAR_DUPLICATES, DEFAULT_NEIGHBOURS, DEFAULT_SECTIONS
 from semlex.search.postprocess.diversity import diversified
 from semlex.search.postprocess.passages import is_near, joined
 from semlex.search.postprocess.reduction import at_most_per_document, without_near_duplicates
-from semlex.search.postprocess.surroundings import placed, read_around
+from semlex.search.postprocess.surroundings import Around, placed, read_around
 from semlex.types.answers import Context, ContextSource
+from semlex.validation import callable_errors, check_parameters
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from uuid import UUID
 
-    from semlex.answering.options import ContextPlan
     from semlex.models.tokenizer import TokenCounter
     from semlex.open_collection import OpenCollection
-    from semlex.options.answers import Count
+    from semlex.options.answers import ContextOptions, ContextOrder, Count
     from semlex.search.postprocess.passages import Passage
     from semlex.search.postprocess.surroundings import PlacedHit
     from semlex.store.query.leg import Key
     from semlex.store.query.surroundings import PlacedChunk
     from semlex.types.results import SearchResult, SearchResults
+
+
+@dataclass(frozen=True, slots=True)
+class ContextPlan:
+    """How a context is made of hits."""
+
+    tokens: int
+    around: Around
+    per_document: int | None = None
+    near_duplicates: float | None = None
+    diversity: float | None = None
+    order: ContextOrder = "score"
+
+    @classmethod
+    def of(cls, tokens: int, options: ContextOptions) -> ContextPlan:
+        """Fill in what options, which were checked, leave out."""
+        check_parameters(callable_errors("count", options.get("count")))
+        around = Around(
+            options.get("neighbours", DEFAULT_NEIGHBOURS),
+            options.get("sections", DEFAULT_SECTIONS),
+            options.get("parents", False),
+        )
+        return cls(
+            tokens,
+            around,
+            per_document=options.get("per_document"),
+            near_duplicates=options.get("near_duplicates", DEFAULT_NEAR_DUPLICATES),
+            diversity=options.get("diversity"),
+            order=options.get("order", "score"),
+        )
 
 
 # Where a text may end: behind a full stop of any script with the quotes and brackets that close there, or at a line's

@@ -6,12 +6,12 @@ its object is closed. An entry with several sentences is split: one true quote m
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from semlex import _core
+from semlex.chat.base import parsed
 from semlex.errors import ModelError
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ class WrittenAnswer:
         """Check the whole; nothing follows."""
         if not self._is_closed:
             raise UnusableAnswerError("the model's answer is not a complete JSON object; choose another model")
-        whole = _parsed(self._text[: self._read])
+        whole = parsed(self._text[: self._read])
         listed = whole.get("sentences") if isinstance(whole, dict) else None
         if not isinstance(listed, list) or len(listed) != self.sentences:
             raise _other_form()
@@ -111,7 +111,7 @@ class WrittenAnswer:
         self.sentences += 1
         if self.sentences > MAX_SENTENCES:
             raise UnusableAnswerError(f"the model's answer has more than {MAX_SENTENCES} sentences")
-        return [_sentence(_parsed(self._text[self._begins : place + 1]))]
+        return [_sentence(parsed(self._text[self._begins : place + 1]))]
 
 
 def _sentence(value: Any) -> WrittenSentence:
@@ -124,13 +124,6 @@ def _sentence(value: Any) -> WrittenSentence:
     if not fits or not all(type(source) is int and isinstance(quote, str) for source, quote in quotes):
         raise _other_form()
     return WrittenSentence(" ".join(text.split()), quotes)
-
-
-def _parsed(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return None  # the error would hold the answer
 
 
 def _other_form() -> UnusableAnswerError:

@@ -58,12 +58,17 @@ class ChatModel(Protocol):
         """Release what it holds; a second call does nothing."""
 
 
+def parsed(text: str | bytes) -> Any:
+    """Return what a text is as JSON; None if it is not."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None  # the error would hold the answer
+
+
 def answer_object(answer: str) -> dict[str, Any]:
     """Return the JSON object of an answer; empty if the answer is anything else."""
     answer = _THOUGHT.sub("", answer, count=1).strip()
     fenced = _FENCED.fullmatch(answer)
-    try:
-        found = json.loads(fenced[1] if fenced else answer)
-    except (ValueError, RecursionError):
-        return {}  # the error would hold the answer
+    found = parsed(fenced[1] if fenced else answer)
     return found if isinstance(found, dict) else {}

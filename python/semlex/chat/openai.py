@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
-from semlex.chat.base import NO_CHAT_MODEL, Completion
+from semlex.chat.base import NO_CHAT_MODEL, Completion, parsed
 from semlex.errors import ConfigurationError, ModelServerError
 from semlex.models.http_client import Limits
 from semlex.models.model_names import ACCOUNTS, ModelChoice, model_and_address, ollama_address
@@ -101,7 +100,7 @@ class ChatEndpoint:
 
     def _pieces(self, parts: Iterator[bytes], first: bytes) -> Iterator[str | Completion]:
         if first.lstrip()[:1] == b"{":  # a server that does not know streams
-            whole = self._completion(_parsed(first + b"".join(parts)))
+            whole = self._completion(parsed(first + b"".join(parts)))
             yield whole.text
             yield whole
             return
@@ -111,7 +110,7 @@ class ChatEndpoint:
             if data == STREAM_END:
                 is_done = True
                 break
-            event = _parsed(data)
+            event = parsed(data)
             if not isinstance(event, dict) or event.get("error"):
                 raise self._unusable("an error in the middle of its answer; look at the server's own log")
             usage = _usage(event) or usage
@@ -184,13 +183,6 @@ def _lines(first: bytes, parts: Iterator[bytes]) -> Iterator[bytes]:
 def _all(first: bytes, parts: Iterator[bytes]) -> Iterator[bytes]:
     yield first
     yield from parts
-
-
-def _parsed(data: bytes) -> Any:
-    try:
-        return json.loads(data)
-    except (ValueError, RecursionError):
-        return None  # the error would hold the answer
 
 
 def _usage(answer: Any) -> Usage | None:

@@ -22,29 +22,18 @@ def collection_names(ctx: Any, incomplete: str) -> list[str]:
     return _completed(ctx, incomplete, lambda client, _: (one.name for one in client.collections()))
 
 
-def source_names(ctx: Any, incomplete: str) -> list[str]:
-    """Names of the collection's sources that begin so."""
-    return _completed(
-        ctx,
-        incomplete,
-        lambda client, settings: (one.name for one in _collection(client, settings).documents.sources()),
-    )
+def _of_collection(read: Callable[[SyncCollection], Iterable[str]]) -> Callable[[Any, str], list[str]]:
+    """A completion by names of the collection that begin so."""
+
+    def names(ctx: Any, incomplete: str) -> list[str]:
+        return _completed(ctx, incomplete, lambda client, settings: read(_collection(client, settings)))
+
+    return names
 
 
-def field_names(ctx: Any, incomplete: str) -> list[str]:
-    """Fields of the collection's metadata, and semlex's own, that begin so."""
-    return _completed(
-        ctx, incomplete, lambda client, settings: (one.name for one in _collection(client, settings).fields.list())
-    )
-
-
-def followed_names(ctx: Any, incomplete: str) -> list[str]:
-    """Followed tables of the collection that begin so."""
-    return _completed(
-        ctx,
-        incomplete,
-        lambda client, settings: (one.table.name for one in _collection(client, settings).tables.followed()),
-    )
+source_names = _of_collection(lambda collection: (one.name for one in collection.documents.sources()))
+field_names = _of_collection(lambda collection: (one.name for one in collection.fields.list()))
+followed_names = _of_collection(lambda collection: (one.table.name for one in collection.tables.followed()))
 
 
 def _collection(client: SyncClient, settings: Settings) -> SyncCollection:

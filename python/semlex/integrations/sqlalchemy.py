@@ -5,20 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 from weakref import WeakKeyDictionary
 
-from semlex.errors import ConfigurationError, MissingExtraError
+from semlex.errors import ConfigurationError, needing
 
-try:
+with needing("sqlalchemy", "sqlalchemy", "sqlalchemy", __name__):
     from sqlalchemy import inspect, select, tuple_
-except ModuleNotFoundError as error:
-    if error.name != "sqlalchemy":
-        raise
-    raise MissingExtraError("sqlalchemy", "sqlalchemy", "semlex.integrations.sqlalchemy") from None
 
 from sqlalchemy.ext.asyncio import AsyncSession, async_scoped_session
 from sqlalchemy.orm import Session, scoped_session
 from sqlalchemy.util import await_only
 
-from semlex.integrations.best_rows import RowSearch
+from semlex.integrations.best_rows import RowSearch, with_hits
 from semlex.integrations.calls import checked_collection
 from semlex.options.search import SearchOptions
 from semlex.retriever.collection import Collection
@@ -164,14 +160,7 @@ def _search(
     criteria = list(where) if isinstance(where, (list, tuple)) else [where]
     known = _Criteria(session, mapper, criteria)
     found = rows.best(query, k, known if criteria else None)
-    entities = known.entities([hit.key for hit in found if hit.key is not None], loading)
-    listed = []
-    for hit in found:
-        entity = None if hit.key is None else entities.get(hit.key)
-        if entity is not None:
-            entity.hit = hit
-            listed.append(entity)
-    return listed
+    return with_hits(found, known.entities([hit.key for hit in found if hit.key is not None], loading))
 
 
 class _Criteria:

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from semlex.errors import CollectionNotFoundError, ConnectionFailedError, SemlexError, StoreError, WorkAbandonedError
 from semlex.ingest.followed.keep import TableKeeper
-from semlex.store.followed.due import read_states, remove_strays
+from semlex.store.followed.status import read_states, remove_strays
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
     from semlex.ingest.indexer import Indexer
     from semlex.parameters import WantedOptions
-    from semlex.store.followed.due import TableState
+    from semlex.store.followed.status import TableState
     from semlex.store.postgres.connection import Connection
     from semlex.store.postgres.database import Database
     from semlex.types.followed import TableSync

@@ -19,6 +19,10 @@ def _columns(text: str) -> Option:
     return Option(text=text, form="texts", maximum=MAX_COLUMNS)
 
 
+def _seconds(text: str, default: float) -> Option:
+    return Option(text=f"Seconds {text}. Default: {default:g}.", minimum=0, maximum=MAX_SECONDS)
+
+
 class TableOptions(TypedDict, total=False):
     """Options of `Tables.follow` and `Tables.change`."""
 
@@ -46,20 +50,16 @@ class TableOptions(TypedDict, total=False):
     updated_at: Annotated[str | None, Option(text="Column with the time of the last change of a row.")]
     overlap: Annotated[
         float,
-        Option(
-            text="Seconds before the newest change for which rows are read again, for transactions that commit late. "
-            f"Default: {DEFAULT_OVERLAP_SECONDS:g}.",
-            minimum=0,
-            maximum=MAX_SECONDS,
+        _seconds(
+            "before the newest change for which rows are read again, for transactions that commit late",
+            DEFAULT_OVERLAP_SECONDS,
         ),
     ]
     keys_every: Annotated[
         float,
-        Option(
-            text="Seconds after which a run compares all keys, which finds deleted rows, or with 'trigger' all rows. "
-            f"Default: {DEFAULT_KEYS_EVERY_SECONDS:g}.",
-            minimum=0,
-            maximum=MAX_SECONDS,
+        _seconds(
+            "after which a run compares all keys, which finds deleted rows, or with 'trigger' all rows",
+            DEFAULT_KEYS_EVERY_SECONDS,
         ),
     ]
     schema: Annotated[str | None, Option(text="Schema of the table. Default: public.")]

@@ -55,6 +55,8 @@ if TYPE_CHECKING:
 
     from semlex.diagnostics.status import ServerHealth
     from semlex.embedding.base import Embedder
+    from semlex.ingest.indexer import Indexer
+    from semlex.jobs.worker import WorkerOptions
     from semlex.maintenance.dump import TransferReport
     from semlex.parameters import StorageName
     from semlex.reranking.base import Reranker
@@ -353,10 +355,9 @@ class Client:
             ConfigurationError: A value is refused, or a folder is not there.
         """
         from semlex.jobs.worker import WorkerOptions  # noqa: PLC0415 - most programs only search
-        from semlex.retriever.working import work_in  # noqa: PLC0415
 
         options = WorkerOptions(concurrency, allow, models, drain, limit, lease, keep_days, compare_every, tell)
-        return await work_in(await self._resources.ready(), self._defaults, options)
+        return await _work(await self._resources.ready(), self._defaults, options)
 
     @operation("diagnose", "admin")
     async def diagnose(self, collection: str | None = None, *, tell: Callable[[str], None] | None = None) -> Diagnosis:
@@ -394,6 +395,35 @@ class Client:
             return (await self._resources.ready()).database
 
         return await server_health(reach, deadline=deadline)
+
+
+async def _work(resources: Resources, defaults: Mapping[str, Any] | None, options: WorkerOptions) -> int:
+    from semlex.jobs.worker import Worker  # noqa: PLC0415 - most programs only search
+
+    async def opened(name: str) -> Collection:
+        # Opened again for every job: somebody may have dropped it and made another, or changed its model.
+        return await Collection(handle(name)).open()
+
+    async def indexer_of(name: str) -> tuple[Indexer, WantedOptions]:
+        made = handle(name)
+        return await made.ready(), made.wanted
+
+    def handle(name: str) -> Handle:
+        return Handle(resources, name, WantedOptions.of(CollectionOptions(), defaults), create=False)
+
+    worker = Worker(resources.database, resources.server.schema, opened, indexer_of, options)
+    await JobQueue(resources.database, resources.server.schema).ensure_table()
+    working = asyncio.ensure_future(worker.run())
+    try:
+        return await asyncio.shield(working)
+    except asyncio.CancelledError:
+        worker.stop()
+        try:
+            await asyncio.shield(working)
+        except asyncio.CancelledError:  # once more: batches are not waited for
+            worker.abandon()
+            await working
+        raise
 
 
 connect = Client

@@ -11,8 +11,7 @@ from types import NoneType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, cast
 from uuid import UUID
 
-from semlex.answering.context import Counting, make_context
-from semlex.answering.options import ContextPlan
+from semlex.answering.context import ContextPlan, Counting, make_context
 from semlex.answering.rewriting import Rewriting
 from semlex.answering.routing import SEARCHES, route_by_chat, route_by_rules
 from semlex.diagnostics.status import CollectionStatus, collection_status

@@ -5,7 +5,8 @@ from __future__ import annotations
 from types import NoneType
 from typing import TYPE_CHECKING
 
-from semlex.maintenance import keyword_index
+from semlex.errors import ConfigurationError
+from semlex.ingest.progress import Progress
 from semlex.options.declare import operation
 from semlex.progress import ProgressOption, shown
 from semlex.store.indexes.build import estimate_index
@@ -16,6 +17,9 @@ from semlex.validation import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from semlex.progress import Tell
     from semlex.retriever.handle import Handle
     from semlex.store.indexes.build import IndexesBuilt
     from semlex.store.indexes.estimate import IndexEstimate
@@ -83,7 +87,12 @@ class Indexes:
         Writers merge a little after each write. This goes on to the end, for example after a large load.
         """
         with shown(progress) as tell:
-            return await keyword_index.optimize(await self._handle.ready(), tell)
+            indexer = await self._handle.ready()
+            indexer.refuse_read_only()
+            index = indexer.collection.keyword.index
+            if index is None:
+                return 0
+            return await index.optimize(indexer.database, indexer.collection, _counted(tell, "merge", "segments"))
 
     @operation("reindex", "admin")
     async def rebuild_keyword(self, progress: ProgressOption = None) -> Rebuilt:
@@ -95,4 +104,24 @@ class Indexes:
             ConfigurationError: The collection has another keyword engine.
         """
         with shown(progress) as tell:
-            return await keyword_index.reindex(await self._handle.ready(), tell)
+            indexer = await self._handle.ready()
+            indexer.refuse_read_only()
+            if indexer.database.joins_transaction:
+                raise ConfigurationError(
+                    "an index is rebuilt in several transactions: open the retriever without connection="
+                )
+            collection = indexer.collection
+            index = collection.keyword.index
+            if index is None:
+                raise ConfigurationError(
+                    f"collection {collection.names.collection!r} has the keyword engine {collection.keyword.name!r}; "
+                    "only an index of the engine 'bm25' is rebuilt"
+                )
+            rebuilt = await index.rebuild(indexer.database, collection, _counted(tell, "rebuild", "chunks"))
+            await index.merge(indexer.database, collection)
+            return rebuilt
+
+
+def _counted(tell: Tell | None, stage: str, unit: str) -> Callable[[int, int], None]:
+    """A function that reports how much of a stage is done."""
+    return lambda done, total: None if tell is None else tell(Progress(stage, done, total, unit))

@@ -277,7 +277,8 @@ class Tables:
         """
         check_parameters(
             text_parameter("table", table),
-            *(kind_errors(name, value, bool) for name, value in (("compare", compare), ("allow_empty", allow_empty))),
+            kind_errors("compare", compare, bool),
+            kind_errors("allow_empty", allow_empty, bool),
             kind_errors("dry_run", dry_run, bool),
         )
         with shown(progress) as tell:

@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from semlex.embedding import light_model
+from semlex.embedding import onnx
 from semlex.errors import ModelError
 from semlex.ingest.embed import DocumentVectors
 from tests.support import model_cache, onnx_models
@@ -53,7 +53,7 @@ def test_try_takes_it_too(shell, folder):
 
 
 def test_a_slow_one_is_named_and_not_taken(shell, folder, monkeypatch):
-    monkeypatch.setattr(light_model, "MAX_SECONDS", 0)
+    monkeypatch.setattr(onnx, "MAX_LIGHT_SECONDS", 0)
     said = shell("sync", str(folder), "-c", "a").stderr
     assert f"would take about 1 s; for better answers than static: --model onnx:{NAME}\n" in said
     assert models_of(shell, "a") == ["wordllama/l2_supercat_256"]

@@ -15,10 +15,10 @@ from mcp.client import Client as Assistant
 from mcp.client.stdio import StdioServerParameters, stdio_client
 
 from semlex.cli.commands import mcp
+from semlex.cli.commands.mcp import CLIENTS
 from semlex.errors import ConnectionFailedError
 from semlex.server.mcp import stdio
 from semlex.server.mcp.access import Access
-from semlex.server.mcp.client_settings import CLIENTS
 from tests.support.assistants import STATELESS
 from tests.support.http_server import settings_for
 

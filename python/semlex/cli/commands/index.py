@@ -111,7 +111,7 @@ def with_light_model(
     context: Context, settings: Settings, paths: Sequence[Path], options: Mapping[str, Any]
 ) -> Settings:
     """Return settings in which a new collection takes an ONNX model of this machine, if that is fast enough."""
-    from semlex.embedding.light_model import MAX_SECONDS, estimate_seconds, find_light_model
+    from semlex.embedding.onnx import MAX_LIGHT_SECONDS, estimate_seconds, find_light_model
     from semlex.ingest.files.discovery import FoundFile, find_files
     from semlex.models.local.device import automatic_obstacle
     from semlex.models.model_names import DEFAULT_EMBEDDING_MODEL
@@ -124,7 +124,7 @@ def with_light_model(
         return settings
     files = find_files(paths, _selection(options))
     seconds = estimate_seconds(name, sum(file.size for file in files if isinstance(file, FoundFile)))
-    takes_it = seconds <= MAX_SECONDS
+    takes_it = seconds <= MAX_LIGHT_SECONDS
     if not context.as_json:
         why = f"{name} is on this machine and would take about {duration(seconds)}"
         inform(f"[dim]{why}[/dim]" if takes_it else f"[dim]{why}; for better answers than static: --model {name}[/dim]")

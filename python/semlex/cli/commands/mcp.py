@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shlex
 import sys
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 from rich.markup import escape
@@ -246,8 +248,42 @@ def _finder(given: Path | None) -> Callable[[str], Caller | None] | None:
     return WatchedTokens(TokenFile(file)).caller if given is not None or file.exists() else None
 
 
+# Command and arguments -> the lines to write or type.
+Form: TypeAlias = "Callable[[str, list[str]], str]"
+NAME = "semlex"
+
+
+def _servers(key: str, **more: str) -> Form:
+
+    def form(command: str, arguments: list[str]) -> str:
+        return json.dumps({key: {NAME: {**more, "command": command, "args": arguments}}}, ensure_ascii=False)
+
+    return form
+
+
+def _typed(*words: str) -> Form:
+    return lambda command, arguments: shlex.join([*words, command, *arguments])
+
+
+def _toml(command: str, arguments: list[str]) -> str:
+    # Texts of JSON are texts of TOML.
+    return f"[mcp_servers.{NAME}]\ncommand = {json.dumps(command)}\nargs = {json.dumps(arguments)}"
+
+
+# Name -> (where it goes, its form).
+CLIENTS: dict[str, tuple[str, Form]] = {
+    "claude-desktop": ("into claude_desktop_config.json (Settings, Developer, Edit Config)", _servers("mcpServers")),
+    "claude-code": ("to be typed in a shell", _typed("claude", "mcp", "add", NAME, "--")),
+    "codex": ("into ~/.codex/config.toml", _toml),
+    "cursor": ("into ~/.cursor/mcp.json, or .cursor/mcp.json of a project", _servers("mcpServers")),
+    "gemini-cli": ("into ~/.gemini/settings.json", _servers("mcpServers")),
+    "vscode": ("into .vscode/mcp.json of a workspace, or mcp.json of the user", _servers("servers", type="stdio")),
+    "windsurf": ("into ~/.codeium/windsurf/mcp_config.json", _servers("mcpServers")),
+    "zed": ("into the settings of Zed (zed: open settings file)", _servers("context_servers")),
+}
+
+
 def _print_config(name: str, settings: Settings, given: list[str], *, over_http: bool) -> None:
-    from semlex.server.mcp.client_settings import CLIENTS
     from semlex.settings.files import own_file
     from semlex.settings.table import ARGUMENT
 

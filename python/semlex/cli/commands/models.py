@@ -68,8 +68,7 @@ def known(context: Context) -> None:
     Embedders are for --model and rerankers for --reranker. The speed is that of one core: texts of 250 tokens a second.
     """
     from semlex.models.files import find_cached
-    from semlex.models.known_models import KNOWN_MODELS
-    from semlex.models.onnx_files import ONNX_PREFIX
+    from semlex.models.onnx_files import KNOWN_MODELS, ONNX_PREFIX
 
     found = [
         {

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from semlex.errors import MissingExtraError
+from semlex.errors import needing
 
-try:
+with needing("django", "django", "django", __name__):
     import django  # noqa: F401 - whether it is there
-except ModuleNotFoundError as error:
-    if error.name != "django":
-        raise
-    raise MissingExtraError("django", "django", "semlex.integrations.django") from None
 
 from semlex.integrations.django.operations import FollowTable
 from semlex.integrations.django.ranked_rows import RankedRows, SearchManager

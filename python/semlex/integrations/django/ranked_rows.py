@@ -9,7 +9,7 @@ from asgiref.sync import sync_to_async
 from django.db import connections, models
 
 from semlex.errors import ConfigurationError
-from semlex.integrations.best_rows import RowSearch
+from semlex.integrations.best_rows import RowSearch, with_hits
 from semlex.integrations.django.clients import collection_of
 from semlex.retriever.synchronous import SyncCollection
 from semlex.validation import check_parameters, kind_errors, text_errors
@@ -180,14 +180,8 @@ class RankedRows(Generic[M]):
         rows = RowSearch(collection.search, self._name, key, self._filters, self._options)
         is_narrowed = bool(self._queryset.query.where)
         found = rows.best(self._text, k, _Conditions(self._queryset) if is_narrowed else None)
-        instances = {one.pk: one for one in self._queryset.filter(pk__in=[hit.key for hit in found])} if found else {}
-        listed = []
-        for hit in found:
-            instance: Any = instances.get(hit.key)
-            if instance is not None:
-                instance.hit = hit
-                listed.append(instance)
-        return listed
+        instances = self._queryset.filter(pk__in=[hit.key for hit in found]) if found else ()
+        return with_hits(found, {one.pk: one for one in instances})
 
 
 def key_columns(model: type[models.Model]) -> list[str]:

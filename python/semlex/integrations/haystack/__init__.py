@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from semlex.errors import MissingExtraError
+from semlex.errors import needing
 
-try:
+with needing("haystack", "haystack-ai", "haystack", __name__):
     import haystack  # noqa: F401 - whether it is there
-except ModuleNotFoundError as error:
-    if error.name != "haystack":
-        raise
-    raise MissingExtraError("haystack-ai", "haystack", "semlex.integrations.haystack") from None
 
 from semlex.integrations.haystack.document_store import SemlexDocumentStore
 from semlex.integrations.haystack.retrievers import (

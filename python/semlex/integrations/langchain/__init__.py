@@ -8,12 +8,10 @@
 Needs the extra ``langchain``.
 """
 
-from semlex.errors import MissingExtraError
+from semlex.errors import needing
 
-try:
+with needing("langchain_core", "langchain-core", "langchain", __name__):
     import langchain_core  # noqa: F401 - only whether it is there
-except ModuleNotFoundError:
-    raise MissingExtraError("langchain-core", "langchain", __name__) from None
 
 from semlex.integrations.langchain.models import LangChainEmbedder, SemlexReranker
 from semlex.integrations.langchain.retriever import SemlexRetriever

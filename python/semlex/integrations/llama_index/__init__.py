@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from semlex.errors import MissingExtraError
+from semlex.errors import needing
 
-try:
+with needing("llama_index.core", "llama-index-core", "llama-index", __name__):
     import llama_index.core  # noqa: F401 - whether it is there
-except ModuleNotFoundError as error:
-    if error.name not in {"llama_index", "llama_index.core"}:
-        raise
-    raise MissingExtraError("llama-index-core", "llama-index", "semlex.integrations.llama_index") from None
 
 from semlex.integrations.llama_index.retriever import SemlexRetriever
 from semlex.integrations.llama_index.vector_store import SemlexVectorStore

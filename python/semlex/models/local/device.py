@@ -78,7 +78,7 @@ def choose_placement(device: str | None, precision: str | None) -> Placement:
     if precision is None:
         automatic = _automatic_precision(chosen)
         return Placement(chosen, automatic, _reason(chosen, automatic))
-    if chosen == "mps" and precision != "float32" and _torch_version() < MPS_HALF_PRECISION_FROM:
+    if chosen == "mps" and precision != "float32" and torch_version() < MPS_HALF_PRECISION_FROM:
         raise ConfigurationError(
             f"dtype={precision!r} on MPS needs torch 2.13 or newer (with older ones later tokens leak into earlier "
             "ones); upgrade torch or use dtype='float32'"
@@ -131,7 +131,7 @@ def _automatic_precision(device: str) -> str:
     if device == "cuda":
         return "bfloat16" if torch.cuda.get_device_capability()[0] >= BFLOAT16_FROM_CAPABILITY else "float16"
     if device == "mps":
-        return "bfloat16" if _torch_version() >= MPS_HALF_PRECISION_FROM else "float32"
+        return "bfloat16" if torch_version() >= MPS_HALF_PRECISION_FROM else "float32"
     return "bfloat16" if bfloat16_units() else "float32"
 
 
@@ -174,7 +174,8 @@ def _gibibytes(size: int) -> str:
     return f"{size / (1 << 30):.1f} GiB"
 
 
-def _torch_version() -> tuple[int, int]:
+def torch_version() -> tuple[int, int]:
+    """Return major and minor version of torch."""
     import torch  # noqa: PLC0415 (seconds, and not in the base install)
 
     major, minor = torch.__version__.split(".")[:2]

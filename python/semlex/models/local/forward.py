@@ -19,6 +19,7 @@ import numpy as np
 
 from semlex import _core
 from semlex.errors import ModelError
+from semlex.models.local.device import torch_version
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -223,14 +224,6 @@ def register() -> None:
     from transformers import AttentionInterface  # noqa: PLC0415 (seconds, and not in the base install)
 
     AttentionInterface.register(ATTENTION_NAME, _packed_attention)
-
-
-def torch_version() -> tuple[int, int]:
-    """Return major and minor version of torch."""
-    import torch  # noqa: PLC0415 (seconds, and not in the base install)
-
-    major, minor = torch.__version__.split(".")[:2]
-    return int(major), int(minor)
 
 
 def _packed_attention(
