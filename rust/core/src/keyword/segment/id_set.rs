@@ -112,6 +112,11 @@ impl IdSet {
         Self { ranges }
     }
 
+    /// The first and last ids of its ranges, ascending.
+    pub(crate) fn ranges(&self) -> impl Iterator<Item = (i64, i64)> + '_ {
+        self.ranges.iter().copied()
+    }
+
     /// The ids, ascending.
     pub fn iter(&self) -> impl Iterator<Item = i64> + '_ {
         self.ranges.iter().flat_map(|(first, last)| *first..=*last)

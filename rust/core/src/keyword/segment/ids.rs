@@ -61,6 +61,23 @@ impl IdRanges {
         Some(Self { ranges, count })
     }
 
+    /// These ranges, as first and last ids, which ascend with a gap behind each; nothing when they hold more ids than 32
+    /// bits can count.
+    pub(crate) fn joined(ranges: impl IntoIterator<Item = (i64, i64)>) -> Option<Self> {
+        let mut joined = Self::default();
+        for (start, last) in ranges {
+            let count = last.abs_diff(start).checked_add(1)?;
+            let count = u32::try_from(count).ok()?;
+            joined.ranges.push(IdRange {
+                start,
+                count,
+                ordinal: joined.count,
+            });
+            joined.count = joined.count.checked_add(count)?;
+        }
+        Some(joined)
+    }
+
     /// The number of ids.
     #[must_use]
     pub fn len(&self) -> u32 {
