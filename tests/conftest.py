@@ -10,9 +10,9 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import psycopg
 import pytest
@@ -25,9 +25,6 @@ from tests.support.browser import REQUIRED
 from tests.support.databases import PREPARED, TEMPLATE, Databases
 from tests.support.folders import TEMPORARY
 from tests.support.shell import PAGE, Shell, run_process
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 TORCH = Path(__file__).parent / "torch"
 RESILIENCE = Path(__file__).parent / "resilience"

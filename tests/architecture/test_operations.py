@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 import re
-from typing import TYPE_CHECKING, is_typeddict
+from types import ModuleType
+from typing import is_typeddict
 
 import pytest
 
@@ -17,9 +18,6 @@ from semlex.options.search import SearchArguments, Tuning
 from semlex.retriever.operations import OPERATIONS, OWNERS
 from semlex.retriever.synchronous import public_members
 from tests.support.folders import ROOT
-
-if TYPE_CHECKING:
-    from types import ModuleType
 
 # Public methods that no interface offers, because they are for programs.
 PROGRAMS = {

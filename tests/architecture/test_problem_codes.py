@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, get_args
+from typing import get_args
 
 import pytest
 
@@ -14,9 +15,6 @@ from semlex.ingest.files.discovery import NOT_TOLD
 from semlex.ingest.files.selection import SkipReason
 from semlex.ingest.loaders.base import BAD_TEXT_CODES
 from tests.support.folders import ROOT
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 INGEST = Path(semlex.__file__).parent / "ingest"
 # Where the code of a problem stands among the arguments.

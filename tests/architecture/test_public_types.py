@@ -7,15 +7,13 @@ import re
 import runpy
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, is_typeddict
+from typing import is_typeddict
 
 import pytest
 
 import semlex
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 ROOT = Path(semlex.__file__).parent.parent.parent
 # Any is the truth of JSON and of rows of any library; it hides nothing of coroutines, arrays, integers, connections.

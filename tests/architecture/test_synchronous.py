@@ -6,16 +6,14 @@ import asyncio
 import inspect
 import pickle
 import threading
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncGenerator
+from typing import Any
 
 import pytest
 
 import semlex
 from semlex.errors import ConfigurationError
 from semlex.retriever import synchronous
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
 
 PAIRS = [(kind, made) for kind, made in synchronous._KINDS.items() if made is not None]  # before those of this file
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import inspect
 import json
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -19,9 +20,6 @@ from semlex.server.mcp.server import mcp_server
 from semlex.server.mcp.tools import MAX_TOP_K
 from semlex.types.queries import DEFAULT_TOP_K
 from tests.support.http_server import FixedSettings, settings_for
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 ids = [offer.name for offer in OFFERS]
 # Name, description and arguments of all of them: every conversation pays for these.

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import ast
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 import semlex
 from tests.support.folders import ROOT
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 BANNED = re.compile(
     r"\b(?:is|are|was|were)\s+told\b|\banew\b|\b(?:is|are)\s+no\s|\bthere\s+(?:is|are)\s+none\b|\bgoes\s+before\b"

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 import semlex
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.support.databases import Databases
+from tests.support.databases import Databases
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -5,15 +5,11 @@ from __future__ import annotations
 import importlib
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from semlex.errors import MissingExtraError
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
 
 # Framework -> package, extra.
 FRAMEWORKS = {

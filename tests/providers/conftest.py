@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
 
+from semlex.clock import Clock
 from semlex.models import http_client
 from semlex.models.http_client import ModelServer
 from tests.support.model_servers import KEY, ModelServerDouble, echoed
 from tests.support.waiting import LIMIT
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from semlex.clock import Clock
 
 
 @pytest.fixture

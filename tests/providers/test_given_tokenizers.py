@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -24,10 +26,6 @@ from tests.support.embedding_servers import DIMENSIONS, TEXTS
 from tests.support.model_servers import ModelServerDouble, openai_embeddings
 from tests.support.properties import SAME_SURROUNDINGS
 from tests.support.shell import Shell
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 pytestmark = pytest.mark.usefixtures("no_keys", "pauses")
 

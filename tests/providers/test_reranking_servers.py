@@ -6,10 +6,11 @@ import hashlib
 import json
 import logging
 import random
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,12 +21,8 @@ from semlex.errors import ConfigurationError, ModelError, ModelServerError, Vali
 from semlex.models import cancellation, http_client
 from semlex.reranking.base import Reranker
 from semlex.reranking.remote import CohereReranker, TEIReranker, read_scores
+from tests.support import model_servers
 from tests.support.model_servers import ModelServerDouble, Reply, altered, cut, drip, echo, raw, status
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.support import model_servers
 
 KEY = "key-6f1c2d"
 QUERY = "query-9a7b"

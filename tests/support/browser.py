@@ -10,16 +10,14 @@ import shutil
 import subprocess
 import tempfile
 import threading
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from tests.support.waiting import LIMIT, until
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 NAMES = ("chromium", "google-chrome", "chromium-browser", "google-chrome-stable")
 REQUIRED = "SEMLEX_REQUIRE_BROWSER"

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import LiteralString
 
 import psycopg
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
 from semlex.retriever.synchronous import SyncClient
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from typing import LiteralString
 
 TEMPLATE = "semlex_test_template"
 """Has the extension ``vector``."""

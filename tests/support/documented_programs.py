@@ -9,15 +9,12 @@ from __future__ import annotations
 import os
 import re
 import warnings
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from tests.support.folders import ROOT
 from tests.support.programs import Program
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 # The frameworks that the other tests' environment has not.

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import psutil
 import psycopg
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def server_processes(folder: Path) -> list[psutil.Process]:

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 from hypothesis import strategies as st
 
 from semlex.embedding.remote import GeminiEmbedder, OpenAIEmbedder
-from tests.support.model_servers import KEY, vector
-
-if TYPE_CHECKING:
-    from tests.support.model_servers import ModelServerDouble
+from tests.support.model_servers import KEY, ModelServerDouble, vector
 
 DIMENSIONS = 8
 LINES = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)

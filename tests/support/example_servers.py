@@ -9,17 +9,15 @@ import subprocess
 import sys
 import urllib.parse
 import urllib.request
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from psycopg.conninfo import conninfo_to_dict
 
 from semlex import connect_sync
 from tests.support.folders import ROOT
 from tests.support.waiting import until
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
 
 
 def url_of(conninfo: str) -> str:

@@ -6,11 +6,9 @@ import hashlib
 import json
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 from urllib.parse import unquote, urlsplit
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 

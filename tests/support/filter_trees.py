@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import datetime as dt
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from hypothesis import strategies as st
 
 from semlex.filters.fields import Field
 from semlex.filters.tree import ORDER, PATTERNS, FilterTree, between, condition, joined, listed, negated
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 NAMES = [
     "a",

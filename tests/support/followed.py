@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, LiteralString
+from typing import Any, Literal, LiteralString
 from uuid import UUID
 
 import psycopg
 from psycopg import sql
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from semlex.types.followed import KeyKind, RowKey
+from semlex.types.followed import KeyKind, RowKey
 
 Key = Literal["int", "uuid", "text", "composite"]
 Relation = Literal["table", "partitioned", "view", "materialized view"]

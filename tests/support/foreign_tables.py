@@ -6,17 +6,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, LiteralString
+from typing import Any, LiteralString
 
 import psycopg
 from psycopg import sql
 from psycopg.types.json import set_json_loads
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from semlex import SyncRetriever
+from semlex import SyncRetriever
 
 COLLECTION = "old docs"
 

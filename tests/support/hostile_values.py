@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import datetime as dt
 import decimal
-from typing import TYPE_CHECKING, Any
+import random
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 from semlex.types.documents import MAX_CHUNK_BYTES, MAX_ID_BYTES, Document
 from semlex.types.queries import MAX_QUERY_BYTES
-
-if TYPE_CHECKING:
-    import random
-    from collections.abc import Callable
 
 DIMENSIONS = 8
 TEXTS: tuple[str, ...] = (

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import json
 import threading
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
-from semlex.chat.base import Completion
+from semlex.chat.base import Completion, Message
 from semlex.types.answers import Usage
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from semlex.chat.base import Message
 
 
 def asked_passage(content: str) -> tuple[str, str]:

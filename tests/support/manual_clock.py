@@ -6,17 +6,13 @@ import asyncio
 import inspect
 import threading
 import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
-from semlex.clock import Clock
+from semlex.clock import Clock, Waitable
 from tests.support.waiting import LIMIT, PAUSE, eventually, until
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-
-    from semlex.clock import Waitable
 
 T = TypeVar("T")
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from huggingface_hub import constants
@@ -11,10 +12,6 @@ from huggingface_hub import constants
 from semlex.embedding import static
 from semlex.models import files
 from semlex.models.local import device
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 MAX_POSITIONS = 32768  # as many as the models of the hub have: the default max_length must fit

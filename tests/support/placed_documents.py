@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from hypothesis import strategies as st
 
@@ -17,9 +17,6 @@ from semlex.store.query.surroundings import PlacedChunk, Reach
 from semlex.types.chunks import ChunkSettings
 from semlex.types.results import SearchResult
 from tests.support.markdown_texts import MARKED, STRUCTURES, TEXT
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 LONG = st.lists(TEXT | MARKED, min_size=1, max_size=2).map("\n\n".join)
 AROUND = st.builds(

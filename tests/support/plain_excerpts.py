@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from semlex import _core
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
 
 # Characters of the text in an excerpt. A single sentence may be longer, up to the second number.
 EXCERPT_CHARACTERS, LONGEST_SENTENCE = 300, 400

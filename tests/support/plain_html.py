@@ -6,12 +6,10 @@ Letters of names are equal in either case for ASCII alone, as HTML has it: hence
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from html import unescape
 from string import ascii_lowercase, ascii_uppercase
-from typing import TYPE_CHECKING, Literal, NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from typing import Literal, NamedTuple
 
 _LOWER = str.maketrans(ascii_uppercase, ascii_lowercase)
 # Their content is not shown to readers.

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from random import Random
 
 from semlex.types.answers import Context, ContextSource
 from semlex.types.results import SearchResults
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from random import Random
 
 WORDS = [
     "key",

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pytest
 
 from semlex import PostgreSQLRetriever, SyncRetriever
-from semlex.clock import SYSTEM
+from semlex.clock import SYSTEM, Clock
 from semlex.store.postgres.database import Database
 from semlex.testing import HashEmbedder
-
-if TYPE_CHECKING:
-    import pytest
-
-    from semlex.clock import Clock
 
 
 def _options(model: Any, reranker: Any, options: dict[str, Any]) -> dict[str, Any]:

@@ -8,16 +8,14 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlencode
 
 from tests.support.browser import browser_of, required_executable
 from tests.support.folders import ROOT
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 FOLDER = ROOT / "docs" / "images"
 MAX_BYTES = 150_000

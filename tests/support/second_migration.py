@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from psycopg import sql
 
 from semlex.store.schema import migrations
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from semlex.store.schema.names import Names
+from semlex.store.schema.names import Names
 
 
 def registry(schema: str) -> Sequence[sql.Composed]:

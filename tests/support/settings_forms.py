@@ -5,17 +5,15 @@ from __future__ import annotations
 import json
 import os
 import tempfile
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from hypothesis import strategies as st
 
 from semlex.settings.table import SECTIONS, SETTINGS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
 LETTERS = st.characters(exclude_categories=("Cc", "Cs"))
 TEXTS = st.text(LETTERS, min_size=1, max_size=12).filter(lambda text: text == text.strip())

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlencode
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.support.browser import Browser, Page
+from tests.support.browser import Browser, Page
 
 ORDER = "[...document.querySelectorAll('.hits > li')].map((item) => item.dataset.id)"
 # In place of the browser's own: calls that wait until `ring`.

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import os
-from typing import TYPE_CHECKING
+import random
+from collections.abc import Sequence
+from pathlib import Path
 
 from tests.support.synchronised import write
-
-if TYPE_CHECKING:
-    import random
-    from collections.abc import Sequence
-    from pathlib import Path
 
 WORDS = ("key", "shutter", "zenith", "vault", "ship", "banana", "console", "park")
 FILES = 24

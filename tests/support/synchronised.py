@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import itertools
 import os
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from semlex import SyncReport, SyncRetriever
 from semlex.embedding import probe
 from semlex.testing import HashEmbedder
 from tests.support.retrievers import sync_opened
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from semlex import SyncReport, SyncRetriever
 
 
 class CountingEmbedder(HashEmbedder):

@@ -7,9 +7,10 @@ done by a superuser but what makes the roles.
 from __future__ import annotations
 
 import uuid
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import psycopg
 from psycopg import sql
@@ -17,9 +18,6 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from semlex.retriever.client import Client
 from semlex.testing import HashEmbedder
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 @dataclass(frozen=True)

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import torch
 from transformers import BertConfig, BertForSequenceClassification, PreTrainedTokenizerFast
 
 from tests.support import tokenizers_on_disk
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 torch.set_num_threads(1)
 

@@ -7,14 +7,11 @@ embedding models) a post-processor that appends ``<|endoftext|>``.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import torch
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import Qwen3Config, Qwen3ForCausalLM, Qwen3ForSequenceClassification, Qwen3Model
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 # Products this small gain nothing from a second thread, and lose much where other programs are at work.
 torch.set_num_threads(1)

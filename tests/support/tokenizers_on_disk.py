@@ -6,12 +6,10 @@ import functools
 import json
 import pydoc_data.topics
 import random
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 # Qwen's splitting pattern, as its tokenizer.json states it.
 PATTERN = (

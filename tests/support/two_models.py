@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import psycopg
+from numpy.typing import NDArray
 
+from semlex import PostgreSQLRetriever
 from semlex.embedding.base import EmbedderIdentity
 from semlex.testing import HashEmbedder
 from tests.support import retrievers
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from numpy.typing import NDArray
-
-    from semlex import PostgreSQLRetriever
 
 DIMENSIONS = 16
 NAME = "moving"

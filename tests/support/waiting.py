@@ -9,16 +9,13 @@ from __future__ import annotations
 import asyncio
 import inspect
 import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import psutil
 import psycopg
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from psycopg import Connection
+from psycopg import Connection
 
 LIMIT = 120.0
 """Seconds after which what should happen has failed: far more than a busy machine needs."""

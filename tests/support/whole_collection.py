@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter, defaultdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import psycopg
 from psycopg import sql
 from psycopg.rows import dict_row
 
+from semlex import SyncRetriever
+from semlex.embedding.static import StaticEmbedder
 from semlex.ingest.chunk_rows import embedded_text
+from semlex.types.results import SearchMode
 from tests.support.keyword_index import check_index
-
-if TYPE_CHECKING:
-    import random
-
-    from semlex import SyncRetriever
-    from semlex.embedding.static import StaticEmbedder
-    from semlex.types.results import SearchMode
-    from tests.support.stirred_folder import StirredFolder
+from tests.support.stirred_folder import StirredFolder
 
 # SQL that counts what must not be there; `@` stands for the collection's prefix.
 FAULTS = {

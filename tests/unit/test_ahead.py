@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
@@ -12,9 +12,6 @@ from hypothesis import strategies as st
 
 from semlex.ingest.overlap import ahead
 from tests.support.waiting import eventually, turns
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
 
 
 class Source:

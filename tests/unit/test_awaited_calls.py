@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
 
 import pytest
 
 from semlex.errors import ConfigurationError, WorkAbandonedError
 from semlex.retriever.synchronous import LoopRunner, LoopThread
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
 
 
 class Opened:

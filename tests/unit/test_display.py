@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from html.parser import HTMLParser
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -32,9 +33,6 @@ from semlex import (
 )
 from semlex.types.checkups import AskedHeading, Checkup, DocumentCheckup, LeftOut, Share
 from semlex.types.display import MAX_ROWS, UNSAFE, marked, marked_parts, shortened
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 HOSTILE = (
     *(

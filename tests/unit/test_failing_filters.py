@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hypothesis import given
 
 from semlex.filters.evaluate import failing, holds
 from semlex.filters.text import tree_of_text
-from semlex.filters.tree import Group
+from semlex.filters.tree import FilterTree, Group
 from tests.support.filter_trees import documents, metadata_trees
-
-if TYPE_CHECKING:
-    from semlex.filters.tree import FilterTree
 
 
 @given(metadata_trees, documents)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -14,9 +14,6 @@ from semlex.ingest.files.discovery import FoundFile, find_files
 from semlex.ingest.files.roots import Place, is_below
 from semlex.ingest.files.selection import Selection, Skipped
 from semlex.ingest.loaders.registry import loaders
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def write(root: Path, *uris: str) -> None:

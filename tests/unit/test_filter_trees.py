@@ -7,30 +7,25 @@ import copy
 import functools
 import operator
 import re
+from collections.abc import Callable
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from semlex import F, _core
-from semlex.errors import ConfigurationError, ValidationError
+from semlex.errors import ConfigurationError, FieldError, ValidationError
 from semlex.filters import forms, text
 from semlex.filters.evaluate import holds
 from semlex.filters.fields import RESERVED, Field
 from semlex.filters.forms import filter_tree, mapping_of_tree, tree_of_mapping
 from semlex.filters.text import tree_of_text
-from semlex.filters.tree import MAX_CONDITIONS, MAX_DEPTH, Operator, condition
+from semlex.filters.tree import MAX_CONDITIONS, MAX_DEPTH, FilterTree, Operator, condition
 from semlex.filters.values import exact, json_text
 from tests.support.filter_trees import NAMES, all_trees, values
 from tests.support.folders import ROOT
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from semlex.errors import FieldError
-    from semlex.filters.tree import FilterTree
 
 
 def refusals(make: Callable[[], object]) -> tuple[FieldError, ...]:

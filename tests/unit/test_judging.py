@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -18,9 +18,6 @@ from semlex.evaluation.datasets import (
     question_text,
     read_judged_set,
 )
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 questions = st.text(max_size=30)
 ids = st.text(max_size=20)

@@ -8,10 +8,10 @@ import os
 import socket
 import stat
 import subprocess
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
@@ -24,9 +24,6 @@ from semlex.ingest.loaders.base import FileBytes, LoadedDocument, LoadError, Loa
 from semlex.ingest.loaders.markdown import MarkdownLoader
 from semlex.ingest.loaders.registry import loader_of, loaders
 from semlex.parameters import DEFAULT_LIMITS, MIB, FileLimits
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
 
 
 def find_files(

@@ -9,10 +9,10 @@ import signal
 import subprocess
 import sys
 import zipfile
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
@@ -26,10 +26,6 @@ from tests.support.manual_clock import ManualClock
 from tests.support.minimal_pdf import pdf
 from tests.support.open_xml import docx, epub, without_part, workbook, xlsx
 from tests.support.waiting import until
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 
 MAIL = (
     b"From: Ann <ann@example.org>\r\nTo: bob@example.org\r\nSubject: The plan\r\nMIME-Version: 1.0\r\n"

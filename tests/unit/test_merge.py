@@ -6,19 +6,16 @@ import asyncio
 from collections import Counter
 from dataclasses import fields
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from semlex import SearchResult
+from semlex import KnowledgeHit, SearchResult
 from semlex.errors import ConfigurationError
 from semlex.search.postprocess.merge import chosen_merge, merged
 from semlex.search.postprocess.steps import check_steps, no_near_duplicates, per_collection, per_document, taken
-
-if TYPE_CHECKING:
-    from semlex import KnowledgeHit
 
 CONFIDENCES = st.one_of(st.none(), st.sampled_from([0.0, 0.25, 0.5, 1.0]))
 

@@ -7,7 +7,8 @@ import json
 import os
 import re
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -27,9 +28,6 @@ from semlex.ingest.progress import IndexReport, Progress
 from semlex.progress import ProgressLines
 from semlex.store.keyword.excerpts import excerpts_of
 from semlex.types.results import SearchResult, SearchResults
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 # All that a terminal may act upon: both sets of controls, and what turns the direction of writing.
 STEERING = re.compile("[\0-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")

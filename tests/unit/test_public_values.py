@@ -13,7 +13,7 @@ import re
 import sys
 from datetime import UTC, datetime
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import UUID
 
 import numpy as np
@@ -35,11 +35,9 @@ from semlex import (
 )
 from semlex.errors import MissingExtraError
 from semlex.ingest.given_documents import documents_in
+from semlex.json_values import AnyId
 from semlex.retriever.json_fallback import hit_of
 from semlex.types.results import HitMetadata
-
-if TYPE_CHECKING:
-    from semlex.json_values import AnyId
 
 KEY = UUID("12345678-1234-5678-1234-567812345678")
 CHUNK: dict[str, Any] = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -11,9 +11,6 @@ from semlex.errors import ConfigurationError
 from semlex.settings import files, trust
 from semlex.settings.load import WatchedSettings
 from tests.support.settings_forms import world
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def test_a_bad_file_keeps_the_old_settings_and_says_so() -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -13,9 +14,6 @@ from hypothesis import strategies as st
 from semlex.errors import ConfigurationError
 from semlex.ingest.loaders.base import LoadedDocument, LoadError, LoadOptions, Record
 from semlex.ingest.loaders.decoding import repaired_document, storable, storable_document
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 REPAIRING = LoadOptions(on_bad_text="repair")
 BAD = re.compile("[\0\ud800-\udfff]")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import django
 import pytest
@@ -12,9 +12,6 @@ from django.db import connections
 from psycopg.conninfo import conninfo_to_dict
 
 from semlex.testing import HashEmbedder
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 settings.configure(
     DATABASES={"default": {"ENGINE": "django.db.backends.postgresql", "NAME": "postgres"}},

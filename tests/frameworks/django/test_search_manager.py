@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
 
 import pytest
 from django.core.management import CommandError, call_command
@@ -16,9 +15,7 @@ import semlex.integrations.django
 from semlex.errors import ConfigurationError
 from semlex.integrations.django import FollowTable, SearchManager
 from semlex.integrations.django.clients import client_of
-
-if TYPE_CHECKING:
-    from tests.frameworks.django.shop.models import Article
+from tests.frameworks.django.shop.models import Article
 
 pytestmark = pytest.mark.usefixtures("shop")
 

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import json
 import subprocess
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from semlex import Document, SyncClient
 from semlex.server.app import create_app
 from semlex.testing import HashEmbedder
 from tests.support.folders import ROOT
 from tests.support.http_server import COLLECTION, FixedSettings, in_a_thread, settings_for
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 # Made by `./x test --framework generated_client`: the generator's packages contradict ours.
 GENERATOR = ROOT / ".state" / "frameworks" / "generated_client-generator" / "bin"

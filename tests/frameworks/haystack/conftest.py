@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import os
 from contextlib import closing
-from typing import TYPE_CHECKING
 
 import pytest
 
 os.environ["HAYSTACK_TELEMETRY_ENABLED"] = "False"  # nothing leaves this machine; read when Haystack is imported
 
+from collections.abc import Iterator
+
 from haystack.utils import Secret
 
 from semlex.integrations.haystack import SemlexDocumentStore
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 @pytest.fixture

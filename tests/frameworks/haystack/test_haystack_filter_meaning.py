@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from haystack import Document
@@ -13,9 +14,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from semlex.integrations.haystack import SemlexDocumentStore
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 # One type a field, as their reading wants it: it raises where a number meets a text.
 VALUES: dict[str, list[Any]] = {

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from haystack import Pipeline
 from haystack.components.retrievers.in_memory import InMemoryEmbeddingRetriever
 from haystack.document_stores.in_memory import InMemoryDocumentStore
 
-from semlex.integrations.haystack import SemlexEmbeddingRetriever, SemlexHybridRetriever
+from semlex.integrations.haystack import SemlexDocumentStore, SemlexEmbeddingRetriever, SemlexHybridRetriever
 from tests.frameworks.haystack.birds_program import WordTextEmbedder, run
-
-if TYPE_CHECKING:
-    from semlex.integrations.haystack import SemlexDocumentStore
 
 
 def test_the_program_says_the_same_with_both_stores(document_store: SemlexDocumentStore) -> None:

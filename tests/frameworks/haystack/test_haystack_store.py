@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 import threading
+from collections.abc import Iterator
 from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from haystack import Document, Pipeline
@@ -27,10 +29,6 @@ from semlex.integrations.haystack import (
     SemlexKeywordRetriever,
 )
 from tests.support.waiting import held, until_waiting
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 ANIMALS = [
     Document(id="lion", content="a lion hunts in the grass", meta={"kind": "cat"}, embedding=[1.0, 0.0, 0.0]),

@@ -32,7 +32,7 @@ from haystack.testing.document_store_async import (
     WriteDocumentsAsyncTest,
 )
 
-from semlex.integrations.haystack import SemlexDocumentStore  # noqa: TC001 - pytest reads annotations of fixtures
+from semlex.integrations.haystack import SemlexDocumentStore
 
 
 class FloatEmbeddings:

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
 
-from semlex import connect_sync
+from semlex import SyncClient, connect_sync
 from semlex.integrations.llama_index import SemlexVectorStore
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from semlex import SyncClient
 
 
 @pytest.fixture

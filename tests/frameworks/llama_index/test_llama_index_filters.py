@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -11,15 +12,10 @@ from llama_index.core.schema import TextNode
 from llama_index.core.vector_stores.types import FilterCondition, FilterOperator, MetadataFilter, MetadataFilters
 from llama_index.core.vector_stores.utils import build_metadata_filter_fn
 
-from semlex import connect_sync
+from semlex import SyncClient, connect_sync
 from semlex.errors import ValidationError
 from semlex.integrations.llama_index import SemlexVectorStore
 from semlex.integrations.llama_index.nodes import tree_of_filters
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from semlex import SyncClient
 
 Operator = FilterOperator
 ORDERS = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from llama_index.core import VectorStoreIndex
@@ -13,15 +13,10 @@ from llama_index.core.schema import QueryBundle
 from llama_index.core.vector_stores import SimpleVectorStore
 from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
 
-from semlex import connect, connect_sync
+from semlex import SyncClient, connect, connect_sync
 from semlex.errors import ConfigurationError
 from semlex.integrations.llama_index import SemlexRetriever, SemlexVectorStore
 from tests.frameworks.llama_index.essays_program import DOCUMENTS, WordEmbedding, run
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from semlex import SyncClient
 
 
 def test_the_program_says_the_same_with_both_stores(client: SyncClient) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import subprocess
 import uuid
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import psycopg
@@ -15,9 +16,6 @@ from psycopg.conninfo import conninfo_to_dict
 from semlex import SyncRetriever
 from tests.frameworks.moving_in.interpreters import PROGRAMS, interpreter
 from tests.support.foreign_tables import stored_rows
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 ROWS, DIMENSIONS = 40, 24
 METADATA: list[dict[str, Any]] = [

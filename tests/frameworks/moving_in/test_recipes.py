@@ -6,7 +6,7 @@ import json
 import re
 import shlex
 import subprocess
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,9 +15,7 @@ from semlex import SyncRetriever
 from tests.frameworks.moving_in.interpreters import PROGRAMS, interpreter
 from tests.support.folders import ROOT
 from tests.support.foreign_tables import stored_rows
-
-if TYPE_CHECKING:
-    from tests.support.shell import Shell
+from tests.support.shell import Shell
 
 PAGE = (ROOT / "docs" / "moving-in.md").read_text(encoding="utf-8").split("## Recipes", 1)[1]
 RECIPES = dict(re.findall(r"^### (.+?)\n(?:(?!^### )[\s\S])*?```py\n([\s\S]*?)```", PAGE, re.MULTILINE))

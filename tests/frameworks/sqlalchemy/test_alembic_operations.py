@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import psycopg
 import pytest
@@ -16,9 +17,6 @@ from semlex import SyncClient
 from semlex.errors import ConfigurationError
 from semlex.integrations.alembic import FollowTable
 from tests.support.followed import articles
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 OPTIONS: dict[str, Any] = {"text": ["title", "body"], "changes": "trigger"}
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import UUID
 
 import psycopg
@@ -29,12 +30,7 @@ from semlex.integrations import best_rows
 from semlex.integrations import sqlalchemy as integration
 from semlex.integrations.sqlalchemy import register, search_models
 from semlex.testing import HashEmbedder
-from tests.support.followed import articles
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
-
-    from tests.support.followed import Articles, Key
+from tests.support.followed import Articles, Key, articles
 
 OPTIONS: dict[str, Any] = {"embedding_model": HashEmbedder(8), "use_reranking": False}
 

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
 
 import pytest
 
 from semlex.models import http_client
 from tests.support.chat_servers import answer_text, chat_server
 from tests.support.model_servers import KEY, status
-
-if TYPE_CHECKING:
-    from tests.support.shell import Shell
+from tests.support.shell import Shell
 
 QUESTION = ("ask", "how", "often", "is", "a", "key", "rotated")
 ANSWER = answer_text(

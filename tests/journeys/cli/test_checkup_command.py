@@ -6,7 +6,8 @@ import json
 import re
 import signal
 from html.parser import HTMLParser
-from typing import TYPE_CHECKING, get_args
+from pathlib import Path
+from typing import get_args
 
 import pytest
 
@@ -24,11 +25,7 @@ from semlex.types.checkups import (
 )
 from tests.support.clients.stopped_command import halted
 from tests.support.folders import ROOT
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.support.shell import Shell
+from tests.support.shell import Shell
 
 
 def test_a_report(shell: Shell) -> None:

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from semlex.ingest.preview import preview_chunks
 from tests.support.retrievers import sync_opened
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.support.shell import Shell
+from tests.support.shell import Shell
 
 CODE = "import os\n\n\nclass Store:\n    def get(self):\n        return 1\n\n    def put(self):\n        return 2\n"
 

@@ -8,7 +8,7 @@ import os
 import re
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -19,9 +19,6 @@ from semlex.cli.groups import VERBOSITY, command_first, open_numbered, question_
 from semlex.retriever.embeddings import Embeddings
 from semlex.retriever.synchronous import SyncRetriever, synchronous_class
 from tests.support.shell import Shell, run_fresh
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.mark.slow

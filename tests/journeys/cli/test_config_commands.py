@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-from typing import TYPE_CHECKING, Any
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,14 +15,7 @@ from semlex.settings import files
 from semlex.settings.load import load_settings
 from semlex.settings.table import SETTINGS, Settings
 from tests.support.settings_forms import world
-from tests.support.shell import run_here
-
-if TYPE_CHECKING:
-    import subprocess
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from tests.support.shell import Shell
+from tests.support.shell import Shell, run_here
 
 SECRET = "hunter2"  # noqa: S105 - a text
 

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
 from semlex.cli.commands.maintain import _print_built
 from semlex.cli.terminal import messages
 from semlex.store.indexes.build import IndexesBuilt
-
-if TYPE_CHECKING:
-    from tests.support.shell import Shell
+from tests.support.shell import Shell
 
 
 @pytest.fixture

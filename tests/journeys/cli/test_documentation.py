@@ -9,10 +9,10 @@ import subprocess
 import sys
 import tempfile
 import tomllib
+from collections.abc import Callable, Iterator
 from contextvars import Context
 from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import psycopg
 import pytest
@@ -28,11 +28,7 @@ from tests.support.command_tree import RUNNABLE, TREE, parted
 from tests.support.documented_programs import FRAMEWORKS, PAGES, documented_programs, run_documented
 from tests.support.folders import ROOT, TEMPORARY
 from tests.support.settings_forms import world
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from tests.support.shell import Shell
+from tests.support.shell import Shell
 
 RUN_PAGES = (
     *("guide", "installing", "keep-in-step", "answers", "assistants", "background-indexing", "checkup", "contexts"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -11,11 +10,8 @@ from semlex.cli.commands import maintain as enrich
 from semlex.models import http_client
 from tests.support.chat_servers import chat_server
 from tests.support.line_models import asked_passage, line_about
-from tests.support.model_servers import KEY, status
-
-if TYPE_CHECKING:
-    from tests.support.model_servers import ModelServerDouble, Request
-    from tests.support.shell import Shell
+from tests.support.model_servers import KEY, ModelServerDouble, Request, status
+from tests.support.shell import Shell
 
 
 @pytest.fixture(autouse=True)

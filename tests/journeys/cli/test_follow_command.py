@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from tests.support.followed import Articles, articles
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.support.shell import Shell
+from tests.support.shell import Shell
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import threading
 from contextvars import copy_context
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 import typer
@@ -19,12 +19,8 @@ from semlex.options.declare import declared
 from semlex.options.indexing import JobOptions, ReadOptions, RechunkOptions
 from semlex.retriever.options import FileOptions, SyncOptions
 from tests.support.command_tree import MAIN, RUNNABLE, TREE, is_group
+from tests.support.shell import Shell
 from tests.support.waiting import LIMIT
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.support.shell import Shell
 
 
 def test_every_command_has_its_panel_and_its_example() -> None:

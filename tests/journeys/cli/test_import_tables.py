@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import json
 import signal
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import psycopg
 import pytest
 
 from tests.support.clients.stopped_command import halted
 from tests.support.foreign_tables import COLLECTION, KINDS, Row
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.support.shell import Shell
+from tests.support.shell import Shell
 
 ROWS = [Row(f"r{number}", f"apple {number}", f"[{number + 1},1,0.1]", {"n": number}) for number in range(6)]
 # What is read and written at once is a small share of them.

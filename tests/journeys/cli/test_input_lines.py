@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+import subprocess
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from semlex.cli.options import read_lines
-from tests.support.shell import run_here
-
-if TYPE_CHECKING:
-    import subprocess
-
-    from tests.support.shell import Shell
+from tests.support.shell import Shell, run_here
 
 # What `str.splitlines` takes for ends of lines, beside the line feed.
 NO_ENDS = "\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029"

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import json
 import signal
-from typing import TYPE_CHECKING
 
 import psycopg
 import pytest
 from psycopg import sql
 
 from tests.support.clients.stopped_command import halted
-
-if TYPE_CHECKING:
-    from tests.support.shell import Shell
+from tests.support.shell import Shell
 
 pytestmark = pytest.mark.slow
 FILES, SECTIONS = 20, 3

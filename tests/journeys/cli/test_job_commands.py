@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import json
 import signal
-from typing import TYPE_CHECKING
+from contextlib import AbstractContextManager
 
 import pytest
+from psycopg import Connection
 
 from tests.support.clients.stopped_command import halted
 from tests.support.job_clients import sql
-
-if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
-
-    from psycopg import Connection
-
-    from tests.support.programs import Program
-    from tests.support.shell import Shell
+from tests.support.programs import Program
+from tests.support.shell import Shell
 
 MODEL = ("--model", "none")
 FILES = 20

@@ -8,24 +8,22 @@ import shlex
 import sys
 import tomllib
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from mcp.client import Client as Assistant
 from mcp.client.stdio import StdioServerParameters, stdio_client
 
+from semlex import Client
 from semlex.cli.commands import mcp
 from semlex.cli.commands.mcp import CLIENTS
 from semlex.errors import ConnectionFailedError
 from semlex.server.mcp import stdio
 from semlex.server.mcp.access import Access
+from semlex.settings.table import Settings
 from tests.support.assistants import STATELESS
 from tests.support.http_server import settings_for
-
-if TYPE_CHECKING:
-    from semlex import Client
-    from semlex.settings.table import Settings
-    from tests.support.shell import Shell
+from tests.support.shell import Shell
 
 
 def parsed(name: str, text: str) -> tuple[str, list[str]]:

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, time
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from semlex.cli import app
 from semlex.errors import SemlexError
+from semlex.retriever.synchronous import SyncRetriever
 from semlex.store.write.copy import BulkIngestConfig
 from semlex.types.documents import Document
 from tests.support.retrievers import sync_opened
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from semlex.retriever.synchronous import SyncRetriever
 
 GOOD = Document("Rotate the keys.", {"year": 2024}, "keys")
 VECTOR = [1.0, 0, 0, 0, 0, 0, 0, 0]

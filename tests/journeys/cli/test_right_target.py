@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from semlex.settings.load import load_settings
 from tests.support.shell import Shell, run_here
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.fixture

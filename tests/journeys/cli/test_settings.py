@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from typing import TYPE_CHECKING
+import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -14,10 +15,6 @@ from semlex.settings import files, trust
 from semlex.settings.load import load_settings, named_models
 from semlex.settings.table import SETTINGS
 from tests.support.shell import run_here
-
-if TYPE_CHECKING:
-    import subprocess
-    from pathlib import Path
 
 SECRET = "hunter2"  # noqa: S105 - a text
 URL = f"postgresql://user:{SECRET}@db.example/name"

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import stat
-from typing import TYPE_CHECKING
+import subprocess
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import pytest
 
@@ -13,11 +15,6 @@ from semlex.cli.commands.shell import MAX_HISTORY, History, write_history
 from semlex.retriever.synchronous import SyncRetriever
 from semlex.types.documents import Document
 from tests.support.shell import Shell, run_here
-
-if TYPE_CHECKING:
-    import subprocess
-    from collections.abc import Iterator, Sequence
-    from pathlib import Path
 
 
 @pytest.fixture

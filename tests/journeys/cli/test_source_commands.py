@@ -8,18 +8,13 @@ import re
 import shlex
 import shutil
 import subprocess
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
 
 import psycopg
 import pytest
 
-from tests.support.shell import run_here
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from tests.support.shell import Shell
+from tests.support.shell import Shell, run_here
 
 Run = subprocess.CompletedProcess[str]
 

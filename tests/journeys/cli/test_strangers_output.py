@@ -6,7 +6,6 @@ import io
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -15,9 +14,7 @@ from semlex.cli import output
 from semlex.cli.terminal import SafeConsole
 from semlex.errors import CollectionNotFoundError
 from semlex.store.schema.locks import no_such_collection
-
-if TYPE_CHECKING:
-    from tests.support.shell import Shell
+from tests.support.shell import Shell
 
 FULL = Path("/dev/full")
 FILLER = "filler words about nothing much at all. "

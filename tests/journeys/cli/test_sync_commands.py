@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import shutil
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from semlex.errors import ConfigurationError
 from tests.support.followed import articles
 from tests.support.retrievers import sync_opened
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.support.shell import Shell
+from tests.support.shell import Shell
 
 OPTIONS = ("-c", "c", "--model", "none")
 

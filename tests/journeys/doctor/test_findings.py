@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import uuid
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -17,15 +19,9 @@ from semlex.store import embedding_versions
 from semlex.store.indexes import catalog
 from semlex.store.query import health
 from semlex.testing import HashEmbedder
-from semlex.types.checkups import SEVERITIES
+from semlex.types.checkups import SEVERITIES, Diagnosis, Finding
 from semlex.types.documents import Document
 from tests.support import onnx_models, second_migration
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from semlex.types.checkups import Diagnosis, Finding
 
 
 def opened(url: str, embedder: Any = None, **options: Any) -> SyncRetriever:

@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
 
 from semlex import Client, Document, PostgreSQLRetriever, SyncClient, SyncRetriever
 from semlex.errors import ConfigurationError, PrivilegeError
-from semlex.evaluation import calibrate, read_judged_set
+from semlex.evaluation import CalibrationReport, calibrate, read_judged_set
 from semlex.retriever.embeddings import Embeddings
 from semlex.retriever.handle import read_curve, write_curve
 from semlex.testing import HashEmbedder
 from tests.support.retrievers import sync_opened
+from tests.support.shell import Shell
 from tests.support.two_models import NAME, new_model, old_model, opened
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from semlex.evaluation import CalibrationReport
-    from tests.support.shell import Shell
 
 pytestmark = pytest.mark.slow  # most of them
 

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import json
 import signal
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from semlex.evaluation.evaluate import FUSIONS
 from tests.support.clients.stopped_command import halted
 from tests.support.folders import DATA
+from tests.support.shell import Shell
 from tests.support.waiting import until, waiting_statements
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.support.shell import Shell
 
 WORKSHOP = DATA / "judged" / "workshop"
 JUDGED = {"queries.tsv": "a\tone\n", "qrels.tsv": "a\td\t1\n"}

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import fields
 from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import UUID
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from semlex import BulkIngestConfig, ChunkMetadata, Document, F, PostgreSQLRetriever, ValidationError, VectorDocument
 from semlex.errors import ConfigurationError, ModelError
@@ -18,11 +20,6 @@ from semlex.testing import HashEmbedder
 from semlex.types.documents import MAX_CHUNK_BYTES
 from tests.support.retrievers import opened
 from tests.support.waiting import turns
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-
-    from numpy.typing import NDArray
 
 COUNT = 5
 CHUNK: dict[str, Any] = {"source_document": "page", "token_count": 2, "section_title": "Keys"}

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from tests.support.minimal_pdf import pdf
 from tests.support.open_xml import docx
 from tests.support.retrievers import opened
-from tests.support.shell import measured
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from tests.support.shell import Shell
+from tests.support.shell import Shell, measured
 
 MIB = 1 << 20
 DEEP = 100_000

@@ -5,11 +5,13 @@ from __future__ import annotations
 import itertools
 import random
 import traceback
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, date, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from semlex.errors import (
     ConfigurationError,
@@ -17,17 +19,11 @@ from semlex.errors import (
     ValidationError,
 )
 from semlex.ingest.given_documents import MAX_WRONG_ITEMS
+from semlex.retriever.synchronous import SyncRetriever
 from semlex.testing import HashEmbedder
 from semlex.types.documents import MAX_CHUNK_BYTES, MAX_METADATA_BYTES, Document
 from semlex.types.queries import SearchQuery
 from tests.support.retrievers import sync_opened
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from numpy.typing import NDArray
-
-    from semlex.retriever.synchronous import SyncRetriever
 
 DIMENSIONS = 8
 # Planted in every refused row: none of these may stand in a message.

@@ -5,25 +5,21 @@ from __future__ import annotations
 import os
 import socket
 import subprocess
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from semlex.ingest import chunk_rows
 from semlex.ingest.files import discovery
+from semlex.ingest.files.discovery import FileProblem, FoundFile
+from semlex.ingest.loaders.base import FileBytes
+from semlex.ingest.progress import IndexReport
 from semlex.parameters import DEFAULT_LIMITS
 from tests.support.retrievers import opened
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from semlex.ingest.files.discovery import FileProblem, FoundFile
-    from semlex.ingest.loaders.base import FileBytes
-    from semlex.ingest.progress import IndexReport
-    from tests.support.shell import Shell
+from tests.support.shell import Shell
 
 MAX_DEPTH = 20  # instead of 256, all of which takes seconds
 OUTSIDE = "A zebra is nobody's business."  # stands outside the folder

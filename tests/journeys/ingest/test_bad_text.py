@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from semlex import LoadedDocument, LoadOptions, preview_chunks, register_loader
 from semlex.errors import ConfigurationError, ValidationError
 from semlex.ingest.loaders import registry
+from semlex.ingest.loaders.base import FileBytes
 from semlex.types.documents import Document
 from tests.support.retrievers import opened
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from semlex.ingest.loaders.base import FileBytes
-    from tests.support.shell import Shell
+from tests.support.shell import Shell
 
 CHUNK = {"chunk_id": "c1", "source_document": "book", "chunk_text": "A bad\0 pear.", "token_count": 3}
 # Name -> bytes, the code of its problem, and how many characters of it are repaired.

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
 
+import numpy as np
 import psycopg
 import pytest
+from numpy.typing import NDArray
 from psycopg import sql
 
 from semlex import SyncRetriever, preview_chunks
@@ -16,13 +20,6 @@ from semlex.ingest.loaders.markdown import HtmlLoader, MarkdownLoader
 from semlex.testing import HashEmbedder
 from semlex.types.chunks import ChunkSettings
 from tests.support.retrievers import sync_opened
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from pathlib import Path
-
-    import numpy as np
-    from numpy.typing import NDArray
 
 LOADER, RULES = MarkdownLoader.version, document_chunks.RULES_VERSION
 

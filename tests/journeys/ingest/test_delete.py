@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
 
+from semlex import SyncRetriever
 from semlex.errors import ConfigurationError
 from semlex.ingest.progress import DeleteReport
 from semlex.store.write import deletes
 from semlex.types.documents import Document
 from tests.support.retrievers import sync_opened
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from semlex import SyncRetriever
 
 WORDS = ("apple", "birch", "cedar", "daisy", "elder", "fern")
 PAGES = len(WORDS)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import signal
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
 
 import psycopg
 import pytest
@@ -14,10 +15,6 @@ from tests.support.clients.killed_client import Order
 from tests.support.programs import Program
 from tests.support.shell import Shell
 from tests.support.waiting import held, until_waiting
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 pytestmark = pytest.mark.slow
 

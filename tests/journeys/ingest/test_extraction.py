@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -14,10 +16,6 @@ from semlex import Document, MetadataExtraction, SyncRetriever
 from semlex.errors import ConfigurationError
 from tests.support.properties import OWN_ROWS
 from tests.support.retrievers import opened, sync_opened
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 KEYS = st.sampled_from(["a", "b", "c", "words"])
 MAPPINGS = st.dictionaries(

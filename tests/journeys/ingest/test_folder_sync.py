@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+from collections.abc import Callable, Iterator
 from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from semlex import SyncReport, SyncRetriever
 from semlex.errors import ConfigurationError, StoreError
 from semlex.ingest import chunk_rows
 from semlex.ingest.files import discovery, roots
@@ -18,12 +21,6 @@ from semlex.ingest.sync import apply, plan, watch
 from semlex.retriever import collection
 from semlex.retriever import collection as folders
 from tests.support.synchronised import age, contents, counts, opened, write
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from semlex import SyncReport, SyncRetriever
 
 
 @pytest.fixture

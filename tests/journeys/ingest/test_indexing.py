@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
+import numpy as np
 import psycopg
 import pytest
+from numpy.typing import NDArray
 
 from semlex.embedding import probe
 from semlex.errors import (
@@ -18,21 +22,12 @@ from semlex.errors import (
     StoreError,
 )
 from semlex.ingest import run as file_run
+from semlex.ingest.files.discovery import FoundFile
 from semlex.ingest.indexer import Indexer
+from semlex.ingest.progress import Progress
 from semlex.testing import HashEmbedder
 from tests.support.retrievers import opened
 from tests.support.waiting import LIMIT, eventually, turns
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from semlex.ingest.files.discovery import FoundFile
-    from semlex.ingest.progress import Progress
-
 
 PAGE = """# Keys
 

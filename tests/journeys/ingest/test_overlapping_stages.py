@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from semlex.embedding import probe
 from semlex.ingest import run as file_run
+from semlex.ingest.files.discovery import FoundFile
 from semlex.ingest.indexer import Indexer
+from semlex.ingest.progress import Progress
 from semlex.testing import HashEmbedder
 from tests.support.retrievers import opened
 from tests.support.waiting import eventually
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from semlex.ingest.files.discovery import FoundFile
-    from semlex.ingest.progress import Progress
 
 FILES = 12
 

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from tests.support.minimal_pdf import pdf
 from tests.support.open_xml import docx, workbook
 from tests.support.retrievers import sync_opened
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.support.shell import Shell
+from tests.support.shell import Shell
 
 LONG = "Filler words that say nothing at all. " * 3
 # File -> a word in it, the hit's place, and its line.

@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 
+from semlex import PostgreSQLRetriever
 from semlex.errors import ConfigurationError
 from semlex.testing import HashEmbedder
 from tests.support.minimal_pdf import pdf
 from tests.support.retrievers import opened
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from semlex import PostgreSQLRetriever
-    from tests.support.shell import Shell
+from tests.support.shell import Shell
 
 TABLE = """sku,title,description,colour
 A-1,Kettle,"Boils water, quickly",red

@@ -6,24 +6,21 @@ import asyncio
 import json
 import shutil
 import tempfile
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import numpy as np
 import psycopg
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
+from numpy.typing import NDArray
 
 from semlex import BulkIngestConfig, Document, PostgreSQLRetriever
 from semlex.testing import HashEmbedder
 from tests.support.retrievers import opened, sync_opened
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Sequence
-
-    import numpy as np
-    from numpy.typing import NDArray
 
 # Sections that are long enough to be chunks of their own.
 PAGE = (

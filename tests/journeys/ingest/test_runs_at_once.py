@@ -8,13 +8,15 @@ import random
 import signal
 import threading
 from collections import Counter
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import astuple
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from psycopg.conninfo import make_conninfo
 
+from semlex import SyncRetriever
 from semlex.errors import StoreError
 from semlex.ingest.loaders import office
 from semlex.ingest.loaders.worker import MAX_SECONDS, Worker
@@ -22,12 +24,6 @@ from tests.support.clients import stopping_client
 from tests.support.manual_clock import ManualClock
 from tests.support.programs import Program
 from tests.support.retrievers import opened, sync_opened
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from semlex import SyncRetriever
 
 pytestmark = pytest.mark.slow
 

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from semlex import SyncRetriever
 from semlex.errors import ConfigurationError
 from semlex.ingest import run as file_run
 from semlex.ingest.files.roots import plan_places
 from semlex.types.documents import Document
 from tests.support.retrievers import sync_opened
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from semlex import SyncRetriever
 
 
 @pytest.fixture

@@ -7,18 +7,15 @@ import random
 import shutil
 import tempfile
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
+from semlex import SyncRetriever
 from tests.support.folders import TEMPORARY
 from tests.support.synchronised import CountingEmbedder, age, contents, counts, opened, write
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from semlex import SyncRetriever
 
 NAMES = ("a.md", "b.md", "c.md", "sub/a.md", "sub/b.md", "x.py")
 WORDS = ("key", "shutter", "zenith", "vault", "ship", "banana", "console", "park")

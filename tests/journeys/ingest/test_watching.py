@@ -6,8 +6,10 @@ import asyncio
 import errno
 import signal
 import sys
+from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any, Self
+from pathlib import Path
+from typing import Any, Self
 
 import pytest
 import watchfiles
@@ -19,13 +21,8 @@ from semlex.ingest.progress import DocumentName, SyncPlan
 from semlex.ingest.sync import watch
 from tests.support.manual_clock import ManualClock
 from tests.support.retrievers import opened, sync_opened
+from tests.support.shell import Shell
 from tests.support.waiting import LIMIT, eventually
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
-    from pathlib import Path
-
-    from tests.support.shell import Shell
 
 pytestmark = pytest.mark.slow
 

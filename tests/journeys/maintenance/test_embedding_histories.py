@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import random
 import uuid
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from semlex import SyncRetriever, open_collection
 from semlex.maintenance import version_fill
@@ -18,13 +22,6 @@ from tests.journeys.ingest.test_sync_histories import Folder
 from tests.support.properties import OWN_ROWS
 from tests.support.retrievers import sync_opened
 from tests.support.two_models import OtherEmbedder, assert_vectors, new_model, old_model, texts_of, told, vectors_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from pathlib import Path
-
-    import numpy as np
-    from numpy.typing import NDArray
 
 WORDS = ("key", "shutter", "zenith", "vault", "ship", "banana")
 # Each example changes the model of a collection, and compares what is there with another one: as long as three others.

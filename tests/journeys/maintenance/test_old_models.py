@@ -4,30 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
+import numpy as np
 import psycopg
 import pytest
+from numpy.typing import NDArray
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
-from semlex import Client, open_collection
+from semlex import Client, SearchResults, open_collection
 from semlex.embedding import probe
 from semlex.errors import ConfigurationError, ModelError, ModelMismatchError, StoreError
+from semlex.retriever.postgres import PostgreSQLRetriever
 from semlex.store import embedding_versions
 from semlex.types.documents import Document
 from tests.journeys.maintenance.test_reembedding import WORDS, FailingEmbedder, documents
 from tests.support.two_models import NAME, OtherEmbedder, new_model, old_model, opened, told, vectors_of, versions
 from tests.support.waiting import LIMIT
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from semlex import SearchResults
-    from semlex.retriever.postgres import PostgreSQLRetriever
 
 pytestmark = pytest.mark.slow  # most of them
 

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import psycopg
 import pytest
+from numpy.typing import NDArray
 
 from semlex import open_collection
 from semlex.embedding import probe
 from semlex.errors import ConfigurationError, ModelError, ModelMismatchError, StoreError
+from semlex.ingest.progress import Progress
 from semlex.maintenance import reembed, version_fill
 from semlex.store import embedding_versions
 from semlex.store.indexes import catalog
@@ -33,13 +36,6 @@ from tests.support.two_models import (
     versions,
 )
 from tests.support.waiting import LIMIT, eventually
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
-    from semlex.ingest.progress import Progress
 
 pytestmark = pytest.mark.slow  # most of them
 

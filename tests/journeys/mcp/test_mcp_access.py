@@ -8,8 +8,9 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import psycopg
 import pytest
@@ -19,15 +20,11 @@ from mcp.client import Client as Assistant
 
 from semlex import Client
 from semlex.errors import ConfigurationError, ValidationError
+from semlex.options.declare import Rights
 from semlex.retriever.operations import OPERATIONS
 from semlex.server.mcp.access import OFFERS, Access, Offer
 from semlex.server.mcp.server import mcp_server
 from semlex.server.tokens import ORDER, Caller
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
-
-    from semlex.options.declare import Rights
 
 RIGHTS = {name: one.rights for name, one in OPERATIONS.items()}
 MODES = ("legacy", "auto")

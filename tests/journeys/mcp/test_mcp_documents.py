@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from mcp.client import Client as Assistant
 
-from semlex import Document
+from semlex import Client, Document
 from semlex.chat.untrusted import UNSEEN
 from semlex.server.mcp.access import Access
 from semlex.server.mcp.presentation import MAX_RESULT, MAX_TEXT, MAX_TITLES
 from semlex.server.mcp.server import INSTRUCTIONS, mcp_server
 from tests.support.injections import PATTERNS, name_of
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from semlex import Client
 
 MARK = re.compile(r"<<< ([0-9a-f]{16})$", re.MULTILINE)
 

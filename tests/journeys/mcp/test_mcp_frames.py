@@ -5,21 +5,18 @@ from __future__ import annotations
 import asyncio
 import signal
 import socket
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import httpx2
 import pytest
 
+from semlex import Client
 from semlex.server.mcp.access import OFFERS, Access
 from semlex.server.mcp.http import mcp_app
 from tests.support.assistants import HANDSHAKES, STATELESS, Piped, Posted, request, served
+from tests.support.shell import Shell
 from tests.support.waiting import eventually, held, until, until_waiting, waiting
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from semlex import Client
-    from tests.support.shell import Shell
 
 READING = {offer.name for offer in OFFERS if offer.reads_only}
 REVISIONS = [*HANDSHAKES, STATELESS]

@@ -6,13 +6,13 @@ import re
 import signal
 from contextlib import nullcontext
 from itertools import product
-from typing import TYPE_CHECKING
 
 import httpx2
 import pytest
 from mcp.client import Client as Assistant
 from starlette.applications import Starlette
 
+from semlex import Client
 from semlex.errors import ConfigurationError
 from semlex.server.addresses import is_loopback
 from semlex.server.mcp.access import OFFERS, Access
@@ -20,11 +20,8 @@ from semlex.server.mcp.http import MAX_BODY_BYTES, listening_socket, mcp_app
 from semlex.server.open_client import OpenClient
 from semlex.server.tokens import Caller
 from tests.support.assistants import HANDSHAKES, STATELESS, Posted, initialize, request, served
+from tests.support.shell import Shell
 from tests.support.waiting import LIMIT
-
-if TYPE_CHECKING:
-    from semlex import Client
-    from tests.support.shell import Shell
 
 pytestmark = pytest.mark.slow  # most of them
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 import psycopg
 import pytest
@@ -15,10 +16,6 @@ from semlex.server.mcp.access import Access
 from semlex.server.mcp.server import mcp_server
 from semlex.server.options import ServeOptions
 from tests.support.http_server import in_process
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 ROLE = "assistant_reader"
 

@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import psycopg
 import pytest
+from numpy.typing import NDArray
 
-from semlex import Client
+from semlex import Client, Collection, PostgreSQLRetriever
 from semlex.embedding import probe
 from semlex.errors import DumpError, ModelMismatchError
 from semlex.testing import HashEmbedder
 from tests.support import retrievers
 from tests.support.two_models import DIMENSIONS, OtherEmbedder
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
-    from pathlib import Path
-
-    from numpy.typing import NDArray
-
-    from semlex import Collection, PostgreSQLRetriever
 
 NAME = "weights"
 TEXTS = ["alpha beta", "gamma delta", "epsilon zeta"]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import threading
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -16,14 +17,10 @@ from semlex.diagnostics.checkup import FIRST_BATCH, MAX_SECONDS
 from semlex.errors import ConfigurationError
 from semlex.models.cancellation import check
 from semlex.testing import HashEmbedder
+from semlex.types.checkups import AskedHeading, Checkup
 from tests.support.manual_clock import ManualClock
 from tests.support.retrievers import opened, sync_opened
 from tests.support.waiting import LIMIT
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from semlex.types.checkups import AskedHeading, Checkup
 
 KEYS = """# Keys of the house
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import psycopg
 import pytest
@@ -13,9 +13,6 @@ from semlex import Client, CollectionOptions, Document, PostgreSQLRetriever
 from semlex.errors import CollectionNotFoundError, CollectionSettingsError, ConfigurationError, ValidationError
 from semlex.testing import HashEmbedder
 from tests.support.databases import CLEANING
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 TEXTS = ["a lion in the grass", "a zebra at the river", "grass by the river"]
 

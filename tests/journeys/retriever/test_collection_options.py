@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -15,9 +16,6 @@ from semlex.retriever.options import CollectionKeys
 from semlex.types.chunks import ChunkSettings
 from semlex.types.documents import Document
 from tests.support.retrievers import sync_opened
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 MADE: dict[str, Any] = {
     "language": "german",

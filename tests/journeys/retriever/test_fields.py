@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import psycopg
 import pytest
@@ -18,15 +19,11 @@ from semlex.filters.fields import OWN, Field
 from semlex.ingest.progress import Progress
 from semlex.store.indexes import build
 from semlex.store.query import fields as store_fields
+from semlex.types.fields import FieldSummaries
 from tests.support.filter_trees import documents
 from tests.support.properties import OWN_ROWS
 from tests.support.retrievers import opened, sync_opened
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator, Mapping
-
-    from semlex.types.fields import FieldSummaries
-    from tests.support.shell import Shell
+from tests.support.shell import Shell
 
 OWN_NAMES = [f"@{name}" for name in OWN]
 

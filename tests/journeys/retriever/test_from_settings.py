@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -28,10 +30,6 @@ from semlex.types.queries import RouteBy
 from semlex.types.results import SearchMode
 from tests.support.settings_forms import world
 from tests.support.shell import run_here
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 TEXTS = [f"note {number} about {'lions' if number % 2 else 'bears'} and keys" for number in range(40)]
 

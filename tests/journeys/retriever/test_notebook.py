@@ -5,16 +5,13 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from tests.support.folders import ROOT
 from tests.unit.test_display import Elements
 from tests.unit.test_progress import Progresses
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 CELLS = (
     """

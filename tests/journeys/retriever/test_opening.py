@@ -6,7 +6,9 @@ import asyncio
 import subprocess
 import sys
 import threading
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -16,10 +18,6 @@ from semlex.store.postgres.database import Database
 from semlex.store.postgres.embedded.process import running_server
 from tests.support.retrievers import opened, openings
 from tests.support.waiting import LIMIT, eventually, turns
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 GONE = "postgresql://127.0.0.1:1/x"
 

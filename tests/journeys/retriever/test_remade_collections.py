@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
 
-from semlex import Client, SyncClient
+from semlex import Client, Collection, PostgreSQLRetriever, SyncClient
 from semlex.errors import (
     CollectionDroppedError,
     CollectionNotFoundError,
@@ -19,12 +21,6 @@ from semlex.errors import (
 )
 from tests.support import retrievers
 from tests.support.two_models import new_model, old_model
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
-    from pathlib import Path
-
-    from semlex import Collection, PostgreSQLRetriever
 
 pytestmark = pytest.mark.slow  # most of them
 

@@ -4,25 +4,22 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 from semlex.diagnostics.doctor import examine_server
+from semlex.diagnostics.status import CountedCollection
 from semlex.retriever.postgres import PostgreSQLRetriever
 from semlex.retriever.synchronous import SyncClient, SyncRetriever
 from semlex.store.query import statistics
 from semlex.testing import HashEmbedder
 from semlex.types.documents import Document
 from tests.support import second_migration
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from semlex.diagnostics.status import CountedCollection
-    from tests.support.shell import Shell
+from tests.support.shell import Shell
 
 CHUNK = "semlex.default_collection_chunk"
 TWO_GONE = "DELETE FROM semlex.default_collection_chunk WHERE chunk_id IN ('d1', 'd2')"

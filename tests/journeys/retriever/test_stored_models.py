@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -18,10 +20,6 @@ from semlex.testing import HashEmbedder
 from tests.support import model_cache, onnx_models
 from tests.support.model_cache import without
 from tests.support.model_servers import ModelServerDouble, openai_embeddings
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 empty_cache = model_cache.empty_cache
 KEY = "sk-Secret-0123456789"

@@ -7,22 +7,18 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from semlex import SyncClient
+from semlex import SyncClient, SyncRetriever
 from semlex.errors import ConfigurationError, ConnectionFailedError, WorkAbandonedError
 from semlex.store.postgres.database import Database
 from tests.support.retrievers import openings, sync_opened
 from tests.support.waiting import LIMIT, held, until, until_waiting
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from semlex import SyncRetriever
 
 
 @pytest.fixture

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import uuid
+from collections.abc import Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from psycopg_pool import AsyncConnectionPool
 
-from semlex import Document, HnswIndex, PostgreSQLRetriever, SemlexError
+from semlex import Client, Collection, Document, HnswIndex, PostgreSQLRetriever, SemlexError
 from semlex.errors import CollectionNotFoundError, ConfigurationError, PrivilegeError
 from semlex.testing import HashEmbedder
 from tests.support.properties import OWN_ROWS
@@ -20,12 +22,6 @@ from tests.support.tenant_reads import reads, told
 from tests.support.tenants import Tenant, Tenants, tenants_of
 from tests.support.transaction_pooler import TransactionPooler
 from tests.support.waiting import held, until_waiting
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from semlex import Client, Collection
 
 ROWS = 30
 WORDS = {"acme": "anvil", "bolt": "brick"}

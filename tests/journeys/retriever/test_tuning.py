@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import psycopg
 import pytest
@@ -16,9 +15,7 @@ from semlex.diagnostics.doctor import examine_server
 from semlex.diagnostics.tuning import NAMES, Machine, advise
 from semlex.store.postgres.embedded.server import server_memory, settings_of
 from semlex.store.postgres.server_info import ServerSetting
-
-if TYPE_CHECKING:
-    from tests.support.shell import Shell
+from tests.support.shell import Shell
 
 pytestmark = pytest.mark.pg16
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import inspect
 import itertools
 import math
+from collections.abc import Callable, Iterator
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import psycopg
@@ -20,10 +22,6 @@ from semlex.retriever.operations import OWNERS
 from semlex.testing import HashEmbedder
 from semlex.types.documents import Document
 from tests.support.line_models import LineModel
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 # Only --full does all; usually every eleventh, so that each argument gets other kinds than the next.
 STEP = 11

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator
 
 import pytest
 
 from semlex import Client, Document
 from semlex.testing import HashEmbedder
 from tests.support.http_server import COLLECTION
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
 
 TEXTS = [
     "A key is rotated every 90 days.",

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from datetime import timedelta
 from itertools import product
+from pathlib import Path
 from threading import Thread
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import psycopg
 import pytest
 
+from semlex import Client
 from semlex.errors import ConfigurationError
 from semlex.retriever.operations import OPERATIONS
 from semlex.server import tokens
@@ -20,11 +22,6 @@ from semlex.server.request_context import OPERATION, RIGHTS
 from semlex.server.tokens import OF_JOBS, ORDER, Caller, Token, TokenFile, caller_of
 from semlex.types.documents import utc_now
 from tests.support.http_server import COLLECTION, FixedSettings, in_process, settings_for
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from semlex import Client
 
 JOB = "00000000-0000-4000-8000-000000000000"
 # What a valid request of each operation is made with, beside the collection.

@@ -7,10 +7,12 @@ import http.client
 import json
 import socket
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from pathlib import Path
 
+import httpx2
 import pytest
 
+from semlex import Client
 from semlex.server.options import ServeOptions
 from semlex.server.state import LOOK_SECONDS
 from semlex.server.tokens import TokenFile
@@ -18,13 +20,6 @@ from tests.journeys.server.test_limits import head, status_of
 from tests.support.http_server import answer_of, in_process, on_a_port
 from tests.support.manual_clock import ManualClock
 from tests.support.waiting import LIMIT, eventually, turns
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    import httpx2
-
-    from semlex import Client
 
 MIB = 1024 * 1024
 PAGE_FILE = b"GET /page/searching.js HTTP/1.1\r\nHost: localhost\r\n\r\n"

@@ -6,9 +6,10 @@ Its coverage of every keyword is the same in each run; ``--random`` and ``--full
 from __future__ import annotations
 
 import random
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -28,9 +29,6 @@ from semlex.server.options import ServeOptions
 from semlex.server.tokens import TokenFile
 from semlex.testing import HashEmbedder
 from tests.support.http_server import COLLECTION, FixedSettings, in_a_thread, settings_for
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 pytestmark = pytest.mark.slow
 NAME = "^[a-z_][a-z0-9_]{0,47}$"

@@ -9,23 +9,20 @@ import logging
 import signal
 import threading
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import httpx2
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from semlex import Document
+from semlex import Client, Document
 from semlex.server import request_context
 from semlex.server.connections import LOOK_SECONDS
 from semlex.server.limits import MAX_WAIT_SECONDS, Rates
 from tests.support.http_server import COLLECTION, answer_of, in_process, on_a_port, raw
 from tests.support.manual_clock import ManualClock
 from tests.support.waiting import eventually, held, waiting
-
-if TYPE_CHECKING:
-    from semlex import Client
 
 pytestmark = pytest.mark.slow  # most of them
 

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from itertools import product
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from semlex import Client
 from semlex.errors import ConfigurationError
 from semlex.server.addresses import origin_of
 from semlex.server.options import ServeOptions
 from semlex.server.tokens import TokenFile
 from tests.support.http_server import COLLECTION, in_process
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from semlex import Client
 
 PAGES = "https://pages.example.org"
 WRITTEN = {

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from datetime import datetime
 from itertools import product
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -12,10 +13,6 @@ from semlex import Client
 from semlex.server.routes import ROUTERS
 from semlex.testing import HashEmbedder
 from tests.support.http_server import COLLECTION, in_process
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
 
 # The route -> paths that are asked, where the route's own is not enough.
 ASKED = {

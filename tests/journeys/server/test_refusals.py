@@ -5,10 +5,12 @@ from __future__ import annotations
 import errno
 import json
 import os
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from semlex import Client
 from semlex.errors import ConfigurationError, MissingKeyError
 from semlex.ingest.files.discovery import FileProblem, find_files
 from semlex.ingest.files.selection import Selection
@@ -16,11 +18,6 @@ from semlex.jobs.allowed import AllowedFolders
 from semlex.server.mcp.access import Access
 from semlex.server.tokens import TokenFile
 from tests.support.http_server import COLLECTION, in_process
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from semlex import Client
 
 NAMES = ["a\0b", "\0", "a\ud800b", "a\udc80b"]
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,9 +16,6 @@ from semlex.settings.load import WatchedSettings
 from tests.support.http_server import COLLECTION, in_process, settings_for
 from tests.support.manual_clock import ManualClock
 from tests.support.waiting import eventually, held, waiting
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.fixture

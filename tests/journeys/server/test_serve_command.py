@@ -8,18 +8,14 @@ import shlex
 import signal
 import socket
 import threading
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 import httpx2
 import pytest
 
+from tests.support.shell import Shell, Started
 from tests.support.waiting import LIMIT, held, until, until_waiting, waiting
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.support.shell import Shell, Started
 
 pytestmark = pytest.mark.slow
 

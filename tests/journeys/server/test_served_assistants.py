@@ -6,8 +6,10 @@ import asyncio
 import logging
 import re
 import signal
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import httpx2
 import pytest
@@ -25,16 +27,10 @@ from semlex.server.tokens import TokenFile
 from semlex.testing import HashEmbedder
 from tests.support.assistants import STATELESS, Posted, initialize, request
 from tests.support.curves import curve
-from tests.support.http_server import COLLECTION, FixedSettings, on_a_port, settings_for
+from tests.support.http_server import COLLECTION, FixedSettings, Served, on_a_port, settings_for
 from tests.support.manual_clock import ManualClock
+from tests.support.shell import Shell
 from tests.support.waiting import LIMIT, eventually, held, waiting
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
-    from tests.support.http_server import Served
-    from tests.support.shell import Shell
 
 MODES = ("legacy", STATELESS)
 HIDDEN = "vault"

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,10 +25,6 @@ from semlex.server.routes.models import _written
 from semlex.server.tokens import TokenFile
 from semlex.testing import HashEmbedder
 from tests.support.http_server import Served, in_process, on_a_port
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
 
 TEXTS = ["A key is rotated every 90 days.", "über alles 東京", "x" * 3000, "banana"]
 

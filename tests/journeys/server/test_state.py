@@ -7,7 +7,7 @@ import logging
 import os
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import psycopg
 import pytest
@@ -20,12 +20,9 @@ from semlex.server.state import JOBS_PAUSE_SECONDS
 from semlex.server.tokens import TokenFile
 from semlex.settings.load import file_stamp
 from semlex.testing import HashEmbedder
-from tests.support.http_server import COLLECTION, FixedSettings, in_process, settings_for
+from tests.support.http_server import COLLECTION, FixedSettings, Served, in_process, settings_for
 from tests.support.manual_clock import ManualClock
 from tests.support.waiting import LIMIT, eventually
-
-if TYPE_CHECKING:
-    from tests.support.http_server import Served
 
 
 @pytest.fixture

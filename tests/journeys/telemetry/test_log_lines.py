@@ -8,8 +8,9 @@ import logging
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -21,11 +22,7 @@ from semlex.errors import ConfigurationError
 from semlex.server.observability import FIELDS, JsonLines, TextLines, log_to_stderr
 from semlex.testing import HashEmbedder
 from tests.support.http_server import COLLECTION, in_process
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.support.shell import Shell
+from tests.support.shell import Shell
 
 
 @pytest.fixture

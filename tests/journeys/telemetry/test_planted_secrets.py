@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import io
 import logging
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -24,10 +26,6 @@ from tests.support.chat_servers import answer_text, chat_server
 from tests.support.http_server import COLLECTION, Served, in_process
 from tests.support.model_servers import ModelServerDouble, cut, echo, openai_embeddings, raw
 from tests.support.spans import Spans, recorded
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator
-    from pathlib import Path
 
 PASSWORD, KEY = "planted-password-7f3a", "planted-key-91c4"
 # Words, so that they are found and scored like others.

@@ -6,8 +6,10 @@ import asyncio
 import inspect
 import json
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
 
+import psycopg
 import pytest
 from opentelemetry import trace
 from opentelemetry.trace import SpanKind, StatusCode
@@ -24,11 +26,6 @@ from tests.support.chat_servers import answer_text, chat_server
 from tests.support.http_server import in_process
 from tests.support.model_servers import status
 from tests.support.spans import Spans, recorded
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
-
-    import psycopg
 
 TEXTS = ["A key is rotated every 90 days.", "Keys lie in the vault.", "A banana is a fruit."]
 QUESTION = "secretquestion rotated key"

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from semlex import BulkIngestConfig
 from tests.support.clients.moments import say, stop_at
 from tests.support.retrievers import sync_opened
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def main(url: str, folder: Path, moment: tuple[str, str, int] | None = None) -> None:

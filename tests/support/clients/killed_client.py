@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 # What is imported now is not waited for later.
 import semlex.cli.commands.index
@@ -20,9 +20,6 @@ from semlex.cli.app import main as semlex_main
 from semlex.ingest.sync.watch import FolderWatch
 from tests.support.clients.moments import Moments, say, set_limits, stop_here
 from tests.support.embedded_servers import postmaster_pid
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 COMMANDS = ("index", "sync", "watch")
 ONCE, FOLLOWING = ("index", "sync"), ("sync", "watch")

@@ -5,16 +5,14 @@ from __future__ import annotations
 import signal
 import sys
 import threading
+from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import psycopg
 
 from semlex.store.postgres.database import Database
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
 
 # The name of the transaction that a task is in.
 DOING = ContextVar("doing", default="")

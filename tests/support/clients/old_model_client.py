@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import json
 import random
-from typing import TYPE_CHECKING, Any
+from multiprocessing.synchronize import Event
+from typing import Any
 
 import numpy as np
 
 from semlex import open_collection
+from semlex.retriever.synchronous import SyncRetriever
 from semlex.types.documents import Document
 from tests.support.clients.moments import say
 from tests.support.retrievers import sync_opened
 from tests.support.two_models import NAME, old_model
-
-if TYPE_CHECKING:
-    from multiprocessing.synchronize import Event
-
-    from semlex.retriever.synchronous import SyncRetriever
 
 STEPS_AFTER = 10
 WORDS = ("key", "vault", "dome", "comet", "banana", "ship", "zenith")

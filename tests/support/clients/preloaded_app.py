@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable
+from typing import Any
 
 from semlex import SyncRetriever
 from semlex.errors import SemlexError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
 
 settings = json.loads(os.environ["PRELOADED_APP"])
 retriever = SyncRetriever(embedding_model=settings["model"], use_reranking=False, **settings["options"])

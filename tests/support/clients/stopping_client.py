@@ -6,18 +6,15 @@ not committed). It says ``done`` at the end.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from semlex.ingest import chunk_rows
 from semlex.ingest import run as file_run
+from semlex.ingest.files.discovery import FileProblem, FoundFile
+from semlex.ingest.loaders.base import FileBytes
 from tests.support.clients.moments import say, stop_here
 from tests.support.retrievers import sync_opened
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from semlex.ingest.files.discovery import FileProblem, FoundFile
-    from semlex.ingest.loaders.base import FileBytes
 
 READ, WRITE = chunk_rows.read_file, file_run.write_chunks
 

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from semlex import Client
 from semlex.testing import HashEmbedder
 from tests.support.clients.moments import say, stop_at
 from tests.support.waiting import LIMIT
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @dataclass(frozen=True)

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
 from semlex import Document, SyncClient
 from semlex.testing import HashEmbedder
-from tests.support.browser import browser_of, required_executable
+from tests.support.browser import Browser, browser_of, required_executable
 from tests.support.folders import ROOT
 from tests.support.http_server import COLLECTION, in_a_thread
 from tests.support.shown import Shown
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from tests.support.browser import Browser
 
 PAGES = [f"{name}.md" for name in ("filters", "searching", "security", "serve", "settings", "tenants", "why")]
 TWINS = [

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 import signal
 import sys
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 import httpx2
 import pytest
@@ -14,11 +14,7 @@ import pytest
 from semlex.cli.commands import serve as command
 from semlex.server import observability
 from semlex.server.options import ServeOptions
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.support.shell import Shell, Started
+from tests.support.shell import Shell, Started
 
 pytestmark = pytest.mark.slow
 

@@ -6,20 +6,17 @@ import asyncio
 import json
 import logging
 import threading
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from semlex import Client
 from semlex.evaluation.datasets import JudgementFolder, read_judged_set
 from semlex.server.routes.page import FOLDER, page_files
 from semlex.server.tokens import TokenFile
 from tests.support.http_server import COLLECTION, in_process, on_a_port
 from tests.support.waiting import LIMIT, eventually
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from semlex import Client
 
 LONGEST = 300
 

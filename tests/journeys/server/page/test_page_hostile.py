@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
 from semlex import Document, SyncClient
 from semlex.cli.terminal import marked_text
 from semlex.testing import HashEmbedder
+from tests.support.browser import Browser, Page
 from tests.support.http_server import COLLECTION, in_a_thread
 from tests.support.shown import HAS_HITS, Shown, candidates, click, show_all
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from tests.support.browser import Browser, Page
 
 pytestmark = pytest.mark.slow
 ATTACKS = (

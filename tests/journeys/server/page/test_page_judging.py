@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from semlex.evaluation.datasets import read_judged_set
+from tests.support.browser import Browser, Page
 from tests.support.http_server import COLLECTION, in_a_thread
 from tests.support.shell import run_here
 from tests.support.shown import HAS_HITS, Shown, click, hold, order, release
 from tests.support.waiting import until
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.support.browser import Browser, Page
 
 pytestmark = pytest.mark.slow
 PRESSED = (

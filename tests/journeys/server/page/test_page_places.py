@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
 from semlex import Document, SyncClient
 from semlex.server.tokens import TokenFile
 from semlex.testing import HashEmbedder
+from tests.support.browser import Browser
 from tests.support.http_server import COLLECTION, in_a_thread
 from tests.support.job_clients import sql
 from tests.support.shown import HAS_HITS, RING, TIMERS, Shown, click, hold, order, release
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from tests.support.browser import Browser
 
 pytestmark = pytest.mark.slow
 TEXT = "document.querySelector('main').innerText"

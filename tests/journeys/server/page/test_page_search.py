@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from semlex import SyncClient
+from semlex.retriever.synchronous import SyncCollection
 from semlex.testing import HashEmbedder
 from semlex.types.support import SUPPORT_TEXT
 from tests.support.http_server import COLLECTION
-from tests.support.shown import HAS_HITS, candidates, click, order, show_all, slide
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from semlex.retriever.synchronous import SyncCollection
-    from tests.support.shown import Shown
+from tests.support.shown import HAS_HITS, Shown, candidates, click, order, show_all, slide
 
 pytestmark = pytest.mark.slow
 QUESTIONS = ("how do I rotate keys", "rotated keys of the vaults", "which filters are there", "xyzzy")
