@@ -460,7 +460,7 @@ class FileRun:
 
     async def _write(self, batch: FileBatch, mode: WriteMode) -> None:
         indexer = self._indexer
-        new: set[bytes] = set()
+        replaced: set[bytes] = set()
 
         async def work(connection: Connection, mode: WriteMode) -> None:
             await self._chunks.settle(connection)
@@ -470,14 +470,14 @@ class FileRun:
                 batch.rows,
                 mode=mode,
                 documents=batch.documents,
-                new_documents=new,
+                replaced_documents=replaced,
                 bulk=indexer.bulk,
             )
 
         await indexer.write_batch("index files", mode, work, batch.rows)
         indexer.sample.note_written(len(batch.rows))
-        self.report.added += len(new)
-        self.report.changed += len(batch.documents) - len(new)
+        self.report.added += len(batch.documents) - len(replaced)
+        self.report.changed += len(replaced)
 
     @contextmanager
     def _busy(self, stage: str) -> Iterator[None]:

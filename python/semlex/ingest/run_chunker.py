@@ -48,6 +48,12 @@ class RunChunker:
         collection = self._indexer.collection
         return replace(collection, settings=replace(collection.settings, chunk_settings=settings))
 
+    async def store(self) -> None:
+        """Store this run's settings before its first documents: `settle` in a transaction of its own."""
+        if self._unstored is not None:
+            await self._indexer.database.write("store the chunk settings", self.settle)
+            self.note_stored()
+
     async def settle(self, connection: Connection) -> None:
         """Store this run's settings with the first documents; the first run decides.
 

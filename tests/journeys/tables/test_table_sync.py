@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -424,6 +425,44 @@ def test_a_change_that_is_taken_back_while_it_is_stored_is_stored_again(
         twin.check(store)
 
 
+@pytest.mark.parametrize("stored", [0, 2])  # copied into empty tables, or merged
+def test_two_runs_that_store_a_new_row_leave_what_it_is_now(
+    database_url: str, monkeypatch: pytest.MonkeyPatch, stored: int
+) -> None:
+    """The first run has compared the row once more when it changes, and the second stores it before the first does."""
+    compared, may_write = threading.Event(), threading.Event()
+    write_chunks = writes.write_chunks
+
+    async def slow(*given: Any, **options: Any) -> int:
+        if not compared.is_set():
+            compared.set()
+            await asyncio.to_thread(may_write.wait, LIMIT)
+        return await write_chunks(*given, **options)
+
+    async def other_runs_have_ended(_: Any) -> None:
+        pass
+
+    with (
+        followed(database_url, rows=stored) as (twin, store),
+        sync_opened(database_url, CountingEmbedder(8), collection=twin.collection) as other,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        sync(store)
+        twin.insert(7, 2)
+        monkeypatch.setattr(writes, "write_chunks", slow)
+        first = pool.submit(sync, store)
+        try:
+            assert compared.wait(LIMIT)
+            twin.update(7, body=twin.body(3))
+            with monkeypatch.context() as patch:  # as if the first had begun later
+                patch.setattr(writes.RowWrites, "wait", other_runs_have_ended)
+                assert counts(sync(other)) == (1, 0, 0, 0, 0)
+        finally:
+            may_write.set()
+        assert counts(first.result(LIMIT)) == (0, 0, 0, 0, 0)
+        twin.check(store)
+
+
 def test_a_row_that_comes_back_is_not_deleted(database_url: str) -> None:
     with followed(database_url, rows=3) as (twin, store):
         sync(store)
@@ -446,12 +485,31 @@ def test_metadata_of_a_row_whose_text_changes_meanwhile_comes_with_the_text(data
         twin.check(store)
 
 
-def test_a_run_ends_when_its_table_is_not_followed_any_more(database_url: str) -> None:
-    with followed(database_url, rows=3) as (twin, store):
-        with ThreadPoolExecutor(1) as pool:
-            with waiting_run(database_url, twin, store) as running:
-                stop = pool.submit(store.tables.stop, "articles")
-            assert stop.result(120) == running.result(120).added
+def test_a_run_that_writes_is_waited_for_before_its_table_is_not_followed_any_more(
+    database_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "semlex")
+    with followed(database_url, rows=3) as (twin, store), ThreadPoolExecutor(1) as pool:
+        with waiting_run(database_url, twin, store) as running, psycopg.connect(database_url) as connection:
+            stop = pool.submit(store.tables.stop, "articles")
+            until_waiting(connection, 2)
+        assert (running.result(LIMIT).added, stop.result(LIMIT)) == (3, 3)
+        assert store.list_chunks() == []
+    assert "retry" not in caplog.text  # neither has waited for the other in a circle
+
+
+def test_a_run_ends_when_its_table_is_not_followed_any_more(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    write = writes.RowWrites.write
+
+    async def stopped(*given: Any, **options: Any) -> int:
+        assert await asyncio.to_thread(store.tables.stop, "articles") == 0
+        return await write(*given, **options)
+
+    with followed(database_url, rows=3) as (twin, other), opened(database_url, twin.collection) as store:
+        monkeypatch.setattr(writes.RowWrites, "write", stopped)
+        report = sync(other)
+        assert report.added == 0
+        assert "was changed or is not followed any more" in report.warnings[0]
         assert store.list_chunks() == []
 
 

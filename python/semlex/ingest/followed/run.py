@@ -19,7 +19,7 @@ from semlex.ingest.followed.notes import RunNotes
 from semlex.ingest.followed.rows import RowBatch, RowSplitter
 from semlex.ingest.followed.writes import RowWrites, StoppedError
 from semlex.ingest.loaders.registry import loaders
-from semlex.ingest.overlap import ahead
+from semlex.ingest.overlap import WRITES_AT_ONCE, BatchWrites, ahead
 from semlex.ingest.progress import Progress
 from semlex.ingest.run_chunker import RunChunker
 from semlex.store.followed.compare import ComparedTable, Differences
@@ -71,7 +71,7 @@ class TableRun:
         self._chunks = RunChunker(indexer, wanted)
         self._queue, self._notes = ChangeQueue(self._names, stored.source_id), RunNotes()
         self.report = TableSync(name=stored.name, changes=stored.table.changes)
-        self._writes = RowWrites(indexer, stored, self._queue, self._notes, chunks=self._chunks, report=self.report)
+        self._writes = RowWrites(indexer, stored, self._queue, self._notes, self.report)
         self._embedding = RowEmbedding(
             indexer, self._notes, lambda done, total: self._tell("embed", done, total, "chunks")
         )
@@ -263,10 +263,14 @@ class TableRun:
         stages = ahead(self._batches(differences), self._look)
         if self._indexer.embedder is not None:
             stages = ahead(stages, self._embedding.embed)
-        async with aclosing(stages) as batches:
+        at_once = WRITES_AT_ONCE if self._database.has_several_connections else 1
+
+        def tell(_: int) -> None:
+            self._tell("write", self.report.added + self.report.changed, self._expected, "rows")
+
+        async with BatchWrites(at_once, tell) as writes, aclosing(stages) as batches:
             async for batch in batches:
-                await self._writes.write(batch, is_empty=self._is_empty)
-                self._tell("write", self.report.added + self.report.changed, self._expected, "rows")
+                await writes.begin(len(batch), set(batch.keys), self._writes.write(batch, is_empty=self._is_empty))
         await self._writes.set_aside()
 
     async def _batches(self, differences: AsyncGenerator[Differences, None]) -> AsyncGenerator[RowBatch, None]:
@@ -292,6 +296,7 @@ class TableRun:
     async def _begin(self) -> None:
         """Prepare the first write."""
         await self._indexer.ensure_version(None)
+        await self._chunks.store()
         self._is_empty = await self._indexer.is_empty()
         await self._begin_log()
 

@@ -1,7 +1,7 @@
 """Transactions that store rows, replace metadata, delete documents and set rows aside.
 
-Each first takes a writer's first locks and then that of the table's source, compares the rows again, and writes only
-those that are still as they were read. So rows that change meanwhile, and several runs at a time, do no harm.
+Each first locks the documents of its rows, compares the rows again, and writes only those that are still as they were
+read. So rows that change meanwhile, and several transactions and runs at a time, do no harm.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from semlex.store.query.filters import Filter
 from semlex.store.schema.locks import share_writing
 from semlex.store.write.chunks import write_chunks
 from semlex.store.write.deletes import BATCH_DOCUMENTS, Selection, delete_within
-from semlex.store.write.documents import begin_write
+from semlex.store.write.documents import begin_write, lock_documents
 from semlex.types.followed import RowProblem
 
 if TYPE_CHECKING:
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from semlex.ingest.followed.notes import RunNotes
     from semlex.ingest.followed.rows import RowBatch
     from semlex.ingest.indexer import Indexer
-    from semlex.ingest.run_chunker import RunChunker
     from semlex.store.followed.compare import ComparedTable, RowState
     from semlex.store.followed.definitions import StoredTable
     from semlex.store.followed.queue import Change, ChangeQueue
@@ -51,19 +50,20 @@ class RowWrites:
         stored: StoredTable,
         queue: ChangeQueue,
         notes: RunNotes,
-        *,
-        chunks: RunChunker,
         report: TableSync,
     ) -> None:
         self._indexer, self._database, self._names = indexer, indexer.database, indexer.collection.names
-        self._stored, self._chunks, self._queue = stored, chunks, queue
-        self._notes, self.report = notes, report
+        self._stored, self._queue, self._notes, self.report = stored, queue, notes, report
         self.table: ComparedTable
 
-    async def _hold(self, connection: Connection) -> None:
-        """Take a writer's first locks, then the source: from here on, what other runs have written is seen."""
+    async def _hold(self, connection: Connection, *, alone: bool = False) -> None:
+        """Take a writer's first locks, then that of the table's source.
+
+        Args:
+            alone: As of `hold_table`.
+        """
         await share_writing(connection, self._indexer.collection)
-        if not await hold_table(connection, self._names, self._stored):
+        if not await hold_table(connection, self._names, self._stored, alone=alone):
             raise StoppedError
 
     async def wait(self) -> None:
@@ -72,34 +72,37 @@ class RowWrites:
         What they write may be as rows were before the changes that this run has claimed. Rows that are compared with
         what was stored before that would count as the same, and nobody would read them again.
         """
-        await self._database.write("wait for other runs", self._hold)
+        await self._database.write("wait for other runs", lambda c: self._hold(c, alone=True))
 
-    async def write(self, batch: RowBatch, *, is_empty: bool) -> None:
-        """Store the rows of a batch with their chunks.
+    async def write(self, batch: RowBatch, *, is_empty: bool) -> int:
+        """Store the rows of a batch with their chunks; returns how many it had.
 
         Args:
             is_empty: Whether the collection had no chunks when the run began.
         """
         if not batch.keys:
-            return
+            return 0
         indexer = self._indexer
-        new: set[bytes] = set()
+        replaced: set[bytes] = set()
 
         async def work(connection: Connection, mode: WriteMode) -> tuple[RowBatch, list[str]]:
-            new.clear()
+            replaced.clear()
             await self._hold(connection)
+            known: set[bytes] = set()
+            if mode == "merge":  # else hardly one exists, and one that does ends this attempt
+                known = await lock_documents(connection, self._names, batch.documents.document_id)
             same = await self.table.unchanged(dict(zip(batch.keys, batch.states, strict=True)), connection)
             still = [number for number, key in enumerate(batch.keys) if key in same]
             kept = batch if len(still) == len(batch) else batch.selected(still)
             if kept.keys:
-                await self._chunks.settle(connection)
                 await write_chunks(
                     connection,
                     indexer.collection,
                     kept.chunks,
                     mode=mode,
                     documents=kept.documents,
-                    new_documents=new,
+                    known_documents=known,
+                    replaced_documents=replaced,
                     bulk=indexer.bulk,
                 )
                 await self._settle(connection, kept.keys)
@@ -113,18 +116,18 @@ class RowWrites:
                 raise
             if len(batch) == 1:
                 self._notes.fail([batch.failure(0, error)])
-                return
+                return 1
             half = len(batch) // 2
             await self.write(batch.selected(range(half)), is_empty=is_empty)
             await self.write(batch.selected(range(half, len(batch))), is_empty=is_empty)
-            return
+            return len(batch)
         self._notes.again |= dict.fromkeys(moved)
-        self._chunks.note_stored()
         indexer.sample.note_written(len(kept.chunks))
         report = self.report
-        report.added += len(new)
-        report.changed += len(kept) - len(new)
+        report.added += len(kept) - len(replaced)
+        report.changed += len(replaced)
         report.chunks += len(kept.chunks)
+        return len(batch)
 
     async def refresh(self, keys: Sequence[str], rows: Sequence[tuple[str, RowState, dict[str, Any]]]) -> None:
         """Replace the metadata of rows whose text is as stored.
@@ -150,6 +153,7 @@ class RowWrites:
     async def _write_metadata(self, rows: dict[str, RowMetadata], states: dict[str, RowState]) -> None:
         async def work(connection: Connection) -> list[str]:
             await self._hold(connection)
+            await lock_documents(connection, self._names, [row.document_id.bytes for row in rows.values()])
             same = await self.table.unchanged({key: states[key] for key in rows}, connection)
             done = await refresh_metadata(connection, self._names, [rows[key] for key in rows if key in same])
             keys = [key for key, row in rows.items() if row.document_id in done]
@@ -171,11 +175,11 @@ class RowWrites:
                 async with begin_write(connection, collection) as index:
                     if not await hold_table(connection, self._names, self._stored):
                         raise StoppedError
+                    documents = {key: row_document_id(self._stored.name, key) for key in part}
+                    await lock_documents(connection, self._names, [one.bytes for one in documents.values()])
                     present = await self.table.present(part, connection)
                     gone = [key for key in part if key not in present]
-                    selection = Selection(
-                        [row_document_id(self._stored.name, key) for key in gone], Filter(), whole=True
-                    )
+                    selection = Selection([documents[key] for key in gone], Filter(), whole=True)
                     chunks, emptied = await delete_within(connection, collection, selection, index)
                     await self._settle(connection, gone)
                     return chunks, emptied, present
@@ -207,7 +211,7 @@ class RowWrites:
         claimed = [change for row in failed for change in self._notes.claimed.pop(row.row_key, ())]
 
         async def work(connection: Connection) -> None:
-            await self._hold(connection)
+            await self._hold(connection, alone=True)
             await self._queue.settle(connection, claimed, failed=failed)
 
         await self._database.write("set rows aside", work)

@@ -164,7 +164,7 @@ async def replace_definition(
         connection: In a write transaction.
     """
     await hold_collection(connection, collection)
-    if not await hold_table(connection, collection.names, stored):
+    if not await hold_table(connection, collection.names, stored, alone=True):
         return False
     await connection.execute(
         sql.SQL(
@@ -176,15 +176,19 @@ async def replace_definition(
     return True
 
 
-async def hold_table(connection: Connection, names: Names, stored: StoredTable) -> bool:
+async def hold_table(connection: Connection, names: Names, stored: StoredTable, *, alone: bool = False) -> bool:
     """Keep a table's definition as it was read until the transaction ends; False if it is another, or not followed.
-
-    Every write of rows calls it before it compares them again.
 
     Args:
         connection: In a write transaction, READ COMMITTED, with the collection held.
+        alone: Whether it waits for the writes of rows that have begun, and keeps others waiting.
     """
-    locked = sql.SQL("SELECT FROM {} WHERE source_id = %s AND kind = 'table' FOR NO KEY UPDATE").format(names.source)
+    # The lock that counts is that of the row; for this one they queue. See `locks.writing_lock`.
+    queue = sql.SQL("SELECT pg_advisory_xact_lock{}(%s)").format(sql.SQL("" if alone else "_shared"))
+    await connection.execute(queue, [int.from_bytes(stored.source_id.bytes[8:], signed=True)])
+    locked = sql.SQL("SELECT FROM {} WHERE source_id = %s AND kind = 'table' FOR {}").format(
+        names.source, sql.SQL("NO KEY UPDATE" if alone else "SHARE")
+    )
     if await (await connection.execute(locked, [stored.source_id])).fetchone() is None:
         return False
     return await is_as_read(connection, names, stored)
@@ -213,7 +217,7 @@ async def delete_table(connection: Connection, collection: CollectionInfo, store
         False if it is not followed as read any more.
     """
     await hold_collection(connection, collection)
-    if not await hold_table(connection, collection.names, stored):
+    if not await hold_table(connection, collection.names, stored, alone=True):
         return False
     names = collection.names
     for table in (names.followed_table, names.row_change):

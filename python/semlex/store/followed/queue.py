@@ -1,8 +1,8 @@
 """Rows of a followed table that must be read: changes that triggers noticed, and rows that could not be stored.
 
 A claim is a lease: the entries stay in the table, due again when the lease ends. So nothing is locked while a model
-embeds, and the entries of a killed worker come back. Two workers may read the same row; the check under the source's
-lock, when its text is stored, makes the result right.
+embeds, and the entries of a killed worker come back. Two workers may read the same row; its document is locked and the
+row compared once more when its text is stored, which makes the result right.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class ChangeQueue:
         """End claimed entries in the transaction that stores their rows.
 
         Args:
-            connection: In a transaction that holds the lock of the source.
+            connection: In a transaction that has locked the documents of these rows, or the source alone.
             changes: The claimed entries; empty for a comparison.
             done: Keys of rows that are now as stored or deleted: their entries as problems end, too.
             failed: Rows to be set aside. Trying the same text again takes longer each time.

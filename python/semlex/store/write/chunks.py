@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from uuid import UUID
 
 import numpy as np
-import psycopg
 from psycopg import sql
+from psycopg.errors import SerializationFailure, UniqueViolation
 
 from semlex import _core
 from semlex.errors import SHOWN_DUPLICATES, DuplicateError, StoreError
@@ -40,11 +40,12 @@ from semlex.store.query.leg import Statement
 from semlex.store.schema.locks import gone, writing_lock
 from semlex.store.write.chunk_batch import AS_JSON, COLUMNS, KEYWORD_ID
 from semlex.store.write.copy import DEFAULT_BULK, NO_IDS, BulkIngestConfig, copy_rows, ids_of, joined
-from semlex.store.write.documents import RowDocuments, begin_write, share_documents, write_documents
+from semlex.store.write.documents import RowDocuments, begin_write, key_array, share_documents, write_documents
 from semlex.types.documents import utc_now
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from collections.abc import Set as AbstractSet
 
     from numpy.typing import NDArray
     from psycopg import AsyncCursor
@@ -298,7 +299,8 @@ async def write_chunks(
     on_duplicate: OnDuplicate = "update",
     documents: Sequence[DocumentRow] | RowDocuments = (),
     within: Sequence[UUID] = (),
-    new_documents: set[bytes] | None = None,
+    known_documents: AbstractSet[bytes] | None = None,
+    replaced_documents: set[bytes] | None = None,
     bulk: BulkIngestConfig = DEFAULT_BULK,
 ) -> int:
     """Write a batch inside the caller's transaction.
@@ -311,24 +313,26 @@ async def write_chunks(
         mode: ``direct`` when the collection was empty. A document that has chunks by now is merged instead; a key of
             another row that exists after all fails the transaction (23505).
         within: Keys of documents of which single chunks are written: locked first.
+        known_documents: Keys of those of the documents that exist, which this transaction has locked: if another one
+            exists by now, it fails. None: any may exist.
+        replaced_documents: Gets the keys of those that existed.
     """
     if not len(rows) and not documents:
         return 0
     async with begin_write(connection, collection, len(rows)) as index:
         target = Target.of(collection, numbered=index is not None)
         write = _Write(connection, collection, index, target, await _other_tables(connection, collection))
-        keys = _keys_of(documents)
-        if documents:
-            # Vectors of other models keep rows from being copied.
-            direct = mode == "direct" and not write.others
-            await write_documents(connection, collection, documents, utc_now(), new_documents, direct=direct)
+        replaced = await _write_documents(write, documents, mode, known_documents)
+        if replaced_documents is not None:
+            replaced_documents.clear()  # of an attempt before
+            replaced_documents.update(replaced)
         if within:
             await share_documents(connection, collection, within)
         if (
             mode == "direct"
             and not write.others
             and not rows.relies_on_stored
-            and not (documents and await _have_chunks(write, keys))
+            and not await _have_chunks(write, replaced)
         ):
             return await _copy_direct(write, rows, bulk)
         if len(rows) <= bulk.small_batch_rows:
@@ -339,14 +343,32 @@ async def write_chunks(
             await _refuse_stored(write, source)
         gone = NO_IDS
         if documents:
-            gone = await _delete_others(write, source, keys)
+            gone = await _delete_others(write, source, _keys_of(documents))
         count = await _merge(write, source, on_duplicate, gone)
         if on_duplicate == "fail" and count < len(rows):
             # Another writer has stored some since they were looked for. The next attempt finds them.
-            raise psycopg.errors.SerializationFailure("rows were stored in the meantime")
+            raise SerializationFailure("rows were stored in the meantime")
         if count and write.others:
             await note_lacking(connection, collection)
         return count
+
+
+async def _write_documents(
+    write: _Write,
+    documents: Sequence[DocumentRow] | RowDocuments,
+    mode: WriteMode,
+    known: AbstractSet[bytes] | None,
+) -> set[bytes]:
+    if not documents:
+        return set()
+    # Vectors of other models keep rows from being copied.
+    direct = mode == "direct" and not write.others
+    existed = await write_documents(write.connection, write.collection, documents, utc_now(), direct=direct)
+    if known is not None and not existed <= known:
+        # Another writer has stored them since they were locked. The next attempt finds them.
+        error = UniqueViolation if mode == "direct" else SerializationFailure
+        raise error("documents were stored in the meantime")
+    return existed
 
 
 async def _other_tables(connection: Connection, collection: CollectionInfo) -> tuple[sql.Identifier, ...]:
@@ -358,24 +380,23 @@ async def _other_tables(connection: Connection, collection: CollectionInfo) -> t
 
 
 def _keys_of(documents: Sequence[DocumentRow] | RowDocuments) -> str:
-    """An array of their keys as the server reads it; the driver makes it value by value, which takes much longer."""
     if isinstance(documents, RowDocuments):
-        keys = [key.hex() for key in documents.document_id]
-    else:
-        keys = [row.document_id.hex for row in documents]
-    return f"{{{','.join(keys)}}}"
+        return key_array(documents.document_id)
+    return key_array(row.document_id.bytes for row in documents)
 
 
-async def _have_chunks(write: _Write, documents: str) -> bool:
+async def _have_chunks(write: _Write, documents: AbstractSet[bytes]) -> bool:
     """Whether another writer has stored chunks of one of these documents, whose rows this transaction has locked.
 
     Its chunks have other keys where it read another text or cut it otherwise, so that no key would conflict.
     """
+    if not documents:
+        return False
     cursor = await write.connection.execute(
         sql.SQL("SELECT EXISTS (SELECT 1 FROM {} WHERE document_id = ANY(%s::uuid[]))").format(
             write.collection.names.chunk
         ),
-        [documents],
+        [key_array(documents)],
     )
     row = await cursor.fetchone()
     return bool(row and row[0])

@@ -12,7 +12,7 @@ from semlex.store.embedding_versions import stored_versions
 from semlex.store.query.filters import is_of_document
 from semlex.store.query.leg import key_arrays
 from semlex.store.write.copy import ids_of
-from semlex.store.write.documents import begin_write
+from semlex.store.write.documents import begin_write, lock_documents
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -69,11 +69,8 @@ async def delete_within(
 ) -> tuple[int, int]:
     """`delete_selection` inside a write that has begun."""
     names = collection.names
-    documents = sorted(selection.documents, key=lambda document: document.bytes)
-    await connection.execute(
-        sql.SQL("SELECT FROM {} WHERE document_id = ANY(%s) ORDER BY document_id FOR UPDATE").format(names.document),
-        [documents],
-    )
+    documents = selection.documents
+    await lock_documents(connection, names, [document.bytes for document in documents])
     cursor = await connection.cursor(binary=True).execute(
         sql.SQL(
             "WITH gone AS (DELETE FROM {chunk} AS t USING (SELECT c.document_id, c.chunk_id FROM {chunk} AS c "

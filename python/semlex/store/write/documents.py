@@ -20,13 +20,14 @@ from semlex.store.write.copy import copy_rows
 from semlex.types.chunks import ChunkSettings
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncIterator, Iterable, Sequence
     from datetime import datetime
 
     from semlex.store.keyword.bm25.write import BatchIndex
     from semlex.store.postgres.connection import Connection
     from semlex.store.query.leg import Key
     from semlex.store.schema.collection import CollectionInfo
+    from semlex.store.schema.names import Names
 
 
 # document_id, chunk_id, content_hash, context, chunk_text
@@ -171,11 +172,10 @@ async def write_documents(
     collection: CollectionInfo,
     rows: Sequence[DocumentRow] | RowDocuments,
     now: datetime,
-    new_documents: set[bytes] | None = None,
     *,
     direct: bool = False,
-) -> None:
-    """Write the rows of documents, in key order.
+) -> set[bytes]:
+    """Write the rows of documents, in key order; returns the keys of those that existed.
 
     They are the first locks that a writer takes, so that two writers of one document come one after the other.
 
@@ -186,9 +186,7 @@ async def write_documents(
     if isinstance(rows, RowDocuments):
         if direct:
             await _copy_documents(connection, collection, rows, now)
-            if new_documents is not None:
-                new_documents.update(rows.document_id)
-            return
+            return set()
         rows = rows.rows(now)
     ordered = sorted(rows, key=lambda row: row.document_id.bytes)
     changed = [sql.Identifier(name) for name in (*DOCUMENT_COLUMNS, "updated_at") if name not in _FIXED_COLUMNS]
@@ -197,7 +195,7 @@ async def write_documents(
             "INSERT INTO {} ({}, created_at, updated_at) "
             "SELECT d.*, %s, %s FROM jsonb_to_recordset(%s::jsonb) AS d ({}) "
             # Only a row that was there has been locked by this statement.
-            "ON CONFLICT (document_id) DO UPDATE SET {} RETURNING document_id, xmax::text = '0'"
+            "ON CONFLICT (document_id) DO UPDATE SET {} RETURNING document_id, xmax::text <> '0'"
         ).format(
             collection.names.document,
             sql.SQL(", ").join(map(sql.Identifier, DOCUMENT_COLUMNS)),
@@ -209,9 +207,7 @@ async def write_documents(
         # One text: the driver makes arrays value by value, which takes ten times as long.
         [now, now, f"[{','.join(_as_json(row) for row in ordered)}]"],
     )
-    if new_documents is not None:
-        new_documents.clear()  # of an attempt before
-        new_documents.update(document_id.bytes for document_id, is_new in await cursor.fetchall() if is_new)
+    return {document_id.bytes for document_id, existed in await cursor.fetchall() if existed}
 
 
 async def _copy_documents(
@@ -237,6 +233,22 @@ def _as_json(row: DocumentRow) -> str:
         "modified_at": row.modified_at.astimezone(UTC).isoformat(),
     }
     return _core.to_json(values | shown).decode()
+
+
+async def lock_documents(connection: Connection, names: Names, documents: Sequence[bytes]) -> set[bytes]:
+    """Lock these documents until the transaction ends, in key order; returns the keys of those that exist."""
+    cursor = await connection.cursor(binary=True).execute(
+        sql.SQL(
+            "SELECT uuid_send(document_id) FROM {} WHERE document_id = ANY(%s::uuid[]) ORDER BY document_id FOR UPDATE"
+        ).format(names.document),
+        [key_array(documents)],
+    )
+    return {key for (key,) in await cursor.fetchall()}
+
+
+def key_array(documents: Iterable[bytes]) -> str:
+    """An array of their keys as the server reads it; the driver makes it value by value, which takes much longer."""
+    return f"{{{','.join(key.hex() for key in documents)}}}"
 
 
 async def share_documents(connection: Connection, collection: CollectionInfo, documents: Sequence[UUID]) -> None:
