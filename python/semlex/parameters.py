@@ -287,9 +287,7 @@ class WantedOptions:
     def _cut(self, chunk_tokens: int, overlap_tokens: int, min_tokens: int) -> ChunkSettings:
         """Settings with what was said in place of these."""
         return ChunkSettings(
-            chunk_tokens,
-            self.said.get("overlap_tokens", overlap_tokens),
-            self.said.get("min_tokens", min_tokens),
+            chunk_tokens, self.said.get("overlap_tokens", overlap_tokens), self.said.get("min_tokens", min_tokens)
         )
 
     def saying(self, **said: int | None) -> WantedOptions:

@@ -113,12 +113,7 @@ def check_range(name: str, value: object, minimum: int, maximum: int | None = No
 
 
 def number_errors(
-    field: str,
-    value: object,
-    minimum: float = -math.inf,
-    maximum: float = math.inf,
-    *,
-    above: float | None = None,
+    field: str, value: object, minimum: float = -math.inf, maximum: float = math.inf, *, above: float | None = None
 ) -> Errors:
     """What is wrong with a finite number from `minimum` to `maximum`, or above a number."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):

@@ -160,8 +160,7 @@ def test_help_and_version_load_no_database_and_no_model() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("arguments", "modules"),
-    [(["--help"], []), (["--version"], []), (["collections", "--help"], ["collections"])],
+    ("arguments", "modules"), [(["--help"], []), (["--version"], []), (["collections", "--help"], ["collections"])]
 )
 def test_a_command_loads_no_other_command(arguments: list[str], modules: list[str]) -> None:
     program = f"import sys, atexit; sys.argv = ['semlex', *{arguments!r}]\n"

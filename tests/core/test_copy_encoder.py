@@ -17,14 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from semlex._core import (
-    ERROR_CODES,
-    CopyEncoder,
-    decode_copy,
-    decode_copy_buffers,
-    validate_identifier,
-    validate_rows,
-)
+from semlex._core import ERROR_CODES, CopyEncoder, decode_copy, decode_copy_buffers, validate_identifier, validate_rows
 from semlex.errors import ValidationError
 from tests.support.refused_rows import nested, refusals
 

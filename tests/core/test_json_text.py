@@ -13,9 +13,7 @@ import numpy as np
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from semlex._core import (
-    to_json,
-)
+from semlex._core import to_json
 from tests.support.refused_rows import nested, refusals
 
 json_texts = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]))

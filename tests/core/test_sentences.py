@@ -35,10 +35,7 @@ def test_every_sentence_is_scored_once_at_its_place(question, passages):
 def test_characters_are_pythons():
     text = "\U0001d538 lion sleeps. It hunts at night."
     sentences = [text[start:end] for start, end, _ in _core.split_sentences(text)]
-    assert sentences == [
-        "\U0001d538 lion sleeps.",
-        "It hunts at night.",
-    ]
+    assert sentences == ["\U0001d538 lion sleeps.", "It hunts at night."]
 
 
 def test_titles_speak_for_what_stands_below_them():

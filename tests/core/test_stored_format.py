@@ -211,12 +211,7 @@ def changed(content: bytes, how: list[tuple[int, str, bytes]]) -> bytes:
 
 
 @settings(deadline=None)
-@given(
-    chunks=st.none() | segments,
-    of_header=changes,
-    of_row=changes,
-    which=st.integers(0, 2**16),
-)
+@given(chunks=st.none() | segments, of_header=changes, of_row=changes, which=st.integers(0, 2**16))
 def test_both_readers_refuse_the_same(
     chunks: dict[int, list[str]] | None, of_header: list[Any], of_row: list[Any], which: int
 ) -> None:

@@ -12,10 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from semlex._core import (
-    validate_identifier,
-    validate_rows,
-)
+from semlex._core import validate_identifier, validate_rows
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 SURROGATE = "ab\ud800"

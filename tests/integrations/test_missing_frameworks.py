@@ -19,10 +19,7 @@ FRAMEWORKS = {
     **{name: (name, name) for name in ("sqlalchemy", "alembic", "django")},
 }
 # Integrations, each with its framework.
-INTEGRATIONS = {
-    **{name.removesuffix("_core"): name for name in FRAMEWORKS},
-    "langgraph": "langchain_core",
-}
+INTEGRATIONS = {**{name.removesuffix("_core"): name for name in FRAMEWORKS}, "langgraph": "langchain_core"}
 
 
 @pytest.fixture(autouse=True)

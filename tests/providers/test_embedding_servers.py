@@ -95,11 +95,7 @@ def test_gemini_too(rows, faults, batch_size, dimensions):
 
 @pytest.mark.slow
 @settings(SAME_SURROUNDINGS, max_examples=20)
-@given(
-    rows=st.lists(LINES, min_size=1, max_size=20),
-    most=st.integers(1, 8),
-    code=st.sampled_from([400, 413, 422]),
-)
+@given(rows=st.lists(LINES, min_size=1, max_size=20), most=st.integers(1, 8), code=st.sampled_from([400, 413, 422]))
 def test_a_batch_that_is_too_large_is_halved(rows, most, code):
     right = openai_embeddings(DIMENSIONS)
 

@@ -224,19 +224,13 @@ def test_an_answer_that_is_not_one_score_a_text_is_refused(form, case):
 @pytest.mark.parametrize("score", [float("nan"), float("inf"), -float("inf"), None, "0.5", True, 10**400, 1e39])
 def test_a_score_that_is_no_finite_number_is_refused(form, score):
     fault = form.changed(lambda rows: rows[0].update({form.given: score}))
-    with (
-        served(form, faults=[fault]) as (reranker, _),
-        pytest.raises(ModelServerError, match=r"finite number"),
-    ):
+    with served(form, faults=[fault]) as (reranker, _), pytest.raises(ModelServerError, match=r"finite number"):
         reranker.score(QUERY, ["one", "two", "three"])
 
 
 @pytest.mark.parametrize("body", [b"[]", b"{}", b"null", b"3", b'{"results": {}}', b'{"results": null}', b'["x"]'])
 def test_an_answer_of_another_form_is_refused(form, body):
-    with (
-        served(form, faults=[raw(body)]) as (reranker, _),
-        pytest.raises(ModelServerError, match="answered 1 texts"),
-    ):
+    with served(form, faults=[raw(body)]) as (reranker, _), pytest.raises(ModelServerError, match="answered 1 texts"):
         reranker.score(QUERY, ["one"])
 
 
@@ -248,10 +242,7 @@ def test_scores_outside_of_0_to_1_are_refused_and_the_parameter_named(score):
         reranker.score(QUERY, ["one"])
     form = FORMS["tei"]
     fault = form.changed(lambda rows: rows[0].update(score=score))
-    with (
-        served(form, faults=[fault]) as (reranker, _),
-        pytest.raises(ModelServerError, match="expected 0 to"),
-    ):
+    with served(form, faults=[fault]) as (reranker, _), pytest.raises(ModelServerError, match="expected 0 to"):
         reranker.score(QUERY, ["one"])
 
 
@@ -290,11 +281,7 @@ def test_a_slow_answer_is_an_error(form):
 def test_nobody_waits_any_more(form):
     flag = cancellation.Flag()
     flag.set()
-    with (
-        served(form) as (reranker, double),
-        cancellation.abandoned_by(flag),
-        pytest.raises(WorkAbandonedError),
-    ):
+    with served(form) as (reranker, double), cancellation.abandoned_by(flag), pytest.raises(WorkAbandonedError):
         reranker.score(QUERY, ["one", "two"])
     assert double.requests == []
 

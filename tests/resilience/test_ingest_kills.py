@@ -268,9 +268,7 @@ class KilledRuns:
 
 @pytest.fixture(scope="module")
 def runs(
-    make_server_folder: Callable[[Path], Path],
-    tmp_path_factory: pytest.TempPathFactory,
-    static_model: StaticEmbedder,
+    make_server_folder: Callable[[Path], Path], tmp_path_factory: pytest.TempPathFactory, static_model: StaticEmbedder
 ) -> Iterator[KilledRuns]:
     """On a server that may be killed, with the settings that it has for everyone."""
     with new_open_folder() as folder, EmbeddedServer(make_server_folder(folder / "server")) as server:

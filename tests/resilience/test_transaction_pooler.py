@@ -220,10 +220,7 @@ async def compare(pooler: TransactionPooler, url: str) -> None:
 @pytest.mark.parametrize("keyword", ["bm25", "tsvector"])
 async def test_the_life_of_a_collection(database_url: str, open_folder: Path, keyword: str) -> None:
     (open_folder / "notes.md").write_text("# Fruit\n\nA banana is a yellow fruit.\n\n# Ships\n\nA ship has a key.\n")
-    async with (
-        pooled(database_url) as pooler,
-        retriever_of(pooler.address, keyword=keyword) as retriever,
-    ):
+    async with pooled(database_url) as pooler, retriever_of(pooler.address, keyword=keyword) as retriever:
         await retriever.add_documents(many(100))  # straight into the empty tables
         await compare(pooler, database_url)
         await retriever.add_documents(many(80, "ship", start=100))  # by way of a temporary table

@@ -177,10 +177,7 @@ def test_the_remedies_for_addresses_work(server_url: str) -> None:
             f"postgresql://{parts['user']}:{password}@/{place}",
             f"postgresql://{parts['user']}:{quote(password, safe='')}@/{place}",
         ),
-        (
-            f"{make_conninfo(**parts)} password=my own",
-            f"{make_conninfo(**parts)} password='my own'",
-        ),
+        (f"{make_conninfo(**parts)} password=my own", f"{make_conninfo(**parts)} password='my own'"),
     ):
         with pytest.raises(ConfigurationError):
             SyncRetriever(wrong, "none")

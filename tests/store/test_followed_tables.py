@@ -173,11 +173,7 @@ def test_a_server_that_a_definition_names_gets_no_password_in_clear_text(monkeyp
     table = FollowedTable(name="n", schema="s", table="t", key=("a",), key_kinds=("int",), text=("x",))
     assert source_address(table) is None
     address = source_address(replace(table, source_database="host=db.example dbname=shop"))
-    assert conninfo_to_dict(address or "") == {
-        "host": "db.example",
-        "dbname": "shop",
-        "require_auth": "!password,!md5",
-    }
+    assert conninfo_to_dict(address or "") == {"host": "db.example", "dbname": "shop", "require_auth": "!password,!md5"}
     monkeypatch.setenv("SHOP", "postgresql://ann:secret@db.example/shop")
     assert source_address(replace(table, source_database="env:SHOP")) == "postgresql://ann:secret@db.example/shop"
 
@@ -194,9 +190,7 @@ OPTIONS: dict[str, st.SearchStrategy[Any]] = {
 
 
 @given(
-    before=st.fixed_dictionaries(OPTIONS),
-    options=st.fixed_dictionaries({}, optional=OPTIONS),
-    by_column=st.booleans(),
+    before=st.fixed_dictionaries(OPTIONS), options=st.fixed_dictionaries({}, optional=OPTIONS), by_column=st.booleans()
 )
 def test_what_a_change_does_not_name_stays(before: Any, options: Any, by_column: bool) -> None:
     stored = declared_table("t", "n", {**before, **({"updated_at": "u"} if by_column else {})})

@@ -231,11 +231,7 @@ def test_a_statement_of_another_thread_waits_for_the_one_that_runs(database_url:
         begins.set()
         return connection.execute("SELECT 1").fetchone()
 
-    with (
-        clients(database_url) as client,
-        psycopg.connect(database_url) as connection,
-        ThreadPoolExecutor(2) as threads,
-    ):
+    with clients(database_url) as client, psycopg.connect(database_url) as connection, ThreadPoolExecutor(2) as threads:
         mine = client.collection(COLLECTION).using(connection)
         mine.count()
         with held(database_url, f"semlex.{COLLECTION}_chunk") as lock:
@@ -349,10 +345,7 @@ async def driver_connections(url: str) -> AsyncIterator[tuple[Any, Any]]:
 
 async def test_sqlalchemys_connections_and_sessions(database_url: str) -> None:
     with clients(database_url):
-        async with (
-            Client(database_url, **options()) as client,
-            driver_connections(database_url) as (own, other),
-        ):
+        async with Client(database_url, **options()) as client, driver_connections(database_url) as (own, other):
             collection, expected = client.collection(COLLECTION), {"first"}
             for number, driver in enumerate((own, own, other)):
                 connection = SqlalchemyConnection(driver)

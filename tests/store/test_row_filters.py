@@ -94,8 +94,7 @@ def store(connection: psycopg.Connection[Any], found: list[tuple[dict[str, Any],
         key = (str(n), dumps([part["uuid"], f"n'{n}"]), "")[table]
         document = None if place is None else document_of(TABLES[table].name, key)
         connection.execute(
-            "INSERT INTO \"shop %%s\".chunk VALUES (%s, %s::jsonb -> 'v', %s, %s)",
-            [n, json(metadata), place, document],
+            "INSERT INTO \"shop %%s\".chunk VALUES (%s, %s::jsonb -> 'v', %s, %s)", [n, json(metadata), place, document]
         )
         if table == len(TABLES) or row is None:
             continue

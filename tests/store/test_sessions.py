@@ -100,10 +100,7 @@ async def test_the_encoding_of_the_environment_changes_nothing(
 @pytest.mark.parametrize("autocommit", [True, False])
 @pytest.mark.parametrize(
     "hostile",
-    [
-        {"client_encoding": "LATIN1"},
-        {"standard_conforming_strings": "off", "array_nulls": "off"},
-    ],
+    [{"client_encoding": "LATIN1"}, {"standard_conforming_strings": "off", "array_nulls": "off"}],
     ids=["encoding", "strings"],
 )
 async def test_a_users_connection_keeps_its_settings(

@@ -54,10 +54,7 @@ TABLES: dict[str, list[LiteralString]] = {
         "ALTER TABLE shop.item_2_3 DROP COLUMN gone",
         "ALTER TABLE shop.item_2 ATTACH PARTITION shop.item_2_3 FOR VALUES IN (3)",
     ],
-    "inherited": [
-        "CREATE TABLE shop.item ({})",
-        "CREATE TABLE shop.item_0 (more text) INHERITS (shop.item)",
-    ],
+    "inherited": ["CREATE TABLE shop.item ({})", "CREATE TABLE shop.item_0 (more text) INHERITS (shop.item)"],
 }
 DEFINITION = FollowedTable(
     name="it's 100% $semlex$",
@@ -107,10 +104,7 @@ async def triggers_of(connection: psycopg.AsyncConnection[Any], definition: Foll
 @asynccontextmanager
 async def followed(url: str, *statements: LiteralString, definition: FollowedTable = DEFINITION) -> AsyncIterator[Any]:
     """A table that is followed, without triggers."""
-    async with (
-        Database(url) as database,
-        await psycopg.AsyncConnection.connect(url, autocommit=True) as connection,
-    ):
+    async with Database(url) as database, await psycopg.AsyncConnection.connect(url, autocommit=True) as connection:
         for statement in ("DROP SCHEMA IF EXISTS shop CASCADE", "CREATE SCHEMA shop", *statements):
             await connection.execute(sql.SQL(statement).format(sql.SQL(COLUMNS)))
         await connection.execute("TRUNCATE semlex.row_change")

@@ -78,10 +78,7 @@ texts = st.one_of(
     st.sampled_from(TEXTS), st.text(st.sampled_from("abAB%_\\é"), max_size=4), st.text(STORABLE, max_size=5)
 )
 numbers = st.one_of(
-    st.sampled_from(NUMBERS),
-    st.integers(-3, 3),
-    st.integers(),
-    st.floats(allow_nan=False, allow_infinity=False),
+    st.sampled_from(NUMBERS), st.integers(-3, 3), st.integers(), st.floats(allow_nan=False, allow_infinity=False)
 )
 scalars = st.one_of(st.none(), st.booleans(), numbers, texts)
 values: st.SearchStrategy[Any] = st.recursive(
@@ -166,8 +163,7 @@ def trees(leaves: st.SearchStrategy[FilterTree]) -> st.SearchStrategy[FilterTree
     return st.recursive(
         leaves,
         lambda inner: st.one_of(
-            inner.map(negated),
-            st.builds(join, st.sampled_from(["and", "or"]), st.lists(inner, min_size=1, max_size=3)),
+            inner.map(negated), st.builds(join, st.sampled_from(["and", "or"]), st.lists(inner, min_size=1, max_size=3))
         ),
         max_leaves=6,
     )

@@ -122,8 +122,7 @@ def write_folder(
         (folder / "1_Pooling").mkdir(exist_ok=True)
         ways = {"cls": "cls_token", "mean": "mean_tokens", "max": "max_tokens", "lasttoken": "lasttoken"}
         write_json(
-            folder / "1_Pooling" / "config.json",
-            {f"pooling_mode_{way}": name == pooling for name, way in ways.items()},
+            folder / "1_Pooling" / "config.json", {f"pooling_mode_{way}": name == pooling for name, way in ways.items()}
         )
     return folder
 

@@ -32,9 +32,7 @@ _BLOCKS = frozenset((*_BLOCK_NAMES.split(), *_HEADINGS))
 
 _TAG_BEGINS = re.compile("</?[A-Za-z]")
 # A quote opens a value only after "=". All loops are possessive: a failure is final, and costs one pass.
-_TAG = re.compile(
-    r"""<(/?)([A-Za-z][^\s/>]*+)((?:=\s*+"[^"]*+"|=\s*+'[^']*+'|=(?!\s*+["'])|[^>=])*+)>""",
-)
+_TAG = re.compile(r"""<(/?)([A-Za-z][^\s/>]*+)((?:=\s*+"[^"]*+"|=\s*+'[^']*+'|=(?!\s*+["'])|[^>=])*+)>""")
 _ALTERNATIVE_TEXT = re.compile(r"""(?<!\S)(?ai:alt)\s*+=\s*+(?:"([^"]*+)"|'([^']*+)'|([^\s"']++))""")
 # Line beginnings that Markdown would read as structure: heading, fence, underline of a heading.
 _STRUCTURE = re.compile(r"^(#{1,6}(?= |$)|`{3,}|~{3,}|=++ ?$|-++ ?$)", re.MULTILINE)

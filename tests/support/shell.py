@@ -169,10 +169,7 @@ def measured(
 
 
 def run_here(
-    arguments: tuple[str, ...],
-    environment: Mapping[str, str] = os.environ,
-    folder: Path | str = ".",
-    given: str = "",
+    arguments: tuple[str, ...], environment: Mapping[str, str] = os.environ, folder: Path | str = ".", given: str = ""
 ) -> subprocess.CompletedProcess[str]:
     """`semlex` in this process: what most tests want, and without half a second of imports and models.
 

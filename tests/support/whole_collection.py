@@ -116,12 +116,7 @@ def answers(store: SyncRetriever) -> list[list[tuple[Any, ...]]]:
     """What the questions find; the vector index is asked for all that there is."""
     return [
         sorted(
-            (
-                round(hit.fused_score or 0, 5),
-                round(hit.vector_score or 0, 5),
-                round(hit.keyword_score or 0, 4),
-                hit.id,
-            )
+            (round(hit.fused_score or 0, 5), round(hit.vector_score or 0, 5), round(hit.keyword_score or 0, 4), hit.id)
             for hit in store.search(question, 200, mode=mode, tuning={"ef_search": 1_000})
         )
         for question, mode in QUESTIONS.items()

@@ -23,8 +23,7 @@ def test_a_driver_alone_is_no_gpu(monkeypatch, found, expected):
 
 
 @pytest.mark.parametrize(
-    ("torch_version", "expected"),
-    [("2.12.1", "float32"), ("2.13.0", "bfloat16"), ("3.0.0a1", "bfloat16")],
+    ("torch_version", "expected"), [("2.12.1", "float32"), ("2.13.0", "bfloat16"), ("3.0.0a1", "bfloat16")]
 )
 def test_precision_on_mps(monkeypatch, torch_version, expected):
     monkeypatch.setattr(torch, "__version__", torch_version)

@@ -308,12 +308,7 @@ def test_the_kernel_of_heads_does_what_torch_does():
     pytest.importorskip("triton")
     environment = {**os.environ, "TRITON_INTERPRET": "1"}
     done = subprocess.run(
-        [sys.executable, "-c", KERNEL],
-        capture_output=True,
-        text=True,
-        timeout=200,
-        check=False,
-        env=environment,
+        [sys.executable, "-c", KERNEL], capture_output=True, text=True, timeout=200, check=False, env=environment
     )
     assert done.stdout == "right\n", done.stderr
 

@@ -118,10 +118,7 @@ def test_a_model_in_the_cache_needs_no_hub(hub, monkeypatch):
             "1 of 2 files of weights are missing, the first is model-00001-of-00002.safetensors",
         ),
         (lambda folder: (folder / "model.safetensors.index.json").unlink(), None),
-        (
-            lambda folder: [file.unlink() for file in folder.glob("model*")],
-            "its weights are missing",
-        ),
+        (lambda folder: [file.unlink() for file in folder.glob("model*")], "its weights are missing"),
     ],
 )
 @pytest.mark.parametrize("listed", [True, False])

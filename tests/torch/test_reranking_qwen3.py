@@ -221,10 +221,7 @@ def test_out_of_range_parameters(folder, options, message):
         Qwen3Reranker(str(folder), **{"max_length": MAX_LENGTH, **options})
 
 
-@pytest.mark.parametrize(
-    ("special_tokens", "message"),
-    [(["<|endoftext|>"], r"lacks <\|im_start\|>")],
-)
+@pytest.mark.parametrize(("special_tokens", "message"), [(["<|endoftext|>"], r"lacks <\|im_start\|>")])
 def test_a_foreign_tokenizer_is_refused(tmp_path, special_tokens, message):
     folder = tiny_qwen3.write_reranker(tmp_path / "foreign", special_tokens=special_tokens)
     foreign = Qwen3Reranker(str(folder), max_length=MAX_LENGTH)

@@ -37,10 +37,7 @@ def test_true_quotes_are_found_and_others_are_not(seed):
     assert citation.is_verified
     assert place.strip(EDGES).split() == quote.strip(EDGES).split()
 
-    for wrong, verdicts in (
-        (altered_quote(draw, quote), {"altered"}),
-        (invented_quote(draw, quote), {"not found"}),
-    ):
+    for wrong, verdicts in ((altered_quote(draw, quote), {"altered"}), (invented_quote(draw, quote), {"not found"})):
         citation, _ = found(evidence, texts[1], 2, wrong)
         # Leaving out one of two equal words leaves a quote that is there.
         assert citation.verdict in verdicts or " ".join(wrong.split()) in " ".join(texts[1].split())

@@ -115,10 +115,7 @@ def test_words_of_a_pdf_are_joined_where_a_line_has_split_them() -> None:
     [
         (["a data", "ba", "se of"], "a database of"),
         (["sta", "tis", "ti", "cal"], "statistical"),
-        (
-            ["a for", "get", "ful man; forgetful"],
-            "a forgetful man; forgetful",
-        ),
+        (["a for", "get", "ful man; forgetful"], "a forgetful man; forgetful"),
         (["Springer", "Verlag", "ge"], "Springer-Verlagge"),
         (["float", "ing", "point; floating-point"], "floating-point; floating-point"),
         (["UTF", "8", "A"], "UTF-8-A"),

@@ -252,8 +252,7 @@ def test_results_as_dictionaries_are_json() -> None:
 
 
 @pytest.mark.parametrize(
-    ("own", "shown", "told"),
-    [("a", "a", "a"), (0, "0", 0), (np.int64(5), "5", 5), (KEY, str(KEY), str(KEY))],
+    ("own", "shown", "told"), [("a", "a", "a"), (0, "0", 0), (np.int64(5), "5", 5), (KEY, str(KEY), str(KEY))]
 )
 def test_ids_of_documents_of_every_kind(own: AnyId, shown: str, told: Any) -> None:
     document = Document("text", {"key": KEY}, own, parent_id=own)

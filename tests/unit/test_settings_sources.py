@@ -374,11 +374,7 @@ def test_no_json_breaks_the_reading(section: Any) -> None:
 
 
 @BOUNDED
-@given(
-    name=st.sampled_from(NAMES),
-    value=ANYTHING,
-    source=st.sampled_from(["argument", "semlex.toml"]),
-)
+@given(name=st.sampled_from(NAMES), value=ANYTHING, source=st.sampled_from(["argument", "semlex.toml"]))
 def test_no_value_breaks_the_reading(name: str, value: Any, source: str) -> None:
     with world() as folder:
         if source == "argument":

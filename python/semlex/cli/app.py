@@ -53,8 +53,7 @@ def semlex(
         ),
     ] = False,
     quiet: Annotated[
-        bool,
-        typer.Option("--quiet", "-q", help="Print only results, notes and errors, no progress."),
+        bool, typer.Option("--quiet", "-q", help="Print only results, notes and errors, no progress.")
     ] = False,
 ) -> None:
     """The options before a command."""

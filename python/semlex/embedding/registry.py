@@ -103,11 +103,7 @@ def _on_this_machine(
         return ModelChoice(StaticEmbedder(), f"hybrid search with static embeddings, {why}")
     if leads_to_onnx(configured, revision):
         return _as_onnx(configured, dimensions, revision, why=why)
-    from semlex.embedding.sentence_transformers import (  # noqa: PLC0415 - only the chosen kind is loaded
-        PREFIX,
-        SentenceTransformersEmbedder,
-        is_default_for,
-    )
+    from semlex.embedding.sentence_transformers import PREFIX, SentenceTransformersEmbedder, is_default_for  # noqa: PLC0415 - only the chosen kind is loaded
 
     chosen: Embedder
     name = configured.removeprefix(PREFIX)

@@ -63,13 +63,7 @@ class UnfollowTable(MigrateOperation):
 
     @classmethod
     def unfollow_table(
-        cls,
-        operations: Operations,
-        name: str,
-        collection: str,
-        *,
-        keep: bool = False,
-        semlex_schema: str | None = None,
+        cls, operations: Operations, name: str, collection: str, *, keep: bool = False, semlex_schema: str | None = None
     ) -> Any:
         """Stop following a table, and delete the documents of its rows.
 

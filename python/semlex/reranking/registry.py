@@ -126,11 +126,7 @@ def _automatic(device: str | None, named: str | None) -> ModelChoice[Reranker]:
 
 
 def _named(
-    name: str,
-    device: str | None = None,
-    revision: str | None = None,
-    *,
-    why: str = "as configured",
+    name: str, device: str | None = None, revision: str | None = None, *, why: str = "as configured"
 ) -> ModelChoice[Reranker]:
     if name == TERM_OVERLAP:
         from semlex.reranking.term_overlap import TermOverlapReranker  # noqa: PLC0415 - only the chosen kind is loaded
@@ -176,12 +172,7 @@ def _at_server(name: str) -> RemoteReranker | None:
     """Return the reranker of a name that leads to a server; nothing is sent to it yet."""
     if leads_to(name) != "server":
         return None
-    from semlex.reranking.remote import (  # noqa: PLC0415 - only the chosen kind is loaded
-        DEFAULT_COHERE_MODEL,
-        CohereReranker,
-        LLMReranker,
-        TEIReranker,
-    )
+    from semlex.reranking.remote import DEFAULT_COHERE_MODEL, CohereReranker, LLMReranker, TEIReranker  # noqa: PLC0415 - only the chosen kind is loaded
 
     scheme, _, rest = name.partition(":")
     address = name.removeprefix("tei+").removeprefix("llm+")

@@ -47,9 +47,7 @@ def conditions(draw: st.DrawFn) -> MetadataFilter:
 
 def groups(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[MetadataFilters]:
     return st.builds(
-        MetadataFilters,
-        filters=st.lists(inner, max_size=3),
-        condition=st.sampled_from([*FilterCondition, None]),
+        MetadataFilters, filters=st.lists(inner, max_size=3), condition=st.sampled_from([*FilterCondition, None])
     )
 
 

@@ -25,10 +25,7 @@ METADATA: list[dict[str, Any]] = [
     {"large": 2**53 + 1, "tiny": 5e-324, "quote": "'\"\\", "": "an empty key"},
 ]
 TABLES: dict[str, dict[str, tuple[str, str]]] = {
-    "langchain_postgres": {
-        "new_docs": ("new_docs", "embedding"),
-        "old docs": ("langchain_pg_embedding", "embedding"),
-    },
+    "langchain_postgres": {"new_docs": ("new_docs", "embedding"), "old docs": ("langchain_pg_embedding", "embedding")},
     "llama_index": {"Nodes": ("data_nodes", "embedding"), "halves": ("data_halves", "embedding")},
     "haystack": {
         "documents_vector": ("documents_vector", "embedding"),

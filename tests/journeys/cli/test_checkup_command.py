@@ -14,15 +14,7 @@ import pytest
 from semlex.cli.checkup_report import REASONS, checkup_page, print_checkup
 from semlex.cli.commands import evaluate as command
 from semlex.diagnostics import checkup
-from semlex.types.checkups import (
-    AskedHeading,
-    Checkup,
-    CheckupCode,
-    DocumentCheckup,
-    Dominating,
-    LeftOut,
-    Share,
-)
+from semlex.types.checkups import AskedHeading, Checkup, CheckupCode, DocumentCheckup, Dominating, LeftOut, Share
 from tests.support.clients.stopped_command import halted
 from tests.support.folders import ROOT
 from tests.support.shell import Shell

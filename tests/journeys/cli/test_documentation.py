@@ -39,9 +39,7 @@ NOT_RUN = ("--watch", " --http", "semlex worker", "ollama:")
 
 
 @pytest.fixture(scope="module")
-def running(
-    make_server_folder: Callable[[Path], Path],
-) -> Iterator[EmbeddedServer]:
+def running(make_server_folder: Callable[[Path], Path]) -> Iterator[EmbeddedServer]:
     """An embedded server that goes on running between examples."""
     folder = Path(tempfile.mkdtemp(prefix="semlex-test-", dir=TEMPORARY))
     folder.chmod(0o711)

@@ -98,14 +98,7 @@ def test_the_question(shell: Shell, monkeypatch: pytest.MonkeyPatch, agrees: boo
 
 def test_nobody_can_be_asked(shell: Shell) -> None:
     with chat_server(say) as double:
-        for arguments in (
-            ("index", "docs"),
-            ("sync", "docs"),
-            (
-                "maintain",
-                "enrich",
-            ),
-        ):
+        for arguments in (("index", "docs"), ("sync", "docs"), ("maintain", "enrich")):
             refused = shell(*arguments, "--enrich", name(double), "--model", "none", code=2)
             assert "agree with --yes" in refused.stderr
         assert json.loads(shell("collections", "--json").stdout or "[]") == []
@@ -144,17 +137,7 @@ def test_a_folder_that_is_not_trusted_names_no_model(shell: Shell) -> None:
     assert "is not trusted" in refused.stderr
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        ("index", "docs"),
-        ("sync", "docs"),
-        (
-            "maintain",
-            "enrich",
-        ),
-    ],
-)
+@pytest.mark.parametrize("command", [("index", "docs"), ("sync", "docs"), ("maintain", "enrich")])
 def test_a_name_that_is_none_is_told_before_anybody_is_asked(
     shell: Shell, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
 ) -> None:

@@ -13,11 +13,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from semlex.errors import (
-    ConfigurationError,
-    ModelMismatchError,
-    ValidationError,
-)
+from semlex.errors import ConfigurationError, ModelMismatchError, ValidationError
 from semlex.ingest.given_documents import MAX_WRONG_ITEMS
 from semlex.retriever.synchronous import SyncRetriever
 from semlex.testing import HashEmbedder

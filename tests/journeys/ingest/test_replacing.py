@@ -299,11 +299,7 @@ class Store(RuleBasedStateMachine):
                 assert matching <= {hit.id for hit in hits}
                 assert len(hits) == len({hit.id for hit in hits})
             status = self.store.status()
-            assert (status.embedded, status.orphaned_vectors, status.chunks_not_indexed) == (
-                len(self.expected),
-                0,
-                0,
-            )
+            assert (status.embedded, status.orphaned_vectors, status.chunks_not_indexed) == (len(self.expected), 0, 0)
             self.store.drop_collection()
         finally:
             self.store.close()

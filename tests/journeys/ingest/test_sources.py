@@ -140,10 +140,7 @@ def test_two_processes_make_one_source(database_url: str, handbook: Path) -> Non
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("roots", "told"),
-    [
-        (("", "guide"), "contains sources whose files"),
-        (("guide", ""), "lies in the folder of the source 'handbook'"),
-    ],
+    [(("", "guide"), "contains sources whose files"), (("guide", ""), "lies in the folder of the source 'handbook'")],
 )
 def test_a_source_that_appears_above_or_below_meanwhile(
     store: SyncRetriever, handbook: Path, monkeypatch: pytest.MonkeyPatch, roots: tuple[str, str], told: str

@@ -84,11 +84,7 @@ def check_old(url: str, name: str, *, whole: bool) -> None:
 @settings(OWN_ROWS, max_examples=EXAMPLES)
 @given(first=st.dictionaries(ids, texts, min_size=1), during=histories, after=histories)
 def test_documents_that_change_meanwhile(
-    database_url: str,
-    writers_wait: list[bool],
-    first: dict[str, str],
-    during: list[Any],
-    after: list[Any],
+    database_url: str, writers_wait: list[bool], first: dict[str, str], during: list[Any], after: list[Any]
 ) -> None:
     name = f"c{uuid.uuid4().hex[:12]}"
     present = dict(first)

@@ -29,10 +29,7 @@ SEARCH = {"query": "every ninety days", "collection": "handbook"}
 MODES = ("legacy", "auto", STATELESS)
 
 
-TOKENS = {
-    "reader-token": Caller("reader", "read", frozenset({"handbook"})),
-    "writer-token": Caller("writer", "write"),
-}
+TOKENS = {"reader-token": Caller("reader", "read", frozenset({"handbook"})), "writer-token": Caller("writer", "write")}
 
 
 @pytest.mark.parametrize("mode", MODES)

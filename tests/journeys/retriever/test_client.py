@@ -104,10 +104,7 @@ async def test_the_first_call_of_a_collection_opens_its_client(database_url: str
 
 
 async def test_using_joins_a_transaction(database_url: str) -> None:
-    async with (
-        client(database_url) as opened,
-        await psycopg.AsyncConnection.connect(database_url) as connection,
-    ):
+    async with client(database_url) as opened, await psycopg.AsyncConnection.connect(database_url) as connection:
         one = opened.collection("one")
         await one.add_texts(TEXTS[:1], ids=["a"])
         mine = one.using(connection)
@@ -124,10 +121,7 @@ async def test_using_joins_a_transaction(database_url: str) -> None:
 
 
 async def test_what_a_collection_has_in_memory_is_shared_inside_a_transaction(database_url: str) -> None:
-    async with (
-        client(database_url) as opened,
-        await psycopg.AsyncConnection.connect(database_url) as connection,
-    ):
+    async with client(database_url) as opened, await psycopg.AsyncConnection.connect(database_url) as connection:
         one, other = opened.collection("one"), opened.collection("other")
         for collection in (one, other):
             await collection.add_texts(TEXTS, ids=["a", "b", "c"])

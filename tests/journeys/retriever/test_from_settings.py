@@ -14,14 +14,7 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 import semlex
-from semlex import (
-    JSONKBRetriever,
-    PostgreSQLRetriever,
-    SearchDefaults,
-    SearchQuery,
-    SyncJSONKBRetriever,
-    SyncRetriever,
-)
+from semlex import JSONKBRetriever, PostgreSQLRetriever, SearchDefaults, SearchQuery, SyncJSONKBRetriever, SyncRetriever
 from semlex.errors import ConfigurationError, ReadOnlyError, SemlexError
 from semlex.options.search import FusionMethod
 from semlex.settings.table import NAMED, Settings

@@ -13,12 +13,7 @@ import psycopg
 import pytest
 
 from semlex import Client, Collection, PostgreSQLRetriever, SyncClient
-from semlex.errors import (
-    CollectionDroppedError,
-    CollectionNotFoundError,
-    EmbeddingsMissingError,
-    ModelMismatchError,
-)
+from semlex.errors import CollectionDroppedError, CollectionNotFoundError, EmbeddingsMissingError, ModelMismatchError
 from tests.support import retrievers
 from tests.support.two_models import new_model, old_model
 
@@ -161,10 +156,7 @@ async def test_a_write_fails_once_and_never_again(database_url: str) -> None:
 
 async def test_in_a_transaction_of_the_callers(database_url: str) -> None:
     await make(database_url, OLD)
-    async with (
-        opened(database_url) as held,
-        await psycopg.AsyncConnection.connect(database_url) as connection,
-    ):
+    async with opened(database_url) as held, await psycopg.AsyncConnection.connect(database_url) as connection:
         within = held.using(connection)
         assert len(await within.search("alpha", 9)) == len(OLD)
         await connection.commit()

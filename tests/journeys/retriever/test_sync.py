@@ -188,10 +188,7 @@ def test_an_interrupted_run_ends_quietly(database_url: str, tmp_path: Path) -> N
     with (
         held(database_url, "semlex.default_collection_chunk") as lock,
         program(
-            database_url,
-            "with retriever:",
-            f"    retriever.index({str(tmp_path)!r})",
-            "    print('done', flush=True)",
+            database_url, "with retriever:", f"    retriever.index({str(tmp_path)!r})", "    print('done', flush=True)"
         ) as process,
     ):
         until_waiting(lock)

@@ -325,8 +325,7 @@ def test_the_log_is_its_newest_rows(
                 ]
                 for _ in range(2):  # twice the same is once
                     await database.write(
-                        "log",
-                        lambda c, q=questions: write_questions(c, collection, q, max_rows=bound, oldest=oldest),
+                        "log", lambda c, q=questions: write_questions(c, collection, q, max_rows=bound, oldest=oldest)
                     )
                 kept = sorted({*kept, *questions}, key=lambda one: (one.asked_at, one.query_id))[-bound:]
                 kept = [one for one in kept if one.asked_at >= oldest]

@@ -16,13 +16,7 @@ from hypothesis import strategies as st
 from psycopg import sql
 
 from semlex import _core
-from semlex.errors import (
-    ConfigurationError,
-    EmbeddingsMissingError,
-    ModelError,
-    ModelMismatchError,
-    ValidationError,
-)
+from semlex.errors import ConfigurationError, EmbeddingsMissingError, ModelError, ModelMismatchError, ValidationError
 from semlex.filters.evaluate import holds
 from semlex.retriever.synchronous import SyncRetriever
 from semlex.testing import HashEmbedder

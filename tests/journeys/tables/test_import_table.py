@@ -214,10 +214,7 @@ WRONG: dict[str, dict[str, Row]] = {
         "node_id: missing": Row(None, "pear", "[1,2,3]", {}),
         "embedding: missing": Row("w", "pear", None, {}),
     },
-    "haystack": {
-        "content: missing": Row("w", None, "[1,2,3]", {}),
-        "embedding: missing": Row("w", "pear", None, {}),
-    },
+    "haystack": {"content: missing": Row("w", None, "[1,2,3]", {}), "embedding: missing": Row("w", "pear", None, {})},
 }
 
 

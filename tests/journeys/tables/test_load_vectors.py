@@ -436,10 +436,7 @@ def test_batches_go_over_as_many_connections_as_there_are(database_url: str, con
 
     with retriever(database_url, bulk=SMALL, max_connections=connections, timeout=PATIENCE) as opened:
         for number, add in enumerate(
-            (
-                lambda: opened.tables.load(given_rows),
-                lambda: opened.add_documents(documents, given_rows["vector"]),
-            )
+            (lambda: opened.tables.load(given_rows), lambda: opened.add_documents(documents, given_rows["vector"]))
         ):
             seen: set[int] = set()
             together = asyncio.Event()

@@ -19,13 +19,7 @@ from semlex.cli.context import MODEL, SERVER, Context, with_context
 from semlex.cli.exit_codes import SOME_FILES
 from semlex.cli.flags import Flags
 from semlex.cli.groups import group_with_default
-from semlex.cli.options import (
-    Source,
-    Yes,
-    agree,
-    existing_paths,
-    read_lines,
-)
+from semlex.cli.options import Source, Yes, agree, existing_paths, read_lines
 from semlex.cli.output import print_json, print_note
 from semlex.cli.terminal import counted, inform, messages, one_line, output, printable, resumable
 from semlex.errors import ConfigurationError
@@ -115,11 +109,7 @@ def _delete_all(retriever: SyncRetriever, parts: Sequence[dict[str, Any]], *, dr
 
 @documents_app.command("list")
 @with_context("collection", *SERVER)
-def documents(
-    context: Context,
-    *,
-    source: Source = None,
-) -> None:
+def documents(context: Context, *, source: Source = None) -> None:
     """List the documents that were read, whether their files have changed, and what could not be read.
 
     States: ok, changed, gone, row of a table, and unknown if this machine cannot reach the folder.

@@ -406,11 +406,7 @@ def checkup(
         _check_place(html)
     with context.opened() as retriever, context.progress() as progress:
         told = retriever.checkup(
-            sample,
-            seed=seed,
-            **options,
-            progress=progress,
-            estimated=None if context.as_json else _announce,
+            sample, seed=seed, **options, progress=progress, estimated=None if context.as_json else _announce
         )
     if html is not None:
         _write_page(html, checkup_page(told))

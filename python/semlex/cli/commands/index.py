@@ -14,10 +14,7 @@ from semlex.cli.commands.maintain import filled, lacks_lines, refuse_unasked
 from semlex.cli.context import MODEL, SERVER, Context, with_context
 from semlex.cli.exit_codes import SOME_FILES
 from semlex.cli.flags import Flags, flag_of
-from semlex.cli.options import (
-    Yes,
-    existing_paths,
-)
+from semlex.cli.options import Yes, existing_paths
 from semlex.cli.output import print_note
 from semlex.cli.reports import print_report, print_sync, print_table_sync
 from semlex.cli.terminal import inform, messages, resumable
@@ -76,12 +73,7 @@ def index(
         raise typer.Exit(SOME_FILES)
 
 
-def leaves_unmade(
-    context: Context,
-    settings: Settings,
-    paths: Sequence[Path],
-    options: Mapping[str, Any],
-) -> bool:
+def leaves_unmade(context: Context, settings: Settings, paths: Sequence[Path], options: Mapping[str, Any]) -> bool:
     """Whether a collection is not made because no file is there for it; prints that."""
     from semlex.ingest.files.discovery import find_files
     from semlex.ingest.files.selection import Skipped

@@ -86,11 +86,7 @@ def reindex(context: Context) -> None:
 
 @maintain_app.command()
 @with_context("collection", *SERVER, *MODEL)
-def rechunk(
-    context: Context,
-    *,
-    options: Annotated[dict[str, Any], Flags("options.indexing:RechunkOptions")],
-) -> None:
+def rechunk(context: Context, *, options: Annotated[dict[str, Any], Flags("options.indexing:RechunkOptions")]) -> None:
     """Cut documents again from their files: those cut by an older version, or all with other settings."""
     with context.opened() as retriever, context.progress() as progress:
         report = retriever.documents.rechunk(**options, progress=progress)
@@ -134,13 +130,7 @@ def create_index(
     hnsw_ef_construction), else what is missing, which a large load does automatically.
     """
     settings = context.settings()
-    given = {
-        "m": m,
-        "ef_construction": ef_construction,
-        "quantization": quantization,
-        "lists": lists,
-        "probes": probes,
-    }
+    given = {"m": m, "ef_construction": ef_construction, "quantization": quantization, "lists": lists, "probes": probes}
     chosen: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     if kind is None and not chosen:
         kind = settings.vector_index

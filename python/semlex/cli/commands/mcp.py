@@ -225,13 +225,7 @@ async def _over_http(settings: Settings, role: str | None, access: Access, place
     find = _finder(place.token_file)
     with listening_socket(place.host, place.port, has_tokens=find is not None) as listening:
         async with _client(settings, role) as client, _looking(client, access, settings):
-            app = mcp_app(
-                OpenClient(client, settings),
-                access,
-                host=place.host,
-                names=place.names,
-                find_caller=find,
-            )
+            app = mcp_app(OpenClient(client, settings), access, host=place.host, names=place.names, find_caller=find)
             server = web_server(app)
             on_signals(received, lambda: setattr(server, "should_exit", True))
             to = "" if find is None else ", to callers with a token"

@@ -12,11 +12,7 @@ from rich.markup import escape
 
 from semlex.cli.context import MODEL, SERVER, Context, with_context
 from semlex.cli.groups import group_with_default
-from semlex.cli.options import (
-    Yes,
-    agree,
-    whole_number,
-)
+from semlex.cli.options import Yes, agree, whole_number
 from semlex.cli.output import print_note, print_table
 from semlex.cli.terminal import counted, inform, messages, one_line, output, resumable
 from semlex.errors import ConfigurationError
@@ -100,14 +96,7 @@ def _print_pulled(pulled: PulledModel) -> None:
 @contextmanager
 def _download_bar(*, shown: bool) -> Iterator[tuple[Callable[[int, int, int], None], Callable[[int], None]]]:
     """What is to come in one line, and a bar of the bytes where stderr is a terminal."""
-    from rich.progress import (
-        BarColumn,
-        DownloadColumn,
-        Progress,
-        TextColumn,
-        TimeRemainingColumn,
-        TransferSpeedColumn,
-    )
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
     columns = (
         TextColumn("{task.description}"),

@@ -14,11 +14,7 @@ from semlex.cli.context import MODEL, SERVER, Context, with_context
 from semlex.cli.editor import open_hit, require_editor
 from semlex.cli.exit_codes import SOME_FILES
 from semlex.cli.flags import Flags, flag_of
-from semlex.cli.options import (
-    existing_paths,
-    integer,
-    questions_of,
-)
+from semlex.cli.options import existing_paths, integer, questions_of
 from semlex.cli.output import print_many, print_results, print_statement, print_timings
 from semlex.cli.reports import print_problems, print_report
 from semlex.cli.terminal import inform, output
@@ -64,10 +60,7 @@ def try_folder(
     question: Question,
     *,
     options: Annotated[dict[str, Any], Flags("options.search:SearchArguments", only=("top_k", "mode"))],
-    reading: Annotated[
-        dict[str, Any],
-        Flags("options.indexing:ReadOptions"),
-    ],
+    reading: Annotated[dict[str, Any], Flags("options.indexing:ReadOptions")],
     open_page: Annotated[bool, typer.Option("--open", help="Then open a page that explains the ranking.")] = False,
 ) -> None:
     """Index a folder into its own collection and ask it a question.

@@ -211,8 +211,7 @@ def ui(
     *,
     port: Annotated[int, integer("Port; default: any free one.")] = 0,
     judgements: Annotated[
-        Path | None,
-        typer.Option(help="Folder for judgements made on the page, with a folder for each collection."),
+        Path | None, typer.Option(help="Folder for judgements made on the page, with a folder for each collection.")
     ] = None,
     rights: Annotated[
         str | None,

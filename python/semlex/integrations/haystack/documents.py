@@ -12,15 +12,7 @@ from haystack.errors import FilterError
 from semlex.errors import FieldError, ValidationError
 from semlex.filters.fields import refusal
 from semlex.filters.tree import F
-from semlex.integrations.calls import (
-    NOTHING,
-    all_of,
-    any_of,
-    check_depth,
-    has_id,
-    key_field,
-    metadata_with_place,
-)
+from semlex.integrations.calls import NOTHING, all_of, any_of, check_depth, has_id, key_field, metadata_with_place
 from semlex.types.documents import Document as SemlexDocument
 from semlex.types.documents import utc_now
 

@@ -23,14 +23,7 @@ from llama_index.core.vector_stores.types import FilterCondition, FilterOperator
 from semlex.errors import FieldError, ValidationError
 from semlex.filters.fields import refusal
 from semlex.filters.tree import F
-from semlex.integrations.calls import (
-    NOTHING,
-    all_of,
-    any_of,
-    check_depth,
-    key_field,
-    metadata_with_place,
-)
+from semlex.integrations.calls import NOTHING, all_of, any_of, check_depth, key_field, metadata_with_place
 from semlex.types.documents import Document as SemlexDocument
 
 if TYPE_CHECKING:

@@ -14,16 +14,7 @@ from llama_index.core.vector_stores.types import (
 )
 
 from semlex.errors import ConfigurationError
-from semlex.integrations.calls import (
-    EVERYTHING,
-    NOTHING,
-    CollectionRunner,
-    all_of,
-    both_ways,
-    has_id,
-    pages,
-    searched,
-)
+from semlex.integrations.calls import EVERYTHING, NOTHING, CollectionRunner, all_of, both_ways, has_id, pages, searched
 from semlex.integrations.llama_index.nodes import documents_of_nodes, node_of, of_documents, tree_of_filters
 from semlex.types.queries import MAX_TOP_K
 from semlex.validation import check_parameters, number_errors

@@ -467,12 +467,7 @@ def _fastest_turn(model: Any) -> Turn:
 
 
 def _attended(  # noqa: PLR0917 (a layer, its states, and what all layers share)
-    layer: Any,
-    hidden: Tensor,
-    angles: tuple[Tensor, Tensor],
-    layout: Layout,
-    turned: Turn,
-    only: Tensor | None = None,
+    layer: Any, hidden: Tensor, angles: tuple[Tensor, Tensor], layout: Layout, turned: Turn, only: Tensor | None = None
 ) -> Tensor:
     """Return states behind a layer's attention: (t, hidden size), or those of the tokens `only`."""
     attention = layer.self_attn

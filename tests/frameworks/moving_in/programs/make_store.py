@@ -67,8 +67,7 @@ def qdrant(rows: Rows, vectors: Any) -> list[str]:
     client = QdrantClient(path="qdrant_store")
     client.create_collection("docs", models.VectorParams(size=vectors.shape[1], distance=models.Distance.DOT))
     client.upsert(
-        "docs",
-        [models.PointStruct(id=int(row[0]), vector=row[3], payload={"text": row[1]} | row[2]) for row in rows],
+        "docs", [models.PointStruct(id=int(row[0]), vector=row[3], payload={"text": row[1]} | row[2]) for row in rows]
     )
     found = client.query_points("docs", query=rows[0][3], limit=5).points
     client.close()

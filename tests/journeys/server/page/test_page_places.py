@@ -147,10 +147,7 @@ def test_the_address_holds_question_weight_and_filter(served: Shown) -> None:
 
 
 def test_jobs_are_followed_while_they_are_seen(served: Shown, url: str) -> None:
-    with (
-        SyncClient(url, embedding_model=HashEmbedder(), use_reranking=False) as client,
-        served.at() as page,
-    ):
+    with SyncClient(url, embedding_model=HashEmbedder(), use_reranking=False) as client, served.at() as page:
         page.value(TIMERS)
         click(page, "nav a", "Collections")
         page.wait("document.querySelectorAll('main table').length >= 1")
