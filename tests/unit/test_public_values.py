@@ -68,9 +68,23 @@ def test_a_chunk_of_json_is_a_chunk() -> None:
     chunk = ChunkMetadata.from_dict(CHUNK)
     assert chunk == ChunkMetadata(**CHUNK)
     assert chunk.heading_path == ("Pharmacology", "Mechanism", "Receptors", "Enzymes")
+    half = ChunkMetadata("c1", "page.md", "text", 1, "One", subsection_title=("Three", ""))
+    assert half.heading_path == ("One", "Three")
     document = chunk.to_document()
     assert (document.id, document.content) == ("02_chunk_017", "It is a partial agonist.")
     assert document.metadata == {name: value for name, value in CHUNK.items() if name not in ("chunk_id", "chunk_text")}
+
+
+def test_all_broken_rules_are_reported_at_once() -> None:
+    with pytest.raises(ValidationError) as caught:
+        ChunkMetadata("", "", "", 0)
+    assert [(one.field, one.code) for one in caught.value.errors] == [
+        *((name, "blank") for name in ("chunk_id", "source_document", "chunk_text")),
+        ("token_count", "out_of_range"),
+    ]
+    with pytest.raises(ValidationError) as caught:
+        SearchQuery(" ", (0.0,), 0)
+    assert codes(caught) == {("query", "blank"), ("vector", "not_usable"), ("top_k", "out_of_range")}
 
 
 def test_unknown_and_missing_keys_are_named() -> None:
@@ -154,6 +168,7 @@ def test_vectors_that_are_none(embedding: Any, code: str) -> None:
     with pytest.raises(ValidationError) as caught:
         VectorDocument(**CHUNK, embedding=embedding)
     assert codes(caught) == {("embedding", code)}
+    assert code != "not_usable" or "embedding must have finite values" in str(caught.value)
     if embedding is not None:
         with pytest.raises(ValidationError) as caught:
             SearchQuery("x", query_embedding=embedding)
