@@ -31,6 +31,7 @@ BENCHES = (
     "index",
     "equal",
     "throughput",
+    "peers",
     "filters",
     "ingest",
     "quality",

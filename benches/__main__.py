@@ -1,6 +1,6 @@
 """`./x bench [NAME] [--quick] [--million] [--keep | --no-keep] [--json]`, `./x bench --prepare` and `--figures`.
 
-With quality, calibration and support `--data FOLDER`; with quality, structure and support `--model FOLDER`; with
+With quality, calibration, peers and support `--data FOLDER`; with quality, structure and support `--model FOLDER`; with
 structure `--terms FILE`; with onnx `--model-folder FOLDER`; with embed, rerank and query `--device NAME`; with follow
 `--rows N`.
 """
@@ -28,6 +28,7 @@ OWN_OPTIONS = {
     "structure": ("model", "terms"),
     "calibration": ("data",),
     "support": ("data", "model"),
+    "peers": ("data",),
     "onnx": ("model_folder",),
     "embed": ("device",),
     "rerank": ("device",),
@@ -55,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         action="store_true",
         help="bm25: also a million chunks, half an hour long; ingest, load: also memory",
     )
-    parser.add_argument("--data", type=Path, help="quality, calibration, support: folder of judged sets")
+    parser.add_argument("--data", type=Path, help="quality, calibration, peers, support: folder of judged sets")
     parser.add_argument("--terms", type=Path, help="structure: file of recorded terms, a line for each question")
     parser.add_argument("--rows", help="follow: rows of the table instead of 100,000")
     parser.add_argument("--model-folder", help="onnx: folder of an embedding model with an ONNX file")

@@ -105,6 +105,11 @@ def prepare_corpus(state: Path) -> None:
     print(corpus.describe(), file=sys.stderr)
 
 
+def questions_of(chunks: list[str]) -> list[str]:
+    """Questions from chunks that are not stored."""
+    return _queries(chunks, *KINDS["question"], random.Random(SEED))
+
+
 def _made_by() -> list[Any]:
     return [VERSION, SEED, MIN_WORDS, MAX_WORDS, *PACKAGES]
 

@@ -2,8 +2,8 @@
 
 Ten results of a filtered search are wanted, from texts with static vectors (256 dimensions) and from the vectors of
 [Hybrid search](#hybrid-search) (1,024). "The best" is the plan that was fastest in hindsight, "scan" reads all rows
-that pass, and langchain-postgres and Haystack search the same rows with HNSW indexes. These run one after the other,
-not in turn. "With the query" keeps the cluster that the query is in, "without what is near" those farthest from it.
+that pass. "With the query" keeps the cluster that the query is in, "without what is near" those farthest from it.
+[Beside other libraries](#beside-other-libraries) compares filtered searches with others.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from unittest import mock
 
 import numpy as np
 
-from benches import filter_baselines
 from benches.corpus import corpus_of
 from benches.search import Vectors, drop
 from benches.servers import vacuum
@@ -142,7 +141,6 @@ def run(bench: Bench, *, quick: bool, state: Path) -> None:
         with asyncio.Runner() as runner, EmbeddedServer(folder / "server") as server:
             runner.run(fill(server, data))
             runner.run(measured(bench, server.url, data, quick=quick))
-            beside_others(bench, server.url, state, data)
 
 
 def made(name: str, texts: Sequence[str], questions: Sequence[str]) -> Data:
@@ -159,15 +157,15 @@ def made(name: str, texts: Sequence[str], questions: Sequence[str]) -> Data:
     return Data(name, texts, rows, questions, asked, clusters, centres, numbers)
 
 
-def clustered(rows: NDArray[np.float32]) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+def clustered(rows: NDArray[np.float32], clusters: int = CLUSTERS) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
     """Spherical k-means: the cluster of each row, and the centres."""
     chance = np.random.default_rng(SEED)
-    centres = rows[chance.choice(len(rows), CLUSTERS, replace=False)].copy()
+    centres = rows[chance.choice(len(rows), clusters, replace=False)].copy()
     nearest = np.zeros(len(rows), dtype=np.int64)
     for _ in range(ROUNDS):
         for start in range(0, len(rows), LOADED_AT_ONCE):
             nearest[start : start + LOADED_AT_ONCE] = (rows[start : start + LOADED_AT_ONCE] @ centres.T).argmax(axis=1)
-        for number in range(CLUSTERS):
+        for number in range(clusters):
             own = rows[nearest == number]
             if len(own):
                 mean = own.mean(axis=0)
@@ -199,26 +197,6 @@ async def fill(server: EmbeddedServer, data: Data) -> None:
         await retriever.indexes.optimize()
     vacuum(server.url)
     stamp.write_text(json.dumps(wanted))
-
-
-def beside_others(bench: Bench, url: str, state: Path, data: Data) -> None:
-    """The same searches by other libraries at their defaults."""
-    cells = [
-        {"name": cell.name, "filters": [cell.filters(query) for query in range(len(data.questions))]}
-        for cell in data.cells()
-    ]
-    truth = {
-        cell.name: [nearest(data, query, cell.kept(query)) for query in range(len(data.questions))]
-        for cell in data.cells()
-    }
-    for library, answers in filter_baselines.measured(url, state, cells, data.asked).items():
-        for name, answer in answers.items():
-            hits = [[int(one) for one in own] for own in answer["hits"]]
-            bench.at_least(f"{data.name}: {name}, {library}, rows", answer["rows"], unit="", bar=None)
-            bench.at_least(
-                f"{data.name}: {name}, {library}, recall@{TOP}", recall(hits, truth[name]), unit="", bar=None
-            )
-            bench.at_most(f"{data.name}: {name}, {library}, p50", answer["p50"] * 1000, unit="ms", bar=None)
 
 
 @contextlib.contextmanager

@@ -27,6 +27,10 @@ COCOINDEX = (
     "tokenizers==0.23.3",
     "safetensors==0.8.0",
 )
+QDRANT_EDGE = ("qdrant-edge-py==0.9.0", "numpy==2.4.6")
+LANCEDB = ("lancedb==0.40.0", "numpy==2.4.6")
+CHROMA = ("chromadb==1.5.9", "numpy==2.4.6")
+SQLITE_VEC = ("sqlite-vec==0.1.9", "pysqlite3-binary==0.5.4.post2", "numpy==2.4.6")
 SPLITTERS = ("langchain-text-splitters==1.1.3", "semantic-text-splitter==0.33.1", "tokenizers==0.23.3")
 
 # Packages that are younger are not installed: a baseline stays the same.
@@ -58,6 +62,26 @@ def cocoindex_python(state: Path) -> Path:
     return state / "cocoindex" / "bin" / "python"
 
 
+def qdrant_edge_python(state: Path) -> Path:
+    """Interpreter of the environment with Qdrant Edge."""
+    return state / "qdrant_edge" / "bin" / "python"
+
+
+def lancedb_python(state: Path) -> Path:
+    """Interpreter of the environment with LanceDB."""
+    return state / "lancedb" / "bin" / "python"
+
+
+def chroma_python(state: Path) -> Path:
+    """Interpreter of the environment with Chroma."""
+    return state / "chroma" / "bin" / "python"
+
+
+def sqlite_vec_python(state: Path) -> Path:
+    """Interpreter of the environment with sqlite-vec and an SQLite that loads it."""
+    return state / "sqlite_vec" / "bin" / "python"
+
+
 def splitters_python(state: Path) -> Path:
     """Interpreter of the environment with langchain-text-splitters and semantic-text-splitter."""
     return state / "splitters" / "bin" / "python"
@@ -67,9 +91,13 @@ def prepare(state: Path) -> None:
     """Makes what is missing."""
     _install(langchain_python(state), LANGCHAIN_POSTGRES, "psycopg[binary]")
     _install(haystack_python(state), *HAYSTACK, "psycopg[binary]")
-    _install(llama_index_python(state), *LLAMA_INDEX)
+    _install(llama_index_python(state), *LLAMA_INDEX, "psycopg[binary]")
     _install(bm25s_python(state), *BM25S)
     _install(cocoindex_python(state), *COCOINDEX)
+    _install(qdrant_edge_python(state), *QDRANT_EDGE)
+    _install(lancedb_python(state), *LANCEDB)
+    _install(chroma_python(state), *CHROMA)
+    _install(sqlite_vec_python(state), *SQLITE_VEC)
     _install(splitters_python(state), *SPLITTERS)
     prepare_corpus(state)
     prepare_tokenizer(state)
