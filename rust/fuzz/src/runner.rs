@@ -21,6 +21,7 @@ const POLL: Duration = Duration::from_millis(250);
 
 /// Inputs that are kept because their outcome was new.
 const MAX_KEPT: usize = 4_096;
+const MAX_KEPT_BYTES: usize = 4_096;
 
 /// Tries to make a finding smaller.
 const SHRINKING: usize = 20_000;
@@ -68,9 +69,10 @@ impl Run {
         let until = Instant::now() + Duration::from_secs_f64(minutes * 60.0);
         let known = self.kept.clone();
         for input in &known {
-            if self.give(input)?.is_none() {
+            let Some(outcome) = self.give(input)? else {
                 return self.panicked(input);
-            }
+            };
+            self.outcomes.insert(outcome);
         }
         while Instant::now() < until {
             let mut input = self.random.choose(&self.kept).cloned().unwrap_or_default();
@@ -78,7 +80,8 @@ impl Run {
             let Some(outcome) = self.give(&input)? else {
                 return self.panicked(&input);
             };
-            if self.outcomes.insert(outcome) && self.kept.len() < MAX_KEPT {
+            let is_small = input.len() <= MAX_KEPT_BYTES && self.kept.len() < MAX_KEPT;
+            if self.outcomes.insert(outcome) && is_small {
                 let folder = finding::folder(self.target.name).join("kept");
                 fs::write(folder.join(format!("{outcome:016x}")), &input)?;
                 self.kept.push(input);
