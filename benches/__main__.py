@@ -35,7 +35,7 @@ OWN_OPTIONS = {
     "query": ("device",),
     "follow": ("rows",),
 }
-WITH_MILLION = ("bm25", "ingest", "load")
+WITH_MILLION = ("bm25", "ingest", "load", "peers")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -54,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--million",
         action="store_true",
-        help="bm25: also a million chunks, half an hour long; ingest, load: also memory",
+        help="bm25: also a million chunks, half an hour long; peers: a million; ingest, load: also memory",
     )
     parser.add_argument("--data", type=Path, help="quality, calibration, peers, support: folder of judged sets")
     parser.add_argument("--terms", type=Path, help="structure: file of recorded terms, a line for each question")
