@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from semlex.reranking.base import Reranker
     from semlex.store.postgres.connection import Connection
     from semlex.store.postgres.database import Database
+    from semlex.store.postgres.snapshot import Snapshot
     from semlex.store.schema.collection import CollectionInfo, EmbeddingVersion, Versions
     from semlex.types.confidence import ConfidenceCurve
 
@@ -154,6 +155,7 @@ class OpenCollection:
         seen: The sets of vectors.
         brings_vectors: Whether the caller has vectors of his own, which are those of the version in use then.
         curve: What cosines mean, out of a file; None: what is stored with the vectors.
+        has_sources: Whether a search has found a chunk of a document that was read from a file.
     """
 
     database: Database
@@ -170,6 +172,7 @@ class OpenCollection:
     seen: SeenVersions
     brings_vectors: bool = False
     curve: ConfidenceCurve | None = None
+    has_sources: bool = False
     _may_be_undone: bool = False
 
     @classmethod
@@ -250,16 +253,16 @@ class OpenCollection:
     async def look(self) -> None:
         """`follow`, in a transaction of its own."""
         if self._is_late():
-            await self.database.read("look at the embedding versions", self.follow)
+            await self.database.read_snapshot("look at the embedding versions", self.follow)
 
-    async def follow(self, connection: Connection) -> CollectionInfo:
+    async def follow(self, snapshot: Snapshot) -> CollectionInfo:
         """What is known of the collection, with the vectors that are to be searched, as the transaction sees them.
 
         Args:
-            connection: In the search's transaction. It is asked when nobody has looked for a while.
+            snapshot: Of the search. It is asked when nobody has looked for a while.
         """
         if self._is_late():
-            found = await read_versions(connection, self.info)
+            found = await read_versions(snapshot.connection, self.info)
             if found is None:
                 raise gone(self.info)
             self.seen.at, self.seen.versions = self.clock.monotonic(), found

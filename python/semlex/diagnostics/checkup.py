@@ -342,7 +342,7 @@ class CheckupRun:
         async def look(snapshot: Snapshot) -> tuple[Standing, list[tuple[str, str]], bool]:
             found = await find_rank(snapshot, self._opened, state, probe)
             first = found.before[:TOP]
-            hits = await load_results(snapshot.connection, state.collection, first, None)
+            hits = await load_results(snapshot, state.collection, first, None)
             listed = [hits[key] for key in first if key in hits]
             texts = [probe.texts[found.best], *(hit.content for hit in listed)]
             shared = _core.shared_shingles(texts)

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from semlex.open_collection import OpenCollection, OpenModels
     from semlex.parameters import StorageName
     from semlex.retriever.handle import Handle
-    from semlex.store.postgres.connection import Connection
+    from semlex.store.postgres.snapshot import Snapshot
     from semlex.store.schema.collection import EmbeddingVersion
     from semlex.validation import Errors
 
@@ -211,10 +211,10 @@ class Embeddings:
             if opened.info.embedding is None:
                 await opened.refresh()  # another process may have stored the first vectors in the meantime
 
-            async def look(connection: Connection) -> Vectors:
-                return await chunks.fetch_vectors(connection, await opened.follow(connection), listed)
+            async def look(snapshot: Snapshot) -> Vectors:
+                return await chunks.fetch_vectors(snapshot.connection, await opened.follow(snapshot), listed)
 
-            return await opened.database.read("read vectors", look)
+            return await opened.database.read_snapshot("read vectors", look)
 
         return await self._handle.reading(read)
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from semlex.search.state import SearchState
     from semlex.store.indexes.catalog import VectorIndexes
     from semlex.store.query.filters import Filter
-    from semlex.store.query.leg import LegPlan
+    from semlex.store.query.leg import BestRows, LegPlan
     from semlex.store.schema.collection import CollectionInfo
 
 MIN_CANDIDATES = 30
@@ -122,8 +122,13 @@ def plan_legs(
     *,
     plan: VectorPlan,
     indexes: VectorIndexes,
+    rows: BestRows | None = None,
 ) -> list[LegPlan]:
-    """The legs of a search that can run."""
+    """The legs of a search that can run.
+
+    Args:
+        rows: Brought along by a leg that answers alone and can.
+    """
     request, collection, vector = state.request, state.collection, state.vector
     stored = collection.embedding
     plans: list[LegPlan] = []
@@ -148,7 +153,9 @@ def plan_legs(
     if "keyword" in state.legs and "keyword" not in state.failed and query is not None:
         # Engines without an index of semlex take the filter as it is written.
         condition = state.condition if collection.keyword.index is None else selection
-        leg = collection.keyword.leg(collection.names, query, depth, condition, with_phrases=state.with_phrases)
+        leg = collection.keyword.leg(
+            collection, query, depth, condition, with_phrases=state.with_phrases, rows=None if plans else rows
+        )
         if leg is not None:
             plans.append(leg)
     return plans

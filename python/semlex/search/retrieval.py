@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from dataclasses import replace
 from itertools import compress, islice
@@ -33,8 +32,9 @@ from semlex.search.planner import (
 from semlex.search.score_completion import completed_scores, hold_excluded, without_excluded
 from semlex.search.state import Found
 from semlex.search.thresholds import reaching
-from semlex.store.postgres.settings import set_local
-from semlex.store.query.chunks import documents_of, load_results
+from semlex.store.postgres.snapshot import SnapshotEndedError
+from semlex.store.query.chunk_keys import is_indexed
+from semlex.store.query.chunks import best_rows, documents_of, load_results
 from semlex.store.query.filters import unknown_fields, with_rows
 from semlex.store.query.rows import read_live_tables, row_columns, visible_rows
 from semlex.store.query.run import run_legs
@@ -43,7 +43,7 @@ from semlex.store.query.selection import boost_factors, read_ids, sampled_share
 from semlex.store.query.vector import register_vector_parameter, vector_leg
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
@@ -55,12 +55,12 @@ if TYPE_CHECKING:
     from semlex.search.score_completion import Candidates
     from semlex.search.state import SearchState
     from semlex.search.thresholds import LeftOut
-    from semlex.store.postgres.connection import Connection
     from semlex.store.postgres.database import Database
-    from semlex.store.postgres.snapshot import Snapshot
+    from semlex.store.postgres.snapshot import Lasting, Snapshot
     from semlex.store.query.chunks import DocumentKey
     from semlex.store.query.filters import Filter
-    from semlex.store.query.leg import Key, LegPlan, LegResult
+    from semlex.store.query.leg import BestRows, Key, LegPlan, LegResult
+    from semlex.store.query.rows import RowColumns
     from semlex.store.query.score_calibration import Spread
     from semlex.store.query.vector import VectorPlan
     from semlex.store.schema.collection import CollectionInfo
@@ -120,22 +120,24 @@ class Retrieval:
         # The server measures each statement separately.
         seconds = None if remaining is None else remaining * LEGS_SHARE / max(1, len(state.legs) - len(state.failed))
 
-        async def search(snapshot: Snapshot) -> Found | dict[str, LegResult]:
-            register_vector_parameter(snapshot.connection)
-            await limit(snapshot.connection, seconds)
-            state.collection = await self._opened.follow(snapshot.connection)
-            state.condition = await self._written(snapshot, state, exact=exact)
-            selection, plan = await self._select(snapshot, state)
-            plan = exact_plan(selection) if exact else plan
-            plans = plan_legs(state, depth, selection, plan=plan, indexes=self._indexes.last)
-            # Without an index the answer is exact already.
-            may_be_short = plan == "index" and self._indexes.last.used is not None
-            return await self._search(snapshot, state, plans, depth, selection if may_be_short else None)
+        async def search(snapshot: Snapshot) -> Found | dict[str, LegResult] | None:
+            try:
+                return await self._find(snapshot, state, depth, seconds, rows, exact=exact)
+            except SnapshotEndedError:
+                return None
 
         started = time.perf_counter()
-        found = await self._database.read_snapshot(
-            "search", search, deadline=request.remaining(), with_vectors="vector" in state.legs
-        )
+        rows = None if exact else self._rows_along(state)
+        found: Found | dict[str, LegResult] | None = None
+        for lasting in _snapshots(state, rows, exact=exact):
+            found = await self._database.read_snapshot(
+                "search", search, deadline=request.remaining(), with_vectors="vector" in state.legs, lasting=lasting
+            )
+            if found is not None:
+                break
+            if rows is not None and (index := state.collection.keyword.index) and index.cache.is_steady:
+                rows = None  # the index is as expected: the rows that came along were too few
+        assert found is not None  # noqa: S101 - the last snapshot does not end before its search
         if not isinstance(found, Found):
             # Ids that were read hold in that snapshot only.
             plan = vector_plan(state.condition, has_index=True, min_share=request.min_filter_share)
@@ -149,12 +151,59 @@ class Retrieval:
         state.add_time("database", time.perf_counter() - started)
         return replace(found, depth=depth)
 
+    async def _find(
+        self,
+        snapshot: Snapshot,
+        state: SearchState,
+        depth: int,
+        seconds: float | None,
+        rows: int | None,
+        *,
+        exact: bool,
+    ) -> Found | dict[str, LegResult] | None:
+        """The hits; the results up to the first leg that failed; or None if another snapshot is needed.
+
+        Args:
+            rows: How many rows keyword search brings along, or None.
+        """
+        if "vector" in state.legs:
+            register_vector_parameter(snapshot.connection)
+        await snapshot.limit(seconds)
+        state.collection = await self._opened.follow(snapshot)
+        state.condition = await self._written(snapshot, state, exact=exact)
+        selection, plan = await self._select(snapshot, state)
+        plan = exact_plan(selection) if exact else plan
+        along: BestRows | None = None
+        if rows is not None:
+            along = best_rows(state.collection.names, rows, has_places=self._opened.has_sources)
+        plans = plan_legs(state, depth, selection, plan=plan, indexes=self._indexes.last, rows=along)
+        # Without an index the answer is exact already.
+        may_be_short = plan == "index" and self._indexes.last.used is not None
+        found = await self._search(snapshot, state, plans, depth, selection if may_be_short else None)
+        if not isinstance(found, Found):
+            # Outside a transaction the defaults of the server hold, which may refuse what a transaction may do.
+            return None if snapshot.is_single else found
+        if along is not None and not along.has_places and any(is_indexed(hit.id) for _, hit in found.hits):
+            self._opened.has_sources = True
+            return None
+        return found
+
+    def _rows_along(self, state: SearchState) -> int | None:
+        """How many rows keyword search brings along; None if it does not answer alone, or more than rows is asked."""
+        request, keyword = state.request, state.collection.keyword
+        if state.legs != ["keyword"] or request.boosts or request.group_size or request.options.get("columns"):
+            return None
+        if keyword.exclusions(request.words, request.exclude) is not None:
+            return None
+        return rows_wanted(request, reranks=self._reranks)
+
     async def _written(self, snapshot: Snapshot, state: SearchState, *, exact: bool) -> Filter:
         """The filter, and, where hits without a row have been left out, only chunks whose row is there."""
-        names, connection = state.collection.names, snapshot.connection
-        condition = await with_rows(connection, names, state.request.condition)
+        names, condition = state.collection.names, state.request.condition
+        if condition.unwritten is not None:
+            condition = await with_rows(snapshot.connection, names, condition)
         if exact and state.request.options.get("columns"):
-            visible = visible_rows(await read_live_tables(connection, names))
+            visible = visible_rows(await read_live_tables(snapshot.connection, names))
             condition = replace(condition, conditions=(*condition.conditions, visible))
         return condition
 
@@ -165,7 +214,9 @@ class Retrieval:
         """
         request = state.request
         condition = state.condition
-        indexes = await self._indexes.read(snapshot.connection, state.collection)
+        has_index = False
+        if "vector" in state.legs:
+            has_index = (await self._indexes.read(snapshot, state.collection)).used is not None
         if condition.is_empty:
             return condition, "index"
         share = self._filter_shares.get(condition)
@@ -177,7 +228,7 @@ class Retrieval:
         if is_narrow and "keyword" in state.legs and state.collection.keyword.index is not None:
             ids = await read_ids(snapshot, state.collection, condition, request.max_filter_ids)
             condition = condition if ids is None else condition.selecting(ids)
-        return condition, vector_plan(condition, has_index=indexes.used is not None, min_share=request.min_filter_share)
+        return condition, vector_plan(condition, has_index=has_index, min_share=request.min_filter_share)
 
     async def _search(
         self, snapshot: Snapshot, state: SearchState, plans: list[LegPlan], depth: int, selection: Filter | None
@@ -213,7 +264,7 @@ class Retrieval:
         collection, request = state.collection, state.request
         exclusions = collection.keyword.exclusions(request.words, request.exclude)
         if "keyword" not in good and exclusions is not None:
-            await limit(snapshot.connection, state.request.remaining())
+            await snapshot.limit(state.request.remaining())
         candidates = await without_excluded(snapshot, good, collection.names, exclusions)
         fused, fusion = await self._fuse(snapshot, state, candidates, spread)
         if state.request.boosts:
@@ -225,9 +276,10 @@ class Retrieval:
         if least is not None:
             reached, left_out = reaching(fused, least)
             fused = iter(reached)
-        await limit(snapshot.connection, state.request.remaining())
+        await snapshot.limit(state.request.remaining())
         postings = good["keyword"].postings if "keyword" in good else None
-        columns = await row_columns(snapshot.connection, collection.names, state.request.options.get("columns"))
+        columns = await _columns(snapshot, state)
+        brought = good["keyword"].rows if "keyword" in good else None
         wanted = rows_wanted(state.request, reranks=self._reranks)
         # A damaged index does not know which chunks hold what is excluded: their texts are looked at as well.
         unsure = exclusions if "keyword" in good else None
@@ -249,7 +301,14 @@ class Retrieval:
         while len(hits) < wanted and (batch := list(islice(fused, wanted - len(hits)))):
             keys = [candidate.key for candidate in batch]
             loaded = await load_results(
-                snapshot.connection, collection, keys, state.keyword_query, postings=postings, columns=columns
+                snapshot,
+                collection,
+                keys,
+                state.keyword_query,
+                brought=brought,
+                postings=postings,
+                columns=columns,
+                is_last=unsure is None,
             )
             dropped += len(batch) - len(loaded)
             if unsure is not None:
@@ -287,7 +346,7 @@ class Retrieval:
             return await self._complete(snapshot, state, candidates, spread), "score"
         completed: Iterator[Candidate] | None = None
         async with snapshot.in_time():
-            await limit(snapshot.connection, remaining * COMPLETION_SHARE)
+            await snapshot.limit(remaining * COMPLETION_SHARE)
             completed = await self._complete(snapshot, state, candidates, spread)
         return (fuse(results, union, method="rrf"), "rrf") if completed is None else (completed, "score")
 
@@ -302,7 +361,7 @@ class Retrieval:
             factors = await boost_factors(snapshot, names, keys, boosts)
         else:
             async with snapshot.in_time():
-                await limit(snapshot.connection, remaining * COMPLETION_SHARE)
+                await snapshot.limit(remaining * COMPLETION_SHARE)
                 factors = await boost_factors(snapshot, names, keys, boosts)
         if factors is None:
             state.warnings.append("the boosts were not looked up in time; the order is that without them")
@@ -329,7 +388,7 @@ class Retrieval:
         seconds = LOOK_SECONDS if remaining is None else min(LOOK_SECONDS, remaining)
 
         async def look(snapshot: Snapshot) -> list[str]:
-            await limit(snapshot.connection, seconds)
+            await snapshot.limit(seconds)
             async with snapshot.in_time():
                 return await unknown_fields(snapshot.connection, self._opened.info.names, request.condition)
             return []  # it took too long
@@ -338,6 +397,25 @@ class Retrieval:
             return await self._database.read_snapshot("look at the filter's fields", look, deadline=remaining)
         except SemlexError:
             return []  # the results are good without the hint
+
+
+def _snapshots(state: SearchState, rows: int | None, *, exact: bool) -> Sequence[Lasting]:
+    """The snapshots to search in, one after another until one has answered all questions.
+
+    The shorter it lasts, the fewer round trips it takes. A search that asks more than was expected begins again.
+    """
+    if exact:
+        return ("whole",)
+    index = state.collection.keyword.index
+    if rows is not None and index is not None and index.cache.is_steady:
+        return ("statement", "last question", "whole")
+    return ("last question", "whole")
+
+
+async def _columns(snapshot: Snapshot, state: SearchState) -> RowColumns | None:
+    """The columns of followed tables that are loaded with the hits."""
+    wanted = state.request.options.get("columns")
+    return await row_columns(snapshot.connection, state.collection.names, wanted) if wanted else None
 
 
 def _has_more(found: Found, depth: int, collection: CollectionInfo) -> bool:
@@ -362,17 +440,11 @@ async def run_remaining_legs(
             continue
 
         async def run(snapshot: Snapshot, plan: LegPlan = plan) -> dict[str, LegResult]:
-            await limit(snapshot.connection, seconds)
+            await snapshot.limit(seconds)
             return (await run_legs(snapshot, [plan])).results
 
         results = results | await database.read_snapshot(f"{plan.name} search", run, deadline=request.remaining())
     return results
-
-
-async def limit(connection: Connection, seconds: float | None) -> None:
-    """Lets no statement of this transaction take longer."""
-    if seconds is not None:
-        await set_local(connection, statement_timeout=math.ceil(seconds * 1000))
 
 
 def query_vector(state: SearchState) -> NDArray[np.float32]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from semlex.server.addresses import is_page
 from semlex.server.options import MAX_BODY_BYTES
 from semlex.server.problems import Problem, request_id_of
-from semlex.store.query.chunks import size_seen
+from semlex.store.query.run import size_seen
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send

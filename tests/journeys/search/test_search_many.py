@@ -191,12 +191,12 @@ def test_a_lost_connection_is_replaced(database_url: str, monkeypatch: pytest.Mo
     lost: list[int] = []
     load = retrieval.load_results
 
-    async def losing(connection: Any, *arguments: Any, **options: Any) -> Any:
-        lost.append(connection.info.backend_pid)
+    async def losing(snapshot: Any, *arguments: Any, **options: Any) -> Any:
+        lost.append(snapshot.connection.info.backend_pid)
         if len(lost) == 2:  # in the second search
             with psycopg.connect(database_url, autocommit=True) as other:
                 other.execute("SELECT pg_terminate_backend(%s, 5000)", [lost[0]])
-        return await load(connection, *arguments, **options)
+        return await load(snapshot, *arguments, **options)
 
     with SyncRetriever(database_url, BatchEmbedder(), use_reranking=False) as retriever:
         retriever.add_documents(texts_of(20))

@@ -327,7 +327,7 @@ async def keyword_answer(
 ) -> tuple[LegResult, NDArray[np.float64]]:
     async def work(snapshot: Snapshot) -> tuple[LegResult, NDArray[np.float64]]:
         collection = retriever.info
-        leg = collection.keyword.leg(collection.names, query, limit, condition or Filter())
+        leg = collection.keyword.leg(collection, query, limit, condition or Filter())
         assert leg is not None
         result = (await run_legs(snapshot, [leg])).results["keyword"]
         assert result.scorer is not None

@@ -183,9 +183,7 @@ async def _keyword_rank(
     if scores[best] <= 0 or query is None:
         return KeywordRank(keys[best], float(scores[best]))
     collection = state.collection
-    leg = collection.keyword.leg(
-        collection.names, query, MAX_CANDIDATES, state.condition, with_phrases=state.with_phrases
-    )
+    leg = collection.keyword.leg(collection, query, MAX_CANDIDATES, state.condition, with_phrases=state.with_phrases)
     deep = (await run_legs(snapshot, [] if leg is None else [leg])).results.get("keyword")
     placed = [] if deep is None or deep.error is not None else deep.keys
     place = next((place for place, key in enumerate(placed, 1) if key in own), None)

@@ -93,7 +93,7 @@ async def read_around(
         keys = dict.fromkeys(keys_of([hit.parent_id for hit in hits if hit.parent_id]), Reach()) | keys
 
     async def read(snapshot: Snapshot) -> tuple[list[PlacedChunk], dict[Key, NDArray[np.float32]]]:
-        collection = await opened.follow(snapshot.connection)
+        collection = await opened.follow(snapshot)
         vectors = of_hits if with_vectors else []
         share = around.sections or 1.0
         return await read_surroundings(snapshot, collection, keys, share=share, with_vectors=vectors)

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from semlex.parameters import StorageName
     from semlex.store.indexes.options import VectorIndex
     from semlex.store.postgres.connection import Connection
+    from semlex.store.postgres.snapshot import Snapshot
     from semlex.store.schema.collection import CollectionInfo, Distance
     from semlex.store.schema.names import Names
 
@@ -214,18 +215,14 @@ class RememberedIndexes:
         """As they were seen last; none before the first look."""
         return VectorIndexes() if self._seen is None else self._seen[2]
 
-    async def read(self, connection: Connection, collection: CollectionInfo) -> VectorIndexes:
-        """Those that were seen within a minute, or a new look.
-
-        Args:
-            connection: In a transaction.
-        """
+    async def read(self, snapshot: Snapshot, collection: CollectionInfo) -> VectorIndexes:
+        """Those that were seen within a minute, or a new look."""
         version = None if collection.embedding is None else collection.embedding.version
         if self._seen is not None:
             at, seen_version, found = self._seen
             if seen_version == version and self._clock.monotonic() - at < REMEMBERED_SECONDS:
                 return found
-        found = await read_vector_indexes(connection, collection)
+        found = await read_vector_indexes(snapshot.connection, collection)
         self._seen = (self._clock.monotonic(), version, found)
         return found
 

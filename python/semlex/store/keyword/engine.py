@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from semlex.store.keyword.bm25.index import Bm25Index
     from semlex.store.postgres.snapshot import Snapshot
     from semlex.store.query.filters import Filter
-    from semlex.store.query.leg import Key, LegPlan
-    from semlex.store.schema.names import Names, TableIndex
+    from semlex.store.query.leg import BestRows, Key, LegPlan
+    from semlex.store.schema.names import CollectionIdentity, Names, TableIndex
 
 
 class KeywordEngine:
@@ -45,10 +45,21 @@ class KeywordEngine:
         return ()
 
     def leg(
-        self, names: Names, query: str, limit: int, condition: Filter, *, with_phrases: bool = True
+        self,
+        collection: CollectionIdentity,
+        query: str,
+        limit: int,
+        condition: Filter,
+        *,
+        with_phrases: bool = True,
+        rows: BestRows | None = None,
     ) -> LegPlan | None:
-        """The leg of a query; None when this engine answers none."""
-        del names, query, limit, condition, with_phrases
+        """The leg of a query; None when this engine answers none.
+
+        Args:
+            rows: Brought along if the leg answers alone and the engine can.
+        """
+        del collection, query, limit, condition, with_phrases, rows
         return None
 
     def analyzer_for(self, language: str | None) -> _core.Analyzer | None:

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from semlex.store.postgres.snapshot import Snapshot
     from semlex.store.query.filters import Filter
-    from semlex.store.query.leg import Key, LegPlan, LegResult
-    from semlex.store.schema.names import Names
+    from semlex.store.query.leg import BestRows, Key, LegPlan, LegResult
+    from semlex.store.schema.names import CollectionIdentity, Names
 
 INDEX = "keyword_words"
 # Languages that both the extension's stemmers and the server's text-search configurations (for excerpts) know.
@@ -80,10 +80,18 @@ class PgSearchEngine(KeywordEngine):
         return (TableIndex(INDEX, names.chunk, definition),)
 
     def leg(
-        self, names: Names, query: str, limit: int, condition: Filter, *, with_phrases: bool = True
+        self,
+        collection: CollectionIdentity,
+        query: str,
+        limit: int,
+        condition: Filter,
+        *,
+        with_phrases: bool = True,
+        rows: BestRows | None = None,
     ) -> LegPlan | None:
         """Chunks that contain any of the words, best score first; ties by key."""
-        del with_phrases
+        del with_phrases, rows
+        names = collection.names
         if self._extension.problem is not None:
             return self._extension.refusing_leg()
         words, warnings = first_words(query)

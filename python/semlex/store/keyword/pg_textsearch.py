@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from semlex.store.postgres.snapshot import Snapshot
     from semlex.store.query.filters import Filter
-    from semlex.store.query.leg import Key, LegPlan, LegResult
-    from semlex.store.schema.names import Names
+    from semlex.store.query.leg import BestRows, Key, LegPlan, LegResult
+    from semlex.store.schema.names import CollectionIdentity, Names
 
 INDEX = "keyword_text"
 # The extension reads no more than this many chunks for one query (TP_MAX_QUERY_LIMIT).
@@ -64,13 +64,20 @@ class PgTextsearchEngine(KeywordEngine):
         return (TableIndex(INDEX, names.chunk, definition),)
 
     def leg(
-        self, names: Names, query: str, limit: int, condition: Filter, *, with_phrases: bool = True
+        self,
+        collection: CollectionIdentity,
+        query: str,
+        limit: int,
+        condition: Filter,
+        *,
+        with_phrases: bool = True,
+        rows: BestRows | None = None,
     ) -> LegPlan | None:
         """Chunks that contain any of the words, best score first; ties by key."""
-        del with_phrases
+        del with_phrases, rows
         if self._extension.problem is not None:
             return self._extension.refusing_leg()
-        return PgTextsearchLeg(names, self._extension, query, limit, condition)
+        return PgTextsearchLeg(collection.names, self._extension, query, limit, condition)
 
 
 class PgTextsearchLeg(PlainKeywordLeg, Scorer):

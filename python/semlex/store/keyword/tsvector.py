@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
     from semlex.store.postgres.snapshot import Snapshot
     from semlex.store.query.filters import Filter
-    from semlex.store.query.leg import Key, LegPlan, LegResult, ScoreQuery
-    from semlex.store.schema.names import Names
+    from semlex.store.query.leg import BestRows, Key, LegPlan, LegResult, ScoreQuery
+    from semlex.store.schema.names import CollectionIdentity, Names
 
 # Name of the engine -> the rank function that scores it, as a name and as SQL.
 RANK_FUNCTIONS = {
@@ -84,10 +84,18 @@ class TsvectorEngine(KeywordEngine):
         ).format(quoted=QUOTED_LEXEME, config=self._config, limit=sql.Literal(MAX_TERMS))
 
     def leg(
-        self, names: Names, query: str, limit: int, condition: Filter, *, with_phrases: bool = True
+        self,
+        collection: CollectionIdentity,
+        query: str,
+        limit: int,
+        condition: Filter,
+        *,
+        with_phrases: bool = True,
+        rows: BestRows | None = None,
     ) -> LegPlan | None:
         """Chunks that contain any of the words, best rank first; ties by key."""
-        del with_phrases
+        del with_phrases, rows
+        names = collection.names
         parts = {
             "asked": sql.SQL("WITH asked AS MATERIALIZED (SELECT {} AS terms)").format(self._tsquery()),
             "score": sql.SQL("{}(c.text_search, asked.terms, {})::float8").format(

@@ -45,7 +45,7 @@ from semlex.store.postgres.settings import (
     of_role,
     set_local,
 )
-from semlex.store.postgres.snapshot import Snapshot, open_snapshot, send_transaction
+from semlex.store.postgres.snapshot import SingleSnapshot, Snapshot, open_snapshot, send_transaction
 from semlex.telemetry import NAMESPACE, RETRY, SQLSTATE, Work, span
 from semlex.validation import check_range
 
@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
     from semlex.store.postgres.connection import Connection
+    from semlex.store.postgres.snapshot import Lasting
 
 
 T = TypeVar("T")
@@ -282,16 +283,19 @@ class Database:
         *,
         deadline: float | None = None,
         with_vectors: bool = False,
+        lasting: Lasting = "whole",
     ) -> T:
         """Run `work` in one REPEATABLE READ, READ ONLY transaction; retried for up to `timeout` seconds.
 
         One snapshot for all statements, and the form that standbys and poolers accept.
 
         Args:
+            lasting: How long the snapshot must last. With ``statement`` nobody checks whether the collection still
+                exists: the statement has to.
             deadline: Seconds after which to give up a server that does not answer at all. Normally the server's
                 statement_timeout ends late work; this is for a network that swallows the answer.
         """
-        transaction = partial(self._read, work, with_vectors=with_vectors)
+        transaction = partial(self._read, work, with_vectors=with_vectors, lasting=lasting)
         if deadline is None:
             return await self._run(doing, transaction)
         return await self._give_up_after(deadline, doing, transaction)
@@ -303,6 +307,7 @@ class Database:
         *,
         pipelined: bool = True,
         with_vectors: bool = False,
+        lasting: Lasting = "whole",
     ) -> T:
         if self.joins_transaction and connection.info.transaction_status != TransactionStatus.IDLE:
             try:
@@ -314,7 +319,10 @@ class Database:
                     with suppress(psycopg.Error):  # the first error is the one to report
                         await self._read_joined(_nothing, connection)
                 raise
-        async with open_snapshot(connection, role=self.role, pipelined=pipelined) as snapshot:
+        if lasting == "statement" and self.role is None and SingleSnapshot.possible(connection):
+            return await work(SingleSnapshot(connection))
+        opened = open_snapshot(connection, role=self.role, pipelined=pipelined, may_end=lasting != "whole")
+        async with opened as snapshot:
             return await self._watched(work, snapshot, with_vectors=with_vectors)
 
     async def _read_joined(
@@ -475,10 +483,11 @@ class SnapshotReads(Database):
         *,
         deadline: float | None = None,
         with_vectors: bool = False,
+        lasting: Lasting = "whole",
     ) -> T:
         """Run `work` in the snapshot; its settings end with it."""
         # The time limits of statements end late work, and the caller that opened the snapshot checks the collection.
-        del deadline, with_vectors
+        del deadline, with_vectors, lasting
         try:
             async with self._snapshot.savepoint(force_rollback=True):
                 return await work(self._snapshot)

@@ -2,35 +2,92 @@
 
 from __future__ import annotations
 
+import math
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, LiteralString
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, LiteralString
 
 import psycopg
 from psycopg.pq import PipelineStatus, TransactionStatus
 
-from semlex.store.postgres.settings import READ_SETTINGS, begin_writing, knows_settings, of_role, set_local
+from semlex.store.postgres.settings import (
+    READ_SETTINGS,
+    begin_writing,
+    cursor_with_times,
+    knows_settings,
+    of_role,
+    set_local,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+
+    from psycopg import sql
 
     from semlex.store.postgres.connection import Connection
 
+    Query = sql.Composed | bytes
 
-@dataclass(frozen=True, slots=True)
+
+class SnapshotEndedError(Exception):
+    """A question to a snapshot that has ended: what asks it has to begin again, in one that lasts longer."""
+
+
+Lasting = Literal["statement", "last question", "whole"]
+"""How long a snapshot must last: for one statement; until the question that is said to be the last; until its reader
+has returned. It may always last longer."""
+
+
+@dataclass(slots=True)
 class Snapshot:
     """A REPEATABLE READ, READ ONLY transaction."""
 
-    connection: Connection
+    _connection: Connection
     # Of the whole transaction; None if its beginning was not pipelined.
     pipeline: psycopg.AsyncPipeline | None = None
+    # Ends the transaction's pipeline; None if the transaction must not end before its reader has returned.
+    ending: AsyncExitStack | None = None
+    has_ended: bool = False
+
+    # Whether a single statement is all that it answers.
+    is_single: ClassVar[bool] = False
+
+    @property
+    def connection(self) -> Connection:
+        """The transaction's connection.
+
+        Raises:
+            SnapshotEndedError: The transaction has ended.
+        """
+        if self.has_ended:
+            raise SnapshotEndedError
+        return self._connection
+
+    async def limit(self, seconds: float | None) -> None:
+        """Let no further statement take longer."""
+        if seconds is not None and not self.has_ended:
+            await set_local(self._connection, statement_timeout=math.ceil(seconds * 1000))
+
+    async def execute(
+        self, text: Query, parameters: Mapping[str, Any], *, is_qualified: bool = False
+    ) -> psycopg.AsyncCursor[Any]:
+        """Send a statement whose answer is binary, with times as UTC.
+
+        Args:
+            is_qualified: Whether all its names, operators included, are found whatever the search path is.
+        """
+        del is_qualified  # the transaction has set the path
+        return await cursor_with_times(self.connection).execute(text, parameters)
 
     @asynccontextmanager
-    async def in_one_go(self) -> AsyncIterator[None]:
+    async def in_one_go(self, *, is_last: bool = False) -> AsyncIterator[None]:
         """Send the statements of the block at once; at its end, wait for all answers or raise the first failure.
 
         Afterwards the connection is usable as far as its transaction allows.
+
+        Args:
+            is_last: Whether nothing is asked afterwards, so that the transaction may end in the same round trip.
         """
         if self.pipeline is None:
             async with ended_pipeline(self.connection):
@@ -39,9 +96,14 @@ class Snapshot:
         # A pipeline inside a pipeline would first wait for all that was sent before: one round trip more.
         try:
             yield
-            await self.pipeline.sync()
+            if is_last and self.ending is not None:
+                await self.connection.execute("COMMIT")
+                self.has_ended = True
+                await self.ending.aclose()
+            else:
+                await self.pipeline.sync()
         except psycopg.Error:
-            if not self.connection.closed:
+            if not self._connection.closed and not self.has_ended:
                 with suppress(psycopg.Error):  # the rest of the answers
                     await self.pipeline.sync()
             raise
@@ -67,9 +129,66 @@ class Snapshot:
             yield
 
 
+@dataclass(slots=True)
+class SingleSnapshot(Snapshot):
+    """The snapshot that one statement has, outside a transaction: a single question, in one round trip.
+
+    Whatever else is asked, before or afterwards, is refused.
+    """
+
+    is_single: ClassVar[bool] = True
+    has_ended: bool = True  # for all questions but that of `execute`
+    is_asked: bool = False
+    _seconds: float | None = None
+
+    @classmethod
+    def possible(cls, connection: Connection) -> bool:
+        """Whether a statement on this connection has a transaction of its own, and values are encoded as ours are."""
+        return (
+            connection.autocommit
+            and connection.info.transaction_status == TransactionStatus.IDLE
+            and connection.pgconn.pipeline_status == PipelineStatus.OFF
+            and knows_settings(connection)
+        )
+
+    async def limit(self, seconds: float | None) -> None:
+        """Let the statement take no longer."""
+        self._seconds = seconds
+
+    async def execute(
+        self, text: Query, parameters: Mapping[str, Any], *, is_qualified: bool = False
+    ) -> psycopg.AsyncCursor[Any]:
+        """Send the statement with the settings that it needs, and wait for its answer.
+
+        Raises:
+            SnapshotEndedError: It is the second one.
+        """
+        if self.is_asked:
+            raise SnapshotEndedError
+        self.is_asked = True
+        settings: dict[str, str | int] = {} if is_qualified else {**READ_SETTINGS}
+        if self._seconds is not None:
+            settings["statement_timeout"] = math.ceil(self._seconds * 1000)
+        cursor = cursor_with_times(self._connection)
+        if not settings:
+            return await cursor.execute(text, parameters)
+        # What is sent before a pipeline's end is one transaction, in which settings are local.
+        async with ended_pipeline(self._connection):
+            await set_local(self._connection, **settings)
+            await cursor.execute(text, parameters)
+        return cursor
+
+    @asynccontextmanager
+    async def in_one_go(self, *, is_last: bool = False) -> AsyncIterator[None]:
+        """Ask the question, which is the last one."""
+        if not is_last:
+            raise SnapshotEndedError
+        yield
+
+
 @asynccontextmanager
 async def open_snapshot(
-    connection: Connection, *, role: str | None = None, pipelined: bool = True
+    connection: Connection, *, role: str | None = None, pipelined: bool = True, may_end: bool = False
 ) -> AsyncIterator[Snapshot]:
     """A snapshot in its own transaction.
 
@@ -78,6 +197,7 @@ async def open_snapshot(
 
     Args:
         connection: In no transaction.
+        may_end: Whether it ends with the question that is said to be the last.
     """
     settings = READ_SETTINGS | of_role(role)
     if not (connection.autocommit and pipelined):
@@ -88,8 +208,8 @@ async def open_snapshot(
             yield Snapshot(connection)
         return
     begin = "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY"
-    async with _pipelined(connection, begin, partial(set_local, connection, **settings)) as pipeline:
-        yield Snapshot(connection, pipeline)
+    async with _pipelined(connection, begin, partial(set_local, connection, **settings)) as (pipeline, ending):
+        yield Snapshot(connection, pipeline, ending if may_end else None)
 
 
 async def send_transaction(
@@ -113,17 +233,21 @@ async def send_transaction(
 @asynccontextmanager
 async def _pipelined(
     connection: Connection, begin: LiteralString, fix_settings: Callable[[], Awaitable[None]]
-) -> AsyncIterator[psycopg.AsyncPipeline]:
-    """A transaction in a pipeline, whose beginning travels with its first statements."""
+) -> AsyncIterator[tuple[psycopg.AsyncPipeline, AsyncExitStack]]:
+    """A transaction in a pipeline, whose beginning travels with its first statements; and what ends the pipeline."""
     try:
-        async with ended_pipeline(connection) as pipeline:
+        async with AsyncExitStack() as ending:
+            pipeline = await ending.enter_async_context(ended_pipeline(connection))
             await connection.execute(begin)
             await fix_settings()
             if not knows_settings(connection):
                 # The driver encodes parameters by what the server reports, which comes with its next answer.
                 await pipeline.sync()
-            yield pipeline
-            await connection.execute("COMMIT")
+            yield pipeline, ending
+            if connection.pgconn.pipeline_status != PipelineStatus.OFF:
+                await connection.execute("COMMIT")
+            elif connection.info.transaction_status != TransactionStatus.IDLE:
+                await connection.rollback()  # the last question has failed, and the COMMIT behind it was ignored
     except BaseException:
         if not connection.closed:
             with suppress(psycopg.Error):  # the first error is the one to report

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from contextvars import ContextVar
 from functools import lru_cache
 from itertools import compress
 from typing import TYPE_CHECKING, Any
@@ -19,19 +18,21 @@ from semlex.store.keyword.excerpts import excerpts_of
 from semlex.store.postgres.settings import cursor_with_times
 from semlex.store.query.chunk_keys import chunk_keys, indexed_keys, is_indexed, keys_of
 from semlex.store.query.filters import with_rows
-from semlex.store.query.leg import key_arrays
+from semlex.store.query.leg import BestRows, Statement, key_arrays
+from semlex.store.query.run import fetch, size_seen
 from semlex.store.query.score_calibration import binary_vectors, vectors_by_key
 from semlex.types.documents import StoredChunk, StoredPlace, place_of
 from semlex.types.results import SearchResult
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
     from psycopg import AsyncCursor
 
     from semlex import _core
     from semlex.store.postgres.connection import Connection
+    from semlex.store.postgres.snapshot import Snapshot
     from semlex.store.query.filters import Filter
     from semlex.store.query.leg import Key
     from semlex.store.query.rows import RowColumns
@@ -40,10 +41,6 @@ if TYPE_CHECKING:
 
 # Chunks are grouped by the key of an indexed document, or by the name that added chunks give theirs.
 DocumentKey = UUID | str
-
-# Gets the bytes of the texts and metadata of every statement that reads chunks, before they become values; what it
-# raises ends the reading.
-size_seen: ContextVar[Callable[[int], None] | None] = ContextVar("semlex_size_seen", default=None)
 
 COLUMNS = sql.SQL(
     "c.document_id, c.chunk_id, c.chunk_text, c.metadata, c.parent_chunk_id, c.created_at, c.updated_at, "
@@ -61,9 +58,11 @@ SIZE = sql.SQL(
 )
 # By key for every row, whichever plan the planner prefers.
 PLACE = sql.SQL(
-    "(SELECT ARRAY[s.name, s.root] FROM {document} AS d JOIN {source} AS s ON s.source_id = d.source_id "
-    "WHERE d.document_id = c.document_id)"
+    "(SELECT ARRAY[s.name, s.root] FROM {document} AS d "
+    "JOIN {source} AS s ON s.source_id OPERATOR(pg_catalog.=) d.source_id "
+    "WHERE d.document_id OPERATOR(pg_catalog.=) c.document_id)"
 )
+HIT_COLUMNS = sql.SQL("{columns}{row_columns}, c.keyword_id, c.language")
 
 
 def _columns(names: Names, *, has_places: bool) -> sql.Composed:
@@ -74,12 +73,13 @@ def _columns(names: Names, *, has_places: bool) -> sql.Composed:
 
 def _hits(names: Names, columns: RowColumns | None, *, has_places: bool) -> sql.Composed:
     return sql.SQL(
-        "SELECT {columns}{row_columns}, c.keyword_id, c.language "
-        "FROM unnest(%(document_ids)s::uuid[], %(chunk_ids)s::text[]) "
+        "SELECT {columns} FROM unnest(%(document_ids)s::uuid[], %(chunk_ids)s::text[]) "
         "AS k(document_id, chunk_id) JOIN {chunk} AS c USING (document_id, chunk_id){rows}"
     ).format(
-        columns=_columns(names, has_places=has_places),
-        row_columns=sql.SQL("") if columns is None else columns.selected,
+        columns=HIT_COLUMNS.format(
+            columns=_columns(names, has_places=has_places),
+            row_columns=sql.SQL("") if columns is None else columns.selected,
+        ),
         chunk=names.chunk,
         rows=sql.SQL("") if columns is None else columns.joined,
     )
@@ -90,31 +90,47 @@ def _plain_hits(names: Names, *, has_places: bool) -> bytes:
     return _hits(names, None, has_places=has_places).as_bytes()
 
 
+@lru_cache(maxsize=256)
+def _hit_columns(names: Names, *, has_places: bool) -> bytes:
+    return HIT_COLUMNS.format(columns=_columns(names, has_places=has_places), row_columns=sql.SQL("")).as_bytes()
+
+
+def best_rows(names: Names, count: int, *, has_places: bool) -> BestRows | None:
+    """The columns of hits, for a leg that brings rows; None if the rows are to be measured before they are sent.
+
+    Args:
+        has_places: Whether some of them may be chunks of documents that were read from files.
+    """
+    if size_seen.get() is not None and count > MEASURED_ROWS:
+        return None
+    return BestRows(_hit_columns(names, has_places=has_places), LARGE_COLUMNS, count, has_places)
+
+
 async def load_results(
-    connection: Connection,
+    snapshot: Snapshot,
     collection: CollectionInfo,
     keys: Sequence[Key],
     query: str | None,
     *,
+    brought: Mapping[Key, Any] | None = None,
     postings: _core.PostingSnapshot | None = None,
     columns: RowColumns | None = None,
+    is_last: bool = False,
 ) -> dict[Key, SearchResult]:
     """Rows of hits by key, in one statement; keys whose row is gone are missing from the answer.
 
     Args:
-        connection: In the search's transaction.
+        brought: Rows that are here already, with `best_rows`; used if they are all.
         columns: Of followed tables; a hit whose row there is gone or hidden is missing, too.
+        is_last: Whether probably nothing is asked of the snapshot afterwards.
     """
     if not keys:
         return {}
-    names, has_places = collection.names, any(is_indexed(chunk_id) for _, chunk_id in keys)
-    statement: sql.Composed | bytes
-    if columns is None:
-        statement = _plain_hits(names, has_places=has_places)
+    if brought is not None and all(key in brought for key in keys):
+        rows = [brought[key] for key in keys]
     else:
-        statement = _hits(names, columns, has_places=has_places)
-    cursor = cursor_with_times(connection)
-    rows = await _rows(cursor, statement, key_arrays(keys), len(keys))
+        has_places = any(is_indexed(chunk_id) for _, chunk_id in keys)
+        rows = await _hit_rows(snapshot, collection.names, keys, columns, has_places=has_places, is_last=is_last)
     results = [SearchResult(**_stored(row)) for row in rows]
     if columns is not None:
         for hit, row in zip(results, rows, strict=True):
@@ -132,6 +148,26 @@ async def load_results(
         for hit, share in zip(results, shares.tolist(), strict=True):
             hit.coverage = None if math.isnan(share) else share
     return {(row[0], row[1]): hit for row, hit in zip(rows, results, strict=True)}
+
+
+async def _hit_rows(
+    snapshot: Snapshot,
+    names: Names,
+    keys: Sequence[Key],
+    columns: RowColumns | None,
+    *,
+    has_places: bool,
+    is_last: bool,
+) -> list[Any]:
+    text: sql.Composed | bytes
+    if columns is None:
+        text = _plain_hits(names, has_places=has_places)
+    else:
+        text = _hits(names, columns, has_places=has_places)
+    values = key_arrays(keys)
+    if size_seen.get() is not None and len(keys) > MEASURED_ROWS:
+        return await _rows(cursor_with_times(snapshot.connection), text, values, len(keys))
+    return await fetch(snapshot, Statement(text, values, large_columns=LARGE_COLUMNS), is_last=is_last)
 
 
 def _place_at(hit: SearchResult, breaks: Sequence[int], match: int) -> None:

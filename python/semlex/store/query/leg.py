@@ -27,6 +27,10 @@ class Statement:
 
     text: sql.Composed | bytes  # bytes if it was rendered before
     parameters: dict[str, Any]  # bound by name
+    # Whether all its names, operators included, are found whatever the search path is.
+    is_qualified: bool = False
+    # Places of columns that are as large as texts and metadata.
+    large_columns: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +39,16 @@ class SideColumn:
 
     expression: bytes  # rendered, over the chunk's row (alias ``c``)
     parameters: dict[str, Any] = field(default_factory=dict)  # bound by name in it
+
+
+@dataclass(frozen=True, slots=True)
+class BestRows:
+    """Columns that a leg that answers alone adds for the best of its chunks, so that nothing is left to ask."""
+
+    columns: bytes  # rendered, over the chunk's row (alias ``c``), qualified
+    large_columns: tuple[int, ...]  # places among them
+    count: int  # of how many chunks
+    has_places: bool  # whether they say which files chunks are of
 
 
 class LegPlan(Protocol):
@@ -71,6 +85,11 @@ class PreparedLeg(Protocol):
         """Statements, sent together with those of the other legs."""
         ...
 
+    @property
+    def brings_rows(self) -> bool:
+        """Whether a single statement brings the rows of the best chunks, so that probably nothing is left to ask."""
+        ...
+
     async def read(self, snapshot: Snapshot, rows: list[list[Any]]) -> LegResult:
         """Make the result from the rows of each statement; may read more of the same snapshot."""
         ...
@@ -82,6 +101,7 @@ class PlainKeywordLeg:
     name: ClassVar[str] = "keyword"
     settings: ClassVar[dict[str, str | int]] = {}
     side_column: ClassVar[None] = None
+    brings_rows: ClassVar[bool] = False
 
     def prepare(self, side_column: SideColumn | None) -> Self:
         """Itself: it takes no other leg's column."""
@@ -129,6 +149,7 @@ class LegResult:
     milliseconds: float = 0.0
     error: BaseException | None = None
     side_values: list[Any] | None = None  # the other leg's side column for each chunk
+    rows: dict[Key, Any] | None = None  # `BestRows.columns` of chunks whose rows came along
     headings: list[str] | None = None  # the innermost heading above each chunk, or ""; None if it is not known
     scorer: Scorer | None = None  # scores chunks that the other leg found
     # Whether a score of NaN means that the query's own words exclude the chunk.

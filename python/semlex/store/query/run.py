@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -16,17 +17,20 @@ from semlex.store.query.leg import failed_leg
 from semlex.telemetry import FAILED_LEGS, SQLSTATE, note
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
 
-    from semlex.store.postgres.connection import Connection
     from semlex.store.postgres.snapshot import Snapshot
     from semlex.store.query.leg import LegPlan, LegResult, PreparedLeg, ScoreQuery, Statement
     from semlex.store.query.score_calibration import Calibration, Spread
 
 Cursor = psycopg.AsyncCursor[Any]
+
+# Gets the bytes of the texts and metadata of every statement that reads chunks, before they become values; what it
+# raises ends the reading.
+size_seen: ContextVar[Callable[[int], None] | None] = ContextVar("semlex_size_seen", default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +66,9 @@ async def run_legs(snapshot: Snapshot, plans: Sequence[LegPlan], calibration: Ca
                 results[plan.name] = failed_leg(translate(sent.failure, f"{plan.name} search"), _milliseconds(started))
             break
         try:
-            result = await prepared.read(snapshot, [await cursor.fetchall() for cursor in cursors])
+            result = await prepared.read(
+                snapshot, [await _rows(*one) for one in zip(cursors, prepared.statements, strict=True)]
+            )
         except SemlexError as error:
             result = failed_leg(error)
         except psycopg.Error as error:
@@ -78,12 +84,15 @@ async def _send(snapshot: Snapshot, plans: Sequence[LegPlan], calibration: Calib
     """Send the statements of all legs in one go."""
     sent = _Sent()
     try:
-        async with snapshot.in_one_go():
+        # A leg that answers alone is prepared first: whether anything is left to ask depends on it.
+        alone = plans[0].prepare(None) if len(plans) == 1 else None
+        async with snapshot.in_one_go(is_last=alone is not None and alone.brings_rows):
             for plan in plans:
                 if plan.settings:
                     await set_local(snapshot.connection, **plan.settings)
-                prepared = plan.prepare(next((other.side_column for other in plans if other is not plan), None))
-                cursors = [await _execute(snapshot.connection, statement) for statement in prepared.statements]
+                side_column = next((other.side_column for other in plans if other is not plan), None)
+                prepared = alone or plan.prepare(side_column)
+                cursors = [await _execute(snapshot, statement) for statement in prepared.statements]
                 sent.legs[plan.name] = prepared, cursors
             if calibration is not None:
                 sent.spread = calibration.spread_in_memory()
@@ -98,27 +107,41 @@ async def ask(snapshot: Snapshot, queries: Mapping[str, ScoreQuery]) -> dict[str
     """Send all queries at once; return the scores of each."""
     if not queries:
         return {}
-    connection = snapshot.connection
     async with snapshot.in_one_go():
-        sent = {name: [await _execute(connection, one) for one in query.statements] for name, query in queries.items()}
+        sent = {name: [await _execute(snapshot, one) for one in query.statements] for name, query in queries.items()}
     rows = {name: [await cursor.fetchall() for cursor in cursors] for name, cursors in sent.items()}
     return {name: query.scores(rows[name]) for name, query in queries.items()}
 
 
-async def fetch(snapshot: Snapshot, statement: Statement) -> list[Any]:
-    """The rows of a statement. After a failure, the connection is usable as far as its transaction allows."""
-    return (await fetch_all(snapshot, [statement]))[0]
+async def fetch(snapshot: Snapshot, statement: Statement, *, is_last: bool = False) -> list[Any]:
+    """The rows of a statement. After a failure, the connection is usable as far as its transaction allows.
+
+    Args:
+        is_last: Whether nothing is asked afterwards.
+    """
+    async with snapshot.in_one_go(is_last=is_last):
+        cursor = await _execute(snapshot, statement)
+    return await _rows(cursor, statement)
 
 
 async def fetch_all(snapshot: Snapshot, statements: Sequence[Statement]) -> list[list[Any]]:
     """The rows of each statement, sent in one go; as `fetch`."""
     async with snapshot.in_one_go():
-        cursors = [await _execute(snapshot.connection, statement) for statement in statements]
-    return [await cursor.fetchall() for cursor in cursors]
+        cursors = [await _execute(snapshot, statement) for statement in statements]
+    return [await _rows(*one) for one in zip(cursors, statements, strict=True)]
 
 
-async def _execute(connection: Connection, statement: Statement) -> Cursor:
-    return await connection.cursor(binary=True).execute(statement.text, statement.parameters)
+async def _execute(snapshot: Snapshot, statement: Statement) -> Cursor:
+    return await snapshot.execute(statement.text, statement.parameters, is_qualified=statement.is_qualified)
+
+
+async def _rows(cursor: Cursor, statement: Statement) -> list[Any]:
+    """The rows, measured by `size_seen`."""
+    seen, result = size_seen.get(), cursor.pgresult
+    if seen is not None and result is not None and statement.large_columns:
+        sent = (result.get_value(row, column) for row in range(result.ntuples) for column in statement.large_columns)
+        seen(sum(len(value or b"") for value in sent))
+    return await cursor.fetchall()
 
 
 def _is_answered(cursor: Cursor) -> bool:

@@ -6,8 +6,9 @@ invalidation. Scores are exact at every moment: the number of chunks, their aver
 word occurs are those of the snapshot.
 
 If the index probably has not changed since the last search, the missing rows are requested right away; if none is
-missing, the search runs in memory first, and one round trip brings the keys of the chunks that it found. The same trip
-checks whether the index has changed; if so, the result is discarded.
+missing, the search runs in memory first, and one statement brings the keys of the chunks that it found, with the rows
+of the best if nothing else is searched. The same statement checks whether the index has changed; if so, the result is
+discarded.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ if TYPE_CHECKING:
     from semlex.store.keyword.bm25.index import IndexCache
     from semlex.store.postgres.snapshot import Snapshot
     from semlex.store.query.filters import Filter
-    from semlex.store.query.leg import Key, LegPlan
-    from semlex.store.schema.names import Names
+    from semlex.store.query.leg import BestRows, Key, LegPlan
+    from semlex.store.schema.names import CollectionIdentity, Names
 
 
 _KEYS = sql.SQL(
@@ -188,9 +189,19 @@ class Bm25Engine(KeywordEngine):
         """The tables of the index."""
         return create_tables(names)
 
-    def leg(self, names: Names, query: str, limit: int, condition: Filter, *, with_phrases: bool = True) -> LegPlan:
+    def leg(
+        self,
+        collection: CollectionIdentity,
+        query: str,
+        limit: int,
+        condition: Filter,
+        *,
+        with_phrases: bool = True,
+        rows: BestRows | None = None,
+    ) -> LegPlan:
         """Chunks that contain any of the words (all phrases, no excluded word), best first; ties by key."""
-        return Bm25Leg(names, AnalysedQuery.of(self.index.cache, query, with_phrases=with_phrases), limit, condition)
+        analysed = AnalysedQuery.of(self.index.cache, query, with_phrases=with_phrases)
+        return Bm25Leg(collection, analysed, limit, condition, rows)
 
     async def term_scores(self, snapshot: Snapshot, names: Names, query: str, keys: Sequence[Key]) -> list[TermScores]:
         """The words of a query with what each adds to the scores of chunks."""

@@ -98,6 +98,10 @@ class IndexCache:
         """Whether the last two searches saw the same index: then the next one probably will, too."""
         return self._is_steady
 
+    def lost(self) -> None:
+        """Note that a search saw another state than the last one."""
+        self._is_steady = False
+
     def saw(self, state: IndexState) -> None:
         """Note the state of the index that a search saw."""
         self._is_steady, self._state = state == self._state, state

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from psycopg import sql
 
+from semlex import _core
 from semlex.store.keyword.bm25.segments import rows_differ
 from semlex.store.query.leg import Statement
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from semlex import _core
-    from semlex.store.schema.names import Names
+    from semlex.store.schema.names import CollectionIdentity, Names
 
 # Behind its version and checksum a row has a byte of 0 when it holds the list of a single term. It is left where it is
 # when it is another term's. That byte of a shared row may be damaged as well; such rows are small.
@@ -96,57 +96,71 @@ def expected_state(plan: _core.PostingPlan) -> IndexState:
     return b"".join(plan.known_segments), b"".join(plan.known_tombstones)
 
 
-def state_statement(names: Names) -> Statement:
-    """One row: the analyzer's version, then the state; none for a collection that is gone."""
-    return Statement(_state_statement(names), {"collection": names.collection})
+def is_unchanged(names: Names) -> sql.Composed:
+    """A row that says whether the index is as expected; none for a collection that is gone. All names are qualified.
 
-
-@lru_cache(maxsize=256)
-def _state_statement(names: Names) -> bytes:
+    Its parameters are those of `expectation`.
+    """
     ids = sql.SQL(
-        "(SELECT coalesce(string_agg(uuid_send(t.{identity}), ''::bytea ORDER BY t.{identity}), ''::bytea) "
-        "FROM {table} AS t WHERE t.generation = r.keyword_generation)"
+        "(SELECT pg_catalog.string_agg(pg_catalog.uuid_send(t.{identity}), ''::pg_catalog.bytea ORDER BY t.{identity}) "
+        "FROM {table} AS t WHERE t.generation OPERATOR(pg_catalog.=) r.keyword_generation)"
     )
-    return (
-        sql.SQL(
-            "SELECT r.analyzer_version, {segments}, {tombstones} FROM {registry} AS r WHERE r.name = %(collection)s"
-        )
-        .format(
-            segments=ids.format(identity=sql.Identifier("segment_id"), table=names.segment),
-            tombstones=ids.format(identity=sql.Identifier("tombstone_id"), table=names.tombstone),
-            registry=names.registry,
-        )
-        .as_bytes()
+    # OFFSET 0: it is computed once, not for each row that is joined to it.
+    return sql.SQL(
+        "SELECT r.collection_id OPERATOR(pg_catalog.=) %(collection_id)s "
+        "AND r.analyzer_version OPERATOR(pg_catalog.=) {version} "
+        "AND coalesce({segments}, '') OPERATOR(pg_catalog.=) %(known_segments)s::pg_catalog.bytea "
+        "AND coalesce({tombstones}, '') OPERATOR(pg_catalog.=) %(known_tombstones)s::pg_catalog.bytea AS is_unchanged "
+        "FROM {registry} AS r WHERE r.name OPERATOR(pg_catalog.=) %(collection)s OFFSET 0"
+    ).format(
+        version=sql.Literal(_core.ANALYZER_VERSION),
+        segments=ids.format(identity=sql.Identifier("segment_id"), table=names.segment),
+        tombstones=ids.format(identity=sql.Identifier("tombstone_id"), table=names.tombstone),
+        registry=names.registry,
     )
 
 
-def rows_statement(names: Names, missing: Sequence[MissingRow]) -> Statement:
-    """The rows that a plan lacks of the segments that it knows: number in `missing` from 1, first term, data."""
-    parameters = {
+def expectation(collection: CollectionIdentity, expected: IndexState) -> dict[str, Any]:
+    """The parameters of `is_unchanged`."""
+    return {
+        "collection": collection.names.collection,
+        "collection_id": collection.collection_id,
+        "known_segments": expected[0],
+        "known_tombstones": expected[1],
+    }
+
+
+def rows_statement(collection: CollectionIdentity, expected: IndexState, missing: Sequence[MissingRow]) -> Statement:
+    """Whether the index is as expected, and the rows that a plan lacks of the segments that it knows.
+
+    A row has this answer, number in `missing` from 1, first term, data; the last three are NULL if no row is there.
+    """
+    parameters = expectation(collection, expected) | {
         "segments": _uuid_array([segment for segment, _ in missing]),
         "terms": [term.decode() for _, term in missing],
     }
-    return Statement(_rows_statement(names), parameters)
+    return Statement(_rows_statement(collection.names), parameters)
 
 
 @lru_cache(maxsize=256)
 def _rows_statement(names: Names) -> bytes:
     return (
         sql.SQL(
+            "SELECT s.is_unchanged, f.number, f.first_term, f.data FROM ({is_unchanged}) AS s LEFT JOIN ("
             "SELECT k.number, p.first_term, p.data FROM unnest(%(segments)s::uuid[], %(terms)s::text[]) "
             "WITH ORDINALITY AS k(segment_id, term, number), LATERAL (SELECT p.first_term, p.data FROM {posting} AS p "
             "WHERE p.segment_id = k.segment_id AND p.first_term <= convert_to(k.term, 'UTF8') "
             "ORDER BY p.first_term DESC LIMIT 1) AS p "
-            "WHERE p.first_term = convert_to(k.term, 'UTF8') OR {shared}"
+            "WHERE p.first_term = convert_to(k.term, 'UTF8') OR {shared}) AS f ON TRUE"
         )
-        .format(posting=names.posting, shared=sql.SQL(SHARED))
+        .format(is_unchanged=is_unchanged(names), posting=names.posting, shared=sql.SQL(SHARED))
         .as_bytes()
     )
 
 
 def given_rows(missing: Sequence[MissingRow], rows: Sequence[Any]) -> list[PostingRow]:
     """The rows of `rows_statement`, as `PostingCache.complete` takes them."""
-    found = {number: (first_term, data) for number, first_term, data in rows}
+    found = {number: (first_term, data) for _, number, first_term, data in rows}
     nothing = (None, None)
     return [(*row, *found.get(number, nothing)) for number, row in enumerate(missing, start=1)]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import compress
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -16,15 +16,17 @@ from semlex.errors import AnalyzerVersionError, FieldError, ValidationError
 from semlex.store.keyword.base import MAX_TERMS, refuse_unknown_languages, terms_cut
 from semlex.store.keyword.bm25.read import (
     IndexRows,
+    expectation,
     expected_state,
     given_rows,
     index_statement,
+    is_unchanged,
     rows_statement,
-    state_statement,
 )
 from semlex.store.keyword.bm25.segments import refuse_lost_parts, refuse_lost_rows
+from semlex.store.postgres.snapshot import SnapshotEndedError
 from semlex.store.query.filters import Filter
-from semlex.store.query.leg import KnownScores, LegResult, Scorer, SideColumn, Statement, key_arrays
+from semlex.store.query.leg import BestRows, KnownScores, LegResult, Scorer, SideColumn, Statement, key_arrays
 from semlex.store.query.run import fetch
 
 if TYPE_CHECKING:
@@ -36,7 +38,7 @@ if TYPE_CHECKING:
     from semlex.store.keyword.bm25.read import IndexState, MissingRow
     from semlex.store.postgres.snapshot import Snapshot
     from semlex.store.query.leg import Key, ScoreQuery
-    from semlex.store.schema.names import Names
+    from semlex.store.schema.names import CollectionIdentity, Names
 
 
 # Phrases are checked on the texts; up to this many are read for one query.
@@ -153,27 +155,71 @@ NO_CHUNK = -1
 TEXTS = sql.SQL(", c.language, c.context, c.chunk_text")
 # The innermost heading above a chunk.
 HEADING = sql.SQL(
-    "COALESCE(c.subsection_title[cardinality(c.subsection_title)], NULLIF(c.section_title, ''), c.chapter_title)"
+    "COALESCE(c.subsection_title[pg_catalog.cardinality(c.subsection_title)], "
+    "CASE WHEN c.section_title OPERATOR(pg_catalog.<>) '' THEN c.section_title END, c.chapter_title)"
+)
+
+# The rows of the best of the chunks that are there and pass the filter, as many as are wanted, and of those of equal
+# scores. A chunk whose heading is the query may become one of the best. Others may, too: their rows are asked for.
+BEST_ROWS = sql.SQL(
+    " LEFT JOIN LATERAL (SELECT {columns} FROM {chunk} AS c "
+    "WHERE c.keyword_id OPERATOR(pg_catalog.=) k.keyword_id "
+    "AND (k.place OPERATOR(pg_catalog.<=) %(wanted)s AND k.number OPERATOR(pg_catalog.<=) %(most)s "
+    "OR pg_catalog.lower(k.heading) OPERATOR(pg_catalog.=) pg_catalog.lower(%(heading)s::pg_catalog.text))"
+    ") AS w ON TRUE"
+)
+# The chunk's place among those of other scores, and among all. The ids ascend, so that they are found by halving.
+PLACES = sql.SQL(", pg_catalog.rank() OVER scores AS place, pg_catalog.row_number() OVER scores AS number")
+BY_SCORE = sql.SQL(
+    " WINDOW scores AS (ORDER BY (%(places)s::pg_catalog.int4[])"
+    "[pg_catalog.width_bucket(c.keyword_id, %(ids)s::pg_catalog.int8[])])"
 )
 
 
-def _keys(names: Names, side_column: bytes, condition: Filter, *, reads_texts: bool) -> sql.Composed:
-    """The statement that reads the keys of chunks by their ids."""
-    return sql.SQL(
-        "SELECT c.document_id, c.chunk_id, c.keyword_id, {column}, {heading}{texts} FROM {chunk} AS c "
-        "WHERE c.keyword_id = ANY(%(ids)s::bigint[]) AND {condition}"
-    ).format(
-        column=sql.SQL(side_column.decode()),
-        heading=HEADING,
-        texts=TEXTS if reads_texts else sql.SQL(""),
-        chunk=names.chunk,
-        condition=condition.expression,
-    )
+@dataclass(frozen=True, slots=True)
+class _Keys:
+    """The statement that reads the keys of chunks by their ids. Without a filter, all its names are qualified."""
+
+    names: Names
+    side_column: bytes
+    reads_texts: bool
+    rows: bytes | None  # `BestRows.columns`
+    proves_state: bool  # whether it says of each chunk that the index is as expected, or that of no chunk
+
+    def text(self, condition: Filter) -> sql.Composed:
+        """Its SQL; columns are the state, key, id, side column, heading, texts, and the rows of the best."""
+        keys = sql.SQL(
+            "SELECT c.document_id, c.chunk_id, c.keyword_id, {column} AS side_value, {heading} AS heading{others} "
+            "FROM {chunk} AS c "
+            "WHERE c.keyword_id OPERATOR(pg_catalog.=) ANY(%(ids)s::pg_catalog.int8[]) AND {condition}{window}"
+        ).format(
+            column=sql.SQL(self.side_column.decode()),
+            heading=HEADING,
+            others=TEXTS if self.reads_texts else PLACES if self.rows is not None else sql.SQL(""),
+            window=sql.SQL("") if self.rows is None else BY_SCORE,
+            chunk=self.names.chunk,
+            condition=condition.expression,
+        )
+        state = is_unchanged(self.names) if self.proves_state else sql.SQL("SELECT TRUE AS is_unchanged")
+        text = sql.SQL("SELECT s.is_unchanged, k.*{columns} FROM ({state}) AS s LEFT JOIN ({keys}) AS k ON TRUE{rows}")
+        if self.rows is None:
+            return text.format(columns=sql.SQL(""), state=state, keys=keys, rows=sql.SQL(""))
+        rows = BEST_ROWS.format(columns=sql.SQL(self.rows.decode()), chunk=self.names.chunk)
+        return text.format(columns=sql.SQL(", w.*"), state=state, keys=keys, rows=rows)
 
 
 @lru_cache(maxsize=256)
-def _unfiltered_keys(names: Names, side_column: bytes, *, reads_texts: bool) -> bytes:
-    return _keys(names, side_column, Filter(), reads_texts=reads_texts).as_bytes()
+def _unfiltered(keys: _Keys) -> bytes:
+    return keys.text(Filter()).as_bytes()
+
+
+# Columns of `_Keys`: the texts begin at 6; or else two places are there, and the rows begin at 8.
+STATE, KEY, ID, SIDE_VALUE, PLACE_OF_HEADING, TEXT, ROW = 0, slice(1, 3), 3, 4, 5, 6, 8
+# Up to so many times the rows that are wanted come along where scores are equal.
+MOST_ROWS = 4
+
+
+Best = tuple["NDArray[np.int64]", "NDArray[np.float64]"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,10 +229,11 @@ class Bm25Leg:
     name: ClassVar[str] = "keyword"
     settings: ClassVar[dict[str, str | int]] = {}
 
-    names: Names
+    collection: CollectionIdentity
     query: AnalysedQuery
     limit: int
     condition: Filter  # over the chunk's row
+    rows: BestRows | None = None  # if this leg answers alone
 
     @property
     def side_column(self) -> SideColumn | None:
@@ -196,10 +243,9 @@ class Bm25Leg:
     @property
     def depth(self) -> int:
         """How many of the best chunks to check first."""
-        condition = self.condition
-        if condition.is_empty or condition.ids is not None:
+        if self.unchecked.is_empty:
             return self.query.depth(self.limit)
-        share = condition.share or 1 / DEEPER
+        share = self.condition.share or 1 / DEEPER
         return self.query.depth(min(MAX_DEPTH, math.ceil(SPARE * self.limit / share)))
 
     @property
@@ -211,31 +257,57 @@ class Bm25Leg:
         """Read the index for this query.
 
         If the index has probably not changed: check that, and read what is missing: rows of the index, or else the keys
-        of the best chunks.
+        of the best chunks, and their rows if they are wanted.
         """
         query, plan = self.query, self.query.plan
         if not query.index.is_steady:
-            return PreparedBm25Leg(self, side_column, (index_statement(self.names, plan),))
-        expected, state, missing = expected_state(plan), state_statement(self.names), plan.missing
+            return PreparedBm25Leg(self, side_column, (index_statement(self.collection.names, plan),))
+        expected, missing = expected_state(plan), plan.missing
         if missing:
-            statements = (state, rows_statement(self.names, missing))
-            return ExpectingBm25Leg(self, side_column, statements, expected, missing)
+            statement = rows_statement(self.collection, expected, missing)
+            return ExpectingBm25Leg(self, side_column, (statement,), expected, missing)
         postings = query.index.postings.complete(plan, ())
         best = query.best(postings, self.depth, self.condition.ids)
-        statements = (state, self.keys_of(best[0], self.unchecked, side_column))
-        return ExpectingBm25Leg(self, side_column, statements, expected, missing, (postings, best))
+        keys = self.keys_of(best, side_column, expected=expected)
+        brings_rows = bool(keys.large_columns)
+        return ExpectingBm25Leg(self, side_column, (keys,), expected, missing, (postings, best), brings_rows)
 
-    def keys_of(self, ids: NDArray[np.int64], condition: Filter, side_column: SideColumn | None) -> Statement:
-        """Key, id, side column, heading and texts of the chunks that exist and pass the filter."""
-        column = side_column or SideColumn(b"NULL")
-        text: sql.Composed | bytes
-        if condition.is_empty:
-            text = _unfiltered_keys(self.names, column.expression, reads_texts=self.query.reads_texts)
-        else:
-            text = _keys(self.names, column.expression, condition, reads_texts=self.query.reads_texts)
-        # As text: that costs the driver less than a list of numbers.
-        array = "{" + ",".join(map(str, ids.tolist())) + "}"
-        return Statement(text, {"ids": array, **condition.parameters, **column.parameters})
+    def keys_of(
+        self, best: Best, side_column: SideColumn | None, *, looked_at: int = 0, expected: IndexState | None = None
+    ) -> Statement:
+        """Key, id, side column, heading and texts of the chunks that exist and pass the filter; rows of the best.
+
+        Args:
+            looked_at: How many of the best were looked at before.
+            expected: The state of the index that the statement has to prove; None if the transaction has read it.
+        """
+        ids, condition, column = best[0][looked_at:], self.unchecked, side_column or SideColumn(b"NULL")
+        rows = None if looked_at or self.query.reads_texts else self.rows
+        parameters = {**condition.parameters, **column.parameters}
+        if expected is not None:
+            parameters |= expectation(self.collection, expected)
+        large: tuple[int, ...] = ()
+        if rows is not None:
+            order, scores = np.argsort(ids), best[1]
+            places = np.cumsum(scores != np.roll(scores, 1))
+            parameters |= {"places": _array(places[order]), "heading": self.query.text}
+            parameters |= {"wanted": rows.count, "most": MOST_ROWS * rows.count}
+            ids, large = ids[order], tuple(ROW + place for place in rows.large_columns)
+        parameters["ids"] = _array(ids)
+        keys = _Keys(
+            self.collection.names,
+            column.expression,
+            self.query.reads_texts,
+            None if rows is None else rows.columns,
+            expected is not None,
+        )
+        text = _unfiltered(keys) if condition.is_empty else keys.text(condition)
+        return Statement(text, parameters, is_qualified=condition.is_empty, large_columns=large)
+
+
+def _array(numbers: NDArray[np.int64]) -> str:
+    """Numbers as the text of an array, which costs the driver less than a list of them."""
+    return "{" + ",".join(map(str, numbers.tolist())) + "}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,6 +317,7 @@ class PreparedBm25Leg:
     leg: Bm25Leg
     side_column: SideColumn | None  # the other leg's
     statements: tuple[Statement]  # the index
+    brings_rows: ClassVar[bool] = False
 
     async def read(self, snapshot: Snapshot, rows: list[list[Any]]) -> LegResult:
         """Score, and find the keys of the best chunks."""
@@ -255,13 +328,10 @@ class PreparedBm25Leg:
             # Chunks in a new language: search again, with the query analysed in it, too.
             cache.languages.update(postings.missing_languages)
             query = AnalysedQuery.of(cache, query.text, with_phrases=query.with_phrases)
-            leg = Bm25Leg(leg.names, query, leg.limit, leg.condition)
-            index = await fetch(snapshot, index_statement(leg.names, query.plan))
+            leg = replace(leg, query=query)
+            index = await fetch(snapshot, index_statement(leg.collection.names, query.plan))
             postings = _postings(leg, query, IndexRows(index))
         return await _result(snapshot, leg, self.side_column, postings)
-
-
-Best = tuple["NDArray[np.int64]", "NDArray[np.float64]"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,18 +340,22 @@ class ExpectingBm25Leg:
 
     leg: Bm25Leg
     side_column: SideColumn | None  # the other leg's
-    statements: tuple[Statement, Statement]  # the state of the index, and what is missing
+    statements: tuple[Statement]  # whether the state is the expected one, and what is missing
     expected: IndexState  # the expected state of the index
     missing: list[MissingRow]  # rows of the index that are not in memory
     # If none is missing: the index, and the best chunks, whose keys are requested.
     in_memory: tuple[_core.PostingSnapshot, Best] | None = None
+    brings_rows: bool = False
 
     async def read(self, snapshot: Snapshot, rows: list[list[Any]]) -> LegResult:
         """Use the answer if the index has not changed; otherwise discard it and read the index."""
-        leg, (state, found) = self.leg, rows
+        leg, (found,) = self.leg, rows
         cache = leg.query.index
-        if state != [(_core.ANALYZER_VERSION, *self.expected)]:
-            statement = index_statement(leg.names, leg.query.plan)
+        if not found or not found[0][STATE]:
+            cache.lost()
+            if snapshot.has_ended:
+                raise SnapshotEndedError
+            statement = index_statement(leg.collection.names, leg.query.plan)
             reread = PreparedBm25Leg(leg, self.side_column, (statement,))
             return await reread.read(snapshot, [await fetch(snapshot, statement)])
         cache.saw(self.expected)
@@ -294,7 +368,7 @@ class ExpectingBm25Leg:
 
 def _postings(leg: Bm25Leg, query: AnalysedQuery, rows: IndexRows) -> _core.PostingSnapshot:
     """The index as it was read."""
-    cache, collection = query.index, leg.names.collection
+    cache, collection = query.index, leg.collection.names.collection
     if rows.analyzer_version != _core.ANALYZER_VERSION:
         raise AnalyzerVersionError(
             f"the keyword index of collection {collection!r} was made by version "
@@ -320,6 +394,7 @@ async def _result(
     """The best chunks."""
     query = leg.query
     found: list[tuple[float, Key, Any, str]] = []
+    brought: dict[Key, Any] = {}
     depth, looked_at = leg.depth, 0
     warnings: list[str] = []
     while True:
@@ -327,10 +402,15 @@ async def _result(
             (ids, scores), rows = first
         else:
             ids, scores = query.best(postings, depth, leg.condition.ids)
-            rows = await fetch(snapshot, leg.keys_of(ids[looked_at:], leg.unchecked, side_column))
+            statement = leg.keys_of((ids, scores), side_column, looked_at=looked_at)
+            rows = await fetch(snapshot, statement, is_last=bool(statement.large_columns))
+        rows = [row for row in rows if row[ID] is not None]
         score_of = dict(zip(ids.tolist(), scores.tolist(), strict=True))
-        held = query.hold_phrases([row[5:] for row in rows])
-        found += [(score_of[row[2]], (row[0], row[1]), row[3], row[4]) for row in compress(rows, held)]
+        if query.reads_texts:
+            rows = list(compress(rows, query.hold_phrases([row[TEXT:] for row in rows])))
+        elif leg.rows is not None:
+            brought |= {row[KEY]: row[ROW:] for row in rows if len(row) > ROW and row[ROW] is not None}
+        found += [(score_of[row[ID]], row[KEY], row[SIDE_VALUE], row[PLACE_OF_HEADING]) for row in rows]
         first, looked_at = None, len(ids)
         if len(found) >= leg.limit or looked_at < depth:
             break
@@ -348,7 +428,8 @@ async def _result(
         np.array([score for score, _, _, _ in found], dtype=np.float64),
         side_values=[value for _, _, value, _ in found] if side_column else None,
         headings=[heading for _, _, _, heading in found],
-        scorer=Bm25Scorer(leg.names, query, postings, query.texts_left(looked_at), found_all=found_all),
+        rows=brought,
+        scorer=Bm25Scorer(leg.collection.names, query, postings, query.texts_left(looked_at), found_all=found_all),
         has_exclusions=query.excludes,
         has_phrases=query.wants_phrases,
         postings=postings,

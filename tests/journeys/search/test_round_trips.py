@@ -1,0 +1,292 @@
+"""How often a search asks the server, and that an answer in one round trip is that of a whole transaction."""
+
+from __future__ import annotations
+
+import dataclasses
+from functools import partial
+from typing import IO, TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from semlex import Client, Document
+from semlex.search import retrieval
+from semlex.store.postgres import database
+from semlex.store.postgres.snapshot import SingleSnapshot
+from semlex.store.postgres.snapshot import Snapshot as AnySnapshot
+from tests.support.plain_bm25 import plain_bm25
+from tests.support.retrievers import opened, sync_opened
+from tests.support.tenants import tenants_of
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterator
+    from pathlib import Path
+
+    from semlex import PostgreSQLRetriever, SyncRetriever
+    from semlex.types.results import SearchResults
+
+WORDS = ("sea", "hill", "river", "stone", "cloud", "grass")
+COLLECTION = "words"
+bm25 = partial(opened, model="none", keyword="bm25", collection=COLLECTION)
+
+
+def texts_of(count: int, first: int = 0) -> list[Document]:
+    numbers = range(first, first + count)
+    words = [" ".join(WORDS[(n * step) % len(WORDS)] for step in range(1, 2 + n % 6)) for n in numbers]
+    return [
+        Document(text, {"even": n % 2 == 0, "n": n, "section_title": WORDS[n % 6] if n % 4 else ""}, id=f"d{n:03}")
+        for n, text in zip(numbers, words, strict=True)
+    ]
+
+
+# --- round trips ------------------------------------------------------------------------------------------------------
+
+
+class Wire:
+    """What goes over the connections of a pool: the server says once a round trip that it is ready."""
+
+    def __init__(self, trace: IO[bytes], patch: pytest.MonkeyPatch) -> None:
+        self._trace = trace
+        prepare = database.configure
+
+        async def traced(connection: psycopg.AsyncConnection[Any]) -> None:
+            await prepare(connection)
+            connection.pgconn.trace(trace.fileno())
+
+        patch.setattr(database, "configure", traced)
+
+    def counts(self) -> tuple[int, int]:
+        """Round trips and statements since the last call."""
+        self._trace.seek(0)
+        lines = self._trace.read().decode("utf-8", "replace").splitlines()
+        self._trace.seek(0)
+        self._trace.truncate()
+        return sum("\tReadyForQuery\t" in line for line in lines), sum("\tExecute\t" in line for line in lines)
+
+
+@pytest.fixture
+def wire(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Wire]:
+    with (tmp_path / "trace").open("w+b") as trace:
+        yield Wire(trace, monkeypatch)
+
+
+async def test_searches_take_few_round_trips(database_url: str, wire: Wire) -> None:
+    async with opened(database_url, collection=COLLECTION) as writing:
+        await writing.add_documents(texts_of(60))
+    async with opened(database_url, collection=COLLECTION) as retriever:
+
+        async def counts(**options: Any) -> tuple[int, int]:
+            for _ in range(3):
+                await retriever.search("stone cloud", **options)
+            wire.counts()
+            assert len(await retriever.search("stone cloud", **options)) == 5
+            return wire.counts()
+
+        assert await counts(mode="keyword") == (1, 1)
+        assert await counts(mode="keyword", deadline=60.0) == (1, 2)  # its time limit
+        assert await counts(mode="keyword", filters={"even": True}) == (1, 2)  # the path on which operators are found
+        assert (await counts(mode="hybrid"))[0] == 2
+        assert (await counts(mode="vector"))[0] == 2
+        assert (await counts(mode="hybrid", fusion="rrf", filters={"even": True}))[0] == 2
+        # A heading that is the query moves its chunks to the front, from wherever they were found.
+        for _ in range(2):
+            wire.counts()
+            hits = await retriever.search("Sea", mode="keyword")
+        assert {hit.heading_factor for hit in hits} == {2.0}
+        assert wire.counts()[0] == 1
+
+
+async def test_a_role_takes_one_round_trip(database_url: str, wire: Wire) -> None:
+    """In a transaction, as a role is set for a transaction."""
+    with tenants_of(database_url) as tenants:
+        tenant = tenants.make("acme", "anvil")
+        async with Client(tenants.url, embedding_model="none", use_reranking=False) as client:
+            owned = client.collection(COLLECTION, schema="acme", role=tenant.owner)
+            await owned.add_documents(texts_of(60))
+            collection = client.collection(COLLECTION, schema="acme", role=tenant.reader, create=False)
+            for _ in range(3):
+                await collection.search("stone cloud")
+            wire.counts()
+            assert len(await collection.search("stone cloud")) == 5
+            assert wire.counts()[0] == 1
+
+
+# --- the same answers -------------------------------------------------------------------------------------------------
+
+
+def plain(results: SearchResults) -> dict[str, Any]:
+    shown = results.to_dict()
+    legs = {name: dataclasses.replace(leg, milliseconds=0.0) for name, leg in results.legs.items()}
+    return {name: value for name, value in shown.items() if name not in {"timings", "legs", "query_cached"}} | {
+        "legs": legs
+    }
+
+
+@pytest.fixture(scope="module")
+def library(new_database: Callable[[], str]) -> Any:
+    """120 documents; tests only read it."""
+    with sync_opened(new_database(), collection=COLLECTION) as retriever:
+        retriever.add_documents(texts_of(120))
+        yield retriever
+
+
+QUERY = st.lists(st.sampled_from([*WORDS, "-sea", '"hill river"', "zzqx", "Grass!"]), min_size=1, max_size=4)
+FILTERS = [None, {"even": True}, {"n": {"$lt": 100}}, {"n": 7}, {"n": {"$gt": 500}}]
+OPTIONS = st.fixed_dictionaries(
+    {"mode": st.sampled_from(["keyword", "keyword", "keyword", "hybrid", None])},
+    optional={
+        "filters": st.sampled_from(FILTERS),
+        "explain": st.booleans(),
+        "fusion": st.sampled_from(["score", "rrf", "linear"]),
+        "terms": st.sampled_from(["hill", "grass river"]),
+        "exclude": st.sampled_from([["hill"], ["grass river"]]),
+        "boost": st.just({"even == true": 2.0}),
+        "max_results": st.just(60),
+        "tuning": st.sampled_from([{"candidates": 60}, {"candidates": 200}, {"min_filter_share": 0.9}]),
+        "deadline": st.just(600.0),
+    },
+)
+
+
+@pytest.mark.slow
+def test_short_snapshots_answer_as_whole_ones(library: SyncRetriever, full: bool) -> None:
+    singles: list[SingleSnapshot] = []
+    execute, choose = SingleSnapshot.execute, retrieval._snapshots
+
+    async def counted(self: SingleSnapshot, *arguments: Any, **named: Any) -> Any:
+        answer = await execute(self, *arguments, **named)
+        assert not any(self is one for one in singles), "a second statement sees another state"
+        singles.append(self)
+        return answer
+
+    @given(words=QUERY, top_k=st.integers(1, 40), options=OPTIONS)
+    @settings(max_examples=5_000 if full else 100)
+    def search(words: list[str], top_k: int, options: dict[str, Any]) -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(SingleSnapshot, "execute", counted)
+            short = plain(library.search(" ".join(words), top_k, **options))
+            patch.setattr(retrieval, "_snapshots", lambda *_, **__: ("whole",))
+            assert short == plain(library.search(" ".join(words), top_k, **options))
+
+    search()
+    assert retrieval._snapshots is choose
+    assert len(singles) > 20
+
+
+# --- writers between computing and asking -----------------------------------------------------------------------------
+
+
+class Writers:
+    """What another process does to the collection, by name."""
+
+    def __init__(self, other: PostgreSQLRetriever, url: str) -> None:
+        self._other, self._url = other, url
+        self._next = 200
+
+    async def do(self, what: str) -> None:
+        await getattr(self, what)()
+
+    async def nothing(self) -> None:
+        """The index rests."""
+
+    async def add(self) -> None:
+        self._next += 3
+        await self._other.add_documents(texts_of(3, self._next))
+
+    async def change(self) -> None:
+        self._next += 1
+        changed = [Document(f"sea stone sea {self._next}", {"n": 0}, id=f"d{n:03}") for n in range(4)]
+        await self._other.add_documents(changed, on_duplicate="update")
+
+    async def delete(self) -> None:
+        await self._other.delete([f"d{n:03}" for n in range(4, 12)])
+
+    async def merge(self) -> None:
+        await self._other.indexes.optimize()
+
+    async def rebuild(self) -> None:
+        await self._other.indexes.rebuild_keyword()
+
+    async def delete_rows(self) -> None:
+        """Past semlex: the index is as it was."""
+        async with await psycopg.AsyncConnection.connect(self._url) as connection:
+            await connection.execute("DELETE FROM semlex.words_chunk WHERE chunk_id BETWEEN 'd012' AND 'd020'")
+
+
+ACTIONS = ("nothing", "add", "change", "delete", "merge", "rebuild", "delete_rows")
+
+
+async def stored_scores(url: str, query: str) -> dict[str, float]:
+    """Of all chunks by a plain BM25 over what is stored now."""
+    async with await psycopg.AsyncConnection.connect(url) as connection:
+        cursor = await connection.execute("SELECT chunk_id, context, chunk_text FROM semlex.words_chunk")
+        texts = {chunk_id: ("english", f"{context}\n{text}") for chunk_id, context, text in await cursor.fetchall()}
+    return plain_bm25(texts, query)
+
+
+async def searched(
+    retriever: PostgreSQLRetriever, meanwhile: Callable[[], Awaitable[None]], patch: pytest.MonkeyPatch
+) -> tuple[SearchResults, list[str]]:
+    """A search between whose computing and asking something else happens; and the snapshots that it asked."""
+    asked: list[str] = []
+    execute = SingleSnapshot.execute
+
+    async def late(self: SingleSnapshot, *arguments: Any, **named: Any) -> Any:
+        asked.append("statement")
+        await meanwhile()
+        return await execute(self, *arguments, **named)
+
+    in_one_go = AnySnapshot.in_one_go
+
+    def noted(self: AnySnapshot, **named: Any) -> Any:
+        asked.append("transaction")
+        return in_one_go(self, **named)
+
+    with patch.context() as inner:
+        inner.setattr(SingleSnapshot, "execute", late)
+        inner.setattr(AnySnapshot, "in_one_go", noted)
+        return await retriever.search("sea stone", 1000, mode="keyword"), asked
+
+
+@pytest.mark.parametrize("action", ACTIONS)
+async def test_a_writer_between_computing_and_asking(
+    database_url: str, action: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with bm25(database_url) as searching, bm25(database_url) as writing:
+        writers = Writers(writing, database_url)
+        await writing.add_documents(texts_of(100))
+        await writing.delete(["d099"])
+        for round_ in range(3):
+            for _ in range(3):
+                await searching.search("sea stone", 1000, mode="keyword")
+            found, asked = await searched(searching, partial(writers.do, action), monkeypatch)
+            by_id = {hit.id: hit.keyword_score for hit in found}
+            expected = await stored_scores(database_url, "sea stone")
+            if action == "delete_rows":  # the average length is still that of all
+                assert by_id.keys() == expected.keys()
+            else:
+                assert by_id == pytest.approx(expected, rel=1e-9)
+            assert asked[0] == "statement"
+            is_quiet = action in {"nothing", "delete_rows"} or (action == "merge" and round_ > 0)
+            if action != "delete":
+                assert (len(asked) > 1) is not is_quiet, (action, round_, asked)
+
+
+async def test_a_collection_made_again_between_computing_and_asking(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Even one that is as empty as the first."""
+    async with Client(database_url, embedding_model="none") as other, bm25(database_url) as searching:
+        for added in (0, 3):
+            for _ in range(3):
+                await searching.search("sea stone", 1000, mode="keyword")
+
+            async def remake(added: int = added) -> None:
+                await other.drop(COLLECTION)
+                await other.collection(COLLECTION).add_documents(texts_of(added))
+
+            found, asked = await searched(searching, remake, monkeypatch)
+            assert {hit.id for hit in found} == set(await stored_scores(database_url, "sea stone"))
+            assert len(asked) > 1
