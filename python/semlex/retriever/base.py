@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -13,6 +13,25 @@ if TYPE_CHECKING:
 
 CLOSED = "this client was closed; make another, or open it again with initialize()"
 NOT_OPEN = "not open yet: call initialize() (of a collection, open()), or any method that asks the server"
+
+
+class Openable(ABC):
+    """What is opened and closed, also by ``async with``."""
+
+    @abstractmethod
+    async def initialize(self) -> None:
+        """Open it; do nothing when it is open."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Close it."""
+
+    async def __aenter__(self) -> Self:
+        await self.initialize()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
 
 
 class DocumentRetriever(ABC):

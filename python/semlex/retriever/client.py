@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping
 from pathlib import Path
 from types import NoneType
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal
 
 from semlex.diagnostics.status import CountedCollection, count_collections, server_health
 from semlex.errors import ConfigurationError
@@ -22,6 +22,7 @@ from semlex.parameters import (
     storage_named,
 )
 from semlex.progress import ProgressOption, shown
+from semlex.retriever.base import Openable
 from semlex.retriever.collection import Collection
 from semlex.retriever.handle import Handle
 from semlex.retriever.model_selection import ModelOptions
@@ -69,7 +70,7 @@ ANY_OPTIONS = CollectionOptions()
 MAX_LISTED_JOBS = 10_000
 
 
-class Client:
+class Client(Openable):
     """A server with its collections; the first call opens it.
 
     Close it with `close`, or use it as an async context manager, which opens it at once.
@@ -120,13 +121,6 @@ class Client:
     async def close(self) -> None:
         """Closes what was opened: the pool, models that were loaded by name, the embedded server's handle."""
         await self._resources.close()
-
-    async def __aenter__(self) -> Self:
-        await self.initialize()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
 
     def collection(
         self,

@@ -58,6 +58,7 @@ from semlex.retriever.base import DocumentRetriever
 from semlex.retriever.documents import MAX_PATH_BYTES, Documents, absence, document_places
 from semlex.retriever.embeddings import Embeddings
 from semlex.retriever.fields import Fields
+from semlex.retriever.handle import Part
 from semlex.retriever.indexes import Indexes
 from semlex.retriever.jobs import Jobs
 from semlex.retriever.json_fallback import fallen_back
@@ -119,7 +120,6 @@ if TYPE_CHECKING:
     from semlex.open_collection import OpenCollection
     from semlex.parameters import CollectionSettings
     from semlex.reranking.base import Reranker
-    from semlex.retriever.handle import Handle
     from semlex.store.postgres.connection import CallersConnection
     from semlex.store.schema.collection import CollectionInfo
     from semlex.store.schema.names import Names
@@ -141,14 +141,11 @@ QUESTION_OPTIONS = declared(QuestionOptions)
 logger = logging.getLogger("semlex")
 
 
-class Collection:
+class Collection(Part):
     """A collection of a client, opened (or made) by its first call; any number of calls may run at the same time.
 
     `Client.collection` makes one.
     """
-
-    def __init__(self, handle: Handle) -> None:
-        self._handle = handle
 
     @property
     def documents(self) -> Documents:

@@ -20,6 +20,7 @@ from semlex.ingest.run import FileRun, known_sources
 from semlex.options.declare import check_options, operation, picked
 from semlex.options.indexing import ChunkSizes, RechunkOptions
 from semlex.progress import ProgressOption, shown
+from semlex.retriever.handle import Part
 from semlex.search.postprocess.whole_document import headings_of, text_of
 from semlex.store.query.chunks import fetch_documents
 from semlex.store.query.documents import Records, find_named, read_known_sources, read_records, without_line
@@ -64,11 +65,8 @@ MAX_LISTED = 1_000_000
 MAX_PATH_BYTES = 8 * MAX_ID_BYTES
 
 
-class Documents:
+class Documents(Part):
     """The documents of a collection and their sources; `Collection.documents` is one."""
-
-    def __init__(self, handle: Handle) -> None:
-        self._handle = handle
 
     @operation("list documents", "read")
     async def list(

@@ -17,6 +17,7 @@ from semlex.maintenance.versions import Rollback, drop_embeddings, list_embeddin
 from semlex.options.declare import operation
 from semlex.parameters import storage_named
 from semlex.progress import ProgressOption, shown
+from semlex.retriever.handle import Part
 from semlex.search.request import check_ids
 from semlex.store.embedding_versions import store_calibration
 from semlex.store.query import chunks
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
     from semlex.maintenance.reembed import EmbeddingFigures, ReembedReport
     from semlex.open_collection import OpenCollection, OpenModels
     from semlex.parameters import StorageName
-    from semlex.retriever.handle import Handle
     from semlex.store.postgres.snapshot import Snapshot
     from semlex.store.schema.collection import EmbeddingVersion
     from semlex.validation import Errors
@@ -64,11 +64,8 @@ def _named(model: object) -> Errors:
     return model_errors("model", model, "identity", "embed_documents", "embed_query")
 
 
-class Embeddings:
+class Embeddings(Part):
     """The vectors of a collection; `Collection.embeddings` is one."""
-
-    def __init__(self, handle: Handle) -> None:
-        self._handle = handle
 
     @operation("list embeddings", "read")
     async def list(self) -> Figures:

@@ -20,6 +20,7 @@ from semlex.options.search import (
     Tuning,
 )
 from semlex.progress import ProgressOption, shown
+from semlex.retriever.handle import Part
 from semlex.search.facets import FacetRequest, facets_of_filter, facets_of_query
 from semlex.search.request import Request
 from semlex.store.indexes.build import IndexBuilder
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from semlex.filters.forms import Filters
-    from semlex.retriever.handle import Handle
     from semlex.store.indexes.build import IndexesBuilt, TellBuild
     from semlex.store.indexes.field_indexes import FieldIndex
     from semlex.store.postgres.connection import Connection
@@ -48,11 +48,8 @@ if TYPE_CHECKING:
 FEW = 0.5
 
 
-class Fields:
+class Fields(Part):
     """The metadata fields of a collection; `Collection.fields` is one."""
-
-    def __init__(self, handle: Handle) -> None:
-        self._handle = handle
 
     @operation("list fields", "read")
     async def list(self, *, values: bool = False) -> FieldSummaries:

@@ -233,6 +233,13 @@ class Handle:
         return stored.embedding if stored.embedding in own or not own else own[-1]
 
 
+class Part:
+    """A collection, or one of its small objects; all of them share the handle."""
+
+    def __init__(self, handle: Handle) -> None:
+        self._handle = handle
+
+
 def read_curve(path: str | PathLike[str]) -> ConfidenceCurve:
     """The curve of a file."""
     file = Path(path)

@@ -9,6 +9,7 @@ from semlex.errors import ConfigurationError
 from semlex.ingest.progress import Progress
 from semlex.options.declare import operation
 from semlex.progress import ProgressOption, shown
+from semlex.retriever.handle import Part
 from semlex.store.indexes.build import estimate_index
 from semlex.store.indexes.options import HnswIndex, IvfflatIndex, NoIndex
 from semlex.validation import (
@@ -20,18 +21,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from semlex.progress import Tell
-    from semlex.retriever.handle import Handle
     from semlex.store.indexes.build import IndexesBuilt
     from semlex.store.indexes.estimate import IndexEstimate
     from semlex.store.indexes.options import VectorIndex
     from semlex.store.keyword.base import Rebuilt
 
 
-class Indexes:
+class Indexes(Part):
     """The indexes of a collection; `Collection.indexes` is one."""
-
-    def __init__(self, handle: Handle) -> None:
-        self._handle = handle
 
     @operation("create index", "admin")
     async def create(

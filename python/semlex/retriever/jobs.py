@@ -8,6 +8,7 @@ from semlex.jobs.job import Job
 from semlex.jobs.kinds import arguments_to_store
 from semlex.options.declare import check_options, operation
 from semlex.options.indexing import JobOptions
+from semlex.retriever.handle import Part
 from semlex.store.jobs import JobQueue, NewJob
 from semlex.store.schema.locks import no_such_collection
 from semlex.store.schema.registry import find_collection, list_collections
@@ -17,14 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Unpack
 
-    from semlex.retriever.handle import Handle
 
-
-class Jobs:
+class Jobs(Part):
     """The jobs of a collection; `Collection.jobs` is one."""
-
-    def __init__(self, handle: Handle) -> None:
-        self._handle = handle
 
     @operation("submit job", "write")
     async def submit(

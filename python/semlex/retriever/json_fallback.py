@@ -7,7 +7,7 @@ import math
 import time
 from collections import Counter
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from semlex import _core
 from semlex.errors import ConfigurationError, ReadOnlyError
@@ -19,7 +19,7 @@ from semlex.ingest.loaders.base import LoadError, LoadOptions
 from semlex.ingest.loaders.decoding import decode
 from semlex.ingest.loaders.records import parse_json
 from semlex.parameters import DEFAULT_BM25
-from semlex.retriever.base import DocumentRetriever
+from semlex.retriever.base import DocumentRetriever, Openable
 from semlex.store.keyword.base import MAX_TERMS, folded, without_operators
 from semlex.types.documents import StoredChunk
 from semlex.types.queries import DEFAULT_TOP_K, MAX_TOP_K, SearchQuery
@@ -54,7 +54,7 @@ class _Entry:
     text: str
 
 
-class JSONKBRetriever(DocumentRetriever):
+class JSONKBRetriever(Openable, DocumentRetriever):
     """Searches the texts of a folder's ``*.json`` files by their words, in memory.
 
     Every object that has texts of its own (strings, or lists of them) is an entry: its text is those, a line a field;
@@ -105,13 +105,6 @@ class JSONKBRetriever(DocumentRetriever):
     async def close(self) -> None:
         """Forgets what was read; a search reads it again."""
         self._entries = None
-
-    async def __aenter__(self) -> Self:
-        await self.initialize()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
 
     async def search(self, query: str, top_k: int | None = None, filters: Filters | None = None) -> SearchResults:
         """The entries that fit a query best, best first.

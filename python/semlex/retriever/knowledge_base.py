@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal
 
 from semlex.errors import CollectionFailedError, ConfigurationError, SemlexError, ValidationError
 from semlex.options.declare import check_options, picked
 from semlex.options.search import QuestionOptions
 from semlex.parameters import CollectionOptions
-from semlex.retriever.base import CLOSED
+from semlex.retriever.base import CLOSED, Openable
 from semlex.retriever.client import ANY_OPTIONS, Client
 from semlex.retriever.options import KnowledgeOptions, ModelKeys, ServerKeys
 from semlex.search.postprocess.merge import merged
@@ -127,7 +127,7 @@ class Entry:
     given: dict[str, Any]
 
 
-class KnowledgeBase:
+class KnowledgeBase(Openable):
     """Several collections that are asked at once, and answer as one.
 
     Each step of building it returns a new one. Close it with `close`, or use it as an async context manager.
@@ -285,13 +285,6 @@ class KnowledgeBase:
         async with AsyncExitStack() as closing:
             for client in clients.values():
                 closing.push_async_callback(client.close)
-
-    async def __aenter__(self) -> Self:
-        await self.initialize()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
 
     async def collection(self, label: str) -> Collection:
         """Return one of the collections, to fill or search it alone.

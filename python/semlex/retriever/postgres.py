@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from types import NoneType
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal
 
 from semlex.diagnostics.status import server_health
 from semlex.options.declare import check_options, picked
@@ -15,7 +15,7 @@ from semlex.parameters import (
     CollectionOptions,
     WantedOptions,
 )
-from semlex.retriever.base import DocumentRetriever
+from semlex.retriever.base import DocumentRetriever, Openable
 from semlex.retriever.collection import Collection
 from semlex.retriever.handle import Handle
 from semlex.retriever.model_selection import ModelOptions
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from semlex.store.schema.collection import ListedCollection
 
 
-class PostgreSQLRetriever(Collection, DocumentRetriever):
+class PostgreSQLRetriever(Collection, Openable, DocumentRetriever):
     """Hybrid search over one collection in Postgres.
 
     The first call opens it. Close it with `close`, or use it as an async context manager, which opens it at once. One
@@ -118,13 +118,6 @@ class PostgreSQLRetriever(Collection, DocumentRetriever):
     async def close(self) -> None:
         """Closes what this instance opened: the pool, the models it loaded by name, the embedded server's handle."""
         await self._resources.close()
-
-    async def __aenter__(self) -> Self:
-        await self.initialize()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
 
     @property
     def embedder(self) -> Embedder | None:

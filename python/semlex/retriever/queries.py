@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from semlex.options.declare import operation
+from semlex.retriever.handle import Part
 from semlex.store.query_log import PRUNED_ROWS, clear_batch, summarise
 from semlex.validation import (
     check_parameters,
@@ -12,7 +13,6 @@ from semlex.validation import (
 )
 
 if TYPE_CHECKING:
-    from semlex.retriever.handle import Handle
     from semlex.types.query_log import QueryLogSummary
 
 
@@ -20,11 +20,8 @@ DEFAULT_LISTED = 20
 MAX_LISTED = 10_000
 
 
-class Queries:
+class Queries(Part):
     """The query log of a collection; `Collection.queries` is one."""
-
-    def __init__(self, handle: Handle) -> None:
-        self._handle = handle
 
     @operation("queries", "admin")
     async def summary(self, *, limit: int = DEFAULT_LISTED) -> QueryLogSummary:

@@ -15,13 +15,13 @@ import threading
 from collections.abc import AsyncGenerator, AsyncIterator
 from functools import wraps
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, Protocol, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, Self, TypeVar, cast
 
 from semlex.errors import ConfigurationError, SemlexError, WorkAbandonedError
 from semlex.forks import drop, renew_after_fork
 from semlex.jobs.job import Job
 from semlex.options.declare import check_options, unpacked
-from semlex.retriever.base import CLOSED
+from semlex.retriever.base import CLOSED, Openable
 from semlex.retriever.client import Client
 from semlex.retriever.collection import Collection
 from semlex.retriever.json_fallback import JSONKBRetriever
@@ -134,16 +134,6 @@ class LoopThread:
 
     async def _wait_for_end(self) -> None:
         await self._end.wait()
-
-
-class Openable(Protocol):
-    """What is opened and closed on the loop."""
-
-    async def initialize(self) -> None:
-        """Opens it; does nothing when it is open."""
-
-    async def close(self) -> None:
-        """Closes it."""
 
 
 class LoopRunner:

@@ -14,6 +14,7 @@ from semlex.options.declare import operation
 from semlex.options.following import TableOptions
 from semlex.progress import ProgressOption, shown
 from semlex.retriever.following import change, check_table_options, follow, resolved, stop, trigger_sql
+from semlex.retriever.handle import Part
 from semlex.store.followed.declaration import declared_table
 from semlex.store.followed.status import read_status
 from semlex.store.foreign_tables import WantedTable
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from os import PathLike
     from typing import Unpack
 
-    from semlex.retriever.handle import Handle
     from semlex.store.foreign_tables import LayoutName
     from semlex.store.postgres.connection import CallersConnection, Connection
     from semlex.store.query.hits import Included
@@ -41,11 +41,8 @@ if TYPE_CHECKING:
     from semlex.types.results import SearchResult
 
 
-class Tables:
+class Tables(Part):
     """What a collection takes from tables and gives to them; `Collection.tables` is one."""
-
-    def __init__(self, handle: Handle) -> None:
-        self._handle = handle
 
     @operation("load vectors", "write")
     async def load(

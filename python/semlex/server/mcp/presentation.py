@@ -81,12 +81,17 @@ class Quotes:
         return f"{above}<<< {self.mark}\n{inside}\n>>> {self.mark}{more}"
 
 
+def quoted(source: str, text: str, *, label: str = "", is_cut: bool = False) -> str:
+    """One quote below its head."""
+    quotes = Quotes()
+    return f"{quotes.head()}\n\n{quotes.quote(source, text, label=label, is_cut=is_cut)}"
+
+
 def quoted_warnings(warnings: Sequence[str]) -> list[str]:
     """Return warnings as one quote, if there are any: one may name a field of documents."""
     if not warnings:
         return []
-    quotes = Quotes()
-    return [f"{quotes.head()}\n\n{quotes.quote('', chr(10).join(warnings), label='Warnings:')}"]
+    return [quoted("", "\n".join(warnings), label="Warnings:")]
 
 
 def place(chunk: StoredChunk, line: int | None = None) -> str | None:

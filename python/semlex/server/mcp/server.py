@@ -17,7 +17,7 @@ from semlex.errors import CollectionNotFoundError, SemlexError
 from semlex.ingest.files.absence import database_alone
 from semlex.server.answers import Schemas
 from semlex.server.mcp.access import OFFERS, CollectionAccess
-from semlex.server.mcp.presentation import Quotes
+from semlex.server.mcp.presentation import quoted
 from semlex.server.mcp.tools import Tools, read_chunk, result_shapes, shown_passage
 
 if TYPE_CHECKING:
@@ -97,7 +97,9 @@ class AssistantServer(MCPServer[Any]):
             if isinstance(cause, SemlexError) and isinstance(error, UnexpectedToolError):
                 message = self._message(cause)
                 # It may name documents that are like the one that was asked for.
-                raise ToolError(_quoted("", message, label=name) if "document" in arguments else message) from None
+                raise ToolError(
+                    quoted("", message, label=name) + "\n" if "document" in arguments else message
+                ) from None
             raise
 
     def _message(self, error: SemlexError) -> str:
@@ -114,7 +116,8 @@ class AssistantServer(MCPServer[Any]):
             except SemlexError as error:
                 raise ResourceNotFoundError(self._message(error)) from None
             passage, _ = shown_passage(collection, found)
-            return _quoted(passage["path"] or one_line(passage["document"]), passage["content"], is_cut=passage["cut"])
+            source = passage["path"] or one_line(passage["document"])
+            return quoted(source, passage["content"], is_cut=passage["cut"]) + "\n"
 
         async def document(collection: str, document: str) -> str:
             try:
@@ -122,7 +125,7 @@ class AssistantServer(MCPServer[Any]):
             except SemlexError as error:
                 raise ResourceNotFoundError(self._message(error)) from None
             is_cut = found["next_start"] is not None
-            return _quoted(found["path"] or one_line(found["name"]), found["text"], is_cut=is_cut)
+            return quoted(found["path"] or one_line(found["name"]), found["text"], is_cut=is_cut) + "\n"
 
         options: dict[str, Any] = {"mime_type": "text/plain", "security": OPAQUE}
         self.resource(
@@ -188,8 +191,3 @@ def _brief(schema: dict[str, Any]) -> dict[str, Any]:
 def _refused(error: ValidationError) -> str:
     found = [f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors(include_url=False)]
     return "; ".join(found[:10])
-
-
-def _quoted(source: str, text: str, *, label: str = "", is_cut: bool = False) -> str:
-    quotes = Quotes()
-    return f"{quotes.head()}\n\n{quotes.quote(source, text, label=label, is_cut=is_cut)}\n"

@@ -26,6 +26,7 @@ from semlex.server.mcp.presentation import (
     place,
     placed,
     progress_to,
+    quoted,
     quoted_warnings,
     shown_metadata,
     titles,
@@ -258,19 +259,16 @@ class Tools:
         name = opened.names.collection
         passage, after = shown_passage(name, await read_chunk(opened, chunk_id), start=start)
         result = _quoted(name) | {"chunk": passage, "start": start, "next_start": after}
-        quotes = Quotes()
         more = "" if after is None else f"\nIt goes on: get_chunk with start={after}."
-        text = f"{quotes.head()}\n\n{quotes.quote(_source(passage), passage['content'], is_cut=passage['cut'])}{more}"
-        return tool_result(result, text)
+        return tool_result(result, quoted(_source(passage), passage["content"], is_cut=passage["cut"]) + more)
 
     async def get_document(self, document: Document, collection: Collection = None, start: Start = 0) -> CallToolResult:
         """The text of a document."""
         result = await self.read_document(await self._access.collection(collection), document, start)
-        after, quotes = result["next_start"], Quotes()
+        after = result["next_start"]
         more = "" if after is None else f"\nIt goes on: get_document with start={after}."
         size, source = f"{result['characters']:,} characters", result["path"] or one_line(result["name"])
-        text = f"{quotes.head()}\n\n{quotes.quote(source, result['text'], label=size, is_cut=bool(more))}{more}"
-        return tool_result(result, text)
+        return tool_result(result, quoted(source, result["text"], label=size, is_cut=bool(more)) + more)
 
     async def read_document(self, opened: OpenedCollection, document: str, start: int) -> dict[str, Any]:
         """A document, or as much of it as a result holds."""
@@ -310,15 +308,12 @@ class Tools:
             "cut": len(headings) < len(found.headings),
             "notes": self._worded(found.notes),
         }
-        quotes = Quotes()
         lines = [
             f"{'  ' * (one['level'] - 1)}{one_line(one['title'])}" + (f"  (line {one['line']})" if one["line"] else "")
             for one in headings
         ]
         source = f"Headings of {path or one_line(found.name)}"
-        return tool_result(
-            result, f"{quotes.head()}\n\n{quotes.quote(source, chr(10).join(lines), is_cut=result['cut'])}"
-        )
+        return tool_result(result, quoted(source, "\n".join(lines), is_cut=result["cut"]))
 
     async def answer_research_question(
         self,
@@ -359,14 +354,13 @@ class Tools:
         result = _quoted(opened.names.collection) | found.to_dict() | {"notes": self._worded(found.notes)}
         for reason in result["reasons"]:
             reason["remedy"] = self._access.for_assistant(reason["remedy"])
-        quotes = Quotes()
         lines = [
             f"{one['text']} [{one['code']}]" + (f"\n  what helps: {one['remedy']}" if one["remedy"] else "")
             for one in result["reasons"]
         ]
         lines += self._worded(map(str, (*found.legs, *found.terms, *found.notes)))
         title = f"{one_line(found.name or found.document)}: {'found' if found.found else 'not found'}"
-        return tool_result(result, f"{quotes.head()}\n\n{quotes.quote(title, chr(10).join(lines))}")
+        return tool_result(result, quoted(title, "\n".join(lines)))
 
     async def list_collections(self) -> CallToolResult:
         """The collections within reach."""
@@ -386,8 +380,7 @@ class Tools:
         }
         lines = [f"{one.name}: {_count(one.documents)} documents, {_count(one.chunks)} chunks" for one in shown]
         if described := [f"{one['name']}: {one['description']}" for one in values if one["description"]]:
-            quotes = Quotes()
-            lines += ["", quotes.head(), "", quotes.quote("", "\n".join(described), label="What is in them:")]
+            lines += ["", quoted("", "\n".join(described), label="What is in them:")]
         lines += [f"... and {len(counted) - len(shown):,} more"] if len(shown) < len(counted) else []
         return tool_result(result, "\n".join(lines) or "No collections exist yet.")
 
@@ -419,9 +412,8 @@ class Tools:
             + (f"; for example {', '.join(map(str, one['values']))}" if one["values"] else "")
             for one in fields
         ]
-        quotes = Quotes()
-        quoted = quotes.quote(f"Fields of {name!r}", "\n".join(lines), is_cut=not result["complete"])
-        return tool_result(result, f"{quotes.head()}\n\n{quoted}")
+        text = quoted(f"Fields of {name!r}", "\n".join(lines), is_cut=not result["complete"])
+        return tool_result(result, text)
 
     async def job_status(self, job_id: JobId = None) -> CallToolResult:
         """One job, or the newest ones."""
@@ -448,8 +440,7 @@ class Tools:
                     f"{one['id']}: {one_line(bad['source_document'])}: {bad['code']}" for bad in problems[:MAX_PROBLEMS]
                 ]
         if errors:  # they name files
-            quotes = Quotes()
-            lines += ["", quotes.head(), "", quotes.quote("", "\n".join(errors), label="Errors:")]
+            lines += ["", quoted("", "\n".join(errors), label="Errors:")]
         return tool_result({"jobs": shown}, "\n".join(lines) or "No jobs.")
 
     async def index_folder(
@@ -499,8 +490,8 @@ class Tools:
         ]
         if not lines:
             return tool_result(result, counts)
-        quotes = Quotes()  # names of files, and what a loader says of them
-        return tool_result(result, f"{counts} {quotes.head()}\n\n{quotes.quote('', chr(10).join(lines))}")
+        # Names of files, and what a loader says of them.
+        return tool_result(result, f"{counts} {quoted('', chr(10).join(lines))}")
 
     async def optimize_search(self, context: Context[Any, Any], collection: Collection = None) -> CallToolResult:
         """Merge the keyword index."""
