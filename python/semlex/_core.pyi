@@ -35,6 +35,7 @@ __all__ = [
     "decode_tombstone",
     "encode_tombstone",
     "excerpts",
+    "fuse_legs",
     "hash_rows",
     "language_named",
     "linear_fusion",
@@ -613,6 +614,39 @@ def completed_fusion(
         ValueError: A number is out of its range, the arrays differ in length, or one has another dtype or shape; the
             message names it.
         TypeError: An argument has another type.
+    """
+
+def fuse_legs(
+    vector: tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]],
+    keyword: tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]],
+    *,
+    mean: float,
+    deviation: float,
+    vector_weight: float,
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64], NDArray[np.int64], NDArray[np.float64], NDArray[np.int64], NDArray[np.float64]]:
+    """Fuse what vector and keyword search found: their union by `completed_fusion`.
+
+    Args:
+        vector: Of vector search (numbers, own, others), (n,) each, best first: a number for each chunk, the same in both
+            searches; its scores; the keyword scores of these chunks, NaN for none. The last is not read for a chunk
+            that keyword search found as well.
+        keyword: The same of keyword search, (m,) each.
+        mean: Mean of the vector scores of a sample of all chunks.
+        deviation: Their standard deviation, from 0.
+        vector_weight: Weight of vector search, 0 to 1.
+
+    Returns:
+        scores: (k,) fused scores of all candidates, best first; ties go to the smaller number.
+        near: (k,) what vector search contributed to each.
+        worded: (k,) what keyword search contributed to each.
+        vector_ranks: (k,) ranks in vector search, from 1; 0 for a chunk that it did not find.
+        vector_scores: (k,) vector scores; NaN for none.
+        keyword_ranks: (k,) ranks in keyword search, from 1; 0 for a chunk that it did not find.
+        keyword_scores: (k,) keyword scores; NaN for none.
+
+    Raises:
+        ValueError: A number is out of its range, arrays of one search differ in length, or one has another dtype or shape;
+            the message names it.
     """
 
 def linear_fusion(

@@ -18,7 +18,6 @@ from semlex.embedding.sentence_transformers import SentenceTransformersEmbedder
 from semlex.embedding.static import StaticEmbedder
 from semlex.errors import ConfigurationError
 from semlex.search.fusion import fuse_completed, vector_weight
-from semlex.search.score_completion import union_of
 from semlex.store.query.leg import LegResult, in_key_order
 from semlex.store.query.score_calibration import Spread
 
@@ -252,6 +251,12 @@ HALF = [np.array([0.5, 0.25])]
             lambda: _core.completed_fusion(HALF[0], HALF[0][:1], mean=0, deviation=1, vector_weight=0.5),
             "keyword: one score per candidate, expected 2, found 1",
         ),
+        (
+            lambda: _core.fuse_legs(
+                (*ONE, *HALF, *HALF), (*ONE, *HALF, HALF[0][:1]), mean=0, deviation=1, vector_weight=0.5
+            ),
+            r"scores\[1\]: .*expected 2, found 1",
+        ),
     ],
 )
 def test_refusals_name_the_argument(call, message):
@@ -318,8 +323,8 @@ def answered(keys, scores, **options):
 def test_a_chunk_that_one_leg_knows_nothing_of():
     """One leg knows nothing of the third chunk and the other nothing of the first."""
     answers = {"vector": answered(KEYS[1:3], [0.9, 0.8]), "keyword": answered(KEYS[:2], [4.0, 2.0])}
-    scores = {"vector": np.array([math.nan, 0.9, 0.8]), "keyword": np.array([4.0, 2.0, math.nan])}
-    fused = list(fuse_completed(answers, union_of(answers), scores, spread=Spread(0.0, 0.3), weight=0.5))
+    others = {"vector": np.array([2.0, math.nan]), "keyword": np.array([math.nan, 0.9])}
+    fused = list(fuse_completed(answers, others, spread=Spread(0.0, 0.3), weight=0.5))
     assert [one.key for one in fused] == [KEYS[number] for number in (0, 1, 2)]
     first, second, third = fused
     assert (first.vector_rank, first.vector_score, first.vector_contribution) == (None, None, 0.0)
@@ -332,6 +337,53 @@ def test_a_chunk_that_one_leg_knows_nothing_of():
 
 def test_infinite_scores_are_refused_by_name():
     answers = {"vector": answered(KEYS[:1], [math.inf]), "keyword": answered(KEYS[:1], [1.0])}
-    scores = {name: answer.scores for name, answer in answers.items()}
+    others = {"vector": np.array([1.0]), "keyword": np.array([math.inf])}
     with pytest.raises(ConfigurationError, match=r"vector\[0\]"):
-        fuse_completed(answers, union_of(answers), scores, spread=Spread(0.0, 1.0), weight=0.5)
+        fuse_completed(answers, others, spread=Spread(0.0, 1.0), weight=0.5)
+
+
+SCORES = st.sampled_from([0.0, 0.25, 0.5, 1.0])
+
+
+def slow_fusion(found, others, mean, deviation, weight):
+    """The union by key, each leg's score of each chunk, the formula, and ties by key."""
+    known = {name: dict(zip(keys, scores, strict=True)) for name, (keys, scores) in found.items()}
+    union = in_key_order(set(known["vector"]) | set(known["keyword"]))
+    near = [known["vector"].get(key, others["keyword"].get(key, math.nan)) for key in union]
+    worded = [known["keyword"].get(key, others["vector"].get(key, math.nan)) for key in union]
+    ranked = slow_completed(list(zip(near, worded, strict=True)), mean, deviation, weight)
+    places = {name: {key: rank for rank, key in enumerate(keys, 1)} for name, (keys, _) in found.items()}
+    rows = []
+    for place, *scores in ranked:
+        key, own = union[place], (near[place], worded[place])
+        ranks = (places["vector"].get(key), places["keyword"].get(key))
+        rows.append((key, *ranks, *(None if math.isnan(score) else score for score in own), *scores))
+    return rows
+
+
+@given(st.data(), st.permutations(range(12)), st.floats(0, 1))
+def test_legs_are_fused_as_plain_python_fuses_them(data, numbers, weight):
+    """With many equal scores, whether chunks have numbers or only keys; the numbers are in another order than keys."""
+    number_of = dict(zip(in_key_order((uuid.UUID(int=7 * n % 12), f"c{n}") for n in range(12)), numbers, strict=True))
+    found, others = {}, {}
+    for name in ("vector", "keyword"):
+        keys = data.draw(st.lists(st.sampled_from(list(number_of)), unique=True))
+        found[name] = (keys, sorted((data.draw(SCORES) for _ in keys), reverse=True))
+        others[name] = {key: data.draw(SCORES | st.just(math.nan)) for key in keys}
+    columns = {name: np.array([others[name][key] for key in found[name][0]], dtype=np.float64) for name in found}
+    expected = slow_fusion(found, others, 0.25, 0.5, weight)
+    by_key = {name: answered(*one) for name, one in found.items()}
+    ids = {name: [number_of[key] for key in keys] for name, (keys, _) in found.items()}
+    by_number = {
+        "vector": answered(*found["vector"], side_values=ids["vector"]),
+        "keyword": answered(*found["keyword"], numbers=np.array(ids["keyword"], dtype=np.int64)),
+    }
+    for results in (by_key, by_number):
+        fused = fuse_completed(results, columns, spread=Spread(0.25, 0.5), weight=weight)
+        assert [
+            (
+                *(one.key, one.vector_rank, one.keyword_rank, one.vector_score, one.keyword_score),
+                *(one.fused_score, one.vector_contribution, one.keyword_contribution),
+            )
+            for one in fused
+        ] == expected

@@ -16,7 +16,7 @@ from semlex.ingest.chunk_rows import CONTEXT_SEPARATOR, embedded_text
 from semlex.search.fusion import DEFAULT_VECTOR_WEIGHT, LEGS
 from semlex.search.planner import MIN_CANDIDATES
 from semlex.search.retrieval import Retrieval
-from semlex.search.score_completion import completed_scores, union_of
+from semlex.search.score_completion import other_scores, union_of
 from semlex.store.keyword.base import ChangedText
 from semlex.store.postgres.database import SnapshotReads
 from semlex.store.query.leg import key_order
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from semlex.open_collection import OpenCollection
     from semlex.search.state import SearchState
     from semlex.store.postgres.snapshot import Snapshot
-    from semlex.store.query.leg import Key, LegResult
+    from semlex.store.query.leg import Key
     from semlex.store.query.surroundings import SectionChunk, SectionRow
 
 
@@ -262,35 +262,29 @@ async def find_rank(snapshot: Snapshot, opened: OpenCollection, begun: SearchSta
     inside, state = replace(opened, database=SnapshotReads(snapshot)), begun.copy()
     found = await Retrieval(inside, reranks=False).find(state, DEEPER * DEPTH + len(probe.chunks))
     results = {name: result for name, result in found.results.items() if result.error is None}
-    union = union_of(results)
-    scores = await completed_scores(snapshot, results, union) if len(results) > 1 else _alone(results)
+    others = await other_scores(snapshot, results)
     mine = {chunk.key for chunk in probe.chunks}
-    stays = np.array([key not in mine for key in union.keys], dtype=np.bool_)
-    keys = [key for key in union.keys if key not in mine]
+    keys = [key for key in union_of(results).keys if key not in mine]
     legs: dict[str, LegScores] = {}
     if "keyword" in results:
         changed = await state.collection.keyword.changed_scores(
             snapshot, state.collection.names, state.request.text or "", keys, probe.changed()
         )
         if changed is not None:
-            others, own = (np.where(part > 0, part, np.nan) for part in changed)
-            legs["keyword"] = _leg(others, own, keys, probe)
+            worded, own = (np.where(part > 0, part, np.nan) for part in changed)
+            legs["keyword"] = _leg(worded, own, keys, probe)
     if "vector" in results and state.vector is not None and probe.vectors is not None:
         storage = "" if state.collection.embedding is None else state.collection.embedding.storage
         own = similarities(probe.vectors, state.vector, state.collection.distance.name, storage)
-        legs["vector"] = _leg(scores["vector"][stays], own, keys, probe)
+        near = dict(zip(results["vector"].keys, results["vector"].scores.tolist(), strict=True))
+        if "keyword" in results:
+            near = dict(zip(results["keyword"].keys, others["keyword"].tolist(), strict=True)) | near
+        legs["vector"] = _leg(np.array([near[key] for key in keys], dtype=np.float64), own, keys, probe)
     spread = None
     if len(legs) > 1 and state.vector is not None:
         spread = await Calibration(opened.sample, state.collection, state.vector).spread(snapshot)
     weight = getattr(opened.models.embedder, "fusion_weight", DEFAULT_VECTOR_WEIGHT)
     return standing(legs, keys, len(probe.chunks), spread, weight)
-
-
-def _alone(results: dict[str, LegResult]) -> dict[str, NDArray[np.float64]]:
-    """Return the scores of one leg in the order of the keys."""
-    ((name, result),) = results.items()
-    order = sorted(range(len(result.keys)), key=lambda number: key_order(result.keys[number]))
-    return {name: result.scores[order]}
 
 
 def similarities(

@@ -9,21 +9,23 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from types import NoneType
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
 
 from semlex import _core
 from semlex.errors import ConfigurationError
 from semlex.options.search import RRF_K
+from semlex.search.score_completion import union_of
 from semlex.validation import number_errors, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Iterator, Sequence
+    from collections.abc import Container, Iterable, Iterator
 
-    import numpy as np
     from numpy.typing import NDArray
 
     from semlex.options.search import FusionMethod
-    from semlex.search.score_completion import Union
+    from semlex.search.score_completion import OtherScores
     from semlex.store.query.leg import Key, LegResult
     from semlex.store.query.score_calibration import Spread
 
@@ -95,37 +97,24 @@ def vector_weight(weights: Mapping[str, float] | None, declared: float) -> float
     return given["vector"] if "vector" in given else 1 - given["keyword"]
 
 
-def candidates_of(
-    results: Mapping[str, LegResult], union: Union, indices: Sequence[int] | None = None
-) -> Iterator[Candidate]:
-    """Chunks with their rank and score in each leg that found them, made as they are asked for."""
-    found = {
-        name: {
-            index: (rank, score)
-            for rank, (index, score) in enumerate(
-                zip(union.indices[name].tolist(), result.scores.tolist(), strict=True), start=1
-            )
-        }
-        for name, result in results.items()
-    }
-    if indices is None:
-        indices = list(dict.fromkeys(index for own in found.values() for index in own))
-    for index in indices:
-        candidate = Candidate(union.keys[index])
-        candidate.vector_rank, candidate.vector_score = found.get("vector", {}).get(index, (None, None))
-        candidate.keyword_rank, candidate.keyword_score = found.get("keyword", {}).get(index, (None, None))
-        yield candidate
+def ranked_alone(name: str, result: LegResult) -> Iterator[Candidate]:
+    """The chunks of the only leg that answered, in its order."""
+    for rank, (key, score) in enumerate(zip(result.keys, result.scores.tolist(), strict=True), start=1):
+        if name == "vector":
+            yield Candidate(key, rank, score)
+        else:
+            yield Candidate(key, keyword_rank=rank, keyword_score=score)
 
 
 def fuse(
     results: Mapping[str, LegResult],
-    union: Union,
     *,
     method: Literal["rrf", "linear"],
     weights: Mapping[str, float] | None = None,
     rrf_k: float = RRF_K,
 ) -> Iterator[Candidate]:
     """Candidates of both legs by each leg's scores of its own results, best first; ties by (document_id, chunk_id)."""
+    union = union_of(results)
     rankings = [union.indices[name] for name in results]
     chosen = [float((weights or {}).get(name, 1.0)) for name in results]
     try:
@@ -136,14 +125,17 @@ def fuse(
             indices, scores = _core.linear_fusion(rankings, leg_scores, weights=chosen)
     except ValueError as error:
         raise ConfigurationError(str(error)) from None
+    found = {
+        name: dict(zip(own.tolist(), enumerate(results[name].scores.tolist(), start=1), strict=True))
+        for name, own in union.indices.items()
+    }
 
-    def with_scores() -> Iterator[Candidate]:
-        found = candidates_of(results, union, indices.tolist())
-        for candidate, score in zip(found, scores.tolist(), strict=True):
-            candidate.fused_score = score
-            yield candidate
+    def candidates() -> Iterator[Candidate]:
+        for index, score in zip(indices.tolist(), scores.tolist(), strict=True):
+            near, worded = (found[name].get(index, (None, None)) for name in LEGS)
+            yield Candidate(union.keys[index], near[0], near[1], worded[0], worded[1], score)
 
-    return with_scores()
+    return candidates()
 
 
 def boosted(candidates: Iterable[Candidate], factors: Mapping[Key, float]) -> Iterator[Candidate]:
@@ -196,12 +188,7 @@ def headed_first(candidates: Iterable[Candidate], headed: Container[Key]) -> Ite
 
 
 def fuse_completed(
-    results: Mapping[str, LegResult],
-    union: Union,
-    scores: Mapping[str, NDArray[np.float64]],
-    *,
-    spread: Spread,
-    weight: float,
+    results: Mapping[str, LegResult], others: OtherScores, *, spread: Spread, weight: float
 ) -> Iterator[Candidate]:
     """Candidates by the exact scores of both legs, best first; ties by (document_id, chunk_id).
 
@@ -209,24 +196,50 @@ def fuse_completed(
     z = (vector score - mean) / deviation over a sample of the stored vectors.
 
     Args:
-        scores: Leg name -> its score of every chunk of the union, float64, shape (n,); NaN for none.
         weight: The vector leg's, 0 to 1.
     """
-    vector, keyword = scores["vector"], scores["keyword"]
+    numbers = _numbers(results)
+    fused = None if numbers is None else _fused(results, others, numbers, spread, weight)
+    if fused is None or (fused[0][1:] == fused[0][:-1]).any():  # the order of the keys decides
+        fused = _fused(results, others, union_of(results).indices, spread, weight)
+    return _candidates(results, fused)
+
+
+def _numbers(results: Mapping[str, LegResult]) -> dict[str, NDArray[np.int64]] | None:
+    """A number for each chunk that a leg found, the same in both legs; None if only the keys tell."""
+    values, numbers = results["vector"].side_values, results["keyword"].numbers
+    if values is None or numbers is None:
+        return None
+    # The row of a vector may be gone.
+    near = [-row if value is None else value for row, value in enumerate(values, start=1)]
+    return {"vector": np.array(near, dtype=np.int64), "keyword": numbers}
+
+
+def _fused(
+    results: Mapping[str, LegResult],
+    others: OtherScores,
+    numbers: Mapping[str, NDArray[np.int64]],
+    spread: Spread,
+    weight: float,
+) -> tuple[NDArray[Any], ...]:
+    vector, keyword = ((numbers[name], results[name].scores, others[name]) for name in LEGS)
     try:
-        indices, fused_scores, by_vector, by_words = _core.completed_fusion(
-            vector, keyword, mean=spread.mean, deviation=spread.deviation, vector_weight=weight
-        )
+        return _core.fuse_legs(vector, keyword, mean=spread.mean, deviation=spread.deviation, vector_weight=weight)
     except ValueError as error:
         raise ConfigurationError(str(error)) from None
-    columns = (fused_scores, by_vector, by_words, vector[indices], keyword[indices])
 
-    def with_scores() -> Iterator[Candidate]:
-        found = candidates_of(results, union, indices.tolist())
-        for candidate, *row in zip(found, *(column.tolist() for column in columns), strict=True):
-            candidate.fused_score, candidate.vector_contribution, candidate.keyword_contribution = row[:3]
-            own = (None if math.isnan(score) else score for score in row[3:])
-            candidate.vector_score, candidate.keyword_score = own
-            yield candidate
 
-    return with_scores()
+def _candidates(results: Mapping[str, LegResult], fused: tuple[NDArray[Any], ...]) -> Iterator[Candidate]:
+    vector_keys, keyword_keys = (results[name].keys for name in LEGS)
+    columns = [column.tolist() for column in fused]
+    for score, near, worded, vector_rank, vector, keyword_rank, keyword in zip(*columns, strict=True):
+        yield Candidate(
+            vector_keys[vector_rank - 1] if vector_rank else keyword_keys[keyword_rank - 1],
+            vector_rank or None,
+            None if math.isnan(vector) else vector,
+            keyword_rank or None,
+            None if math.isnan(keyword) else keyword,
+            score,
+            near,
+            worded,
+        )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from semlex.search.fusion import LEGS
 from semlex.search.grouping import by_document, in_groups, too_few_documents
-from semlex.types.results import DocumentHits, HitMetadata, LegReport, SearchMode, SearchResult, SearchResults
+from semlex.types.results import DocumentHits, LegReport, SearchMode, SearchResult, SearchResults, show_scores
 from semlex.types.support import MAX_NEARNESS, Evidence, support_of
 
 if TYPE_CHECKING:
@@ -138,7 +138,7 @@ def scored(hit: SearchResult, candidate: Candidate, rank: int) -> SearchResult:
     for name, score in zip(STAGE_SCORES, _stage_scores(candidate), strict=True):
         if score is not None:
             setattr(hit, name, score + 0.0)  # -0.0 becomes an ordinary zero
-    hit.metadata = HitMetadata(hit.metadata, hit.vector_score, hit.rerank_score)
+    show_scores(hit)
     return hit
 
 

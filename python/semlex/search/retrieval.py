@@ -13,11 +13,11 @@ from semlex.search.fusion import (
     DEFAULT_VECTOR_WEIGHT,
     LEGS,
     boosted,
-    candidates_of,
     fuse,
     fuse_completed,
     headed_by,
     headed_first,
+    ranked_alone,
     vector_weight,
 )
 from semlex.search.grouping import best_of_documents, lacks_documents
@@ -29,7 +29,7 @@ from semlex.search.planner import (
     rows_wanted,
     vector_plan,
 )
-from semlex.search.score_completion import completed_scores, hold_excluded, without_excluded
+from semlex.search.score_completion import hold_excluded, other_scores, without_excluded
 from semlex.search.state import Found
 from semlex.search.thresholds import reaching
 from semlex.store.postgres.snapshot import SnapshotEndedError
@@ -322,24 +322,24 @@ class Retrieval:
             results,
             fusion,
             hits,
-            keys=[key for key in candidates.union.keys if key not in held] if held else candidates.union.keys,
+            candidates=candidates,
             is_short=is_short,
             has_exclusions=candidates.has_exclusions or bool(held),
             documents=documents,
             left_out=left_out,
+            excluded=frozenset(held),
         )
 
     async def _fuse(
         self, snapshot: Snapshot, state: SearchState, candidates: Candidates, spread: Spread | None
     ) -> tuple[Iterator[Candidate], FusionMethod]:
         """Candidates, best first, and the fusion that ordered them; one leg's own order is kept."""
-        request, results, union = state.request, candidates.results, candidates.union
+        request, results = state.request, candidates.results
         if len(results) < len(LEGS):
-            return candidates_of(results, union), request.fusion
+            ((name, result),) = results.items()
+            return ranked_alone(name, result), request.fusion
         if request.fusion != "score":
-            fused = fuse(
-                results, union, method=request.fusion, weights=request.options.get("weights"), rrf_k=request.rrf_k
-            )
+            fused = fuse(results, method=request.fusion, weights=request.options.get("weights"), rrf_k=request.rrf_k)
             return fused, request.fusion
         remaining = request.remaining()
         if remaining is None:
@@ -348,7 +348,7 @@ class Retrieval:
         async with snapshot.in_time():
             await snapshot.limit(remaining * COMPLETION_SHARE)
             completed = await self._complete(snapshot, state, candidates, spread)
-        return (fuse(results, union, method="rrf"), "rrf") if completed is None else (completed, "score")
+        return (fuse(results, method="rrf"), "rrf") if completed is None else (completed, "score")
 
     async def _boost(
         self, snapshot: Snapshot, state: SearchState, candidates: Candidates, fused: Iterator[Candidate]
@@ -374,10 +374,9 @@ class Retrieval:
         """Candidates by both legs' scores of all that either found."""
         declared = getattr(self._embedder, "fusion_weight", DEFAULT_VECTOR_WEIGHT)
         weight = vector_weight(state.request.options.get("weights"), declared)
-        results, union = candidates.results, candidates.union
-        scores = candidates.scores or await completed_scores(snapshot, results, union)
+        others = candidates.others or await other_scores(snapshot, candidates.results)
         state.spread = spread or await self._calibration(state).spread(snapshot)
-        return fuse_completed(results, union, scores, spread=state.spread, weight=weight)
+        return fuse_completed(candidates.results, others, spread=state.spread, weight=weight)
 
     def _calibration(self, state: SearchState) -> Calibration:
         return Calibration(self._sample, state.collection, query_vector(state))

@@ -1,12 +1,13 @@
-"""The union of the legs' results, and each leg's exact score of every chunk in it.
+"""The union of the legs' results, and the exact scores of each leg for what the other one found.
 
-A leg scores what it found. For what only the other leg found, it adds a side column to that leg's SELECT; where the
-column does not suffice, the missing scores are read afterwards, those of both legs in one round trip.
+For what the other leg found, a leg adds a side column to its SELECT; where the column does not suffice, the missing
+scores are read afterwards, those of both legs in one round trip.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 from dataclasses import dataclass, replace
 from itertools import permutations
 from typing import TYPE_CHECKING
@@ -26,8 +27,8 @@ if TYPE_CHECKING:
     from semlex.store.query.leg import Key, LegResult, ScoreQuery
     from semlex.store.schema.names import Names
 
-# Leg name -> its score of every chunk of the union, float64, shape (n,); NaN for none.
-Scores = dict[str, "NDArray[np.float64]"]
+# Leg name -> the other leg's score of each chunk that the leg found, float64, shape (n,); NaN for none.
+OtherScores = dict[str, "NDArray[np.float64]"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,15 +50,18 @@ class Candidates:
 
     Attributes:
         results: By the leg's name.
-        union: Of the results.
-        scores: Of the union; None where they were not completed yet.
+        others: Of the results; None where they are not known yet.
         has_exclusions: Whether chunks were left out.
     """
 
     results: dict[str, LegResult]
-    union: Union
-    scores: Scores | None = None
+    others: OtherScores | None = None
     has_exclusions: bool = False
+
+    @property
+    def union(self) -> Union:
+        """The union of the results."""
+        return union_of(self.results)
 
 
 def union_of(results: Mapping[str, LegResult]) -> Union:
@@ -79,27 +83,24 @@ async def without_excluded(
 
     The keyword leg knows which these are. If it has not answered, what the query excludes is looked for in the texts.
     """
-    union, scores = union_of(results), None
     if "vector" not in results:
-        return Candidates(results, union)
+        return Candidates(results)
+    vector, others = results["vector"], None
     if "keyword" not in results:
         if exclusions is None:
-            return Candidates(results, union)
-        excluded = (await hold_excluded(snapshot, names, union.keys, exclusions))[union.indices["vector"]]
+            return Candidates(results)
+        excluded = await hold_excluded(snapshot, names, vector.keys, exclusions)
     elif not results["keyword"].has_exclusions:
-        return Candidates(results, union)
+        return Candidates(results)
     else:
-        scores = await completed_scores(snapshot, results, union)
-        excluded = np.isnan(scores["keyword"][union.indices["vector"]])
+        others = await other_scores(snapshot, results)
+        excluded = np.isnan(others["vector"])
     if not excluded.any():
-        return Candidates(results, union, scores)
-    vector, kept = results["vector"], np.flatnonzero(~excluded).tolist()
-    nearest = replace(vector, keys=[vector.keys[number] for number in kept], scores=vector.scores[kept])
-    stays = np.full(len(union.keys), fill_value=True)
-    stays[union.indices["vector"][excluded]] = False
-    left = results | {"vector": replace(nearest, side_values=None)}
-    scores = None if scores is None else {name: own[stays] for name, own in scores.items()}
-    return Candidates(left, union_of(left), scores, has_exclusions=True)
+        return Candidates(results, others)
+    kept = np.flatnonzero(~excluded).tolist()
+    nearest = replace(vector, keys=[vector.keys[row] for row in kept], scores=vector.scores[kept], side_values=None)
+    others = None if others is None else others | {"vector": others["vector"][kept]}
+    return Candidates(results | {"vector": nearest}, others, has_exclusions=True)
 
 
 async def hold_excluded(snapshot: Snapshot, names: Names, keys: list[Key], exclusions: Exclusions) -> NDArray[np.bool_]:
@@ -108,28 +109,26 @@ async def hold_excluded(snapshot: Snapshot, names: Names, keys: list[Key], exclu
     return await asyncio.to_thread(exclusions.held, rows)
 
 
-async def completed_scores(snapshot: Snapshot, results: Mapping[str, LegResult], union: Union) -> Scores:
-    """Each leg's scores of all chunks: of those it found as found, of the others as its scorer says, else NaN."""
-    completed: Scores = {}
+async def other_scores(snapshot: Snapshot, results: Mapping[str, LegResult]) -> OtherScores:
+    """The scores that each leg's scorer gives what the other leg found; NaN without a scorer."""
+    found: OtherScores = {}
     queries: dict[str, ScoreQuery] = {}
-    missing: dict[str, NDArray[np.int64]] = {}
-    for name, other in permutations(results, 2):
-        scorer, found_by_other = results[name].scorer, results[other]
-        scores, is_own = np.full(len(union.keys), np.nan), np.full(len(union.keys), fill_value=False)
-        scores[union.indices[name]], is_own[union.indices[name]] = results[name].scores, True
-        completed[name] = scores
-        # Best first, because a leg may have to stop before the last.
-        rows = np.flatnonzero(~is_own[union.indices[other]]).tolist()
-        missing[name] = union.indices[other][rows]
-        if scorer is None or not rows:
-            continue
-        values, known = found_by_other.side_values, None
-        if values is not None:
-            known = scorer.scores_from_column([values[row] for row in rows])
-        if known is not None:
-            scores[missing[name]] = known
-        else:
-            queries[name] = scorer.missing_scores([found_by_other.keys[row] for row in rows])
-    for name, scores in (await ask(snapshot, queries)).items():
-        completed[name][missing[name]] = scores
-    return completed
+    missing: dict[str, tuple[str, list[int]]] = {}
+    for name, scoring in permutations(results, 2):
+        result, scorer = results[name], results[scoring].scorer
+        known = None
+        if scorer is not None and result.side_values is not None:
+            known = scorer.scores_from_column(result.side_values)
+        if known is None:
+            own = dict(zip(results[scoring].keys, results[scoring].scores.tolist(), strict=True))
+            known = np.array([own.get(key, math.nan) for key in result.keys], dtype=np.float64)
+            # Best first, because a leg may have to stop before the last.
+            rows = [row for row, key in enumerate(result.keys) if key not in own]
+            if scorer is not None and rows:
+                missing[scoring] = name, rows
+                queries[scoring] = scorer.missing_scores([result.keys[row] for row in rows])
+        found[name] = known
+    for scoring, scores in (await ask(snapshot, queries)).items():
+        name, rows = missing[scoring]
+        found[name][rows] = scores
+    return found

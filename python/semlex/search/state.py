@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from semlex.options.search import FusionMethod
     from semlex.search.fusion import Candidate
     from semlex.search.request import Request
+    from semlex.search.score_completion import Candidates
     from semlex.search.thresholds import LeftOut
     from semlex.store.query.chunks import DocumentKey
     from semlex.store.query.leg import Key, LegResult
@@ -74,20 +75,27 @@ class Found:
         results: Of each leg, failed ones included.
         fusion: What ordered the hits.
         hits: Best first, in the order of the fusion.
-        keys: Of all candidates, in the order of keys.
+        candidates: What the legs found.
         is_short: Whether rows of candidates were gone, and too few are left.
         has_exclusions: Whether the query's words left out chunks that the vector leg found.
         documents: The document of each hit, where they are grouped; else None.
         left_out: What a least cosine has left out; None without one.
+        excluded: Candidates that turned out to hold what is excluded.
         depth: How many candidates each leg was asked for.
     """
 
     results: dict[str, LegResult]
     fusion: FusionMethod
     hits: list[tuple[Candidate, SearchResult]]
-    keys: list[Key]
+    candidates: Candidates
     is_short: bool
     has_exclusions: bool
     documents: dict[Key, DocumentKey] | None = None
     left_out: LeftOut | None = None
+    excluded: frozenset[Key] = frozenset()
     depth: int = 0
+
+    @property
+    def keys(self) -> list[Key]:
+        """Of all candidates, in the order of keys."""
+        return [key for key in self.candidates.union.keys if key not in self.excluded]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Literal
 
 from semlex.errors import MissingExtraError, ValidationError
 from semlex.types.display import DECIDING, HEADING_SEPARATOR, bold, hit_lines, hit_table, joined, paragraph, shortened
-from semlex.types.documents import StoredChunk, json_value
+from semlex.types.documents import Document, StoredChunk, json_value
 from semlex.types.support import SUPPORT_TEXT, Support
 from semlex.validation import number_errors, whole_number_errors
 
@@ -58,6 +59,10 @@ class HitMetadata(dict[str, Any]):
     def __reduce__(self) -> tuple[type[HitMetadata], tuple[dict[str, Any], float | None, float | None]]:
         """Keep the scores in copies and pickles."""
         return HitMetadata, (dict(self), self._scores["similarity"], self._scores["rerank_score"])
+
+
+# Where a hit has its metadata; JSON text until it is asked for.
+_METADATA = Document.__dict__["metadata"]
 
 
 @dataclass(slots=True)
@@ -160,6 +165,26 @@ class SearchResult(StoredChunk):
     def similarity_score(self) -> float | None:
         """Return `vector_score`, under its older name."""
         return self.vector_score
+
+
+def _metadata(hit: SearchResult) -> dict[str, Any]:
+    """Return the metadata, and the scores that can be read beside it."""
+    stored: dict[str, Any] | str = _METADATA.__get__(hit)
+    if isinstance(stored, str):
+        stored = HitMetadata(json.loads(stored), hit.vector_score, hit.rerank_score)
+        _METADATA.__set__(hit, stored)
+    return stored
+
+
+# Most metadata is never looked at. A dataclass with slots takes no property of a field's name into its body.
+SearchResult.metadata = property(_metadata, _METADATA.__set__)  # type: ignore[assignment,misc]
+
+
+def show_scores(hit: SearchResult) -> None:
+    """Let the scores of a hit be read beside its metadata."""
+    stored = _METADATA.__get__(hit)
+    if not isinstance(stored, str):
+        hit.metadata = HitMetadata(stored, hit.vector_score, hit.rerank_score)
 
 
 SHOWN_ID = 80

@@ -25,6 +25,26 @@ pub struct Completed {
     pub keyword: Vec<f64>,
 }
 
+/// What a leg found, best first.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct LegScores<'a> {
+    /// A number for each chunk, the same in both legs.
+    pub numbers: &'a [i64],
+    /// The leg's own scores.
+    pub own: &'a [f64],
+    /// The other leg's scores of these chunks, NaN for none; not read for a chunk that the other leg found as well.
+    pub others: &'a [f64],
+}
+
+/// Candidates of one of two legs, best first by the fused score.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct FusedLeg {
+    /// Their ranks in the leg, from 1; 0 for one that it did not find.
+    pub ranks: Vec<i64>,
+    /// Its scores of them, NaN for none.
+    pub scores: Vec<f64>,
+}
+
 /// How the vector scores of stored chunks are spread around one query.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Spread {
@@ -306,6 +326,67 @@ pub fn completed_fusion(
     Ok(fused)
 }
 
+/// The union of what two legs found, ranked by [`completed_fusion`]; ties go to the smaller number.
+///
+/// Gives scores and contributions, then what the vector leg and the keyword leg know of each candidate. The order is that
+/// of the numbers.
+///
+/// # Errors
+///
+/// A leg's lists are of different length, or as [`completed_fusion`].
+pub fn fuse_legs(
+    vector: LegScores<'_>,
+    keyword: LegScores<'_>,
+    spread: Spread,
+    vector_weight: f64,
+) -> Result<(Completed, [FusedLeg; 2]), FusionError> {
+    check_legs(&[vector, keyword])?;
+    let (mut near, mut worded) = (FusedLeg::default(), FusedLeg::default());
+    for found in
+        members(&[vector.numbers, keyword.numbers])?.chunk_by(|one, other| one.id == other.id)
+    {
+        let place = |list: u32| {
+            let own = found.iter().find(|member| member.list == list);
+            own.map(|member| member.place as usize)
+        };
+        let places = (place(0), place(1));
+        near.push(vector, places.0, keyword, places.1);
+        worded.push(keyword, places.1, vector, places.0);
+    }
+    let fused = completed_fusion(&near.scores, &worded.scores, spread, vector_weight)?;
+    let legs = [near.in_order(&fused.order), worded.in_order(&fused.order)];
+    Ok((fused, legs))
+}
+
+impl FusedLeg {
+    /// Adds a candidate by its places in this leg and in the other one: what a leg found, it knows itself.
+    fn push(
+        &mut self,
+        own: LegScores<'_>,
+        place: Option<usize>,
+        other: LegScores<'_>,
+        otherwise: Option<usize>,
+    ) {
+        let known = match place {
+            Some(place) => own.own.get(place),
+            None => otherwise.and_then(|place| other.others.get(place)),
+        };
+        self.scores.push(known.copied().unwrap_or(f64::NAN));
+        let rank = place.and_then(|place| i64::try_from(place + 1).ok());
+        self.ranks.push(rank.unwrap_or(0));
+    }
+
+    fn in_order(&self, order: &[i64]) -> Self {
+        let places = order
+            .iter()
+            .filter_map(|place| usize::try_from(*place).ok());
+        let rows =
+            places.filter_map(|place| Some((*self.ranks.get(place)?, *self.scores.get(place)?)));
+        let (ranks, scores) = rows.unzip();
+        Self { ranks, scores }
+    }
+}
+
 /// An id in a list, at its best place. Compared by id, then list, then place.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Member {
@@ -408,6 +489,22 @@ fn check_scores(rankings: &[&[i64]], scores: &[&[f64]]) -> Result<(), FusionErro
         }
         if let Some(place) = values.iter().position(|value| !value.is_finite()) {
             return Err(FusionError::Score { list, place });
+        }
+    }
+    Ok(())
+}
+
+fn check_legs(legs: &[LegScores<'_>]) -> Result<(), FusionError> {
+    for (list, leg) in legs.iter().enumerate() {
+        let expected = leg.numbers.len();
+        for found in [leg.own.len(), leg.others.len()] {
+            if found != expected {
+                return Err(FusionError::Length {
+                    list,
+                    expected,
+                    found,
+                });
+            }
         }
     }
     Ok(())

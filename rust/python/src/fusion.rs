@@ -1,9 +1,9 @@
-//! `completed_fusion`, `reciprocal_rank_fusion` and `linear_fusion`.
+//! `completed_fusion`, `fuse_legs`, `reciprocal_rank_fusion` and `linear_fusion`.
 
 use numpy::{Element, PyArray1};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use semlex_core::fusion::{self, FusionError, Spread};
+use semlex_core::fusion::{self, FusionError, LegScores, Spread};
 
 use crate::arguments::{self, at_least};
 use crate::errors::{caught, detached};
@@ -16,6 +16,16 @@ type Ids<'py> = Bound<'py, PyArray1<i64>>;
 type Scores<'py> = Bound<'py, PyArray1<f64>>;
 type Ranked<'py> = (Ids<'py>, Scores<'py>);
 type Explained<'py> = (Ids<'py>, Scores<'py>, Scores<'py>, Scores<'py>);
+type Leg<'py> = (Bound<'py, PyAny>, Bound<'py, PyAny>, Bound<'py, PyAny>);
+type FusedLegs<'py> = (
+    Scores<'py>,
+    Scores<'py>,
+    Scores<'py>,
+    Ids<'py>,
+    Scores<'py>,
+    Ids<'py>,
+    Scores<'py>,
+);
 
 /// Fuse vector and keyword scores that are known for every candidate: score fusion.
 ///
@@ -67,6 +77,93 @@ pub(crate) fn completed_fusion<'py>(
         PyArray1::from_vec(py, fused.vector),
         PyArray1::from_vec(py, fused.keyword),
     ))
+}
+
+/// Fuse what vector and keyword search found: their union by `completed_fusion`.
+///
+/// Args:
+///     vector: Of vector search (numbers, own, others), (n,) each, best first: a number for each chunk, the same in both
+///         searches; its scores; the keyword scores of these chunks, NaN for none. The last is not read for a chunk
+///         that keyword search found as well.
+///     keyword: The same of keyword search, (m,) each.
+///     mean: Mean of the vector scores of a sample of all chunks.
+///     deviation: Their standard deviation, from 0.
+///     vector_weight: Weight of vector search, 0 to 1.
+///
+/// Returns:
+///     scores: (k,) fused scores of all candidates, best first; ties go to the smaller number.
+///     near: (k,) what vector search contributed to each.
+///     worded: (k,) what keyword search contributed to each.
+///     vector_ranks: (k,) ranks in vector search, from 1; 0 for a chunk that it did not find.
+///     vector_scores: (k,) vector scores; NaN for none.
+///     keyword_ranks: (k,) ranks in keyword search, from 1; 0 for a chunk that it did not find.
+///     keyword_scores: (k,) keyword scores; NaN for none.
+///
+/// Raises:
+///     ValueError: A number is out of its range, arrays of one search differ in length, or one has another dtype or shape;
+///         the message names it.
+#[pyfunction]
+#[pyo3(signature = (
+    vector: "tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]",
+    keyword: "tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]",
+    *,
+    mean: "float",
+    deviation: "float",
+    vector_weight: "float",
+) -> "tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64], NDArray[np.int64], NDArray[np.float64], NDArray[np.int64], NDArray[np.float64]]")]
+pub(crate) fn fuse_legs<'py>(
+    py: Python<'py>,
+    vector: Leg<'py>,
+    keyword: Leg<'py>,
+    mean: f64,
+    deviation: f64,
+    vector_weight: f64,
+) -> PyResult<FusedLegs<'py>> {
+    let (vector, keyword) = (
+        OwnedLeg::of("vector", &vector)?,
+        OwnedLeg::of("keyword", &keyword)?,
+    );
+    let ids = vector.numbers.len() + keyword.numbers.len();
+    let spread = Spread { mean, deviation };
+    let (fused, [near, worded]) = run(py, ids, || {
+        fusion::fuse_legs(vector.scores(), keyword.scores(), spread, vector_weight)
+    })?;
+    Ok((
+        PyArray1::from_vec(py, fused.scores),
+        PyArray1::from_vec(py, fused.vector),
+        PyArray1::from_vec(py, fused.keyword),
+        PyArray1::from_vec(py, near.ranks),
+        PyArray1::from_vec(py, near.scores),
+        PyArray1::from_vec(py, worded.ranks),
+        PyArray1::from_vec(py, worded.scores),
+    ))
+}
+
+struct OwnedLeg {
+    numbers: Vec<i64>,
+    own: Vec<f64>,
+    others: Vec<f64>,
+}
+
+impl OwnedLeg {
+    fn of(name: &str, leg: &Leg<'_>) -> PyResult<Self> {
+        let scores = |place: usize, column: &Bound<'_, PyAny>| {
+            arguments::vector::<f64>(&|| format!("{name}[{place}]"), column)
+        };
+        Ok(Self {
+            numbers: arguments::vector::<i64>(&|| format!("{name}[0]"), &leg.0)?,
+            own: scores(1, &leg.1)?,
+            others: scores(2, &leg.2)?,
+        })
+    }
+
+    fn scores(&self) -> LegScores<'_> {
+        LegScores {
+            numbers: &self.numbers,
+            own: &self.own,
+            others: &self.others,
+        }
+    }
 }
 
 /// Fuse rankings by rank: ``score(d) = sum of weight / (k + rank of d)``, ranks from 1.

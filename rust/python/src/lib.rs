@@ -56,7 +56,7 @@ mod _core {
     #[pymodule_export]
     use crate::excerpts::excerpts;
     #[pymodule_export]
-    use crate::fusion::{completed_fusion, linear_fusion, reciprocal_rank_fusion};
+    use crate::fusion::{completed_fusion, fuse_legs, linear_fusion, reciprocal_rank_fusion};
     #[pymodule_export]
     use crate::html::HtmlReader;
     #[pymodule_export]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from bisect import bisect_right
 from functools import lru_cache
@@ -43,9 +44,9 @@ if TYPE_CHECKING:
 DocumentKey = UUID | str
 
 COLUMNS = sql.SQL(
-    "c.document_id, c.chunk_id, c.chunk_text, c.metadata, c.parent_chunk_id, c.created_at, c.updated_at, "
-    "c.source_document, c.chapter_title, c.section_title, c.subsection_title, c.char_start, c.char_end, c.line, "
-    "c.page, c.place, c.child_ids, c.timestamp_start, c.timestamp_end, {place}"
+    "c.document_id, c.chunk_id, c.chunk_text, c.metadata::pg_catalog.text, c.parent_chunk_id, "
+    "c.created_at, c.updated_at, c.source_document, c.chapter_title, c.section_title, c.subsection_title, "
+    "c.char_start, c.char_end, c.line, c.page, c.place, c.child_ids, c.timestamp_start, c.timestamp_end, {place}"
 )
 LARGE_COLUMNS, PLACE_COLUMN = (2, 3), 15
 FROM_PLACE = 5  # columns from the place to the last one
@@ -131,7 +132,7 @@ async def load_results(
     else:
         has_places = any(is_indexed(chunk_id) for _, chunk_id in keys)
         rows = await _hit_rows(snapshot, collection.names, keys, columns, has_places=has_places, is_last=is_last)
-    results = [SearchResult(**_stored(row)) for row in rows]
+    results = [SearchResult(*_stored(row)) for row in rows]
     if columns is not None:
         for hit, row in zip(results, rows, strict=True):
             hit.columns = columns.of(hit.table, row[PLACE_COLUMN + FROM_PLACE : -2])
@@ -202,38 +203,29 @@ async def _rows(
     return first + await cursor.fetchall()
 
 
-def _stored(row: Sequence[Any]) -> dict[str, Any]:
-    """The fields of a `StoredChunk` by a row that begins with `COLUMNS` and ends with the language."""
+def _stored(row: Sequence[Any]) -> tuple[Any, ...]:
+    """The fields of a `StoredChunk` in their order by a row that begins with `COLUMNS` and ends with the language.
+
+    The metadata is JSON text.
+    """
     _, chunk_id, text, metadata, parent, created, updated, name, chapter, section, subsections, *rest = row
     start, end, line, page, place, children, begins, ends, source, *_, language = rest
     at = StoredPlace.of(place)
-    return {
-        "content": text,
-        "metadata": metadata,
-        "id": chunk_id,
-        "parent_id": parent,
-        "child_ids": children,
-        "timestamp_start": begins,
-        "timestamp_end": ends,
-        "created_at": created,
-        "updated_at": updated,
-        "language": language,
-        "source": source[0] if source else "",
+    return (
+        *(text, metadata, chunk_id, parent, children, created, updated, language, begins, ends),
+        source[0] if source else "",
         # The root of a row's source names the table, and hits have folders there.
-        "root": source[1] if source and at.table is None else "",
-        "source_document": name,
-        "heading_path": tuple(title for title in (chapter, section, *subsections) if title),
-        "char_start": start,
-        "char_end": end,
-        "line": line,
-        "page": page,
-        "row": at.row,
-        "cell": at.cell,
-        "sheet": at.sheet,
-        "table": at.table,
-        "key": at.row_key,
-        "place": at.for_people(line, page),
-    }
+        source[1] if source and at.table is None else "",
+        name,
+        tuple(title for title in (chapter, section, *subsections) if title),
+        *(start, end, line, page, at.row, at.cell, at.sheet, at.table, at.row_key),
+        at.for_people(line, page),
+    )
+
+
+def _chunk(row: Sequence[Any]) -> StoredChunk:
+    content, metadata, *others = _stored(row)
+    return StoredChunk(content, json.loads(metadata), *others)
 
 
 async def fetch_documents(
@@ -249,7 +241,7 @@ async def fetch_documents(
     )
     cursor = cursor_with_times(connection)
     rows = await _rows(cursor, statement, key_arrays(keys_of(chunk_ids)), len(chunk_ids))
-    return {row[1]: StoredChunk(**_stored(row)) for row in rows}
+    return {row[1]: _chunk(row) for row in rows}
 
 
 async def fetch_vectors(
@@ -289,7 +281,7 @@ async def list_chunks(
     if after is not None:
         values |= {"document_id": UUID(bytes=chunk_keys([after])[0]), "chunk_id": after}
     cursor = cursor_with_times(connection)
-    return [StoredChunk(**_stored(row)) for row in await _rows(cursor, statement, values, limit)]
+    return [_chunk(row) for row in await _rows(cursor, statement, values, limit)]
 
 
 async def documents_of(

@@ -150,6 +150,8 @@ class LegResult:
     error: BaseException | None = None
     side_values: list[Any] | None = None  # the other leg's side column for each chunk
     rows: dict[Key, Any] | None = None  # `BestRows.columns` of chunks whose rows came along
+    # What the leg's side column is for each chunk, int64, shape (n,), if no two chunks have the same; else None.
+    numbers: NDArray[np.int64] | None = None
     headings: list[str] | None = None  # the innermost heading above each chunk, or ""; None if it is not known
     scorer: Scorer | None = None  # scores chunks that the other leg found
     # Whether a score of NaN means that the query's own words exclude the chunk.

@@ -65,7 +65,9 @@ pub(super) fn may_steer(text: &str) -> bool {
     let has_sign = |line: &str| {
         let bare = line.trim_start_matches(BLANKS);
         let mut signs = SIGNS.iter().chain(&RULES);
-        signs.any(|sign| bare.starts_with(sign))
+        // Most lines begin with a word.
+        !bare.starts_with(|it: char| it.is_ascii_alphanumeric())
+            && signs.any(|sign| bare.starts_with(sign))
     };
     text.split('\n').any(has_sign) || text.contains(COMMENT_END)
 }

@@ -37,9 +37,12 @@ const ABBREVIATIONS: [&str; 46] = [
     "st", "usw", "vgl", "vol", "vs",
 ];
 /// Underlines of titles in reStructuredText and Markdown.
-const UNDERLINES: &str = "=-~^\"'`#*+.:_";
+const UNDERLINES: &[u8] = b"=-~^\"'`#*+.:_";
 /// End a sentence without a blank behind.
 const WIDE_STOPS: [char; 4] = ['。', '！', '？', '｡'];
+
+/// Bytes that are looked at together.
+const STRIDE: usize = 32;
 
 /// The sentences of a text, in order and without overlap; what stands between them are blanks and lines of marks.
 #[must_use]
@@ -93,7 +96,7 @@ impl<'t> Blocks<'t> {
             } else {
                 self.code(bare, range);
             }
-        } else if let Some(fence) = ["```", "~~~"].into_iter().find(|it| bare.starts_with(it)) {
+        } else if let Some(fence) = opened_fence(bare) {
             self.flush();
             self.fence = Some(fence);
         } else if bare.is_empty() {
@@ -198,11 +201,20 @@ impl<'t> Blocks<'t> {
     }
 }
 
+/// The mark that closes the code which a line opens.
+fn opened_fence(bare: &str) -> Option<&'static str> {
+    match bare.as_bytes().first() {
+        Some(b'`') => Some("```").filter(|it| bare.starts_with(it)),
+        Some(b'~') => Some("~~~").filter(|it| bare.starts_with(it)),
+        _ => None,
+    }
+}
+
 /// Whether a line is an underline, a rule, or what is between the rows of a table.
 fn is_marks(bare: &str) -> bool {
-    let mut characters = bare.chars();
-    let first = characters.next().unwrap_or(' ');
-    let is_line = bare.len() > 2 && UNDERLINES.contains(first) && characters.all(|it| it == first);
+    let mut characters = bare.bytes();
+    let first = characters.next().unwrap_or(b' ');
+    let is_line = bare.len() > 2 && UNDERLINES.contains(&first) && characters.all(|it| it == first);
     let is_border = bare.starts_with(['|', '+', '='])
         && bare.len() > 2
         && bare.chars().all(|it| "|-+:= ".contains(it));
@@ -216,6 +228,13 @@ fn is_heading(bare: &str) -> bool {
 
 /// Whether a line begins an item of a list.
 fn begins_item(bare: &str) -> bool {
+    // As most lines do: it begins with a word of letters.
+    if let [first, second, ..] = bare.as_bytes()
+        && first.is_ascii_alphabetic()
+        && !matches!(second, b'.' | b')')
+    {
+        return false;
+    }
     let Some((mark, rest)) = bare.split_once(' ') else {
         return false;
     };
@@ -232,7 +251,18 @@ fn begins_item(bare: &str) -> bool {
 
 /// Where the sentences of a block of prose end, but for the last one.
 fn ends(block: &str) -> impl Iterator<Item = usize> {
-    block.char_indices().filter_map(|(place, stop)| {
+    let is_stop = |&byte: &u8| !byte.is_ascii() || matches!(byte, b'.' | b'!' | b'?');
+    // Without branches, so that the compiler can take several at once: most parts of a text have no stop.
+    let parts = block.as_bytes().chunks(STRIDE).zip((0..).step_by(STRIDE));
+    let with_stops =
+        parts.filter(move |(part, _)| part.iter().fold(false, |any, byte| any | is_stop(byte)));
+    let stops = with_stops.flat_map(move |(part, start)| {
+        let places = part.iter().zip(start..);
+        places.filter(move |(byte, _)| is_stop(byte))
+    });
+    stops.filter_map(|(_, place): (_, usize)| {
+        // Nothing inside of a character.
+        let stop = block.get(place..)?.chars().next()?;
         let is_wide = WIDE_STOPS.contains(&stop);
         if !is_wide && !matches!(stop, '.' | '!' | '?' | '…' | '؟' | '।') {
             return None;

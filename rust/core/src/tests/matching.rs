@@ -67,6 +67,24 @@ proptest! {
     }
 
     #[test]
+    fn no_word_with_a_wanted_term_is_left_out(
+        language in language(), words in prop::collection::vec("[A-Z]?[a-z]{1,9}(ly|ing|en|heit|mente|ions|s)?", 1..20),
+        wanted in any::<prop::sample::Index>(),
+    ) {
+        let analyzer = analyzer(language);
+        let wanted = terms(&analyzer, wanted.get(&words).as_str());
+        let mut expected = Vec::new();
+        let mut start = 0;
+        for word in &words {
+            if terms(&analyzer, word).iter().any(|term| wanted.contains(term)) {
+                expected.push(start..start + word.len());
+            }
+            start += word.len() + 1;
+        }
+        prop_assert_eq!(&analyzer.match_places([&*words.join(" ")], &wanted)[0], &expected);
+    }
+
+    #[test]
     fn a_query_asks_once_for_each_term(language in language(), text in text(), most in 0_usize..9) {
         let analyzer = analyzer(language);
         let parsed = parse_query(&text);

@@ -393,7 +393,7 @@ async def _result(
 ) -> LegResult:
     """The best chunks."""
     query = leg.query
-    found: list[tuple[float, Key, Any, str]] = []
+    found: list[tuple[float, Key, int, Any, str]] = []
     brought: dict[Key, Any] = {}
     depth, looked_at = leg.depth, 0
     warnings: list[str] = []
@@ -410,7 +410,7 @@ async def _result(
             rows = list(compress(rows, query.hold_phrases([row[TEXT:] for row in rows])))
         elif leg.rows is not None:
             brought |= {row[KEY]: row[ROW:] for row in rows if len(row) > ROW and row[ROW] is not None}
-        found += [(score_of[row[ID]], row[KEY], row[SIDE_VALUE], row[PLACE_OF_HEADING]) for row in rows]
+        found += [(score_of[row[ID]], row[KEY], row[ID], row[SIDE_VALUE], row[PLACE_OF_HEADING]) for row in rows]
         first, looked_at = None, len(ids)
         if len(found) >= leg.limit or looked_at < depth:
             break
@@ -424,10 +424,11 @@ async def _result(
     found.sort(key=lambda entry: (-entry[0], entry[1][0].int, entry[1][1]))
     del found[leg.limit :]
     return LegResult(
-        [key for _, key, _, _ in found],
-        np.array([score for score, _, _, _ in found], dtype=np.float64),
-        side_values=[value for _, _, value, _ in found] if side_column else None,
-        headings=[heading for _, _, _, heading in found],
+        [key for _, key, *_ in found],
+        np.array([score for score, *_ in found], dtype=np.float64),
+        side_values=[value for *_, value, _ in found] if side_column else None,
+        numbers=np.array([number for _, _, number, *_ in found], dtype=np.int64),
+        headings=[heading for *_, heading in found],
         rows=brought,
         scorer=Bm25Scorer(leg.collection.names, query, postings, query.texts_left(looked_at), found_all=found_all),
         has_exclusions=query.excludes,

@@ -140,6 +140,27 @@ impl Language {
         self.stemmer.map(Stemmer::new)
     }
 
+    /// Whether the stem of a word of `a` to `z` begins as the word does.
+    pub(super) fn keeps_first_letter(&self) -> bool {
+        use Algorithm::{
+            Danish, English, French, German, Italian, Norwegian, Portuguese, Spanish, Swedish,
+        };
+        matches!(
+            self.stemmer,
+            None | Some(
+                Danish
+                    | English
+                    | French
+                    | German
+                    | Italian
+                    | Norwegian
+                    | Portuguese
+                    | Spanish
+                    | Swedish
+            )
+        )
+    }
+
     /// Its place in the table; there are fewer than 256.
     pub(super) fn number(&'static self) -> u8 {
         let place = TABLE.iter().position(|it| std::ptr::eq(it, self));

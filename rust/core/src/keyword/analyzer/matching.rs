@@ -69,13 +69,15 @@ impl Analyzer {
     ) -> Vec<Vec<Range<usize>>> {
         let terms: WordMap<&str, ()> = wanted.iter().map(|term| (term.as_str(), ())).collect();
         let ignores_single = self.ignores_single(wanted);
+        let letters = FirstLetters::of(self, wanted);
         let mut known: WordMap<&str, bool> = WordMap::default();
         let places = texts.into_iter().map(|text| {
             let mut places: Vec<Range<usize>> = Vec::new();
             scan(text, self.characters, |start, end| {
-                let Some(token) = text.get(start..end) else {
+                let token = text.get(start..end).unwrap_or_default();
+                if !letters.can_begin(token) {
                     return;
-                };
+                }
                 if known.len() >= MAX_KNOWN {
                     known.clear();
                 }
@@ -102,6 +104,37 @@ impl Analyzer {
         wanted
             .iter()
             .any(|term| term.chars().filter(of_pairs).count() == 2)
+    }
+}
+
+/// With which of the letters `a` to `z` the wanted terms begin, a bit each: most words of a text need not be stemmed.
+struct FirstLetters(u32);
+
+impl FirstLetters {
+    fn of(analyzer: &Analyzer, wanted: &[String]) -> Self {
+        if !analyzer.language.keeps_first_letter() {
+            return Self(u32::MAX);
+        }
+        let first = wanted.iter().filter_map(|term| term.as_bytes().first());
+        Self(first.fold(0, |all, &letter| all | Self::bit(letter)))
+    }
+
+    fn bit(letter: u8) -> u32 {
+        let number = letter.to_ascii_lowercase().wrapping_sub(b'a');
+        1_u32.checked_shl(number.into()).unwrap_or(0)
+    }
+
+    /// Whether a token may stand for a term. Words of other characters, and those with parts, always may.
+    #[inline]
+    fn can_begin(&self, token: &str) -> bool {
+        match token.as_bytes() {
+            [first, rest @ ..]
+                if first.is_ascii_alphabetic() && rest.iter().all(u8::is_ascii_lowercase) =>
+            {
+                self.0 & Self::bit(*first) != 0
+            }
+            _ => true,
+        }
     }
 }
 
