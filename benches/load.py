@@ -3,9 +3,8 @@
 Rows have an id, a text, two values and a vector of 1,024 dimensions. Only the lines "to searchable" make indexes:
 semlex a keyword index and an HNSW index, langchain-postgres an HNSW index.
 
-Beside libraries the runs are not in turn, and the amounts differ: semlex loads 20,000 rows three times, then the
-library loads 1,000 rows three times. "To searchable" is one run of each. `--million` also measures the memory that a
-million rows take.
+Beside libraries the amounts differ: in turn semlex loads 20,000 rows and the library 1,000, three times each, in
+alternating order. "To searchable" is one run of each. `--million` also measures the memory that a million rows take.
 """
 
 from __future__ import annotations
@@ -108,15 +107,17 @@ def beside_libraries(bench: Bench, loader: Loader, state: Path, *, baseline_rows
     async def load(retriever: PostgreSQLRetriever) -> None:
         await retriever.tables.load(table)
 
-    loader.timed(load)
-    ours = [loader.timed(load) / loader.rows for _ in range(3)]
     for name, (script, python_of, bar) in BASELINES.items():
         python = python_of(state)
         if not python.exists():
             bench.unmeasured(f"arrow, vs {name}", "rows/s", bar, "make its environment once: ./x bench --prepare")
             continue
-        theirs = [1 / _rows_per_second(python, script, loader.url, baseline_rows) for _ in range(3)]
-        bench.speed(f"arrow, vs {name}", ours, theirs, amount=1, unit="rows/s", bar=bar)
+
+        def theirs(python: Path = python, script: str = script) -> float:
+            return 1 / _rows_per_second(python, script, loader.url, baseline_rows)
+
+        ours, library = alternated(lambda: loader.timed(load) / loader.rows, theirs, 3)
+        bench.speed(f"arrow, vs {name}", ours, library, amount=1, unit="rows/s", bar=bar)
 
 
 def _rows_per_second(python: Path, script: str, url: str, rows: int, *options: str) -> float:

@@ -230,24 +230,20 @@ def prepared(state: Path, chunks: Callable[[int], list[str]], size: int, *, quic
     return Data(stored, asked, topics_of)
 
 
-def opened(stack: contextlib.ExitStack, kind: Kind, state: Path, folder: Path, name: str) -> PeerProcess:
-    """A process of the library, with a server if it needs one."""
+def loaded(stack: contextlib.ExitStack, kind: Kind, state: Path, folder: Path, data: Data) -> Contender:
+    """A library that has stored the rows, and has been asked everything once, in a process that did not load them."""
     folder.mkdir()
     folder.chmod(0o711)
     place, its_server = str(folder), None
     if kind.postgres:
         its_server = stack.enter_context(server(folder, tuned=kind.module != KINDS[OURS].module))
         place = its_server.url
-    process = PeerProcess(kind.python(state), kind.module, place, name, its_server)
-    return stack.enter_context(process)
-
-
-def loaded(stack: contextlib.ExitStack, kind: Kind, state: Path, folder: Path, data: Data) -> Contender:
-    """A library that has stored the rows, and has been asked everything once."""
-    process = opened(stack, kind, state, folder, "stored")
-    load, used = process.measured("load", folder=str(data.stored.folder))
-    if process.server:
-        vacuum(process.server.url)
+    with PeerProcess(kind.python(state), kind.module, place, "stored", its_server) as loading:
+        load, used = loading.measured("load", folder=str(data.stored.folder))
+    if its_server:
+        vacuum(its_server.url)
+    process = stack.enter_context(PeerProcess(kind.python(state), kind.module, place, "stored", its_server))
+    process.ask("reopen", dimensions=data.stored.vectors.shape[1], fields=list(data.stored.fields))
     process.ask("queries", folder=str(data.asked.folder))
     contender = Contender(process, folder, load, used)
     times = process.ask("alone", busy=False, questions=len(data.asked.texts))["times"]

@@ -24,7 +24,7 @@ class Chroma(Peer):
         super().__init__(place, name)
         settings = chromadb.Settings(anonymized_telemetry=False)
         self._client = chromadb.PersistentClient(place, settings)
-        self._collection = self._client.create_collection(
+        self._collection = self._client.get_or_create_collection(
             name, configuration={"hnsw": {"space": "cosine"}}, embedding_function=None
         )
 

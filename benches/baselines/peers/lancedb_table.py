@@ -44,6 +44,9 @@ class LanceDb(Peer):
             self._table.create_index(field, config=Bitmap())
         self._table.optimize()
 
+    def reopen(self, dimensions: int, fields: list[str]) -> None:
+        self._table = self._database.open_table(self.name)
+
     def search(self, text: str, vector: np.ndarray[Any, Any]) -> list[int]:
         query = self._table.search(query_type="hybrid").vector(vector).text(text).distance_type("cosine")
         found = query.rerank(self._reranker).limit(TOP).select(["id", "text"]).to_list()

@@ -76,13 +76,7 @@ class LangchainPostgres(Peer):
             metadata_columns=[Column(field, "INTEGER") for field in rows.fields],
             hybrid_search_config=hybrid(self._table),
         )
-        self._store = await PGVectorStore.create(
-            self._engine,
-            self._embeddings,
-            self._table,
-            metadata_columns=list(rows.fields),
-            hybrid_search_config=hybrid(self._table),
-        )
+        await self.reopen(rows.vectors.shape[1], list(rows.fields))
         number = min(BY_LIBRARY, len(rows.texts))
         ids = [str(row) for row in range(number)]
         metadata = [rows.of(row) for row in range(number)]
@@ -94,6 +88,15 @@ class LangchainPostgres(Peer):
         given = ([str(row), rows.texts[row], rows.vectors[row], *rows.of(row).values()] for row in left)
         fill(self.place, self._table, types, given, {"content_tsv": "to_tsvector('pg_catalog.english', content)"})
         return number, *loaded
+
+    async def reopen(self, dimensions: int, fields: list[str]) -> None:
+        self._store = await PGVectorStore.create(
+            self._engine,
+            self._embeddings,
+            self._table,
+            metadata_columns=fields,
+            hybrid_search_config=hybrid(self._table),
+        )
 
     async def index(self, rows: Rows) -> None:
         await self._store.aapply_hybrid_search_index()

@@ -75,8 +75,11 @@ class LlamaIndex(Peer):
         metadata = node_to_metadata_dict(self._node(rows, row), remove_text=True, flat_metadata=False)
         return [str(row), rows.texts[row], rows.vectors[row], Json(metadata)]
 
+    def reopen(self, dimensions: int, fields: list[str]) -> None:
+        self._open(dimensions, dict(HNSW))
+
     def index(self, rows: Rows) -> None:
-        self._open(rows.vectors.shape[1], dict(HNSW))
+        self.reopen(rows.vectors.shape[1], [])
         self._store.query(self._asked(rows.vectors[0], "a", None, VectorStoreQueryMode.DEFAULT))  # builds the index
 
     @staticmethod

@@ -86,6 +86,9 @@ class Peer:
     def index(self, rows: Rows) -> Any:
         """Builds the indexes that the load has left out."""
 
+    def reopen(self, dimensions: int, fields: list[str]) -> Any:
+        """Opens what another process has loaded."""
+
     def search(self, text: str, vector: np.ndarray[Any, Any]) -> Any:
         """Ids of the ten best by words and vector."""
         raise NotImplementedError

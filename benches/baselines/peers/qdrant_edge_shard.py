@@ -54,6 +54,9 @@ class QdrantEdge(Peer):
         self._shard.optimize()
         self._shard.flush()
 
+    def reopen(self, dimensions: int, fields: list[str]) -> None:
+        self._shard = edge.EdgeShard.load(str(Path(self.place) / self.name))
+
     def search(self, text: str, vector: np.ndarray[Any, Any]) -> list[int]:
         dense = edge.Query.Nearest(vector.tolist(), using="dense")
         words = edge.Query.Nearest(self._words.embed_query(text), using="words")

@@ -104,6 +104,10 @@ class Worker:
             "found": last in map(int, found),
         }
 
+    def reopen(self, dimensions: int, fields: list[str]) -> None:
+        """Opens what another process has loaded, so that this one holds no rows."""
+        self._done(self._peer.reopen(dimensions, fields))
+
     def queries(self, folder: str) -> list[list[int]]:
         """Takes the queries, asks each once, and gives the hits."""
         rows = Rows(Path(folder))
