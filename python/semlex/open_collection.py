@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from semlex.models.executor import ModelExecutor
     from semlex.models.tokenizer import TokenCounter
     from semlex.reranking.base import Reranker
+    from semlex.store.indexes.background import IndexBuilds
     from semlex.store.postgres.connection import Connection
     from semlex.store.postgres.database import Database
     from semlex.store.postgres.snapshot import Snapshot
@@ -152,6 +153,7 @@ class OpenCollection:
         sample: Stored vectors, for score fusion.
         filter_shares: Which shares of the chunks filters keep.
         indexes: The vector indexes.
+        builds: Indexes that are being built beside all other work.
         seen: The sets of vectors.
         brings_vectors: Whether the caller has vectors of his own, which are those of the version in use then.
         curve: What cosines mean, out of a file; None: what is stored with the vectors.
@@ -169,6 +171,7 @@ class OpenCollection:
     sample: VectorSample
     filter_shares: RememberedShares
     indexes: RememberedIndexes
+    builds: IndexBuilds
     seen: SeenVersions
     brings_vectors: bool = False
     curve: ConfidenceCurve | None = None
@@ -184,6 +187,7 @@ class OpenCollection:
         executor: ModelExecutor,
         query_cache: QueryEmbeddingCache,
         *,
+        builds: IndexBuilds,
         clock: Clock,
         curve: ConfidenceCurve | None,
         may_be_undone: bool,
@@ -202,6 +206,7 @@ class OpenCollection:
             query_cache,
             clock,
             *remembered,
+            builds,
             seen,
             curve=curve,
             _may_be_undone=may_be_undone,

@@ -36,6 +36,7 @@ PROGRAMS = {
     "open": "an interface opens what it needs",
     "pool_figures": "part of a server's metrics",
     "store_calibration": "part of an evaluation",
+    "stop_builds": "a server stops what it began",
     "status": "of a job; `Client.job` is the operation",
     "upsert": "`add_documents` by another name",
     "vectors": "vectors of chunks, for stores of other frameworks",

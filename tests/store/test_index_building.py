@@ -33,7 +33,8 @@ retriever_of = partial(opened, collection="loaded")
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(catalog, "INDEX_FROM_ROWS", ROWS)
-    monkeypatch.setattr(build, "LOCK_TIMEOUT", "100ms")
+    monkeypatch.setattr(build, "LOCK_TIMEOUT", "100ms")  # expires
+    monkeypatch.setattr(build, "CONCURRENT_LOCK_TIMEOUT", "100ms")  # expires
 
 
 @pytest.mark.slow
@@ -46,19 +47,21 @@ async def test_a_load_that_cannot_build_its_indexes_is_stored_and_says_so(
         await other.execute("UPDATE semlex.loaded_chunk SET summary = summary")
         with caplog.at_level(logging.WARNING, "semlex"):
             assert await store.add_texts(TEXTS, ids=IDS) == IDS
+            assert [warning[:20] for warning in await store.indexes.wait()] == ["everything is stored"]
         assert "everything is stored" in caplog.text
         assert "create_index()" in caplog.text
         assert await store.count() == ROWS + 1
         report = await store.index(tmp_path)
         assert (report.added, report.failed) == (1, 0)
-        assert [warning[:20] for warning in report.warnings] == ["everything is stored"]
+        assert report.warnings == []
+        assert [warning[:20] for warning in await store.indexes.wait()] == ["everything is stored"]
         assert (await store.status()).last_run.finished_at is not None
         # Who asks for indexes is told that there are none.
         with pytest.raises(StoreError, match="55P03"):
-            await store.indexes.create()
+            await store.indexes.create(concurrently=True)
         await other.rollback()
         report = await store.index(tmp_path, include=["*.txt"])
-        assert report.warnings == []
+        assert report.warnings == await store.indexes.wait() == []
         assert list(await store.indexes.create()) == []
         assert len(await store.search("text 3", top_k=10)) == 10
 
@@ -76,6 +79,7 @@ async def test_a_role_that_owns_no_table_loads(database_url: str, caplog: pytest
             url = psycopg.conninfo.make_conninfo(database_url, user=f"writer_{connection.info.dbname}")
             async with retriever_of(url) as store:
                 assert await store.add_texts(TEXTS, ids=IDS) == IDS
+                assert ["42501" in warning for warning in await store.indexes.wait()] == [True]
                 assert "42501" in caplog.text
         finally:
             connection.execute(sql.SQL("DROP OWNED BY {}").format(role))

@@ -268,10 +268,12 @@ async def test_what_was_asked_for_is_built_again(database_url: str, monkeypatch:
         with psycopg.connect(database_url, autocommit=True) as connection:
             connection.execute("DROP INDEX semlex.default_collection_ivfflat_1")
         await retriever.add_documents(documents(60), clustered(60, 16))
+        assert await retriever.indexes.wait() == []
         (index,) = (await retriever.status()).vector_indexes
         assert (index.kind, index.lists, index.is_ours) == ("ivfflat", 4, True)
         await retriever.indexes.create(NoIndex())
         await retriever.add_documents(documents(70), clustered(70, 16))
+        assert await retriever.indexes.wait() == []
         assert (await retriever.status()).vector_indexes == ()
 
 

@@ -33,7 +33,7 @@ from semlex.cli.options import (  # noqa: TC001 - `with_context` reads the annot
     Tokenizer,
 )
 from semlex.cli.output import choosing, print_json, write_lines
-from semlex.cli.terminal import inform, is_verbose, messages, one_line, progress_bar
+from semlex.cli.terminal import inform, is_verbose, messages, one_line, progress_bar, tell_interruption
 from semlex.errors import CollectionNotFoundError, ConfigurationError
 
 if TYPE_CHECKING:
@@ -108,6 +108,22 @@ class Context:
                     line = f"{name} = {default} ({settings.origins[name]}) is not used: the collection has {stored}"
                     messages.print(f"[dim]{escape(line)}[/dim]")
             yield retriever
+            if retriever.indexes.building:
+                self._wait_for_indexes(retriever)
+
+    def _wait_for_indexes(self, retriever: SyncRetriever) -> None:
+        """Show the builds that a load has begun until they end."""
+        if not self.as_json:
+            inform("[dim]everything is stored and searched; indexes are being built, which makes searches faster[/dim]")
+        try:
+            with self.progress() as progress:
+                retriever.indexes.wait(progress=progress)
+        except KeyboardInterrupt:
+            tell_interruption(
+                "interrupted: everything is stored; the next load, a worker or semlex maintain create-index builds the "
+                "indexes"
+            )
+            raise
 
     def _retriever(self, settings: Settings, *, create: bool, searches: bool) -> SyncRetriever:
         from semlex.retriever.configured import search_parameters

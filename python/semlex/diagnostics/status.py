@@ -10,6 +10,7 @@ from semlex.errors import ConnectionFailedError, SemlexError
 from semlex.store.embedding_versions import read_versions, version_rows
 from semlex.store.followed.status import readable_status
 from semlex.store.indexes.catalog import read_vector_indexes
+from semlex.store.indexes.running import read_running_builds
 from semlex.store.postgres.addresses import describe_connection
 from semlex.store.postgres.server_info import read_server_info
 from semlex.store.query.description import read_description
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
     from semlex.embedding.query_cache import CacheFigures, QueryEmbeddingCache
     from semlex.store.indexes.catalog import StoredIndex, VectorIndexes
+    from semlex.store.indexes.running import RunningBuild
     from semlex.store.postgres.connection import Connection
     from semlex.store.postgres.database import Database
     from semlex.store.schema.collection import CollectionInfo
@@ -71,6 +73,7 @@ class CollectionStatus:
         embedded: Chunks with a vector.
         orphaned_vectors: Vectors without a chunk.
         vector_indexes: Newest last; searches use the last valid one.
+        index_builds: Indexes that are being built at this moment, as far as this role sees builds of others.
         documents: Files that were read, and added documents.
         estimated: Whether a large table was estimated, not counted.
         index_generation: Generation of the BM25 index that answers; None, like the others, with another engine.
@@ -105,6 +108,7 @@ class CollectionStatus:
     embedded: int
     orphaned_vectors: int | None
     vector_indexes: tuple[StoredIndex, ...]
+    index_builds: tuple[RunningBuild, ...]
     sources: int
     documents: int
     chunks: int
@@ -130,7 +134,9 @@ class CollectionStatus:
         found = asdict(self)
         found["query_cache"]["hit_rate"] = self.query_cache.hit_rate
         found["chunk_settings"] = None if self.chunk_settings is None else self.chunk_settings._asdict()
-        of_index = {"chunks_not_indexed", "keyword_cache", *(name for name in found if name.startswith("index_"))}
+        of_index = {"chunks_not_indexed", "keyword_cache", *(name for name in found if name.startswith("index_"))} - {
+            "index_builds"
+        }
         return {name: value for name, value in found.items() if self.index_generation or name not in of_index}
 
 
@@ -171,8 +177,9 @@ async def collection_status(
     async def count(connection: Connection) -> tuple[str, dict[str, Any]]:
         return describe_connection(connection), await collection_figures(connection, collection, exact=exact)
 
-    async def look(connection: Connection) -> VectorIndexes:
-        return await read_vector_indexes(connection, collection, with_size=True)
+    async def look(connection: Connection) -> tuple[VectorIndexes, tuple[RunningBuild, ...]]:
+        found = await read_vector_indexes(connection, collection, with_size=True)
+        return found, await read_running_builds(connection, collection)
 
     async def look_for_building(connection: Connection) -> tuple[int, BuildingVersion | None]:
         found = await read_versions(connection, collection) or collection.versions
@@ -186,6 +193,7 @@ async def collection_status(
     server, figures = await database.read("count", count)
     serving, building = await database.read("look at the embedding versions", look_for_building)
     followed = await database.read("list the followed tables", lambda c: readable_status(c, collection))
+    indexes, builds = await database.read("look at the indexes", look)
     run = await database.read("read the log", lambda c: last_run(c, collection))
     description = await database.read("describe", lambda c: read_description(c, collection.names))
     embedding, index = collection.embedding, collection.keyword.index
@@ -207,7 +215,8 @@ async def collection_status(
         embedding_version=embedding.version if embedding else None,
         serving_version=serving or None,
         building_version=building,
-        vector_indexes=(await database.read("look at the indexes", look)).stored,
+        vector_indexes=indexes.stored,
+        index_builds=builds,
         **figures,
         query_cache=query_cache.figures,
         query_log=query_log,

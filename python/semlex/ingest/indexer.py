@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from semlex.errors import EmbeddingsMissingError, ReadOnlyError, StoreError
+from semlex.errors import EmbeddingsMissingError, ReadOnlyError, SemlexError, StoreError
 from semlex.ingest.chunk_rows import DocumentRows, embedded_text, keep_lines, unrepeated
 from semlex.ingest.embed import DocumentVectors, given_version, rows_to_embed
 from semlex.ingest.given_documents import GivenDocuments, check_on_duplicate
@@ -23,8 +23,14 @@ from semlex.ingest.progress import DeleteReport, Progress
 from semlex.parameters import DEFAULT_LIMITS
 from semlex.store.descriptions import stored_lines
 from semlex.store.embedding_versions import lacking_writes, note_complete, write_embeddings
-from semlex.store.indexes.build import IndexBuilder, IndexesBuilt, build_where_wanted
-from semlex.store.indexes.catalog import Looks
+from semlex.store.indexes.build import (
+    IndexBuilder,
+    IndexesBuilt,
+    build_where_wanted,
+    can_build_beside,
+    without_indexes,
+)
+from semlex.store.indexes.catalog import Looks, indexes_wanted
 from semlex.store.postgres.errors import UNIQUE_VIOLATION
 from semlex.store.query.chunks import cut_contexts
 from semlex.store.write import documents as ingestion
@@ -209,7 +215,11 @@ class Indexer:
     ) -> IndexesBuilt:
         """Build the indexes now; see `PostgreSQLRetriever.create_index`."""
         self.refuse_read_only()
-        builder = IndexBuilder(self.database, self.collection, _build_progress(progress))
+        if index is None:
+            await self.opened.builds.wait(self.collection.names, build_progress(progress))
+        else:
+            await self.opened.builds.stop(self.collection.names)
+        builder = IndexBuilder(self.database, self.collection, build_progress(progress))
         try:
             return await builder.run(index, concurrently=concurrently)
         finally:
@@ -390,14 +400,30 @@ class Indexer:
             if progress is not None:
                 progress(Progress("build indexes", 0, None, "rows"))
 
-        problems = await build_where_wanted(self.database, self.collection, begin, _build_progress(progress))
-        self.opened.indexes.forget()
-        if problems:
-            self._looks = Looks(self.opened.clock)  # the next call tries again
+        tell, builds = build_progress(progress), self.opened.builds
+        try:
+            if not await self.database.read("look at the indexes", lambda c: indexes_wanted(c, self.collection)):
+                return []
+            is_beside = await can_build_beside(self.database)
+        except SemlexError as error:
+            self._end_builds(is_built=False)
+            return [without_indexes(self.collection, error)]
+        if is_beside:
+            builds.begin(self.database, self.collection, self._end_builds)
+            return await builds.wait(self.collection.names, tell) if self.bulk.wait_for_index else []
+        problems = await build_where_wanted(self.database, self.collection, begin, tell)
+        self._end_builds(is_built=not problems)
         return problems
 
+    def _end_builds(self, *, is_built: bool) -> None:
+        """Let the next search look at the indexes; and the next write, if they were not built."""
+        self.opened.indexes.forget()
+        if not is_built:
+            self._looks = Looks(self.opened.clock)  # the next call tries again
 
-def _build_progress(progress: Callable[[Progress], None] | None) -> TellBuild | None:
+
+def build_progress(progress: Callable[[Progress], None] | None) -> TellBuild | None:
+    """Return what reports the builds of indexes as steps."""
     if progress is None:
         return None
     return lambda name, done, total, unit: progress(Progress(f"build the index {name}", done, total, unit))

@@ -30,6 +30,7 @@ from semlex.errors import (
     WorkAbandonedError,
 )
 from semlex.jobs.allowed import Allowed, AllowedFolders, models_by_name
+from semlex.jobs.index_builds import UnfinishedIndexes
 from semlex.jobs.kinds import KINDS, Work, check_arguments
 from semlex.jobs.tables import FollowedTables
 from semlex.store.jobs import JobLeases
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
     from semlex.ingest.indexer import Indexer
     from semlex.ingest.progress import Progress
     from semlex.parameters import WantedOptions
+    from semlex.store.indexes.background import IndexBuilds
     from semlex.store.jobs import Claim
     from semlex.store.postgres.connection import Connection
     from semlex.store.postgres.database import Database
@@ -266,6 +268,7 @@ class Worker:
     Args:
         open_collection: Returns the collection of a name, for a job.
         open_indexer: Returns what writes into it, for a followed table.
+        builds: Builds of indexes, which the caller ends.
     """
 
     def __init__(
@@ -275,6 +278,8 @@ class Worker:
         open_collection: Callable[[str], Awaitable[Any]],
         open_indexer: Callable[[str], Awaitable[tuple[Indexer, WantedOptions]]],
         options: WorkerOptions,
+        *,
+        builds: IndexBuilds,
     ) -> None:
         if database.joins_transaction:
             raise ConfigurationError("a worker has several transactions at a time: open the client without connection=")
@@ -287,6 +292,7 @@ class Worker:
         self._stop = asyncio.Event()
         self._begun = self._ended = 0
         self._remove_at = 0.0
+        self._indexes = UnfinishedIndexes(database, schema, builds, self._tell)
         self._tables = FollowedTables(
             database,
             schema,
@@ -300,10 +306,11 @@ class Worker:
     async def run(self) -> int:
         """Work until it is drained, has reached its limit, or is stopped; returns how many jobs have ended."""
         stopped = asyncio.create_task(self._stop.wait())
-        # A worker for so many jobs keeps no table in step.
+        # A worker for so many jobs keeps no table in step, and builds no indexes of others.
         others: list[asyncio.Task[Any]] = []
         if self._options.limit is None:
             others.append(asyncio.create_task(self._keep_tables(stopped)))
+            others.append(asyncio.create_task(self._indexes.serve(stopped, drain=self._options.drain)))
         try:
             try:
                 await self._serve(stopped)

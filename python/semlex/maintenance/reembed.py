@@ -455,6 +455,7 @@ async def build_indexes(
         if progress is not None:
             progress(Progress(f"build the index {name}", done, total, unit))
 
+    await opened.builds.wait(info.names)
     # Writers remove vectors here, too, and must not wait for the build.
     concurrently = opened.database.url is not None
     try:

@@ -26,12 +26,17 @@ class Openable(ABC):
     async def close(self) -> None:
         """Close it."""
 
+    async def _close_after(self, error: BaseException | None) -> None:
+        """Close it at the end of a block, which an error may have ended."""
+        del error
+        await self.close()
+
     async def __aenter__(self) -> Self:
         await self.initialize()
         return self
 
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
+    async def __aexit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        await self._close_after(error)
 
 
 class DocumentRetriever(ABC):

@@ -119,8 +119,20 @@ class Client(Openable):
         await self._resources.initialize()
 
     async def close(self) -> None:
-        """Closes what was opened: the pool, models that were loaded by name, the embedded server's handle."""
+        """Closes what was opened: the pool, models that were loaded by name, the embedded server's handle.
+
+        It first waits for indexes that are being built after a load. Leaving an ``async with`` block by an error does
+        not wait; the next load, a worker or `indexes.create` builds them.
+        """
         await self._resources.close()
+
+    async def _close_after(self, error: BaseException | None) -> None:
+        """As `close`; after an error, without waiting for indexes."""
+        await self._resources.close_after(error)
+
+    async def stop_builds(self) -> None:
+        """Stop building indexes that loads have left; the next load, a worker or `indexes.create` builds them."""
+        await self._resources.index_builds.stop()
 
     def collection(
         self,
@@ -207,6 +219,7 @@ class Client(Openable):
             CollectionNotFoundError: No collection has that name.
         """
         database, names = await self._database(), Names(self._resources.server.schema, name)
+        await self._resources.index_builds.stop(names)
         # The next call for this name opens the collection again.
         self._collections = {key: one for key, one in self._collections.items() if one.names != names}
         if not await drop_collection(database, names):
@@ -405,7 +418,9 @@ async def _work(resources: Resources, defaults: Mapping[str, Any] | None, option
     def handle(name: str) -> Handle:
         return Handle(resources, name, WantedOptions.of(CollectionOptions(), defaults), create=False)
 
-    worker = Worker(resources.database, resources.server.schema, opened, indexer_of, options)
+    worker = Worker(
+        resources.database, resources.server.schema, opened, indexer_of, options, builds=resources.index_builds
+    )
     await JobQueue(resources.database, resources.server.schema).ensure_table()
     working = asyncio.ensure_future(worker.run())
     try:
@@ -413,6 +428,7 @@ async def _work(resources: Resources, defaults: Mapping[str, Any] | None, option
     except asyncio.CancelledError:
         worker.stop()
         try:
+            await resources.index_builds.stop()
             await asyncio.shield(working)
         except asyncio.CancelledError:  # once more: batches are not waited for
             worker.abandon()

@@ -1019,7 +1019,8 @@ class Collection(Part):
 
     async def drop(self) -> bool:
         """Drops the collection with everything in it; whether it was there."""
-        await self._handle.ready()
+        indexer = await self._handle.ready()
+        await indexer.opened.builds.stop(self._handle.names)
         self._handle.forget()
         return await drop_collection(await self._handle.database(), self._handle.names)
 

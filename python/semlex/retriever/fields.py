@@ -103,6 +103,7 @@ class Fields(Part):
         indexer = await self._handle.ready()
         told = [] if force else await indexer.database.read("look at the field", lambda c: self._check(c, index))
         with bars as tell:
+            await indexer.opened.builds.wait(self._handle.names)
             builder = IndexBuilder(indexer.database, indexer.collection, _tell(index.field, tell))
             built = await builder.build(index.table_index(self._handle.names))
         if built:

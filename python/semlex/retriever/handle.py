@@ -219,6 +219,7 @@ class Handle:
             models,
             resources.executor,
             resources.query_cache,
+            builds=resources.index_builds,
             clock=resources.clock,
             curve=curve,
             may_be_undone=stored is None and database.joins_transaction,

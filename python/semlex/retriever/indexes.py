@@ -6,6 +6,7 @@ from types import NoneType
 from typing import TYPE_CHECKING
 
 from semlex.errors import ConfigurationError
+from semlex.ingest.indexer import build_progress
 from semlex.ingest.progress import Progress
 from semlex.options.declare import operation
 from semlex.progress import ProgressOption, shown
@@ -29,6 +30,23 @@ if TYPE_CHECKING:
 
 class Indexes(Part):
     """The indexes of a collection; `Collection.indexes` is one."""
+
+    @property
+    def building(self) -> bool:
+        """Whether indexes are still being built that a load of this client has begun."""
+        return self._handle.resources.index_builds.are_running(self._handle.names)
+
+    async def wait(self, *, progress: ProgressOption = None) -> list[str]:
+        """Wait until the indexes are built that loads of this client have begun.
+
+        Args:
+            progress: Called as the work goes on; ``bar`` shows it.
+
+        Returns:
+            Warnings: why an index could not be built.
+        """
+        with shown(progress) as tell:
+            return await self._handle.resources.index_builds.wait(self._handle.names, build_progress(tell))
 
     @operation("create index", "admin")
     async def create(

@@ -116,8 +116,16 @@ class PostgreSQLRetriever(Collection, Openable, DocumentRetriever):
             raise
 
     async def close(self) -> None:
-        """Closes what this instance opened: the pool, the models it loaded by name, the embedded server's handle."""
+        """Closes what this instance opened: the pool, the models it loaded by name, the embedded server's handle.
+
+        It first waits for indexes that are being built after a load. Leaving an ``async with`` block by an error does
+        not wait; the next load, a worker or `indexes.create` builds them.
+        """
         await self._resources.close()
+
+    async def _close_after(self, error: BaseException | None) -> None:
+        """As `close`; after an error, without waiting for indexes."""
+        await self._resources.close_after(error)
 
     @property
     def embedder(self) -> Embedder | None:

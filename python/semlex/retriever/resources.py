@@ -21,6 +21,7 @@ from semlex.parameters import DEFAULT_LIMITS, MAX_CACHE_BYTES, FileLimits, Serve
 from semlex.retriever.base import CLOSED, NOT_OPEN
 from semlex.retriever.model_selection import ModelOptions, open_embedder, open_reranker, runs_on_torch
 from semlex.retriever.query_log import QueryLog
+from semlex.store.indexes.background import IndexBuilds
 from semlex.store.postgres.database import Database, check_access
 from semlex.store.postgres.embedded.server import EmbeddedServer
 from semlex.types.query_log import QueryLogOptions
@@ -94,6 +95,7 @@ class Resources:
         self.file_limits = file_limits
         self.query_cache = QueryEmbeddingCache(cached_queries)
         self._rewrites: tuple[str, LruCache[tuple[str, ...], tuple[str, ...]]] | None = None
+        self.index_builds = IndexBuilds()
         self.query_log = QueryLog(QueryLogOptions.of(query_log), clock)
         self._keyword_cache_bytes = keyword_cache_bytes
         self._keyword_indexes: weakref.WeakSet[Bm25Index] = weakref.WeakSet()
@@ -175,9 +177,19 @@ class Resources:
         await self._database.open()
 
     async def close(self) -> None:
-        """Closes what was opened here: the pool, models that were loaded by name, the embedded server's handle."""
+        """Closes what was opened here: the pool, models that were loaded by name, the embedded server's handle.
+
+        Indexes that are being built are finished first.
+        """
         self._is_closed = True
+        await self.index_builds.wait()
         await self.release()
+
+    async def close_after(self, error: BaseException | None) -> None:
+        """As `close`; after an error, without waiting for indexes."""
+        if error is not None:
+            await self.index_builds.stop()
+        await self.close()
 
     async def release(self) -> None:
         """As `close`; the next use opens it again."""
@@ -185,6 +197,7 @@ class Resources:
         await self._close()
 
     async def _close(self) -> None:
+        await self.index_builds.stop()
         if self._reranker_opening is not None:
             self._reranker_opening.cancel()
             self._reranker_opening = None
@@ -341,6 +354,7 @@ class Resources:
 
     def _after_fork(self) -> None:
         self.query_log.forget()
+        self.index_builds.after_fork()
         drop(self._open_models, self._reranker, self._chat_model, self._database, self._embedded, self._executor)
         self._was_open |= self._is_open
         reranker = None if self._reranker is None else self._reranker.reranker

@@ -170,13 +170,18 @@ class LoopRunner:
             self._is_open, self._is_closed, self._failure = True, False, None
             _open.add(self)
 
-    def close(self) -> None:
-        """Closes what runs on the loop, and the loop; calls of other threads end with a `WorkAbandonedError`."""
+    def close(self, error: BaseException | None = None) -> None:
+        """Closes what runs on the loop, and the loop; calls of other threads end with a `WorkAbandonedError`.
+
+        Args:
+            error: That of the block which ends.
+        """
         self._refuse_own_thread()
         loop = self._loop
         try:
             if loop is not None:
-                loop.close(self._inner.close)
+                inner = self._inner
+                loop.close(inner.close if error is None else lambda: inner.__aexit__(type(error), error, None))
         finally:
             with self._changing:
                 self._is_open, self._is_closed, self._failure = False, True, None
@@ -327,7 +332,10 @@ class Opened(Synchronous):
         self._runner.initialize()
 
     def close(self) -> None:
-        """Close what was opened; calls of other threads end with a `WorkAbandonedError`."""
+        """Close what was opened; calls of other threads end with a `WorkAbandonedError`.
+
+        It first waits for indexes that are being built after a load; leaving a ``with`` block by an error does not.
+        """
         self._runner.close()
 
     def __reduce__(self) -> str:
@@ -337,8 +345,8 @@ class Opened(Synchronous):
         self.initialize()
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        self._runner.close(error)
 
 
 def public_members(of: type) -> dict[str, Any]:

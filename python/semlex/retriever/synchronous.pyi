@@ -109,7 +109,7 @@ class Opened(Synchronous):
 
     def __enter__(self) -> Self: ...
 
-    def __exit__(self, *_: object) -> None: ...
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None: ...
 
 class SyncJob(Synchronous):
     """A job as it was when it was read. It is a value: its methods give the job as it is then."""
@@ -282,6 +282,13 @@ class SyncIndexes(Synchronous):
 
     @property
     def asynchronous(self) -> Indexes: ...
+
+    @property
+    def building(self) -> bool:
+        """Whether indexes are still being built that a load of this client has begun."""
+
+    def wait(self, *, progress: ProgressOption = None) -> list[str]:
+        """Wait until the indexes are built that loads of this client have begun."""
 
     def create(
         self,
@@ -679,6 +686,9 @@ class SyncClient(Opened):
 
     @property
     def asynchronous(self) -> Client: ...
+
+    def stop_builds(self) -> None:
+        """Stop building indexes that loads have left; the next load, a worker or `indexes.create` builds them."""
 
     def collection(
         self,

@@ -99,4 +99,5 @@ class OpenClient:
             if self.users:
                 await self._retired.wait()
         finally:
+            await self.client.stop_builds()
             await self.client.close()

@@ -132,6 +132,7 @@ class ServerState:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         open_client, self._open_client = self._open_client, None
         if open_client is not None and self._given is None:
+            await open_client.client.stop_builds()
             await open_client.client.close()
 
     async def reload(self, *, is_again: bool = False) -> bool:

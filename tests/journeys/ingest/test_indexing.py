@@ -252,9 +252,10 @@ async def test_large_collections_get_their_indexes(database_url: str, monkeypatc
         texts = [f"text {number} about subject {number % 17}" for number in range(600)]
         await opened.add_texts(texts[:400], ids=[f"t{n}" for n in range(400)])
         with psycopg.connect(database_url) as connection:
-            count = "SELECT count(*) FROM pg_indexes WHERE schemaname = 'semlex' AND indexdef ~ '(hnsw|gin)'"
+            count = "SELECT count(*) FROM pg_indexes WHERE schemaname = 'semlex' AND indexdef ~ 'USING (hnsw|gin)'"
             assert connection.execute(count).fetchone() == (0,)
         await opened.add_texts(texts[400:], ids=[f"t{n}" for n in range(400, 600)])
+        assert await opened.indexes.wait() == []
         with psycopg.connect(database_url) as connection:
             assert connection.execute(count).fetchone() == (2,)
         assert len(await opened.search("subject 3", top_k=100)) == 100

@@ -84,6 +84,7 @@ GOOD: dict[str, Callable[[Path], dict[str, Any]]] = {
     "indexes.estimate": lambda _: {},
     "delete": lambda _: {"ids": ["missing"]},
     "indexes.optimize": lambda _: {},
+    "indexes.wait": lambda _: {},
     "documents.rechunk": lambda _: {"dry_run": True},
     "indexes.rebuild_keyword": lambda _: {},
     "search": lambda _: {"query": "good"},

@@ -193,11 +193,16 @@ def _vectors(figures: CollectionStatus) -> Iterable[tuple[str, str]]:
         learned_at = str(curve.get("learned_at"))[:10]  # of a newer version it may have another form
         yield "calibration", f"hits have a confidence, learned on {learned_at}; judged queries: {curve.get('queries')}"
     yield "chunks with a vector", _count(figures.embedded, estimated=figures.estimated)
+    under_way = {build.name for build in figures.index_builds}
     for index in figures.vector_indexes:
         options = {"m": index.m, "ef_construction": index.ef_construction, "lists": index.lists}
         shown = ", ".join(f"{name} {value}" for name, value in options.items() if value is not None)
         state = "" if index.valid else "; incomplete; semlex maintain create-index rebuilds it"
+        state = "; is being built" if index.name in under_way else state
         yield "index", f"{index.name}: {index.kind} over {index.element}, {shown}, {index.bytes / 1e6:,.1f} MB{state}"
+    for build in figures.index_builds:
+        share = "" if build.total is None else f", {build.done / build.total:.0%}"
+        yield "building", f"{build.name or 'an index'}: {build.phase}{share}; searches are exact meanwhile"
     if figures.orphaned_vectors:
         yield "vectors without a chunk", _count(figures.orphaned_vectors)
 

@@ -335,9 +335,10 @@ def import_rows(
         return
     if dry_run:
         raise ConfigurationError("--dry-run is for tables: files are read as they are loaded; leave it out")
-    with context.opened(settings, create=True) as retriever, context.progress() as progress:
-        report = retriever.tables.load(sources, **given, progress=progress)
-    context.emit(report, lambda: _show_load(report))
+    with context.opened(settings, create=True) as retriever:
+        with context.progress() as progress:
+            report = retriever.tables.load(sources, **given, progress=progress)
+        context.emit(report, lambda: _show_load(report))
 
 
 def _are_tables(sources: list[Path]) -> bool:

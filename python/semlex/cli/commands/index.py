@@ -61,14 +61,15 @@ def index(
         refuse_unasked(settings.enrichment_model, yes=yes)  # before a collection is made
     settings = with_light_model(context, settings, found, options)
     opened = context.opened(settings, create=True, with_choice=True)
-    with resumable(), opened as retriever:
+    with opened as retriever:
 
         def fill(enrichment: Enrichment | None) -> IndexReport:
             with context.progress() as progress:
                 return retriever.index(*found, **options, enrichment=enrichment, progress=progress)
 
-        report = filled(settings, fill, lambda report: report, yes=yes)
-    print_report(report, as_json=context.as_json)
+        with resumable():
+            report = filled(settings, fill, lambda report: report, yes=yes)
+        print_report(report, as_json=context.as_json)
     if report.failed or lacks_lines(report.enrichment):
         raise typer.Exit(SOME_FILES)
 
@@ -201,7 +202,7 @@ def _sync_folders(
 
         with resumable():
             report = filled(settings, fill, lambda report: report.run, yes=yes)
-    print_sync(report, as_json=context.as_json)
+        print_sync(report, as_json=context.as_json)
     if report.run.failed or lacks_lines(report.run.enrichment):
         raise typer.Exit(SOME_FILES)
 

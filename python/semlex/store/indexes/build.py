@@ -28,6 +28,7 @@ from semlex.store.indexes.catalog import (
 )
 from semlex.store.indexes.estimate import MIN_BUILD_MEMORY, IndexEstimate, estimate_build
 from semlex.store.indexes.options import NoIndex
+from semlex.store.indexes.running import read_running_builds
 from semlex.store.postgres.connection import is_pooled, own_connection
 from semlex.store.postgres.errors import QUERY_CANCELLED, translate
 from semlex.store.postgres.settings import SETTINGS, begin_writing, of_role, set_for_session, set_local
@@ -271,7 +272,7 @@ class IndexBuilder:
         else:
             await self._run_plainly(plan)
         if self.built:
-            await self.database.write("analyze", lambda connection: _analyze(connection, self.collection))
+            await self.database.write("analyze", lambda connection: analyze(connection, self.collection))
         if self._failures:
             raise self._failures[0]
         return self.built
@@ -391,6 +392,9 @@ class IndexBuilder:
             return None
         if index.suffix in built:
             name = f"{self.collection.names.collection}_{index.suffix}"
+            if name in await self._running(connection):
+                self._note_busy(index.suffix)
+                return None
             await self._drop(connection, name, concurrently=concurrently)
         return await self._create(index, connection, concurrently=concurrently)
 
@@ -401,13 +405,21 @@ class IndexBuilder:
         if plan.estimate is not None:
             names += (await read_vector_indexes(connection, self.collection)).leftovers
         if names and await is_alone(connection, self.collection):
-            for name in names:
+            for name in set(names) - await self._running(connection):
                 await self._drop(connection, name, concurrently=False)
+
+    async def _running(self, connection: Connection) -> set[str]:
+        """Names of indexes that a process of the server still builds, though its client may be gone."""
+        return {build.name for build in await read_running_builds(connection, self.collection) if build.name}
 
     async def _make_vector(self, plan: _Plan, connection: Connection, *, concurrently: bool) -> str | None:
         found = await read_vector_indexes(connection, self.collection)
         vector, estimate = plan.vector, plan.estimate
         if vector is None or estimate is None or not vector.is_missing(found):
+            return None
+        running = await self._running(connection)
+        if running.intersection(found.leftovers):
+            self._note_busy(vector.definition(estimate.rows).suffix)
             return None
         for name in found.leftovers:
             await self._drop(connection, name, concurrently=concurrently)
@@ -466,15 +478,26 @@ async def build_where_wanted(
             begin()
             await IndexBuilder(database, collection, tell).run()
     except SemlexError as error:
-        warning = f"everything is stored, but without all indexes, so that searches are slower: {error}"
-        logger.warning("%s: %s; create_index() and the next load try again", collection.names.collection, warning)
-        return [warning]
+        return [without_indexes(collection, error)]
     return []
 
 
-async def _analyze(connection: Connection, collection: CollectionInfo) -> None:
+def without_indexes(collection: CollectionInfo, error: SemlexError) -> str:
+    """Log that indexes could not be built after a load; return the warning."""
+    warning = f"everything is stored, but without all indexes, so that searches are slower: {error}"
+    logger.warning("%s: %s; create_index(), the next load and a worker try again", collection.names.collection, warning)
+    return warning
+
+
+async def can_build_beside(database: Database) -> bool:
+    """Whether indexes can be built concurrently: with connections of its own, and without a pooler in between."""
+    return database.url is not None and not await database.read("look for a pooler", is_pooled)
+
+
+async def analyze(connection: Connection, collection: CollectionInfo) -> None:
+    """Let the server count and sample the tables that searches read, unless somebody else does, or builds an index."""
     await set_local(connection, statement_timeout=0)
     tables = [collection.names.chunk]
     if collection.embedding is not None:
         tables.append(collection.names.embedding(collection.embedding.version))
-    await connection.execute(sql.SQL("ANALYZE {}").format(sql.SQL(", ").join(tables)))
+    await connection.execute(sql.SQL("ANALYZE (SKIP_LOCKED) {}").format(sql.SQL(", ").join(tables)))

@@ -32,8 +32,10 @@ class BulkIngestConfig:
         copy_block_bytes: Size of a block of COPY, 64 KiB to 64 MiB. A call into Rust costs a few microseconds, a block
             of 1 MiB a hundred: larger ones gain nothing (measured), and fall out of the processor's cache.
 
-        build_indexes: Whether indexes are built at the end of a load that passes 10,000 rows; if not, call
-            `create_index` when all is loaded.
+        build_indexes: Whether a load that passes 10,000 rows begins to build indexes; if not, call `create_index` when
+            all is loaded.
+        wait_for_index: Whether such a load returns only when the indexes are built. By default it returns when the
+            rows are stored; they are searched at once, and the indexes are built meanwhile.
 
     Raises:
         ConfigurationError: Out of range.
@@ -43,6 +45,7 @@ class BulkIngestConfig:
     small_batch_rows: int = 64
     copy_block_bytes: int = 1024 * 1024
     build_indexes: bool = True
+    wait_for_index: bool = False
 
     def __post_init__(self) -> None:
         check_parameters(

@@ -1,0 +1,78 @@
+"""Builds of indexes that are under way on the server, of this program or another."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from psycopg import sql
+
+if TYPE_CHECKING:
+    from semlex.store.postgres.connection import Connection
+    from semlex.store.schema.collection import CollectionInfo
+
+_RUNNING = (
+    "SELECT c.relname, p.phase, p.blocks_done, p.blocks_total, p.tuples_done, p.tuples_total "
+    "FROM pg_catalog.pg_stat_progress_create_index AS p LEFT JOIN pg_catalog.pg_class AS c ON c.oid = p.index_relid "
+    "WHERE p.datname = pg_catalog.current_database() "
+    "AND p.relid = ANY(ARRAY(SELECT pg_catalog.to_regclass(t.name) FROM unnest(%s::text[]) AS t(name))) ORDER BY p.pid"
+)
+
+
+# A build that is under way has left nothing yet.
+_LEFTOVERS = sql.SQL(
+    "SELECT DISTINCT r.name FROM {registry} AS r "
+    "JOIN pg_catalog.pg_class AS t ON t.relnamespace = {schema}::regnamespace "
+    "AND (t.relname = r.name || '_chunk' OR t.relname ~ ('^' || r.name || '_embedding_[0-9]+$')) "
+    "JOIN pg_catalog.pg_index AS i ON i.indrelid = t.oid AND NOT (i.indisvalid AND i.indisready) "
+    "WHERE NOT EXISTS (SELECT FROM pg_catalog.pg_stat_progress_create_index AS p "
+    "WHERE p.datname = pg_catalog.current_database() AND p.index_relid = i.indexrelid) ORDER BY r.name"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunningBuild:
+    """A build of an index.
+
+    Attributes:
+        name: Of the index, without the schema; None with one that is not built concurrently.
+        phase: As the server names it.
+        done: Blocks of the table, or rows, that are done in this phase.
+        total: Of how many; None if unknown.
+        unit: ``blocks`` or ``rows``.
+    """
+
+    name: str | None
+    phase: str
+    done: int
+    total: int | None
+    unit: str
+
+
+async def read_running_builds(connection: Connection, collection: CollectionInfo) -> tuple[RunningBuild, ...]:
+    """Read the builds of a collection's indexes, as far as this role sees what others do.
+
+    Args:
+        connection: In a transaction.
+    """
+    tables = [collection.names.chunk]
+    if collection.embedding is not None:
+        tables.append(collection.names.embedding(collection.embedding.version))
+    cursor = await connection.execute(_RUNNING, [[table.as_string(connection) for table in tables]])
+    found = []
+    for name, phase, blocks, all_blocks, rows, all_rows in await cursor.fetchall():
+        # HNSW counts blocks of the table, IVFFlat the rows that it puts into lists.
+        done, total, unit = (blocks, all_blocks, "blocks") if all_blocks else (rows, all_rows, "rows")
+        found.append(RunningBuild(name=name, phase=phase, done=done or 0, total=total or None, unit=unit))
+    return tuple(found)
+
+
+async def collections_with_leftovers(connection: Connection, schema: str) -> list[str]:
+    """Return the names of collections with an index whose build was interrupted.
+
+    Args:
+        connection: In a transaction.
+    """
+    parts = {"registry": sql.Identifier(schema, "collection"), "schema": sql.Literal(f'"{schema}"')}
+    cursor = await connection.execute(_LEFTOVERS.format(**parts))
+    return [name for (name,) in await cursor.fetchall()]

@@ -1,0 +1,185 @@
+"""A load returns when its rows are stored and found; its indexes are built meanwhile, and end in every case."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING
+
+import psycopg
+import pytest
+
+from semlex.retriever.client import Client
+from semlex.store.indexes import catalog
+from semlex.store.write.copy import BulkIngestConfig
+from semlex.types.documents import Document
+from tests.resilience.test_index_builds import VECTORS, directions, filled, unfinished_write, validity
+from tests.support.index_builds import held_build
+from tests.support.retrievers import opened, sync_opened
+from tests.support.transaction_pooler import TransactionPooler
+from tests.support.waiting import eventually
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from semlex.ingest.progress import Progress
+    from semlex.retriever.postgres import PostgreSQLRetriever
+
+ROWS = 300
+BUILT = {"built_hnsw_1": True}
+
+retriever_of = partial(opened, model="none", collection="built", keyword="none")
+
+
+@pytest.fixture(autouse=True)
+def _small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(catalog, "INDEX_FROM_ROWS", ROWS)
+
+
+async def load(retriever: PostgreSQLRetriever) -> NDArray[np.float32]:
+    """Add rows behind the first two, so many that indexes are built; return all vectors."""
+    vectors = directions(ROWS)
+    documents = [Document(f"text {row}", id=str(row)) for row in range(2, ROWS)]
+    await retriever.add_documents(documents, vectors[2:])
+    return vectors
+
+
+async def no_build(url: str) -> bool:
+    async with await psycopg.AsyncConnection.connect(url) as connection:
+        cursor = await connection.execute("SELECT FROM pg_stat_progress_create_index")
+        return await cursor.fetchone() is None
+
+
+async def test_a_load_returns_when_its_rows_are_found(database_url: str) -> None:
+    steps: list[Progress] = []
+    async with retriever_of(database_url) as retriever, asyncio.timeout(120):
+        await filled(retriever, 2)
+        async with unfinished_write(database_url) as writer:
+            vectors = await load(retriever)
+            await held_build(database_url, VECTORS)
+            hits = await retriever.search(vector=vectors[ROWS - 1], top_k=1)
+            assert hits[0].id == str(ROWS - 1)
+            # Others write on.
+            await retriever.add_documents([Document("more", id="more")], -vectors[:1])
+            assert (await retriever.search(vector=-vectors[0], top_k=1))[0].id == "more"
+            (running,) = (await retriever.status()).index_builds
+            assert (running.name, running.phase[:7]) == ("built_hnsw_1", "waiting")
+            await writer.commit()
+            assert await retriever.indexes.wait(progress=steps.append) == []
+        status = await retriever.status()
+        assert (status.index_builds, await validity(retriever)) == ((), BUILT)
+        hits = await retriever.search(vector=-vectors[0], top_k=1)
+        assert (hits[0].id, hits.legs["vector"].plan[:12]) == ("more", "vector index")
+
+
+@pytest.mark.parametrize("way", ["block", "close", "option"])
+async def test_a_short_program_ends_with_its_indexes(database_url: str, way: str) -> None:
+    bulk = BulkIngestConfig(wait_for_index=way == "option")
+    retriever = retriever_of(database_url, bulk=bulk)
+    if way == "block":
+        async with retriever:
+            await filled(retriever, ROWS)
+    else:
+        await filled(retriever, ROWS)
+        if way == "option":
+            assert await validity(retriever) == BUILT
+        await retriever.close()
+    async with retriever_of(database_url) as again:
+        assert await validity(again) == BUILT
+        assert await again.indexes.create() == []
+
+
+def test_a_synchronous_program_ends_with_its_indexes(database_url: str) -> None:
+    with sync_opened(database_url, model="none", collection="built", keyword="none") as retriever:
+        retriever.add_documents([Document("text", id=str(row)) for row in range(ROWS)], directions(ROWS))
+    with sync_opened(database_url, model="none", collection="built", keyword="none") as again:
+        assert [index.valid for index in again.status().vector_indexes] == [True]
+
+
+async def test_a_program_that_fails_does_not_wait_and_the_next_load_builds(database_url: str) -> None:
+    async with retriever_of(database_url) as retriever:
+        await filled(retriever, 2)
+    async with unfinished_write(database_url), asyncio.timeout(120):
+        with suppress(ZeroDivisionError):
+            async with retriever_of(database_url) as retriever:
+                await load(retriever)
+                await held_build(database_url, VECTORS)
+                raise ZeroDivisionError
+    async with retriever_of(database_url) as retriever:
+        assert await validity(retriever) != BUILT
+        await retriever.add_documents([Document("more", id="more")], directions(1))
+        assert await retriever.indexes.wait() == []
+        assert await validity(retriever) == BUILT
+
+
+async def test_a_collection_is_dropped_beside_its_build(database_url: str) -> None:
+    async with retriever_of(database_url) as retriever, asyncio.timeout(120):
+        await filled(retriever, 2)
+        async with unfinished_write(database_url) as writer:
+            await load(retriever)
+            await held_build(database_url, VECTORS)
+            dropping = asyncio.create_task(retriever.drop())
+            await eventually(lambda: no_build(database_url), "the end of the build")
+            await writer.rollback()
+            assert await dropping
+        assert await retriever.indexes.wait() == []
+
+
+async def test_a_request_for_indexes_takes_over(database_url: str) -> None:
+    async with retriever_of(database_url) as retriever, asyncio.timeout(120):
+        await filled(retriever, ROWS)
+        assert list(await retriever.indexes.create()) == []
+        assert await validity(retriever) == BUILT
+
+
+async def test_a_build_whose_client_is_gone_is_left_to_end(database_url: str) -> None:
+    """Its server's process goes on; nobody drops under its hands what it builds."""
+    async with (
+        retriever_of(database_url, bulk=BulkIngestConfig(build_indexes=False)) as retriever,
+        asyncio.timeout(120),
+    ):
+        await filled(retriever, ROWS)
+
+        def build() -> None:
+            with psycopg.connect(database_url, autocommit=True) as orphan:
+                orphan.execute(
+                    "CREATE INDEX CONCURRENTLY built_hnsw_1 ON semlex.built_embedding_1 "
+                    "USING hnsw (embedding vector_cosine_ops)"
+                )
+
+        async with unfinished_write(database_url) as writer:
+            thread = threading.Thread(target=build)
+            thread.start()
+            await held_build(database_url, VECTORS)
+            built = await retriever.indexes.create(concurrently=True)
+            assert "hnsw_1" in built.busy
+            await writer.commit()
+        await asyncio.to_thread(thread.join)
+        assert await validity(retriever) == BUILT
+        assert "hnsw_1" not in await retriever.indexes.create()
+
+
+async def test_behind_a_pooler_a_load_builds_before_it_returns(database_url: str) -> None:
+    async with TransactionPooler(database_url, 3) as pooler, retriever_of(pooler.address) as retriever:
+        await filled(retriever, ROWS)
+        assert await validity(retriever) == BUILT
+
+
+async def test_a_worker_takes_up_what_was_left(database_url: str) -> None:
+    async with retriever_of(database_url) as retriever:
+        await filled(retriever, 2)
+    async with unfinished_write(database_url), asyncio.timeout(120):
+        with suppress(ZeroDivisionError):
+            async with retriever_of(database_url) as retriever:
+                await load(retriever)
+                await held_build(database_url, VECTORS)
+                raise ZeroDivisionError
+    said: list[str] = []
+    async with Client(database_url, "none") as client:
+        assert await client.work(drain=True, tell=said.append) == 0
+    assert said == ["collection built: its unfinished indexes are being built"]
+    async with retriever_of(database_url) as retriever:
+        assert await validity(retriever) == BUILT
