@@ -18,6 +18,8 @@ from semlex.store.schema.locks import Presence, gone
 from semlex.store.schema.registry import find_collection, open_collection
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from semlex.clock import Clock
     from semlex.embedding.base import Embedder
     from semlex.embedding.query_cache import QueryEmbeddingCache
@@ -158,6 +160,7 @@ class OpenCollection:
         brings_vectors: Whether the caller has vectors of his own, which are those of the version in use then.
         curve: What cosines mean, out of a file; None: what is stored with the vectors.
         has_sources: Whether a search has found a chunk of a document that was read from a file.
+        vector_settings: Of the last search by vectors without a filter; the next one probably has them, too.
     """
 
     database: Database
@@ -176,6 +179,7 @@ class OpenCollection:
     brings_vectors: bool = False
     curve: ConfidenceCurve | None = None
     has_sources: bool = False
+    vector_settings: Mapping[str, str | int] = field(default_factory=dict)
     _may_be_undone: bool = False
 
     @classmethod

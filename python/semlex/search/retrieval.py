@@ -32,7 +32,7 @@ from semlex.search.planner import (
 from semlex.search.score_completion import hold_excluded, other_scores, without_excluded
 from semlex.search.state import Found
 from semlex.search.thresholds import reaching
-from semlex.store.postgres.snapshot import SnapshotEndedError
+from semlex.store.postgres.snapshot import NO_SETTINGS, SnapshotEndedError
 from semlex.store.query.chunk_keys import is_indexed
 from semlex.store.query.chunks import best_rows, documents_of, load_results
 from semlex.store.query.filters import unknown_fields, with_rows
@@ -128,10 +128,17 @@ class Retrieval:
 
         started = time.perf_counter()
         rows = None if exact else self._rows_along(state)
+        is_by_vectors = "vector" in state.legs
+        is_plain = is_by_vectors and request.condition.is_empty and not exact
         found: Found | dict[str, LegResult] | None = None
         for lasting in _snapshots(state, rows, exact=exact):
             found = await self._database.read_snapshot(
-                "search", search, deadline=request.remaining(), with_vectors="vector" in state.legs, lasting=lasting
+                "search",
+                search,
+                deadline=request.remaining(),
+                with_vectors=is_by_vectors,
+                lasting=lasting,
+                settings=self._opened.vector_settings if is_plain else NO_SETTINGS,
             )
             if found is not None:
                 break
@@ -177,6 +184,8 @@ class Retrieval:
         if rows is not None:
             along = best_rows(state.collection.names, rows, has_places=self._opened.has_sources)
         plans = plan_legs(state, depth, selection, plan=plan, indexes=self._indexes.last, rows=along)
+        if plans and plans[0].settings and selection.is_empty:
+            self._opened.vector_settings = plans[0].settings
         # Without an index the answer is exact already.
         may_be_short = plan == "index" and self._indexes.last.used is not None
         found = await self._search(snapshot, state, plans, depth, selection if may_be_short else None)

@@ -14,6 +14,7 @@ import random
 import threading
 from contextlib import asynccontextmanager, nullcontext, suppress
 from contextvars import ContextVar
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias, TypeVar
 
@@ -45,12 +46,12 @@ from semlex.store.postgres.settings import (
     of_role,
     set_local,
 )
-from semlex.store.postgres.snapshot import SingleSnapshot, Snapshot, open_snapshot, send_transaction
+from semlex.store.postgres.snapshot import NO_SETTINGS, SingleSnapshot, Snapshot, open_snapshot, send_transaction
 from semlex.telemetry import NAMESPACE, RETRY, SQLSTATE, Work, span
 from semlex.validation import check_range
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
     from contextlib import AbstractAsyncContextManager
 
     from semlex.store.postgres.connection import Connection
@@ -284,6 +285,7 @@ class Database:
         deadline: float | None = None,
         with_vectors: bool = False,
         lasting: Lasting = "whole",
+        settings: Mapping[str, str | int] = NO_SETTINGS,
     ) -> T:
         """Run `work` in one REPEATABLE READ, READ ONLY transaction; retried for up to `timeout` seconds.
 
@@ -292,10 +294,11 @@ class Database:
         Args:
             lasting: How long the snapshot must last. With ``statement`` nobody checks whether the collection still
                 exists: the statement has to.
+            settings: What the snapshot probably needs; set in the statement that sets those of all snapshots.
             deadline: Seconds after which to give up a server that does not answer at all. Normally the server's
                 statement_timeout ends late work; this is for a network that swallows the answer.
         """
-        transaction = partial(self._read, work, with_vectors=with_vectors, lasting=lasting)
+        transaction = partial(self._read, work, with_vectors=with_vectors, lasting=lasting, settings=settings)
         if deadline is None:
             return await self._run(doing, transaction)
         return await self._give_up_after(deadline, doing, transaction)
@@ -308,6 +311,7 @@ class Database:
         pipelined: bool = True,
         with_vectors: bool = False,
         lasting: Lasting = "whole",
+        settings: Mapping[str, str | int] = NO_SETTINGS,
     ) -> T:
         if self.joins_transaction and connection.info.transaction_status != TransactionStatus.IDLE:
             try:
@@ -321,7 +325,9 @@ class Database:
                 raise
         if lasting == "statement" and self.role is None and SingleSnapshot.possible(connection):
             return await work(SingleSnapshot(connection))
-        opened = open_snapshot(connection, role=self.role, pipelined=pipelined, may_end=lasting != "whole")
+        opened = open_snapshot(
+            connection, role=self.role, settings=settings, pipelined=pipelined, may_end=lasting != "whole"
+        )
         async with opened as snapshot:
             return await self._watched(work, snapshot, with_vectors=with_vectors)
 
@@ -484,13 +490,14 @@ class SnapshotReads(Database):
         deadline: float | None = None,
         with_vectors: bool = False,
         lasting: Lasting = "whole",
+        settings: Mapping[str, str | int] = NO_SETTINGS,
     ) -> T:
         """Run `work` in the snapshot; its settings end with it."""
         # The time limits of statements end late work, and the caller that opened the snapshot checks the collection.
-        del deadline, with_vectors, lasting
+        del deadline, with_vectors, lasting, settings
         try:
             async with self._snapshot.savepoint(force_rollback=True):
-                return await work(self._snapshot)
+                return await work(replace(self._snapshot))  # what it sets ends with the savepoint
         except psycopg.Error as error:
             if is_retryable(error):
                 raise

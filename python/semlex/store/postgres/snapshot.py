@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, LiteralString
 
 import psycopg
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
     Query = sql.Composed | bytes
 
 
+NO_SETTINGS: Mapping[str, str | int] = MappingProxyType({})
+
+
 class SnapshotEndedError(Exception):
     """A question to a snapshot that has ended: what asks it has to begin again, in one that lasts longer."""
 
@@ -49,6 +53,8 @@ class Snapshot:
     # Ends the transaction's pipeline; None if the transaction must not end before its reader has returned.
     ending: AsyncExitStack | None = None
     has_ended: bool = False
+    # Of the transaction, as far as they are known.
+    settings: Mapping[str, str | int] = field(default_factory=dict)
 
     # Whether a single statement is all that it answers.
     is_single: ClassVar[bool] = False
@@ -63,6 +69,13 @@ class Snapshot:
         if self.has_ended:
             raise SnapshotEndedError
         return self._connection
+
+    async def set_up(self, settings: Mapping[str, str | int]) -> None:
+        """Set what differs of some settings for the rest of the transaction."""
+        different = {name: value for name, value in settings.items() if self.settings.get(name) != value}
+        if different:
+            await set_local(self.connection, **different)
+            self.settings = {**self.settings, **different}
 
     async def limit(self, seconds: float | None) -> None:
         """Let no further statement take longer."""
@@ -188,7 +201,12 @@ class SingleSnapshot(Snapshot):
 
 @asynccontextmanager
 async def open_snapshot(
-    connection: Connection, *, role: str | None = None, pipelined: bool = True, may_end: bool = False
+    connection: Connection,
+    *,
+    role: str | None = None,
+    settings: Mapping[str, str | int] = NO_SETTINGS,
+    pipelined: bool = True,
+    may_end: bool = False,
 ) -> AsyncIterator[Snapshot]:
     """A snapshot in its own transaction.
 
@@ -197,19 +215,20 @@ async def open_snapshot(
 
     Args:
         connection: In no transaction.
+        settings: Set with those that every snapshot has.
         may_end: Whether it ends with the question that is said to be the last.
     """
-    settings = READ_SETTINGS | of_role(role)
+    fixed = {**READ_SETTINGS, **of_role(role), **settings}
     if not (connection.autocommit and pipelined):
         # On a caller's connection the driver begins a transaction automatically before any statement.
         async with connection.transaction():
             await connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
-            await set_local(connection, **settings)
-            yield Snapshot(connection)
+            await set_local(connection, **fixed)
+            yield Snapshot(connection, settings=settings)
         return
     begin = "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY"
-    async with _pipelined(connection, begin, partial(set_local, connection, **settings)) as (pipeline, ending):
-        yield Snapshot(connection, pipeline, ending if may_end else None)
+    async with _pipelined(connection, begin, partial(set_local, connection, **fixed)) as (pipeline, ending):
+        yield Snapshot(connection, pipeline, ending if may_end else None, settings=settings)
 
 
 async def send_transaction(

@@ -12,7 +12,6 @@ from psycopg.pq import ExecStatus
 
 from semlex.errors import SemlexError
 from semlex.store.postgres.errors import is_retryable, translate
-from semlex.store.postgres.settings import set_local
 from semlex.store.query.leg import failed_leg
 from semlex.telemetry import FAILED_LEGS, SQLSTATE, note
 
@@ -88,8 +87,7 @@ async def _send(snapshot: Snapshot, plans: Sequence[LegPlan], calibration: Calib
         alone = plans[0].prepare(None) if len(plans) == 1 else None
         async with snapshot.in_one_go(is_last=alone is not None and alone.brings_rows):
             for plan in plans:
-                if plan.settings:
-                    await set_local(snapshot.connection, **plan.settings)
+                await snapshot.set_up(plan.settings)
                 side_column = next((other.side_column for other in plans if other is not plan), None)
                 prepared = alone or plan.prepare(side_column)
                 cursors = [await _execute(snapshot, statement) for statement in prepared.statements]
