@@ -288,8 +288,8 @@ class Bm25Leg:
             parameters |= expectation(self.collection, expected)
         large: tuple[int, ...] = ()
         if rows is not None:
-            order, scores = np.argsort(ids), best[1]
-            places = np.cumsum(scores != np.roll(scores, 1))
+            order, descending = ids.argsort(), -best[1]
+            places = descending.searchsorted(descending)  # equal scores, equal places
             parameters |= {"places": _array(places[order]), "heading": self.query.text}
             parameters |= {"wanted": rows.count, "most": MOST_ROWS * rows.count}
             ids, large = ids[order], tuple(ROW + place for place in rows.large_columns)
