@@ -165,8 +165,8 @@ BEST_ROWS = sql.SQL(
     " LEFT JOIN LATERAL (SELECT {columns} FROM {chunk} AS c "
     "WHERE c.keyword_id OPERATOR(pg_catalog.=) k.keyword_id "
     "AND (k.place OPERATOR(pg_catalog.<=) %(wanted)s AND k.number OPERATOR(pg_catalog.<=) %(most)s "
-    "OR pg_catalog.lower(k.heading) OPERATOR(pg_catalog.=) pg_catalog.lower(%(heading)s::pg_catalog.text))"
-    ") AS w ON TRUE"
+    "OR pg_catalog.lower(k.heading) OPERATOR(pg_catalog.=) pg_catalog.lower(%(heading)s::pg_catalog.text)) "
+    "OFFSET 0) AS w ON TRUE"  # by key for every row, however many the planner expects
 )
 # The chunk's place among those of other scores, and among all. The ids ascend, so that they are found by halving.
 PLACES = sql.SQL(", pg_catalog.rank() OVER scores AS place, pg_catalog.row_number() OVER scores AS number")
