@@ -193,6 +193,8 @@ def run(bench: Bench, *, quick: bool, state: Path, data: Path | None = None) -> 
             try:
                 contenders[name] = loaded(stack, kind, state, folder / kind.module, held)
             except RuntimeError as error:
+                if name == OURS:
+                    raise
                 print(f"  {name}: left out, {error}", flush=True)
             else:
                 show_load(name, contenders[name])
