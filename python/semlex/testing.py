@@ -109,7 +109,7 @@ class HashEmbedder:
         return np.array([len(_WORD.findall(text)) for text in texts], dtype=np.int64)
 
     def close(self) -> None:
-        """Does nothing: there is nothing to release."""
+        """Do nothing: there is nothing to release."""
 
     def _direction(self, word: str) -> NDArray[np.float32]:
         seed = int.from_bytes(hashlib.blake2b(word.encode(), digest_size=8).digest(), "little")

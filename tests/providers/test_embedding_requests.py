@@ -48,7 +48,7 @@ def test_dimensions_are_sent_only_where_it_is_said(double):
         assert_allclose(embedder.embed_documents(["a"]), all_expected(["a"], dimensions=3), atol=1e-6)
         embedder.close()
     assert [request.body.get("dimensions") for request in double.requests] == [None, 3]
-    with pytest.raises(ConfigurationError, match="send_dimensions needs dimensions"):
+    with pytest.raises(ConfigurationError, match="send_dimensions=True needs dimensions="):
         openai(double, send_dimensions=True)
 
 

@@ -84,7 +84,7 @@ def test_lines(database_url, case, caplog):
         # Asked for a line about its own text first, it is an error, and nothing is written.
         double._faults.clear()
         double.then(*[fault] * 4)
-        with pytest.raises(ModelError, match="no lines are written: ") as caught:
+        with pytest.raises(ModelError, match="no descriptions are written: ") as caught:
             retriever.documents.enrich(chat)
         assert retriever.search("zyxwv") == []
         # When the server is well again, the next run asks for what is lacking.

@@ -261,7 +261,7 @@ def test_a_refused_key_is_named_by_its_variable(double, code):
     double.then(status(code), status(code), status(code))
     for key, variable, part in [
         (KEY, "OPENAI_API_KEY", "check the key in the environment variable OPENAI_API_KEY"),
-        (None, "OPENAI_API_KEY", "it wants a key: set the environment variable OPENAI_API_KEY"),
+        (None, "OPENAI_API_KEY", "the server needs a key: set the environment variable OPENAI_API_KEY"),
         (KEY, None, "check the key in api_key"),
     ]:
         server = ModelServer(double.url, api_key=key, key_variable=variable)

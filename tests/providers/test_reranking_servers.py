@@ -201,12 +201,12 @@ def test_no_texts_are_no_request(form):
 WRONG_ROWS = {
     "short": (lambda rows: rows.pop(), "with 2 scores"),
     "duplicate": (lambda rows: rows.append(dict(rows[0])), "with two scores for row"),
-    "beyond": (lambda rows: rows[0].update(index=3), "something else than a list"),
-    "negative index": (lambda rows: rows[0].update(index=-1), "something else than a list"),
-    "no index": (lambda rows: rows[0].pop("index"), "something else than a list"),
-    "index in words": (lambda rows: rows[0].update(index="0"), "something else than a list"),
-    "a boolean index": (lambda rows: rows[0].update(index=True), "something else than a list"),
-    "not a row": (lambda rows: rows.__setitem__(0, 3), "something else than a list"),
+    "beyond": (lambda rows: rows[0].update(index=3), "something other than a list"),
+    "negative index": (lambda rows: rows[0].update(index=-1), "something other than a list"),
+    "no index": (lambda rows: rows[0].pop("index"), "something other than a list"),
+    "index in words": (lambda rows: rows[0].update(index="0"), "something other than a list"),
+    "a boolean index": (lambda rows: rows[0].update(index=True), "something other than a list"),
+    "not a row": (lambda rows: rows.__setitem__(0, 3), "something other than a list"),
 }
 
 

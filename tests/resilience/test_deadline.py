@@ -189,6 +189,6 @@ async def test_a_probe_is_answered_within_a_second_while_the_database_is_away(
             proxy.hearing.set()
         checks = answer.json()["checks"]
         assert (answer.status_code, checks["database"]) == (503, "it does not answer; see the log")
-        unknown = "not looked at: the database does not answer"
+        unknown = "not checked: the database does not answer"
         assert (checks["extension"], checks["jobs"], checks["settings"]) == (unknown, unknown, "ok")
         assert "the database is not ready: look at the server: the server did not answer" in caplog.text

@@ -150,7 +150,7 @@ def test_one_row_that_finds_no_room_is_an_error_with_a_remedy(folder):
             raise MemoryError
 
     Watched.look = look
-    with pytest.raises(ModelError, match="does not suffice for a single row; shorten the texts") as caught:
+    with pytest.raises(ModelError, match="is too small for a single row; shorten the texts") as caught:
         model.last_hidden(ROWS)
     assert caught.value.__cause__ is None
     assert caught.value.__context__ is None  # it would hold the tensors of the pass
@@ -246,7 +246,7 @@ def test_batches_of_one_text_that_find_no_room(caplog):
     def run(rows):
         raise MemoryError
 
-    with pytest.raises(ModelError, match="m: the memory of cuda does not suffice for a single text; shorten") as caught:
+    with pytest.raises(ModelError, match="m: the memory of cuda is too small for a single text; shorten") as caught:
         memory.run_in_batches(run, np.arange(9), 4, device="cuda", model="m")
     assert caught.value.__context__ is None  # it would hold the tensors of the pass
     assert "use device='cpu' or a smaller model" in str(caught.value)

@@ -320,7 +320,7 @@ def test_memory_that_is_used_up_says_nothing_about_a_form(folder, monkeypatch, w
 
     with_forms(packed=Exhausted, reference=ReferenceForward)
     chosen = opened(folder, "packed")
-    with pytest.raises(ModelError, match="memory of cpu does not suffice for a single row"):
+    with pytest.raises(ModelError, match="memory of cpu is too small for a single row"):
         chosen.last_hidden(ROWS)
     Exhausted.full = False
     chosen.last_hidden(ROWS)

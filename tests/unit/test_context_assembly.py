@@ -158,7 +158,7 @@ def test_the_best_hit_alone_is_cut_behind_a_sentence():
     assert (source.char_start, source.char_end) == (10, 10 + len(source.text))
     assert 640 < made.tokens <= 700
     assert (made.left_out, source.hits) == ((other.hit,), (hit,))
-    assert made.warnings == ("the best hit alone is longer than the budget: it was cut behind a sentence",)
+    assert made.warnings == ("the best hit alone is longer than the budget: it was cut after a sentence",)
     # A second one is never cut.
     made = Assembly(ContextPlan(700, NONE_AROUND), LENGTH, {}).assembled([other, one], SearchResults())
     assert [source.text for source in made.sources] == ["Short."]
@@ -169,7 +169,7 @@ def test_the_best_hit_alone_is_cut_behind_a_sentence():
 def test_a_budget_that_holds_nothing(tokens):
     made = assembled([HITS[0]], tokens)
     assert (made.text, made.sources, made.tokens, made.left_out) == ("", (), 0, (HITS[0],))
-    assert made.warnings == (f"no hit fits into {tokens} tokens with its place: raise tokens",)
+    assert made.warnings == (f"no hit fits into {tokens} tokens together with its place: raise tokens",)
 
 
 def test_no_hits_are_an_empty_context():

@@ -305,7 +305,7 @@ def test_damaged_and_missing_files(tmp_path, folder, monkeypatch):
     for name in ("modules.json", "1_Pooling/config.json"):
         copy = shutil.copytree(folder, tmp_path / f"without-{name}".replace("/", "-"))
         (copy / name).unlink()
-        with pytest.raises(ModelError, match=r"does not say how it makes one vector .* pooling='mean'"):
+        with pytest.raises(ModelError, match=r"does not say how it combines token vectors .* pooling='mean'"):
             OnnxEmbedder(str(copy))
     with pytest.raises(ModelError, match="its pooling is max; known are cls, mean, lasttoken"):
         OnnxEmbedder(str(write_folder(tmp_path / "max", pooling="max")))

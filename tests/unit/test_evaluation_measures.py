@@ -274,5 +274,5 @@ def test_held_out_queries_do_not_choose_their_weight() -> None:
     report = choose_weight(values, LEGS[: len(values)], fusion="linear", k=10)
     assert report.gain == 0.0
     assert (report.keep_default, report.best) == (True, 0.0)
-    assert "not better on the others" in report.reason
+    assert "not better on the rest" in report.reason
     assert sorted(report.fold_weights) == [0.0, 0.0, 0.0, 0.0, 0.5]

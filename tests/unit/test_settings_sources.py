@@ -194,7 +194,7 @@ def test_what_keys_of_a_settings_json_say_together(section: dict[str, Any], expe
         ({"rerankerProvider": "llm"}, "rag.rerankerProvider is llm, so rerankerModel must name"),
         (
             {"adaptiveRoutingEnabled": True, "adaptiveRoutingModel": "a/b", "qa": {"model": "c/d"}},
-            "rag.adaptiveRoutingModel must be that of qa.model",
+            "rag.adaptiveRoutingModel must equal qa.model",
         ),
         ({"qa": 3}, "rag.qa must be an object"),
         ({"rerankerProvider": "cohere", "rerankerModel": {}}, "rag.rerankerModel must be a text"),
@@ -211,7 +211,7 @@ def test_mistakes_in_a_settings_json(section: dict[str, Any], words: str) -> Non
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        ('{"rag": {"topK": 1,\n "topK": 2}}', ": topK stands twice in one object"),
+        ('{"rag": {"topK": 1,\n "topK": 2}}', ": topK occurs twice in one object"),
         (f'{{"rag":\n [{SECRET}', ":2:3: Expecting value"),
         ('{"rga": {}}', 'the section "rag" is missing'),
         ("[1]", 'the section "rag" is missing'),
@@ -275,7 +275,7 @@ def test_a_folders_sections_say_nothing_about_places_until_it_is_trusted() -> No
     for line in ('route = "chat"', 'query_log = "hash"', 'fallback_folder = "kb"', "embedding_model = './x'"):
         with world(files={"semlex.toml": f"[{'embeddings' if 'model' in line else 'search'}]\n{line}\n"}):
             [problem] = read_settings()[1]
-            assert "decides where texts or data go" in problem
+            assert "sets where texts or data go" in problem
     with world(files={"semlex.toml": f"route = 'rules'\nembedding_model = '{'a' * 5000}'\n"}):
         assert read_settings()[1] == []  # too long for a folder, so a name
     project = "[tool.semlex.database]\nurl = 'postgresql://elsewhere/x'\n[tool.semlex]\ntop_k = 3\n[tool.x]\n"

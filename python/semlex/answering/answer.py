@@ -35,7 +35,7 @@ Ranked = tuple[int, int, int, str, float, float]
 
 
 def extracted(question: str, context: Context, analyzer: _core.Analyzer) -> list[AnswerSentence]:
-    """Return up to three consecutive sentences that answer best, each with its own place as its citation."""
+    """Return up to three consecutive sentences that answer best, each cited with its own place."""
     passages = [(source.text, source.headings) for source in context.sources]
     ranked = _core.rank_sentences(analyzer, question, passages)
     found = []
@@ -58,7 +58,7 @@ def _best_run(ranked: Sequence[Ranked]) -> Sequence[Ranked]:
 
 
 def _runs(ranked: Sequence[Ranked], least: float) -> Iterator[tuple[float, Sequence[Ranked]]]:
-    """Yield the runs that begin with the first sentence, with their worth; no run holds a title."""
+    """Yield the runs of sentences that begin with the first one, with their worth; no run contains a title."""
     passage, start, *_ = ranked[0]
     worths = accumulate(score - least for *_, score, _ in ranked)
     for count, (worth, (of, _, end, kind, *_)) in enumerate(zip(worths, ranked, strict=True), start=1):
@@ -73,7 +73,7 @@ _TOKEN_BITS = 32
 
 @dataclass(frozen=True, slots=True)
 class Answering:
-    """How an answer is made."""
+    """How an answer is made: model, limits, analyzer, clock."""
 
     analyzer: _core.Analyzer
     executor: ModelExecutor
@@ -87,9 +87,10 @@ NO_ANSWER = "no answer in these documents"
 
 
 def thin_support(results: SearchResults, min_coverage: float | None, min_similarity: float | None) -> str | None:
-    """Return why hits do not support an answer, else None.
+    """Return why the hits do not support an answer, or None if they do.
 
-    With limits: every known figure that has one is below it. Without: the search says that it is probably not in here.
+    With minimums, the hits do not support an answer if every known figure is below its minimum; without, if the search
+    judges that the collection probably holds none.
     """
     if not results:
         return f"{NO_ANSWER}: nothing was found"
@@ -111,8 +112,8 @@ async def answer_events(
 ) -> AsyncGenerator[AnswerSentence | Answer, None]:
     """Yield the sentences of an answer, each with its citations looked up, then the `Answer`.
 
-    A language model that fails before its first sentence is replaced by sentences of the passages; one that fails later
-    leaves what it has written. Both add a warning.
+    If the language model fails before its first sentence, sentences of the passages are given instead; if it fails
+    later, its sentences so far remain. Both add a warning.
     """
     timings = {"context": _milliseconds(answering.started)}
     sentences: list[AnswerSentence] = []
@@ -175,7 +176,7 @@ def documented(question: str, sentences: list[AnswerSentence], context: Context,
 
 
 def _written(model: ChatModel, question: str, context: Context) -> Generator[AnswerSentence | Completion]:
-    """Yield what a model writes, sentence by sentence, with its citations looked up; blocking."""
+    """Yield what a model writes, sentence by sentence, with citations looked up; blocking."""
     evidence = Evidence(context)
     reader = WrittenAnswer()
     last: Completion | None = None
@@ -200,7 +201,7 @@ def _written(model: ChatModel, question: str, context: Context) -> Generator[Ans
 async def _in_thread(
     events: Generator[AnswerSentence | Completion], answering: Answering
 ) -> AsyncGenerator[AnswerSentence | Completion, None]:
-    """Yield what a blocking iterator gives, each item from a thread of the model."""
+    """Yield the items of a blocking iterator, each computed in a thread for models."""
     is_over = False
     try:
         while True:

@@ -1,8 +1,8 @@
 """Looks up the words that an answer quotes in the source that it cites.
 
-First letter by letter; then with case, quotation marks, blanks and hyphenation evened out, with a map back to the
-document; then with one word changed, missing or added. A quote begins and ends with words: "you can" is not in "you
-cannot", nor "version 8" in "version 8.5".
+They are searched letter by letter; then ignoring case, quotation marks, blanks and hyphenation; then with one word
+changed, missing or added. A quote must begin and end at whole words: "you can" is not in "you cannot", nor "version 8"
+in "version 8.5".
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Evidence:
         self._sources = {source.number: _Searched(source) for source in context.sources}
 
     def citation(self, number: int, quote: str) -> Citation:
-        """Look a quote up."""
+        """Look up a quote in the source with this number."""
         searched = self._sources.get(number)
         if searched is None:
             return Citation(number, "", quote, "unknown source")
@@ -76,20 +76,20 @@ Place = tuple[int, int]
 
 
 class _Searched:
-    """A source; derived texts are made once, when needed."""
+    """A source with derived texts, which are computed once, when needed."""
 
     def __init__(self, source: ContextSource) -> None:
         self.source = source
 
     @cached_property
     def _evened(self) -> list[_Evened]:
-        """Return the text as it is compared: words split at a line's end joined without their hyphen, and with it."""
+        """Return the text as it is compared: words split at a line's end are joined without, and with, their hyphen."""
         text = self.source.text
         kept = [_Evened.of(text, hyphen) for hyphen in ("", "-")]
         return kept if kept[0].text != kept[1].text else kept[:1]
 
     def find(self, quote: str) -> tuple[Verdict, Place | None]:
-        """Return the verdict on a quote, and the characters of the source where it, or nearly it, is."""
+        """Return the verdict on a quote, and where in the source it, or nearly it, was found."""
         quote = quote.strip()
         if len(quote) > MAX_QUOTE or not any(map(str.isalnum, quote)):
             return "not found", None
@@ -111,7 +111,7 @@ class _Searched:
 
 @dataclass(frozen=True, slots=True)
 class _Evened:
-    """A text with differences removed that do not matter, and the original place of each character."""
+    """A text without differences that do not matter, and the original position of each character."""
 
     text: str
     starts: list[int]
@@ -145,7 +145,7 @@ class _Evened:
 
 
 def _whole_words(words: str, text: str) -> Place | None:
-    """Return the first place of words that cuts no word of the text."""
+    """Return the first position of words that begins and ends at whole words of the text."""
     start = text.find(words) if words else -1
     while start >= 0:
         end = start + len(words)
@@ -156,7 +156,7 @@ def _whole_words(words: str, text: str) -> Place | None:
 
 
 def _cuts_a_word(text: str, place: int) -> bool:
-    """Return whether a word or a number continues across this place."""
+    """Return whether a word or a number continues across this position."""
     before, behind = text[max(0, place - 40) : place], text[place : place + 40]
     hyphened = re.match(r"[-\u2010\u2011\u00ad][ \t]*\r?\n[ \t]*", behind)
     if hyphened:  # a word that is parted at the end of a line
@@ -200,7 +200,7 @@ def _words(text: str) -> list[_Word]:
 
 
 def _one_word_apart(quote: Sequence[_Word], source: Sequence[_Word]) -> Place | None:
-    """Return the place of the quote with at most one word changed, missing or added: one half is unchanged."""
+    """Return where the quote occurs with at most one word changed, missing or added; one half must be unchanged."""
     if len(quote) < 2 or len(quote) > len(source) + 1:  # noqa: PLR2004 (one word is none that is changed)
         return None
     wanted, words = [word.text for word in quote], [word.text for word in source]
@@ -224,7 +224,7 @@ def _occurrences(wanted: list[str], words: list[str]) -> Iterator[int]:
 
 
 def _nearly(wanted: list[str], words: list[str]) -> int | None:
-    """Return how many of the words are the wanted ones but for one; None if they are not."""
+    """Return how many of the words match the wanted ones with at most one difference; None if they do not match."""
     same = 0
     while same < min(len(wanted), len(words)) and wanted[same] == words[same]:
         same += 1

@@ -1,4 +1,4 @@
-"""From the hits of a search to a context: reduced, with what stands around them, within a budget."""
+"""From the hits of a search to a context: duplicates removed, surrounding text added, within a token budget."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ContextPlan:
-    """How a context is made of hits."""
+    """Settings from which a context is made."""
 
     tokens: int
     around: Around
@@ -47,7 +47,7 @@ class ContextPlan:
 
     @classmethod
     def of(cls, tokens: int, options: ContextOptions) -> ContextPlan:
-        """Fill in what options, which were checked, leave out."""
+        """Make the settings from checked options, with defaults for those left out."""
         check_parameters(callable_errors("count", options.get("count")))
         around = Around(
             options.get("neighbours", DEFAULT_NEIGHBOURS),
@@ -73,7 +73,7 @@ SENTENCE_END = re.compile(
 
 
 class Packing:
-    """Packed passages, document by document, each with its cost in tokens."""
+    """The passages chosen so far, document by document, each with its cost in tokens."""
 
     def __init__(self, cost: Callable[[Passage], int], budget: int, spent: int) -> None:
         self._cost = cost
@@ -125,10 +125,10 @@ def _beginning(chunk: PlacedChunk, end: int) -> PlacedChunk:
 def packed(
     hits: Sequence[PlacedHit], cost: Callable[[Passage], int], *, budget: int, spent: int
 ) -> list[tuple[PlacedChunk, ...]]:
-    """Return what fits, best first: of each hit its chunk, then the chunks that came with it.
+    """Return the hits that fit, best first: each as its chunk, then the surrounding chunks.
 
-    Each is taken with its surroundings if they fit, else alone, else not at all; a worse, shorter one may still fit.
-    Only the best is cut behind a sentence.
+    Each hit is taken with its surroundings if they fit, else alone, else not at all; a later, shorter hit may still
+    fit. Only the best hit is cut, after a sentence.
     """
     packing = Packing(cost, budget, spent)
     kept: list[tuple[PlacedChunk, ...]] = []
@@ -148,14 +148,14 @@ TITLE_SEPARATOR = " > "
 
 @dataclass(frozen=True, slots=True)
 class Counting:
-    """Counts the tokens of a context, by a counter of semlex or a function of the caller (`given`)."""
+    """Counts the tokens of a context, with a counter of semlex or a function of the caller (`given`)."""
 
     name: str = "count"
     counter: TokenCounter | None = None
     given: Count | None = None
 
     def __call__(self, text: str) -> int:
-        """Tokens of a text."""
+        """Return the tokens of a text."""
         if self.counter is not None:
             return int(self.counter.count_tokens([text])[0])
         number = None if self.given is None else self.given(text)
@@ -168,9 +168,10 @@ class Counting:
 async def make_context(
     opened: OpenCollection, results: SearchResults, options: ContextPlan, counting: Counting, notes: Sequence[str]
 ) -> Context:
-    """Make the context of a search's hits.
+    """Make a context from a search's hits.
 
-    The text around them is read after the search, in another snapshot: hits that were deleted or changed are left out.
+    The text around the hits is read after the search, in another snapshot; hits that were deleted or changed meanwhile
+    are left out.
     """
     warnings = [*results.warnings, *notes]
     reduced, same = await asyncio.to_thread(_reduced, results, options)
@@ -196,7 +197,7 @@ async def make_context(
 
 
 def _reduced(results: SearchResults, options: ContextPlan) -> tuple[list[SearchResult], dict[str, list[SearchResult]]]:
-    """Return the wanted hits, best first, and by id those that nearly say the same as one of them."""
+    """Return the hits to use, best first, and by id those left out because they say nearly the same."""
     hits: list[SearchResult] = list(results)
     same: dict[str, list[SearchResult]] = {}
     if options.near_duplicates is not None:
@@ -208,7 +209,7 @@ def _reduced(results: SearchResults, options: ContextPlan) -> tuple[list[SearchR
 
 
 class Assembly:
-    """Makes one context of hits with their surroundings."""
+    """Makes one context from hits with their surroundings."""
 
     def __init__(self, options: ContextPlan, counting: Counting, same: dict[str, list[SearchResult]]) -> None:
         self.mark = drawn_mark()
@@ -219,8 +220,7 @@ class Assembly:
     def assembled(self, hits: Sequence[PlacedHit], results: SearchResults) -> Context:
         """Return the context of hits, best first.
 
-        Blocks are counted one by one. If the count of the whole text is above the budget, the hits packed last are
-        removed.
+        Passages are counted one by one. If the whole text still exceeds the budget, the hits added last are removed.
         """
         highest = len(hits)
 
@@ -238,9 +238,9 @@ class Assembly:
             kept.pop()
         warnings = []
         if any(not chunk.is_whole for chunks in kept for chunk in chunks):
-            warnings.append("the best hit alone is longer than the budget: it was cut behind a sentence")
+            warnings.append("the best hit alone is longer than the budget: it was cut after a sentence")
         if hits and not kept:
-            warnings.append(f"no hit fits into {self._options.tokens:,} tokens with its place: raise tokens")
+            warnings.append(f"no hit fits into {self._options.tokens:,} tokens together with its place: raise tokens")
         there = {id(hit) for source in sources for hit in source.hits}
         left_out = tuple(one.hit for one in hits if id(one.hit) not in there)
         return Context(text, sources, tokens, left_out, results, tuple(warnings), self.mark, self._counting.name)

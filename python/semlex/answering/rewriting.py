@@ -1,4 +1,4 @@
-"""A question in the words of the documents: terms that a language model writes, searched together with the question."""
+"""Rewrites a question: a language model writes terms that the documents may use, searched with the question."""
 
 from __future__ import annotations
 
@@ -52,11 +52,11 @@ _MARKUP = re.compile(r"^\s*(?:[-*+•]|\d+[.)])\s+|[`*#|<>\[\]{}]+")
 
 @dataclass(frozen=True, slots=True)
 class Rewriting:
-    """Puts questions into terms.
+    """Lets a language model write search terms for questions.
 
     Attributes:
-        cache: The terms that this model wrote before, by schema, collection and question.
-        describe: Says what is in the collection; called if the model is.
+        cache: Terms that this model wrote earlier, by schema, collection and question.
+        describe: Returns the description of the collection; called only if the model is.
     """
 
     model: ChatModel
@@ -66,7 +66,7 @@ class Rewriting:
     describe: Callable[[], Awaitable[str]]
 
     async def rewrite(self, question: str, names: Names, seconds: float | None) -> Rewrite:
-        """Return the terms of a question, from memory or by one call of the model, which gets a share of `seconds`."""
+        """Return the terms of a question, cached or from one call of the model, which gets a share of `seconds`."""
         identity = self.model.identity
         key = (names.schema, names.collection, question)
         known = self.cache.find(key)
@@ -88,7 +88,7 @@ class Rewriting:
         except Exception as error:  # noqa: BLE001 - whatever a model raises, the question alone can be searched
             # Another error than semlex's own may quote what was sent.
             what = str(error) if isinstance(error, SemlexError) else type(error).__name__
-            what = "the language model was late" if deadline is not None and deadline.expired() else what
+            what = "the language model did not answer in time" if deadline is not None and deadline.expired() else what
             return Rewrite(warning=f"the question was searched as it is, not rewritten: {what}")
         terms = read_terms(said.text, question, about)
         if not terms:
@@ -100,9 +100,9 @@ class Rewriting:
 
 
 def read_terms(text: str, question: str, about: str) -> tuple[str, ...]:
-    """Return the terms that a model wrote: plain words, up to 8; none if it wrote something else.
+    """Return up to 8 terms that a model wrote, as plain words; none if its answer has another form.
 
-    Sentences are left out, and terms in a script that neither the question nor the collection uses.
+    Sentences are left out, and so are terms in a script that neither the question nor the collection uses.
     """
     said = answer_object(text).get("terms")
     known = _scripts(f"{question} {about}") if about else set()
@@ -118,5 +118,5 @@ def read_terms(text: str, question: str, about: str) -> tuple[str, ...]:
 
 
 def _scripts(text: str) -> set[str]:
-    """The first words of the names of its letters: LATIN, CYRILLIC, CJK."""
+    """Return the scripts of a text, as the first words of its letters' names: LATIN, CYRILLIC, CJK."""
     return {unicodedata.name(letter, "?").partition(" ")[0] for letter in set(text) if letter.isalpha()}

@@ -1,4 +1,4 @@
-"""Which kind of question is asked, and how a search for it is made. `docs/answers.md` has the rules in words."""
+"""Finds the kind of a question, and sets options of the search for it. `docs/answers.md` describes the rules."""
 
 from __future__ import annotations
 
@@ -59,14 +59,14 @@ _WITHOUT_BLANKS = "\u0e00"
 
 @dataclass(frozen=True, slots=True)
 class RoutedSearch:
-    """What a route sets; the caller's options take precedence."""
+    """Options that a kind of question sets; the caller's own options take precedence."""
 
     candidates: int | None = None  # minimum for each leg; None: as usual
     rerank: bool | None = None  # None: as the collection was opened
     group_size: int | None = None  # maximum hits of a document; None: any number
 
     def options(self, given: SearchOptions, rerank: bool | None, top_k: int) -> tuple[SearchOptions, bool | None]:
-        """Return the options of a search and whether it reranks, with what the route sets; a caller's own stay."""
+        """Return the options of a search and whether it reranks, with the kind's options added to the caller's own."""
         made = SearchOptions(**given)
         is_open = all(given.get(name) is None for name in ("group_by", "group_size", "max_results"))
         if self.group_size is not None and is_open:
@@ -115,13 +115,13 @@ class _UnusableRouteError(ValueError):
 
 
 def check_route(by: object) -> None:
-    """Refuses what cannot decide."""
+    """Refuse a value of `route` other than 'rules', 'chat' and None."""
     if not (by is None or (isinstance(by, str) and by in get_args(RouteBy))):
         raise ConfigurationError(f"route must be 'rules', 'chat' or None; got {shown(by)}")
 
 
 def route_by_rules(question: str) -> Route:
-    """The kind of a question by its words and form: the same question has the same kind, everywhere and always."""
+    """Return the kind of a question by fixed rules on its words and form."""
     # Spanish and French words bear accents; those who type without them have no accents in the question.
     folded = unicodedata.normalize("NFC", question).casefold()
     words = _WORD.findall(folded)
@@ -137,13 +137,13 @@ def route_by_rules(question: str) -> Route:
     asks = _QUESTION_MARKS.search(question) is not None
     if len(words) <= SUBJECT_WORDS and not is_exact and not asks and max(folded, default="") < _WITHOUT_BLANKS:
         return Route("exploratory", "rules", "it names a subject and asks nothing")
-    return Route("factual", "rules", "nothing speaks for another kind")
+    return Route("factual", "rules", "no rule suggests another kind")
 
 
 async def route_by_chat(
     question: str, model: ChatModel, executor: ModelExecutor, clock: Clock, seconds: float | None
 ) -> Route:
-    """Return the kind of a question by a language model, or by rules if it fails; it gets a share of `seconds`."""
+    """Return the kind of a question by a language model, which gets a share of `seconds`, or by rules if it fails."""
     messages: list[Message] = [
         {"role": "system", "content": INSTRUCTIONS},
         {"role": "user", "content": json.dumps(question, ensure_ascii=False)},
@@ -158,7 +158,7 @@ async def route_by_chat(
     except Exception as error:  # noqa: BLE001 - whatever a model raises, the rules can decide
         # Another error than semlex's own may quote what was sent.
         what = str(error) if isinstance(error, (SemlexError, _UnusableRouteError)) else type(error).__name__
-        what = "it was late for the deadline" if deadline is not None and deadline.expired() else what
+        what = "it did not answer before the deadline" if deadline is not None and deadline.expired() else what
         found = route_by_rules(question)
         return Route(found.kind, found.by, found.reason, f"the language model chose no route, rules did: {what}")
 
@@ -167,6 +167,6 @@ def _read(text: str) -> Route:
     said = answer_object(text)
     kind, reason = said.get("kind"), said.get("reason")
     if not (isinstance(kind, str) and kind in get_args(RouteKind) and isinstance(reason, str)):
-        raise _UnusableRouteError("its answer was none of the three kinds")
+        raise _UnusableRouteError("its answer was not one of the three kinds")
     told = " ".join(reason.split())[:MAX_REASON]
     return Route(kind, "chat", told or "it gave no reason")  # type: ignore[arg-type]

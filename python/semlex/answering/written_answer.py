@@ -29,7 +29,7 @@ MAX_SENTENCES = 200
 
 @dataclass(frozen=True, slots=True)
 class WrittenSentence:
-    """A sentence as the model wrote it, with (number of the source, quote) of each citation."""
+    """A sentence as the model wrote it, with (source number, quote) for each citation."""
 
     text: str
     quotes: tuple[tuple[int, str], ...]
@@ -51,7 +51,7 @@ class WrittenAnswer:
         self.sentences = 0
 
     def add(self, piece: str) -> list[WrittenSentence]:
-        """Take a piece; return the sentences that it completes."""
+        """Add a piece; return the sentences that it completes."""
         self._text += piece
         if not self._has_begun and not self._begin():
             return []
@@ -74,7 +74,7 @@ class WrittenAnswer:
         return made
 
     def finish(self) -> None:
-        """Check the whole; nothing follows."""
+        """Check the whole answer after the last piece."""
         if not self._is_closed:
             raise UnusableAnswerError("the model's answer is not a complete JSON object; choose another model")
         whole = parsed(self._text[: self._read])
@@ -83,7 +83,7 @@ class WrittenAnswer:
             raise _other_form()
 
     def _begin(self) -> bool:
-        """Return whether the object has begun; drop the text before it."""
+        """Return whether the JSON object has begun; drop the text before it."""
         text = self._text.lstrip()
         if _THOUGHT.startswith(text[: len(_THOUGHT)]):
             _, end, text = text.partition(_END_OF_THOUGHT)
@@ -110,7 +110,9 @@ class WrittenAnswer:
             return []
         self.sentences += 1
         if self.sentences > MAX_SENTENCES:
-            raise UnusableAnswerError(f"the model's answer has more than {MAX_SENTENCES} sentences")
+            raise UnusableAnswerError(
+                f"the model's answer has more than {MAX_SENTENCES} sentences; choose another model"
+            )
         return [_sentence(parsed(self._text[self._begins : place + 1]))]
 
 
@@ -136,7 +138,7 @@ _WORD = re.compile(r"\w+")
 
 
 def parted(written: WrittenSentence) -> Iterator[WrittenSentence]:
-    """Yield the sentences of an entry, without numbers of sources; a quote goes to the most similar one."""
+    """Yield the sentences of an entry, without source numbers; each quote goes to the most similar sentence."""
     text = _NUMBERS.sub("", written.text).strip()
     if not any(map(str.isalnum, text)):
         return

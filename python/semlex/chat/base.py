@@ -1,4 +1,4 @@
-"""What a language model offers. No input or output."""
+"""The protocol of a language model. No input or output."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _FENCED = re.compile(r"```\w*\s(.*)```", re.DOTALL)
 
 
 class Message(TypedDict):
-    """A part of a conversation."""
+    """A message of a conversation."""
 
     role: Literal["system", "user", "assistant"]
     content: str
@@ -28,7 +28,7 @@ class Message(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """What a model wrote, and whether its server ended it at a limit (`is_cut`)."""
+    """The text that a model wrote, and whether its server cut it at a limit (`is_cut`)."""
 
     text: str
     usage: Usage = Usage()  # noqa: RUF009 - frozen
@@ -52,10 +52,10 @@ class ChatModel(Protocol):
     def stream(
         self, messages: Sequence[Message], schema: Mapping[str, Any] | None = None
     ) -> Iterator[str | Completion]:
-        """Write the next message piece by piece, at the end all of it as a `Completion`; as `complete`."""
+        """Write the next message piece by piece, then give all of it as a `Completion`; otherwise as `complete`."""
 
     def close(self) -> None:
-        """Release what it holds; a second call does nothing."""
+        """Release its resources; a second call does nothing."""
 
 
 def parsed(text: str | bytes) -> Any:

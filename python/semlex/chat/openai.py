@@ -27,14 +27,14 @@ STREAM_END = b"[DONE]"
 
 
 class NoTextError(ModelServerError):
-    """The server did answer, but not with a text."""
+    """The server answered, but not with a text."""
 
 
 class ChatEndpoint:
     """A model behind a server, by the name that the server knows.
 
-    Settings that make answers steadier (temperature 0, a JSON schema, usage of a stream) are sent until the server
-    refuses them with 400 or 422 and accepts the same request without.
+    Optional settings (temperature 0, a JSON schema, usage figures of a stream) are sent until the server refuses them
+    with 400 or 422 and accepts the same request without them.
     """
 
     def __init__(self, server: ModelServer, model: str) -> None:
@@ -43,7 +43,7 @@ class ChatEndpoint:
         self._takes_settings = True
 
     def complete(self, messages: Sequence[Message], schema: Mapping[str, Any] | None = None) -> Completion:
-        """As `semlex.chat.base.ChatModel.complete`."""
+        """Write the next message; see `semlex.chat.base.ChatModel.complete`."""
         body: dict[str, Any] = {"model": self._model, "messages": list(messages)}
         with self._span() as told:
             answer = self._asked(
@@ -56,7 +56,7 @@ class ChatEndpoint:
     def stream(
         self, messages: Sequence[Message], schema: Mapping[str, Any] | None = None, limits: Limits | None = None
     ) -> Iterator[str | Completion]:
-        """As `semlex.chat.base.ChatModel.stream`."""
+        """Write the next message piece by piece; see `semlex.chat.base.ChatModel.stream`."""
         body: dict[str, Any] = {"model": self._model, "messages": list(messages), "stream": True}
         settings = {**_settings(schema), "stream_options": {"include_usage": True}}
 
@@ -87,7 +87,7 @@ class ChatEndpoint:
         return span(Work.CHAT, self._model, {SERVER: self._server.host}, is_call=True)
 
     def _asked(self, ask: Callable[[dict[str, Any]], Any], settings: dict[str, Any]) -> Any:
-        """Return the answer to a request with the settings or, if they are refused, without."""
+        """Return the answer to a request with the optional settings, or without them if they are refused."""
         if self._takes_settings:
             try:
                 return ask(settings)
@@ -112,7 +112,7 @@ class ChatEndpoint:
                 break
             event = parsed(data)
             if not isinstance(event, dict) or event.get("error"):
-                raise self._unusable("an error in the middle of its answer; look at the server's own log")
+                raise self._unusable("an error in the middle of its answer; see the server's own log")
             usage = _usage(event) or usage
             choices = event.get("choices")
             has_choices |= isinstance(choices, list)
@@ -126,7 +126,7 @@ class ChatEndpoint:
         if not (is_done or has_choices):
             raise self._unusable("something other than a message; check the address and the model")
         if not is_done and finish is None:
-            raise self._unusable("half of an answer: it broke off in the middle; look at the server's own log")
+            raise self._unusable("half of an answer: it broke off in the middle; see the server's own log")
         yield Completion("".join(texts), usage, finish == "length")
 
     def _completion(self, answer: Any) -> Completion:
@@ -197,16 +197,16 @@ MAX_SECONDS = 3600.0
 
 
 class OpenAIChatModel(RemoteModel):
-    """A language model behind a server; the messages are sent there, none before the first call.
+    """A language model behind a server; messages are sent there, from the first call on.
 
     Blocking, and safe for several threads.
 
     Args:
         model: Name by which the server knows the model.
-        base_url: Address in front of ``/chat/completions``.
+        base_url: Address before ``/chat/completions``.
         api_key: Key of the account. None for the environment: ``OPENAI_API_KEY`` at OpenAI, ``OPENROUTER_API_KEY`` at
             OpenRouter, ``SEMLEX_CHAT_API_KEY`` anywhere else.
-        timeout: Maximum seconds until an answer begins, and of an attempt that is answered in one piece.
+        timeout: Maximum seconds until a streamed answer begins, and of an attempt that is not streamed.
         pause, seconds: Maximum seconds between two pieces of a streamed answer, and from its first piece to its end.
         attempts: Maximum attempts of one request; an answer that has begun is not requested again.
         name: Name that leads to this model; None for ``ACCOUNT:MODEL`` or ``ADDRESS#MODEL``.
@@ -247,13 +247,13 @@ class OpenAIChatModel(RemoteModel):
         return f"{self._model}@{self.host}"
 
     def complete(self, messages: Sequence[Message], schema: Mapping[str, Any] | None = None) -> Completion:
-        """Write the next message; as `semlex.chat.base.ChatModel.complete`, raising `ModelServerError`."""
+        """Write the next message; see `semlex.chat.base.ChatModel.complete`. Raises `ModelServerError`."""
         return self._endpoint.complete(messages, schema)
 
     def stream(
         self, messages: Sequence[Message], schema: Mapping[str, Any] | None = None
     ) -> Iterator[str | Completion]:
-        """Write the next message piece by piece; as `semlex.chat.base.ChatModel.stream`, raising `ModelServerError`."""
+        """Write the next message piece by piece; see `semlex.chat.base.ChatModel.stream`. Raises `ModelServerError`."""
         return self._endpoint.stream(messages, schema, self._limits)
 
 

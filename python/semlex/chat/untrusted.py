@@ -1,4 +1,4 @@
-"""Text that anybody may have written, on its way into a prompt: data between marks, without what nobody sees."""
+"""Prepares untrusted text for a prompt: as data between random marks, without invisible characters."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ UNSEEN = re.compile(
 
 
 def drawn_mark() -> str:
-    """A word that nobody could know before."""
+    """Return a random word, which no document can contain on purpose."""
     return secrets.token_hex(MARK_BYTES)
 
 
 def visible(text: str) -> str:
-    """A text without what nobody sees, every line ended by a newline."""
+    """Return a text without invisible characters, with every line ended by a newline."""
     if text.isascii() and text.replace("\n", "").replace("\t", "").isprintable():
         return text  # most are, and the patterns take a hundred times as long
     return UNSEEN.sub("", LINE_ENDS.sub("\n", text))
 
 
 def one_line(text: str) -> str:
-    """A path or a title on one line, shortened in its middle."""
+    """Return a path or a title on one line, shortened in the middle."""
     line = " ".join(visible(text).split())
     if len(line) <= MAX_SHOWN:
         return line

@@ -1,4 +1,4 @@
 """The command line: parse, call, print.
 
-What a command needs is imported when it runs: `semlex --help` loads neither numpy nor the driver.
+Modules are imported when a command needs them: `semlex --help` loads neither numpy nor the database driver.
 """

@@ -1,4 +1,4 @@
-"""A checkup as a page: one file without scripts, in light and dark, that can be printed."""
+"""The report of a checkup, printed or as an HTML page: one file without scripts, for light and dark, printable."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 SHOWN_DOCUMENTS, SHOWN_HEADINGS, SHOWN_DOMINATING = 10, 3, 5
 SHOWN_CHARACTERS = 120
 REASONS: dict[CheckupCode, str] = {
-    "duplicate": "the same text stands elsewhere, and that was found",
+    "duplicate": "another chunk with the same text was found instead",
     "no_shared_word": "without the heading the section shares no word with it",
-    "below_top_k": "a candidate, and others come before it",
+    "below_top_k": "a candidate, but others rank before it",
     "beyond_vector_depth": "no candidate: too many chunks are nearer or have better words",
     "beyond_keyword_depth": "no candidate: too many chunks have better words",
 }
@@ -35,18 +35,18 @@ YARDSTICK = (
 
 
 def short(text: str) -> str:
-    """A heading or a name on one line, cut where it is long."""
+    """Return a heading or a name on one line, cut if it is long."""
     line = one_line(text)
     return line if len(line) <= SHOWN_CHARACTERS else f"{line[:SHOWN_CHARACTERS]}…"
 
 
 def percent(share: float) -> str:
-    """A share as a percentage."""
+    """Return a share as a percentage."""
     return f"{100 * share:.0f} %"
 
 
 def share_words(share: Share) -> str:
-    """A share with what it is of, and its interval."""
+    """Return a share in words, with its counts and its interval."""
     low, high = share.interval
     return (
         f"{share.found:,} of {share.asked:,} ({percent(share.share)}; 95 % interval {percent(low)} to {percent(high)})"
@@ -54,7 +54,7 @@ def share_words(share: Share) -> str:
 
 
 def left_out_words(left_out: LeftOut) -> list[str]:
-    """What was not asked, each in words."""
+    """Return the numbers of headings that were not asked, each with the reason."""
     return [
         f"{number:,} {why}"
         for number, why in (
@@ -70,7 +70,7 @@ def left_out_words(left_out: LeftOut) -> list[str]:
 
 
 def heading_words(one: AskedHeading) -> str:
-    """A heading that misses its section: where it came, and what stands before it."""
+    """Return where a heading that misses its section found it, and which documents come before."""
     place = "no candidate" if one.rank is None else f"at place {one.rank}"
     names = list(dict.fromkeys(short(name) for name in one.before if name))
     before = f", behind {', '.join(names)}" if names else ""
@@ -78,12 +78,12 @@ def heading_words(one: AskedHeading) -> str:
 
 
 def alone_words(told: Checkup) -> str:
-    """The shares of both searches alone."""
+    """Return the shares that keyword search and vector search find alone."""
     return f"keyword search alone {percent(told.alone['keyword'])}, vector search alone {percent(told.alone['vector'])}"
 
 
 def print_checkup(told: Checkup) -> None:
-    """Prints the report."""
+    """Print the report."""
     by = {"hybrid": "words and vectors", "keyword": "words alone", "vector": "vectors alone"}[told.mode]
     output.print(f"[bold]{told.sentence}[/bold]")
     output.print(f"  {share_words(told.result)}, searched by {by}")
@@ -156,7 +156,7 @@ _EDGE = 30.0
 
 
 def checkup_page(told: Checkup) -> str:
-    """The page. Everything that comes from documents is escaped, and no control character is left."""
+    """Return the report as an HTML page; texts of documents are escaped and control characters removed."""
     title = f"Checkup of {html(short(told.collection))}"
     never = [one for one in told.documents if one.is_never_found]
     some = [one for one in told.documents if one.missed and not one.is_never_found]
@@ -193,7 +193,7 @@ def _summary(told: Checkup) -> Iterable[str]:
 
 
 def _interval(share: Share) -> str:
-    """The share with its interval on a line from 0 to 1."""
+    """Return an SVG line from 0 to 1 with the share and its interval."""
     low, high, at = (_EDGE + (_WIDTH - 2 * _EDGE) * value for value in (*share.interval, share.share))
     return (
         f'<svg viewBox="0 0 {_WIDTH:.0f} 40" width="{_WIDTH:.0f}" role="img" aria-label="{html(share_words(share))}">'

@@ -18,7 +18,7 @@ LIMIT_SECONDS = 1.5
 
 
 def collection_names(ctx: Any, incomplete: str) -> list[str]:
-    """Names of collections that begin so."""
+    """Return names of collections that begin with the typed text."""
     return _completed(ctx, incomplete, lambda client, _: (one.name for one in client.collections()))
 
 
@@ -37,7 +37,7 @@ followed_names = _of_collection(lambda collection: (one.table.name for one in co
 
 
 def _collection(client: SyncClient, settings: Settings) -> SyncCollection:
-    """The one that was named, else the only one."""
+    """Return the collection that the command line names, else the only one."""
     names = [one.name for one in client.collections()]
     return client.collection(
         names[0] if len(names) == 1 and not settings.is_set("collection") else settings.collection, create=False
@@ -45,9 +45,9 @@ def _collection(client: SyncClient, settings: Settings) -> SyncCollection:
 
 
 def _completed(ctx: Any, incomplete: str, read: Callable[[SyncClient, Settings], Iterable[str]]) -> list[str]:
-    """What is read of the server that the words so far name; nothing where it does not answer in time.
+    """Return completions that `read` gets from the command line's server; none if it does not answer in time.
 
-    An embedded server that does not run is not started for a key press.
+    An embedded server is not started for a completion.
     """
     from semlex.retriever import synchronous  # noqa: F401 - imported before the clock runs
 

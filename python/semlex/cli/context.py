@@ -1,4 +1,4 @@
-"""What commands share: options, settings, the opened collection, progress, output as text or JSON."""
+"""Shared parts of commands: options, settings, the opened collection, progress, output as text or JSON."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ SHOWN_NAMES = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
-    """The shared options of a command, each by the name of its setting; None where the command has no such option."""
+    """The shared options of a command, by the names of their settings; None for options that it does not have."""
 
     collection: CollectionName = None
     database_url: Database = None
@@ -76,13 +76,13 @@ class Context:
     header: Header = True
 
     def settings(self, **arguments: Any) -> Settings:
-        """The settings with these options; an argument replaces the option of the same name."""
+        """Read the settings, overridden by these options and by `arguments`, which take precedence."""
         from semlex.settings.load import load_settings
 
         return load_settings(**self.given() | arguments)
 
     def given(self) -> dict[str, Any]:
-        """The options that are settings, by their names; None where they were not given."""
+        """Return the options that are settings, by name; None for those that were not given."""
         return {name: value for name, value in asdict(self).items() if name not in OUTPUT}
 
     @contextmanager
@@ -94,7 +94,7 @@ class Context:
         with_choice: bool = False,
         searches: bool = False,
     ) -> Iterator[SyncRetriever]:
-        """The collection of the settings; where none was named and there is but one, that one."""
+        """Open the collection of the settings; if none was named and only one exists, that one."""
         from semlex.settings.table import ARGUMENT
 
         settings = settings or self.settings()
@@ -155,9 +155,9 @@ class Context:
             inform(f"[dim]the only collection: {escape(one_line(name))}[/dim]")
 
     def with_only_collection(self, settings: Settings) -> Settings:
-        """Return settings with the only collection that exists if none was named; it is reported.
+        """Return settings with the only existing collection, and print its name, if none was named.
 
-        A command that makes a collection, except `index` and `try`, calls this first: else it would make another one.
+        Commands that make a collection, except `index` and `try`, call this first; else they would make another one.
         """
         names = [] if settings.is_set("collection") else self.collection_names(settings)
         if len(names) != 1 or names[0] == settings.collection:
@@ -166,7 +166,7 @@ class Context:
         return replace(settings, collection=names[0], origins=settings.origins | {"collection": ONLY})
 
     def client(self, settings: Settings | None = None, *, with_models: bool = False) -> SyncClient:
-        """The server of the settings, without a model unless they are wanted."""
+        """Return a client of the settings' server, without models unless they are wanted."""
         from semlex.retriever.synchronous import SyncClient
 
         chosen = settings or self.settings()
@@ -178,16 +178,16 @@ class Context:
         return SyncClient(**chosen.server_options, **models)
 
     def collection_names(self, settings: Settings) -> list[str]:
-        """The collections of the settings' server and schema."""
+        """Return the collections of the settings' server and schema."""
         with self.client(settings) as client:
             return [listed.name for listed in client.collections()]
 
     def progress(self) -> AbstractContextManager[Callable[[Progress], None] | None]:
-        """The progress callback of long work; None with ``--json``."""
+        """Return the progress callback of a long operation; None with ``--json``."""
         return progress_bar(shown=not self.as_json)
 
     def emit(self, value: Any, show: Callable[[], object]) -> None:
-        """Prints a value as JSON with ``--json``, each entry of a list on a line; else calls `show`."""
+        """Print a value as JSON if ``--json`` was given, each entry of a list on a line; else call `show`."""
         if not self.as_json:
             show()
             return
@@ -204,9 +204,9 @@ _OPTIONS = {
 
 
 def with_context(*names: str | EllipsisType) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Gives a command shared options and those of the output: it gets them as a `Context`, its first argument.
+    """Add shared and output options to a command, which gets them as a `Context` in its first argument.
 
-    A command that opens a collection and has no ``--model`` needs none: its `Context` says so.
+    If a command opens a collection but has no ``--model``, its `Context` sets the model to "none".
     """
     order = [*names, *OUTPUT] if ... in names else [..., *names, *OUTPUT]
     fixed = {"embedding_model": "none"} if "collection" in names and "embedding_model" not in names else {}
@@ -231,7 +231,7 @@ def with_context(*names: str | EllipsisType) -> Callable[[Callable[..., None]], 
 
 
 def _run(command: Callable[..., None], context: Context, given: dict[str, Any]) -> None:
-    """Runs a command; with ``--fields`` as with ``--json``, for what is printed is objects in both cases."""
+    """Run a command; ``--fields`` implies JSON objects, as ``--json`` does."""
     if context.database_url is not None and context.data_dir is not None:
         raise ConfigurationError("--database and --data-dir name two servers: give one of them")
     set_server(context.database_url, context.data_dir, context.collection)
@@ -255,7 +255,7 @@ def _print_chosen(command: Callable[..., None], context: Context, given: dict[st
 
 
 def _server(settings: Settings) -> str:
-    """Which server was asked, without a password."""
+    """Return the server that was used, without its password."""
     if settings.database_url is not None:
         from semlex.store.postgres.addresses import describe
 

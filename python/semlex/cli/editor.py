@@ -1,4 +1,4 @@
-"""A hit's place in the editor that ``$EDITOR`` names."""
+"""Opens a hit in the editor that ``$EDITOR`` names."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ GOTO = frozenset({"code", "code-insiders", "codium", "vscodium", "cursor"})
 
 
 def require_editor() -> None:
-    """Refuse to open an editor if none can be opened, before anything is searched.
+    """Raise an error, before any search, if no editor can be opened.
 
     Raises:
-        ConfigurationError: Without a terminal, or if no editor is named.
+        ConfigurationError: No terminal is there, or ``$EDITOR`` names no editor.
     """
     if not is_interactive():
-        raise ConfigurationError("--open needs a terminal: standard input or output is none")
+        raise ConfigurationError("--open needs a terminal as standard input and output")
     _editor()
 
 
 def open_hit(hits: Sequence[SearchResult], number: int) -> None:
-    """Opens the place of a hit, and waits until the editor ends.
+    """Open a hit's file at its place, and wait until the editor ends.
 
     Args:
-        hits: Of a search.
-        number: Which, from 1.
+        hits: Hits of a search.
+        number: Number of the hit, from 1.
 
     Raises:
         ConfigurationError: The hit or the file does not exist, or the editor does not run.
@@ -67,10 +67,10 @@ def open_hit(hits: Sequence[SearchResult], number: int) -> None:
 
 
 def viewer_command(path: Path, place: str, page: int | None) -> list[str]:
-    """The first installed program that shows a PDF at a page, and its arguments.
+    """Return the first installed program that can show a PDF at a page, with its arguments.
 
     Raises:
-        ConfigurationError: None is installed, or the format has no pages.
+        ConfigurationError: No such program is installed, or the format has no pages.
     """
     for program, flag in VIEWERS.items() if page is not None else ():
         if (found := shutil.which(program)) is not None:
@@ -81,12 +81,12 @@ def viewer_command(path: Path, place: str, page: int | None) -> list[str]:
 
 
 def editor_command(editor: Sequence[str], path: Path, line: int | None) -> list[str]:
-    """The program and its arguments.
+    """Return the editor's command with its arguments.
 
     Args:
         editor: The words of ``$EDITOR``.
-        path: An absolute path, which no editor takes for an option.
-        line: Where to go, from 1.
+        path: An absolute path, which no editor mistakes for an option.
+        line: Line to go to, from 1.
     """
     name = Path(editor[0]).name.removesuffix(".exe")
     if line is not None and name in PLUS_LINE:

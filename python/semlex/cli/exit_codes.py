@@ -1,4 +1,4 @@
-"""Exit codes of the command line, and signals that end it."""
+"""Exit codes of the command line, and the handling of signals."""
 
 from __future__ import annotations
 
@@ -58,12 +58,12 @@ _CODES: tuple[tuple[type[SemlexError], int], ...] = (
 
 
 def exit_code(error: SemlexError) -> int:
-    """The exit code that an error becomes."""
+    """Return the exit code for an error."""
     return next((code for kind, code in _CODES if isinstance(error, kind)), OTHER)
 
 
 def on_signals(received: list[int], end: Callable[[], object]) -> None:
-    """Lets Ctrl-C or SIGTERM end the work of a running event loop, and a second one the process."""
+    """End the work of a running event loop at Ctrl-C or SIGTERM; end the process at the second one."""
     import asyncio
 
     def stop(number: int) -> None:

@@ -38,7 +38,7 @@ def flag_of(name: str) -> str:
 
 @dataclass(frozen=True)
 class Flags:
-    """Marks a parameter of a command that receives options by name: those that were given.
+    """Marks a parameter of a command that receives the given options by name.
 
     Attributes:
         declaration: Module and ``TypedDict`` below ``semlex``, such as ``options.search:SearchArguments``.
@@ -60,7 +60,7 @@ class Flags:
         return set(map(flag_of, self._offered()))
 
     def given(self, typed: dict[str, Any]) -> dict[str, Any]:
-        """Take the values of the flags out of the arguments of a command; return the options that were given."""
+        """Take the flags' values out of a command's arguments; return the options that were given."""
         options: dict[str, Any] = {}
         tuning: dict[str, Any] = {}
         for name, one in self._offered().items():
@@ -153,7 +153,7 @@ def _choice_of(choices: Sequence[str]) -> Callable[[str], str]:
 
 
 def _text(one: Declared, known: Mapping[str, Declared]) -> str:
-    """Return the text of an option with its range and the names that its neighbours have as flags."""
+    """Return the help text of an option: its description with the range, and with flags in place of options' names."""
     option = one.option
     text = f"{known['group_by'].option.text} {option.text}" if one.name == "group_size" else option.text
     text = re.sub(r"\b[a-z]+_[a-z_]+\b", lambda found: flag_of(found[0]) if found[0] in known else found[0], text)
@@ -199,7 +199,7 @@ def expanded(parameters: list[inspect.Parameter]) -> tuple[list[inspect.Paramete
     """Replace parameters that are marked with `Flags` by their flags.
 
     Returns:
-        The parameters, and what puts the options back together in the arguments of a call.
+        The parameters, and a function that collects their values in a call's arguments again.
     """
     marked: dict[str, Flags] = {}
     found: list[inspect.Parameter] = []

@@ -1,4 +1,4 @@
-"""How a command line is read: commands loaded when used, groups with a default command, questions without quotes."""
+"""How the command line is parsed: commands loaded on use, default commands of groups, questions without quotes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class CommandGroup(TyperGroup):
     _shows_help = False
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Put the command first, the default one if none is named."""
+        """Put the command first, or the default command if none is named."""
         own = set(ctx.help_option_names)
         args = command_first(args, self.commands, own)
         if not args or args[0] not in {*self.commands, *own}:
@@ -50,7 +50,7 @@ class CommandGroup(TyperGroup):
         return super().resolve_command(ctx, args)
 
     def get_params(self, ctx: Any) -> list[Any]:
-        """Return the options; the help has those of the default command, too."""
+        """Return the group's options and, for its help, those of the default command."""
         own: list[Any] = super().get_params(ctx)
         return [*self.commands[self.default].params, *own] if self._shows_help and self.default else own
 
@@ -74,12 +74,12 @@ def group_with_default(command: str) -> type[CommandGroup]:
 class QuestionCommand(TyperCommand):
     """A command that takes a question: its words need no quotes, and it may begin with ``-``.
 
-    An argument that begins with one ``-`` and holds a space is the question's, and so is all that follows ``--``.
-    Everything else that begins with ``-`` is an option.
+    An argument that begins with one ``-`` and contains a space belongs to the question, and so does everything after
+    ``--``. Any other argument that begins with ``-`` is an option.
     """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Move the words of the question behind ``--``; ``--open N`` alone is that of the first hit."""
+        """Move the words of the question behind ``--``; ``--open`` without a number means the first hit."""
         with_values = self._options_with_values()
         numbered = open_numbered(args) if "--open" in with_values else args
         return super().parse_args(ctx, question_last(numbered, with_values))
@@ -90,7 +90,7 @@ class QuestionCommand(TyperCommand):
 
 
 def open_numbered(arguments: Sequence[str]) -> list[str]:
-    """Return arguments with ``--open`` as ``--open=1`` if no number follows; what follows ``--`` stays."""
+    """Return arguments with ``--open`` as ``--open=1`` if no number follows; those after ``--`` do not change."""
     end = arguments.index("--") if "--" in arguments else len(arguments)
     return [
         "--open=1" if word == "--open" and place < end and not following.isdecimal() else word
@@ -112,7 +112,7 @@ def question_last(arguments: Sequence[str], options_with_values: set[str]) -> li
 
 
 class Commands(MutableMapping[str, Any]):
-    """The commands of semlex by name, in the order of their panels; each is loaded when it is taken out."""
+    """The commands of semlex by name, in the order of their panels; each is loaded when it is first used."""
 
     def __init__(self) -> None:
         self._loaded: dict[str, Any] = {}
@@ -162,9 +162,9 @@ def _panel_of(name: str) -> str:
 
 
 def summary_of(name: str) -> TyperCommand | None:
-    """Return what stands for a command in the list of commands: its name, its panel, the first line of its help.
+    """Return a command's entry in the list of commands: its name, its panel, the first line of its help.
 
-    The line is that of the docstring of its function, or of its group's module, read without running the module.
+    The line is read from the docstring of its function, or of its group's module, without importing the module.
     """
     if name not in PLACES:
         return None
@@ -182,7 +182,7 @@ def _code_of(module: str) -> Any:
 
 
 def described(command: Any, name: str) -> Any:
-    """Give a command, and those below it, paragraphs as wide as the terminal, folded options and an example."""
+    """Give a command and its subcommands wrapped paragraphs, a short list of common options, and an example."""
     command.help = command.help and folded(command.help)
     _fold_help(command)
     if name in EXAMPLES:
@@ -194,13 +194,13 @@ def described(command: Any, name: str) -> Any:
 
 
 def folded(text: str) -> str:
-    """Return a text whose paragraphs are one line each; what begins with a backspace keeps its lines."""
+    """Join the lines of each paragraph of a text; paragraphs that begin with a backspace keep their lines."""
     paragraphs = inspect.cleandoc(text).split("\n\n")
     return "\n\n".join(part if part.startswith("\b") else part.replace("\n", " ") for part in paragraphs)
 
 
 def _fold_help(command: Any) -> None:
-    """Let the help name the common options in one line, unless ``--verbose`` is given, and no value behind flags."""
+    """Name the common options on one line of the help, unless ``--verbose`` is given, and no value after flags."""
     params_of, write = command.get_params, command.format_help  # `--help` is made there
 
     def get_params(ctx: Any) -> list[Any]:
@@ -238,7 +238,7 @@ def _shown_params(command: Any) -> list[Any]:
 class MainGroup(CommandGroup):
     """The commands of semlex; ``--verbose`` and ``--quiet`` may precede or follow a command.
 
-    A command is loaded when it is run: a list of commands takes their summaries.
+    A command is loaded when it runs; the list of commands shows summaries.
     """
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
@@ -247,12 +247,12 @@ class MainGroup(CommandGroup):
         _fold_help(self)
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """Return the names, in the order of their panels."""
+        """Return the names of the commands, in the order of their panels."""
         del ctx
         return list(self.commands)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """Return what a list of commands shows of one; `resolve_command` gives the command itself."""
+        """Return a command's summary for the list of commands; `resolve_command` returns the command itself."""
         del ctx
         return summary_of(cmd_name)
 
@@ -270,7 +270,7 @@ class MainGroup(CommandGroup):
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
-        """Run a command; report an interruption, and what to type in place of a refused argument."""
+        """Run a command; report an interruption, and suggest what to type instead of a refused argument."""
         try:
             return super().invoke(ctx)
         except USAGE_ERROR as error:
@@ -282,14 +282,14 @@ class MainGroup(CommandGroup):
 
 
 def verbosity_first(arguments: Sequence[str]) -> list[str]:
-    """Return arguments with ``--verbose`` and ``--quiet`` in front, but what follows ``--``."""
+    """Move ``--verbose`` and ``--quiet`` to the front of the arguments, except after ``--``."""
     end = arguments.index("--") if "--" in arguments else len(arguments)
     moved = [argument for argument in arguments[:end] if argument in VERBOSITY]
     return [*moved, *(argument for argument in arguments[:end] if argument not in VERBOSITY), *arguments[end:]]
 
 
 def spelled_out(arguments: list[str], commands: Iterable[str]) -> list[str]:
-    """Return ``help``, ``help COMMAND`` and ``version`` as the options that they mean."""
+    """Replace ``help``, ``help COMMAND`` and ``version`` by the options that they stand for."""
     words = [word for word in arguments if word not in VERBOSITY]
     if words[:1] == ["version"] and "version" not in commands:
         return ["--version"]
@@ -297,7 +297,7 @@ def spelled_out(arguments: list[str], commands: Iterable[str]) -> list[str]:
 
 
 def command_first(arguments: list[str], commands: Iterable[str], own: set[str]) -> list[str]:
-    """Return arguments with the first command in front of options that were typed before it, except own ones."""
+    """Move the first command before options that were typed in front of it, except the group's own options."""
     known = set(commands)
     begin = next((place for place, word in enumerate(arguments) if word not in own), 0)
     place = next((place for place, word in enumerate(arguments) if word in known), begin)

@@ -1,4 +1,4 @@
-"""The commands with their examples, and commands in messages that users can type."""
+"""Examples of the commands, and commands inside messages, completed so that users can type them."""
 
 from __future__ import annotations
 
@@ -157,14 +157,14 @@ _collection: ContextVar[str] = ContextVar("collection", default="")
 
 
 def set_server(database_url: str | None, data_dir: Path | None, collection: str | None = None) -> None:
-    """Remember which server and which collection the command line names."""
+    """Remember the server and the collection that the command line names."""
     _database.set("" if database_url is None else " --database …")
     _data_dir.set("" if data_dir is None else f" --data-dir {shlex.quote(str(data_dir))}")
     _collection.set("" if collection is None else f" --collection {shlex.quote(collection)}")
 
 
 def with_server(text: str) -> str:
-    """Return a message whose commands name the server and the collection of this command line."""
+    """Return a message in which commands name the server and the collection of this command line."""
     if not (_database.get() or _data_dir.get() or _collection.get()):
         return text
 

@@ -1,4 +1,4 @@
-"""Options that several commands have, and how their arguments are read."""
+"""Options that several commands have, and how their values are read."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ COMMON = "Common options"
 
 
 def whole_number(text: str | int) -> int:
-    """The value of an option."""
+    """Read a whole number of an option."""
     try:
         return int(text)
     except ValueError:
@@ -33,7 +33,7 @@ def whole_number(text: str | int) -> int:
 
 
 def whole_number_between(minimum: int, maximum: int | None = None) -> Callable[[str | int], int]:
-    """A parser for an option with bounds."""
+    """Return a parser for whole numbers with bounds."""
     bounds = f"at least {minimum:,}" if maximum is None else f"between {minimum:,} and {maximum:,}"
 
     def read(text: str | int) -> int:
@@ -46,7 +46,7 @@ def whole_number_between(minimum: int, maximum: int | None = None) -> Callable[[
 
 
 def number(text: str | float) -> float:
-    """The value of an option."""
+    """Read a number of an option."""
     try:
         return float(text)
     except ValueError:
@@ -54,7 +54,7 @@ def number(text: str | float) -> float:
 
 
 def number_that(is_allowed: Callable[[float], bool], must: str) -> Callable[[str | float], float]:
-    """A parser for an option."""
+    """Return a parser for numbers that meet a condition."""
 
     def read(text: str | float) -> float:
         try:
@@ -88,7 +88,7 @@ def duration(text: str, *flags: str, **more: Any) -> Any:
 
 
 def time_with_zone(option: str, text: str | None) -> datetime | None:
-    """The value of an option."""
+    """Read a time with its zone."""
     if text is None:
         return None
     try:
@@ -108,12 +108,12 @@ def questions_of(words: Sequence[str], file: Path | None = None) -> list[str]:
     found = [line.strip() for line in read_lines(file)]
     if not found:
         place = "on standard input" if str(file) == "-" else f"in {file}"
-        raise ConfigurationError(f"no question {place}: give one a line, or one after the command")
+        raise ConfigurationError(f"no question {place}: give one per line, or one after the command")
     return found
 
 
 def agree(question: str, *, yes: bool) -> None:
-    """Asks before something is deleted."""
+    """Ask before something is deleted, unless --yes is given; end the command if the answer is no."""
     if yes:
         return
     messages.print(f"{question} [y/N]: ", end="", markup=False)
@@ -126,9 +126,9 @@ def agree(question: str, *, yes: bool) -> None:
 
 
 def read_lines(path: Path) -> list[str]:
-    """The lines of a file (``-``: of standard input) that are not blank, as they are.
+    """Return the lines of a file (``-``: of standard input), unchanged, without blank ones.
 
-    A line ends with a line feed alone: what else Unicode counts as an end may stand within JSON.
+    Only a line feed ends a line: other line ends of Unicode may occur inside JSON.
     """
     try:
         content = read_input() if str(path) == "-" else path.expanduser().read_bytes()
@@ -143,12 +143,12 @@ def read_lines(path: Path) -> list[str]:
 
 
 def read_input() -> bytes:
-    """All of standard input; nothing where it is closed."""
+    """Read all of standard input; nothing if it is closed."""
     return b"" if sys.stdin is None else sys.stdin.buffer.read()
 
 
 def existing_paths(paths: list[Path]) -> list[Path]:
-    """Absolute paths; refuses what is not there before anything is opened or made."""
+    """Return absolute paths; one that does not exist is refused before anything is opened or made."""
     from semlex.ingest.files.discovery import checked_paths
 
     return [path.resolve() for path in checked_paths(path.expanduser() for path in paths)]

@@ -1,4 +1,4 @@
-"""Results and reports as text, or as one JSON object a line."""
+"""Results and reports as text, or as JSON with one object per line."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _MISSING = object()
 
 
 def json_text(value: object) -> str:
-    """A value as JSON on one line; control characters are escaped."""
+    """Return a value as JSON on one line, with control characters escaped."""
     text = json.dumps(value, ensure_ascii=False, default=_plain)
     return UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
@@ -60,7 +60,7 @@ def value_at(value: Any, path: str) -> Any:
 
 
 def cell(value: object) -> str:
-    """A value as a cell of a line: texts on one line, nothing for None, JSON for lists and objects."""
+    """Return a value as a table cell: text on one line, "" for None, JSON for lists and objects."""
     if value is None or value is _MISSING:
         return ""
     return one_line(value) if isinstance(value, str) else json_text(value)
@@ -68,14 +68,14 @@ def cell(value: object) -> str:
 
 @dataclass(slots=True)
 class Columns:
-    """Which keys are shown, and what was seen of them.
+    """The keys that ``--fields`` chooses, and which of them the objects had.
 
-    A line is shown when it has all of them, so that of hits and their summary only those are shown that were meant.
+    An object is printed if it has all of these keys; so hits and their summary are not mixed.
 
     Attributes:
         names: Keys, with dots for keys inside objects.
-        as_json: Whether objects are printed, in place of tab-separated values.
-        header: Whether the first line of values has the names.
+        as_json: Whether objects are printed instead of tab-separated values.
+        header: Whether a first line with the names is printed.
     """
 
     names: tuple[str, ...]
@@ -87,7 +87,7 @@ class Columns:
     _met: set[str] = field(default_factory=set)
 
     def lines(self, value: dict[str, Any]) -> Iterator[str]:
-        """What is printed of an object."""
+        """Give the lines to print for an object."""
         self._keys |= dict.fromkeys(value)
         # How many there were of something is said where there was nothing, too.
         self._has_rows |= value.get("type") != "summary"
@@ -119,7 +119,7 @@ class Columns:
                 self._keys |= dict.fromkeys(f"{parent}.{key}" for key in inside)
 
     def end(self) -> Iterator[str]:
-        """What is printed at the end."""
+        """Give the lines to print at the end; report keys that no object had."""
         if self._has_rows and not self._shown:
             unknown = [name for name in self.names if name.partition(".")[0] not in self._keys]
             raise ConfigurationError(self._unknown(unknown) if unknown else self._apart())
@@ -131,26 +131,26 @@ class Columns:
         told = []
         for name in names:
             near = get_close_matches(name, self._keys, n=3)
-            told.append(f"nothing here has the field {name!a}" + (f": did you mean {', '.join(near)}?" if near else ""))
+            told.append(f"no line has the field {name!a}" + (f": did you mean {', '.join(near)}?" if near else ""))
         keys = list(self._keys)
         rest = f", and {len(keys) - SHOWN_NAMES:,} more (--json shows all)" if len(keys) > SHOWN_NAMES else ""
-        return one_line(f"--fields: {'; '.join(told)}; there are {', '.join(keys[:SHOWN_NAMES])}{rest}")
+        return one_line(f"--fields: {'; '.join(told)}; fields: {', '.join(keys[:SHOWN_NAMES])}{rest}")
 
     def _apart(self) -> str:
-        return f"--fields: {', '.join(self.names)} are on different lines of --json: choose keys of one line"
+        return f"--fields: {', '.join(self.names)} are in different lines of --json: choose keys of one kind of line"
 
 
 _chosen: ContextVar[Columns | None] = ContextVar("columns", default=None)
 
 
 def chosen_columns() -> Columns | None:
-    """What ``--fields`` has chosen; None where it was not given."""
+    """Return the columns that ``--fields`` chose; None if it was not given."""
     return _chosen.get()
 
 
 @contextmanager
 def choosing(names: str | None, *, as_json: bool, header: bool) -> Iterator[Columns | None]:
-    """Lets `chosen_columns` be these meanwhile."""
+    """Make `chosen_columns` return these columns inside the context."""
     if names is None:
         yield None
         return
@@ -174,27 +174,27 @@ MAX_CELL = 60
 
 
 def print_json(value: dict[str, Any]) -> None:
-    """Prints one object on one line, or what ``--fields`` chooses of it."""
+    """Print one object as JSON on one line, or the columns that ``--fields`` chose."""
     columns = chosen_columns()
     write_lines([json_text(value)] if columns is None else columns.lines(value))
 
 
 def write_lines(lines: Iterable[str]) -> None:
-    """Writes lines for programs, as they are."""
+    """Write lines for programs, without changes."""
     for line in lines:
         sys.stdout.write(f"{line}\n")
         sys.stdout.flush()
 
 
 def summary_object(results: SearchResults) -> dict[str, Any]:
-    """Return how the hits were found, and how many there are, as a JSON object."""
+    """Return the summary of results as a JSON object: how the hits were found, and how many."""
     found = results.to_dict()
     del found["documents"]
     return found | {"type": "summary", "hits": len(results)}
 
 
 def print_many(questions: Sequence[str], answers: Sequence[SearchResults], *, as_json: bool) -> None:
-    """Prints the hits of many questions; as JSON, each line has its question with its number in ``query``, from 1."""
+    """Print the hits of many questions; as JSON, each line has its question and its number in ``query``, from 1."""
     for number, (question, results) in enumerate(zip(questions, answers, strict=True), start=1):
         if as_json:
             _print_objects(results, {"query": number, "question": question})
@@ -211,7 +211,7 @@ def _print_objects(results: SearchResults, beside: dict[str, Any]) -> None:
 
 
 def print_results(results: SearchResults, *, as_json: bool) -> None:
-    """Prints hits, best first; with ``--verbose`` or ``--explain`` also their scores, and how they were found."""
+    """Print hits, best first; with ``--verbose`` or ``--explain`` also their scores and how they were found."""
     if as_json:
         _print_objects(results, {})
         return
@@ -233,7 +233,7 @@ def print_results(results: SearchResults, *, as_json: bool) -> None:
 
 
 def _print_hit(result: SearchResult, *, with_scores: bool) -> None:
-    """File, place and headings of a hit on one line, and its excerpt below."""
+    """Print file, place and headings of a hit on one line, and its excerpt below."""
     location = f"{result.rank}. {one_line(location_of(result))}"
     heading = HEADING_SEPARATOR.join(result.heading_path)
     if output.is_terminal:
@@ -251,7 +251,7 @@ def _print_hit(result: SearchResult, *, with_scores: bool) -> None:
 
 
 def print_statement(statement: str, results: SearchResults) -> None:
-    """Prints a statement that holds hits; what is to be known of them goes to stderr."""
+    """Print an SQL statement that contains hits; notes about the hits go to stderr."""
     sys.stdout.write(f"{statement}\n")
     sys.stdout.flush()
     for warning in results.warnings:
@@ -262,7 +262,7 @@ def print_statement(statement: str, results: SearchResults) -> None:
 
 
 def _print_search(results: SearchResults) -> None:
-    """How the hits were found."""
+    """Print how the hits were found."""
     if figures := best_match(results):
         inform(f"[dim]{figures}[/dim]")
     for leg in results.legs.values():
@@ -276,7 +276,7 @@ def _print_search(results: SearchResults) -> None:
 
 
 def _print_ways_on(results: SearchResults) -> None:
-    """The route of the question, and the next page."""
+    """Print the route of the question, and the command for the next page."""
     if results.route is not None:
         inform(f"[dim]route: {escape(one_line(str(results.route)))}[/dim]")
     if results.next_cursor is not None:
@@ -284,14 +284,14 @@ def _print_ways_on(results: SearchResults) -> None:
 
 
 def print_timings(results: SearchResults) -> None:
-    """The milliseconds of each stage as a table, on the error stream; stages inside of another overlap."""
+    """Print the milliseconds of each stage as a table to stderr; nested stages overlap."""
     width = max((len(name) for name in results.timings), default=0)
     for name, milliseconds in results.timings.items():
         messages.print(f"{name:<{width}}  {milliseconds:9.1f} ms")
 
 
 def location_of(result: SearchResult) -> str:
-    """File and place of a hit, relative to the working directory when below it, else absolute; else its id."""
+    """Return file and place of a hit, relative to the working directory if it is below, else absolute; else its id."""
     location = result.source_document or result.id
     if result.root:
         path = Path(result.root) / location
@@ -300,7 +300,7 @@ def location_of(result: SearchResult) -> str:
 
 
 def best_match(results: SearchResults) -> str:
-    """Best similarity and coverage of the hits, in words; empty when neither is known."""
+    """Return the best similarity and coverage of the hits in words; "" if neither is known."""
     similarity, coverage = results.best_similarity, results.coverage
     parts = [] if similarity is None else [f"best similarity {number(similarity, 2)}"]
     if coverage is not None:
@@ -310,7 +310,7 @@ def best_match(results: SearchResults) -> str:
 
 
 def number(value: float, digits: int) -> str:
-    """A number without a negative zero."""
+    """Format a number with a fixed number of digits, without a negative zero."""
     return f"{round(value, digits) + 0.0:.{digits}f}"
 
 
@@ -343,7 +343,7 @@ def _scores(result: SearchResult) -> str:
 
 
 def _print_excerpt(result: SearchResult) -> None:
-    """The lines of the excerpt that are not blank; matched words in bold on a terminal, the bare text in a pipe."""
+    """Print the non-blank lines of an excerpt, with matched words in bold on a terminal."""
     text = marked_text(result.excerpt, result.content, "bold")
     lines = [line for line in text.split("\n") if line.plain.strip()]
     margin = min((len(line.plain) - len(line.plain.lstrip()) for line in lines[1:]), default=0)
@@ -358,14 +358,14 @@ def _print_excerpt(result: SearchResult) -> None:
 
 
 def print_note(text: str) -> None:
-    """Prints what should be known, on stderr."""
+    """Print a note to stderr."""
     messages.print(f"[yellow]note:[/yellow] {escape(text)}")
 
 
 def print_table(
     titles: Sequence[str], rows: Sequence[Sequence[str]], numbers: Collection[str], *, header: bool
 ) -> None:
-    """Prints columns that are as wide as their widest cell."""
+    """Print a table whose columns are as wide as their widest cell."""
     widths = [max(map(len, column)) for column in zip(titles, *rows, strict=True)]
     for row in [titles, *rows] if header else rows:
         cells = [

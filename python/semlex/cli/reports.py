@@ -1,4 +1,4 @@
-"""Reports of runs over files, as text or JSON."""
+"""Reports of indexing and syncs, as text or JSON."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SAID = {"ignored": "by .gitignore", "bad_text": "with bad text"}
 
 
 def skipped_line(skipped: Mapping[str, Mapping[str, int]]) -> str:
-    """What was left out, by reason."""
+    """Return how many files were left out, by reason."""
     from semlex.ingest.loaders.registry import WITH_EXTRA
 
     formats = skipped.get("format", {})
@@ -60,7 +60,7 @@ SHOWN_NAMES = 20
 
 
 def print_sync(report: SyncReport, *, as_json: bool) -> None:
-    """Prints what was done; of a dry run what would be."""
+    """Print what a sync did; for a dry run, what it would do."""
     if as_json:
         print_json(asdict(report))
         return
@@ -76,7 +76,7 @@ def print_sync(report: SyncReport, *, as_json: bool) -> None:
         )
     if report.differs:
         planned = _told(report.plan.counts())
-        print_note(f"not all went as planned, for a file could not be read or changed meanwhile; planned: {planned}")
+        print_note(f"the plan was not followed fully, because a file changed or could not be read; planned: {planned}")
     if report.plan.left_out:
         shown = ", ".join(one_line(name.source_document) for name in report.plan.left_out[:SHOWN_NAMES])
         count = counted(len(report.plan.left_out), "document")
@@ -108,7 +108,7 @@ SHOWN_PROBLEMS = 20
 
 
 def print_table_sync(report: TableSync, *, as_json: bool) -> None:
-    """Prints what a run over a followed table did; of a dry run what it would do."""
+    """Print what a sync of a followed table did; for a dry run, what it would do."""
     if as_json:
         print_json(asdict(report))
         return
@@ -135,7 +135,7 @@ def print_table_sync(report: TableSync, *, as_json: bool) -> None:
 
 
 def print_report(report: IndexReport, *, as_json: bool) -> None:
-    """Prints what an indexing run did."""
+    """Print what an indexing run did."""
     if as_json:
         print_json(asdict(report))
         return
@@ -153,22 +153,24 @@ def print_report(report: IndexReport, *, as_json: bool) -> None:
 
 
 def print_lines(report: EnrichmentReport) -> None:
-    """Prints what became of lines about chunks."""
+    """Print how many chunks a language model has described."""
     usage = report.usage
     if usage.prompt_tokens is not None and usage.completion_tokens is not None:
         told = f"; {usage.prompt_tokens:,} tokens read, {usage.completion_tokens:,} written"
     else:
         told = ""
     chunks = counted(report.chunks, "chunk")
-    inform(f"lines about {report.written:,} of {chunks}, by {escape(one_line(report.model))}{told}")
+    inform(f"{report.written:,} of {chunks} described by {escape(one_line(report.model))}{told}")
     if lacking := report.failed + report.left:
-        not_asked = f", {report.left:,} of them not asked about any more" if report.left else ""
+        not_asked = f", {report.left:,} of them not tried" if report.left else ""
         reason = one_line(report.first_failure or "")
-        print_note(f"{counted(lacking, 'chunk')} got no line{not_asked}: {reason}; semlex maintain enrich asks again")
+        print_note(
+            f"{counted(lacking, 'chunk')} got no description{not_asked}: {reason}; semlex maintain enrich tries again"
+        )
 
 
 def print_notes(report: IndexReport) -> None:
-    """Prints what did not go as asked in a run over files, on stderr."""
+    """Print notes about an indexing run or sync to stderr: repaired files, cut chunks, documents to cut again."""
     if report.skipped:
         inform(escape(one_line(skipped_line(report.skipped))))
     if report.repaired:
@@ -190,7 +192,7 @@ def print_notes(report: IndexReport) -> None:
     elif report.lines_kept:
         chunks, keep = counted(report.lines_kept, "chunk"), "keeps" if report.lines_kept == 1 else "keep"
         print_note(
-            f"{chunks} {keep} the line that a language model wrote; what is new has none: semlex maintain enrich"
+            f"{chunks} {keep} the stored description; new chunks have none: semlex maintain enrich describes them"
         )
     for warning in report.warnings:
         print_note(one_line(warning))
@@ -198,7 +200,7 @@ def print_notes(report: IndexReport) -> None:
 
 
 def print_problems(report: IndexReport) -> None:
-    """Prints which files could not be read, and which have no text, on stderr."""
+    """Print to stderr which files could not be read, and which have no text."""
     for title, problems in (("not read", report.problems), ("not found by any search", report.without_text)):
         for problem in problems[:SHOWN_PROBLEMS]:
             line = one_line(f"{problem.source_document}: {problem.message}")

@@ -1,4 +1,4 @@
-"""What was probably meant: names that other programs have for commands and options, and examples."""
+"""Suggestions for mistyped commands and options, including names that other programs use, and examples."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ OPTIONS = {word: meant for meant, words in _FLAGS.items() for word in words.spli
 
 
 def for_command(typed: Sequence[str], known: Iterable[str], path: str = "semlex") -> str:
-    """Return what to type in place of a word that is not a command.
+    """Return a message for a word that is not a command, with what to type instead.
 
     Args:
         path: The words before it: ``semlex``, or those of a group.
@@ -96,7 +96,7 @@ def _did_you_mean(meant: Sequence[str], typed: Sequence[str]) -> str:
 
 
 def sharpen(error: Any, typed: Sequence[str]) -> None:
-    """Add what was probably meant, or an example, to an error about arguments."""
+    """Add a suggestion or an example to an error about arguments."""
     if error.ctx is None:
         return
     name = error.ctx.command_path.removeprefix("semlex").strip()
@@ -117,7 +117,7 @@ def _is_missing(error: Any) -> bool:
 
 
 def _options(option: str, typed: Sequence[str], options: set[str]) -> list[str]:
-    """The option that a word means; empty where none is like it."""
+    """Return the options that a word probably means; empty if none is similar."""
     # What begins with one dash is read letter by letter.
     words = [word.partition("=")[0] for word in typed if word.startswith(option)]
     for word in dict.fromkeys([option, *words]):

@@ -1,4 +1,4 @@
-"""The two output streams of the command line; control characters of texts never reach a terminal."""
+"""The two output streams of the command line, on which texts cannot send control characters to the terminal."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ if TYPE_CHECKING:
 
 
 def counted(number: int, noun: str) -> str:
-    """A number of things, for example ``1 chunk`` or ``2,000 chunks``."""
+    """Return a number with its noun, for example ``1 chunk`` or ``2,000 chunks``."""
     return f"{number:,} {noun}" + ("" if number == 1 else "s")
 
 
 class SafeConsole(Console):
-    """A console on which no text can steer the terminal; its own styles and cursor movements stay."""
+    """A console that keeps control characters of texts from the terminal; its own styles and cursor movements stay."""
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """Segments of text and style, the text printable."""
+        """Return the segments to print, with control characters in their texts escaped."""
         return self._safe(super().render(renderable, options))
 
     @staticmethod
@@ -44,10 +44,10 @@ class SafeConsole(Console):
 
 
 class MessageConsole(SafeConsole):
-    """A console whose messages name commands as they are to be typed."""
+    """A console for messages, which completes the commands in them so that they can be typed."""
 
     def print(self, *objects: Any, markup: bool | None = None, **options: Any) -> None:
-        """As `Console.print`."""
+        """Print messages with complete commands."""
         named = (with_server(one) if isinstance(one, str) else one for one in objects)
         super().print(*named, markup=markup, **options)
 
@@ -62,22 +62,22 @@ _verbose: ContextVar[bool] = ContextVar("verbose", default=False)
 
 
 def set_quiet(quiet: bool) -> None:
-    """Turns the output of `inform` off or on."""
+    """Turn the output of `inform` off or on."""
     _quiet.set(quiet)
 
 
 def is_quiet() -> bool:
-    """Whether only results, notes and errors are printed."""
+    """Return whether ``--quiet`` was given: only results, notes and errors are printed."""
     return _quiet.get()
 
 
 def set_verbose(verbose: bool) -> None:
-    """Turns the lines about settings that a collection does not follow on or off."""
+    """Turn lines about settings that a collection ignores on or off."""
     _verbose.set(verbose)
 
 
 def is_verbose() -> bool:
-    """Whether the settings that a collection does not follow are printed."""
+    """Return whether ``--verbose`` was given: settings that a collection ignores are printed."""
     return _verbose.get()
 
 
@@ -85,25 +85,25 @@ _interruption_told: ContextVar[bool] = ContextVar("interruption_told", default=F
 
 
 def tell_interruption(text: str = "interrupted") -> None:
-    """Says once, after Ctrl-C, what has become of the work."""
+    """Print once, after Ctrl-C, what became of the work."""
     if not _interruption_told.get():
         _interruption_told.set(True)
         inform(text)
 
 
 def leave_interruption_untold() -> None:
-    """Leaves it to the work to say that it was interrupted."""
+    """Leave it to the work to report that it was interrupted."""
     _interruption_told.set(True)
 
 
 def inform(text: str) -> None:
-    """Prints a line to stderr that ``--quiet`` leaves out."""
+    """Print a line to stderr, unless ``--quiet`` was given."""
     if not is_quiet():
         messages.print(text)
 
 
 def marked_text(excerpt: str, content: str, style: str) -> Text:
-    """An excerpt with its matched words in a style, and without the marks around them."""
+    """Return an excerpt with its matched words in a style, without the marks around them."""
     text = Text()
     for piece, is_marked in marked_parts(excerpt, content):
         text.append(piece, style if is_marked else None)
@@ -112,7 +112,7 @@ def marked_text(excerpt: str, content: str, style: str) -> Text:
 
 @contextmanager
 def progress_bar(*, shown: bool) -> Iterator[Callable[[Progress], None] | None]:
-    """The progress callback of long work; None when nothing is shown."""
+    """Give the progress callback of a long operation; None if no progress is shown."""
     if not shown or is_quiet():
         yield None
     elif messages.is_terminal:
@@ -128,16 +128,16 @@ def progress_bar(*, shown: bool) -> Iterator[Callable[[Progress], None] | None]:
 
 @contextmanager
 def resumable() -> Iterator[None]:
-    """Says after Ctrl-C what has become of the work, and how it goes on."""
+    """After Ctrl-C, print what became of the work and how to continue."""
     try:
         yield
     except KeyboardInterrupt:
         tell_interruption(
-            "interrupted: whole batches are stored, the rest is as before; the same command goes on from there"
+            "interrupted: complete batches are stored, the rest is unchanged; the same command continues from there"
         )
         raise
 
 
 def is_interactive() -> bool:
-    """Whether a person types, and sees what is printed."""
+    """Return whether a person types at a terminal and sees the output."""
     return sys.stdin is not None and sys.stdin.isatty() and sys.stdout.isatty()

@@ -1,4 +1,4 @@
-"""The checks of a collection: access, models, indexes, rows, questions. Each notes what it finds in a `Subject`."""
+"""The checks of a collection: access, models, indexes, rows, questions. Each adds its findings to a `Subject`."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ModelFacts:
-    """What is known of the models of this machine."""
+    """The models that this machine can use, as far as they were tried."""
 
     tried: ModelExamination | None
     dimensions: int | None
@@ -63,7 +63,7 @@ class ModelFacts:
 
 @dataclass(slots=True)
 class Subject:
-    """A collection under a check."""
+    """A collection during one check, with the findings of that check."""
 
     collection: CollectionInfo
     models: ModelFacts
@@ -80,12 +80,12 @@ class Subject:
         return self.given
 
     def begun(self, connection: Connection) -> Subject:
-        """Return an empty copy with a connection."""
+        """Return a copy without findings, for a check on this connection."""
         return Subject(self.collection, self.models, self.check, connection)
 
     @property
     def where(self) -> str:
-        """The collection in words."""
+        """The name of the collection as findings show it."""
         return of_collection(self.collection.names.schema, self.collection.names.collection)
 
     def command(self, words: str) -> str:
@@ -106,14 +106,14 @@ class Subject:
 
 
 class Check(NamedTuple):
-    """A check of a collection."""
+    """A check of a collection, with its name."""
 
     name: str
     work: Callable[[Subject], Awaitable[None]]
 
 
 async def check_privileges(subject: Subject) -> None:
-    """Check the privileges of this role."""
+    """Check which tables this role can read and write."""
     connection, names = subject.connection, subject.collection.names
     # Readers need no access to the query log, which reports its own problems.
     tables = [name for name in tables_of(subject.collection) if name != f"{names.collection}_query_log"]
@@ -134,7 +134,7 @@ async def check_privileges(subject: Subject) -> None:
                 "error" if severity == "error" else "hint",
                 subject.where,
                 f"{what}: it lacks {', '.join(missing)} on {_listed(lacking)}",
-                "where it should, the owner of the tables runs",
+                "if it should, the owner of the tables runs",
                 grant(connection, names.schema, missing, lacking),
             )
         )
@@ -144,7 +144,7 @@ async def check_privileges(subject: Subject) -> None:
         subject.find(
             "privilege_migrate",
             "hint",
-            "can be written by this role, but not migrated, and no index of it built or dropped: its tables belong to "
+            "can be written, but not migrated, by this role, nor can its indexes be built: its tables belong to "
             + ", ".join(owners),
             "after an update of semlex, that role runs",
             "semlex maintain migrate",
@@ -172,7 +172,7 @@ def findings_of_settings(settings: list[Advice]) -> Iterator[Finding]:
 
 
 def findings_of_pooling(pooling: Pooling, server: str) -> Iterator[Finding]:
-    """Yield a finding if a pooler is in between."""
+    """Yield a finding if the server is reached through a connection pooler."""
     if pooling != "none":
         how = ", which lends each transaction another session" if pooling == "transaction" else ""
         yield Finding(
@@ -186,7 +186,7 @@ def findings_of_pooling(pooling: Pooling, server: str) -> Iterator[Finding]:
 
 
 def findings_of_models(examinations: Iterable[ModelExamination]) -> Iterator[Finding]:
-    """Yield the problems of the models configured here."""
+    """Yield the problems of the models that are configured here."""
     for examined in examinations:
         if examined.problem is not None:
             yield Finding(
@@ -199,7 +199,7 @@ def findings_of_models(examinations: Iterable[ModelExamination]) -> Iterator[Fin
 
 
 async def check_model(subject: Subject) -> None:
-    """Check that this machine makes the collection's vectors, without opening what it names."""
+    """Check that this machine's model made the collection's vectors, without opening a model that is only named."""
     stored, models = subject.collection.versions.answering, subject.models
     if stored is None:
         return
@@ -211,9 +211,9 @@ async def check_model(subject: Subject) -> None:
         if models.dimensions is None:
             here = replace(here, dimensions=stored.dimensions)
         if here.key != stored.identity_key:
-            _differs(subject, f"this machine has {here.key}, it has {stored.identity_key}")
+            _differs(subject, f"this machine has {here.key}, the collection has {stored.identity_key}")
     elif tried is not None and models.is_said:
-        _differs(subject, f"{tried.name} is named here, it has {stored.model}")
+        _differs(subject, f"{tried.name} is named here, the collection has {stored.model}")
     else:
         problem = models.stored_problem(stored)
         if problem is not None:
@@ -279,7 +279,7 @@ async def check_recall(subject: Subject) -> None:
         return
     recall = await vector_recall(connection, collection, indexes, vectors=RECALL_VECTORS, seconds=RECALL_SECONDS)
     if recall.found is None:
-        subject.skip(f"one exact search takes more than {RECALL_SECONDS:g} s here, with which the index is compared")
+        subject.skip(f"an exact search, with which the index is compared, takes more than {RECALL_SECONDS:g} s here")
         return
     subject.note(
         f"{recall.plan}: {recall.found:.2f} of the nearest {NEIGHBOURS} are found, measured on {recall.vectors} of "
@@ -288,9 +288,9 @@ async def check_recall(subject: Subject) -> None:
     if recall.found >= MIN_RECALL:
         return
     remedy = (
-        "ask for more (ef_search= of a search), or build a better graph"
+        "look at more candidates (ef_search= of a search), or build a better graph"
         if used.kind == "hnsw"
-        else "look into more lists (probes= of a search), or take a graph, which does not age with the rows"
+        else "search more lists (probes= of a search), or use a graph (hnsw), which stays good as rows change"
     )
     subject.find(
         "recall_low",
@@ -304,7 +304,7 @@ async def check_recall(subject: Subject) -> None:
 
 
 async def check_keyword_index(subject: Subject) -> None:
-    """Check the keyword index: its analyzer, its segments, what it lacks and what it still holds."""
+    """Check the keyword index: its analyzer, its segments, missing chunks, and deleted chunks still in it."""
     connection, collection = subject.connection, subject.collection
     extension = await read_extension(connection, collection.settings.keyword_engine)
     if extension is not None and extension.problem is not None:
@@ -331,7 +331,7 @@ async def check_keyword_index(subject: Subject) -> None:
     large = await is_large(connection, collection.names.chunk)
     figures = await index.statistics(connection, collection, counted=not large)
     if large:
-        subject.skip("whether every chunk is in it: its ids are many; semlex status --exact compares them")
+        subject.skip("whether every chunk is in it: there are too many ids; semlex status --exact compares them")
     if figures["index_problem"] is not None:
         subject.find("keyword_index_damaged", "error", "has a damaged keyword index", figures["index_problem"])
     if figures["chunks_not_indexed"]:
@@ -352,7 +352,7 @@ async def _check_tombstones(subject: Subject, generation: int) -> None:
         subject.find(
             "tombstones",
             "hint",
-            f"has {tombstones:,} tombstones among the {chunks:,} chunks of its keyword index: deleted ones that take "
+            f"has {tombstones:,} tombstones among the {chunks:,} chunks of its keyword index: deleted chunks that take "
             "room and time until a merge",
             "merge them away",
             subject.command("maintain optimize"),
@@ -379,7 +379,7 @@ async def check_orphans(subject: Subject) -> None:
         subject.find(
             "chunks_orphaned",
             "warning",
-            f"has {chunks.counted('chunk')} whose document is gone; they are found, and no run over files renews them",
+            f"has {chunks.counted('chunk')} whose document is gone: searches find them, but nothing updates them",
             "index the folders again with the files changed, or delete them by their ids (semlex delete)",
         )
     documents = await health.documents_without_source(connection, names)
@@ -387,7 +387,7 @@ async def check_orphans(subject: Subject) -> None:
         subject.find(
             "documents_orphaned",
             "warning",
-            f"has {documents.counted('document')} whose source is gone; no run over files keeps them in step",
+            f"has {documents.counted('document')} whose source is gone: semlex index and sync never update them",
             "delete them by their names (semlex delete --document), and index their folder again",
         )
     if not chunks.sample.is_whole or not documents.sample.is_whole:
@@ -425,7 +425,7 @@ async def check_empty_documents(subject: Subject) -> None:
             "documents_empty",
             "hint",
             f"has {share.counted('document')} without text: empty files, or nothing could be read",
-            "look at the files that are scans or pictures; names are in",
+            "check whether the files are scans or pictures; their names are in",
             subject.command("documents"),
         )
 
@@ -488,8 +488,8 @@ async def check_dead_rows(subject: Subject) -> None:
             subject.find(
                 "dead_rows",
                 "hint",
-                f"has {found.dead:,} dead rows beside {found.live:,} in {found.table}, which take room and time",
-                "clean up, and see why autovacuum does not (a transaction that stays open, or its settings)",
+                f"has {found.dead:,} dead and {found.live:,} live rows in {found.table}; dead rows take space and time",
+                "clean up, and find out why autovacuum does not (a transaction that stays open, or its settings)",
                 f"VACUUM (ANALYZE) {found.table};",
             )
 
@@ -508,7 +508,7 @@ async def check_questions(subject: Subject) -> None:
             "queries_without_hits",
             "hint",
             f"was asked {asked:,} questions in {QUESTION_DAYS} days, of which {nothing:,} found nothing",
-            "see which, and what the documents lack",
+            "see which questions, and what the documents lack",
             subject.command("eval queries"),
         )
 

@@ -1,4 +1,4 @@
-"""A checkup: headings are sampled, searched batch by batch, and their ranks summed up."""
+"""A checkup: samples headings, searches them in batches, and sums up the ranks of their sections."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ DocumentName = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """One searched heading."""
+    """The result of searching one heading."""
 
     section: Section
     heading: str
@@ -73,7 +73,7 @@ class Outcome:
 
     @property
     def code(self) -> CheckupCode:
-        """Why it is not."""
+        """Why the section is not among the first hits."""
         if self.same:
             return "duplicate"
         if self.standing.shares_word is False:
@@ -121,7 +121,7 @@ def _asked(one: Outcome) -> AskedHeading:
 
 
 def dominating(outcomes: Sequence[Outcome], chunks: Mapping[DocumentName, int]) -> tuple[Dominating, ...]:
-    """Return documents among the first hits of others' headings far more often than their size explains."""
+    """Return documents that are far more often among the first hits of others' headings than their size suggests."""
     hits: Counter[DocumentName] = Counter()
     for one in outcomes:
         own = (one.section.source, one.section.document)
@@ -141,7 +141,7 @@ def dominating(outcomes: Sequence[Outcome], chunks: Mapping[DocumentName, int]) 
 
 
 def alone(outcomes: Sequence[Outcome]) -> dict[str, float]:
-    """Return the share that each search finds alone; empty if only one was searched."""
+    """Return the share of sections that each search finds alone; empty if only one search ran."""
     ranks = [one.standing.by_leg for one in outcomes if one.standing.by_leg is not None]
     if not ranks or len(ranks) < len(outcomes):
         return {}
@@ -152,10 +152,10 @@ def alone(outcomes: Sequence[Outcome]) -> dict[str, float]:
 
 
 def notes_of(outcomes: Sequence[Outcome]) -> list[str]:
-    """Return notes on the figures."""
+    """Return notes on how far the figures can be trusted."""
     notes = []
     if outcomes and len(outcomes) < MIN_HEADINGS:
-        notes.append(f"{len(outcomes)} headings are few: see how wide the interval is")
+        notes.append(f"{len(outcomes)} headings are few: note how wide the interval is")
     lost = sum(one.standing.rank is None for one in outcomes)
     if lost:
         notes.append(f"{lost} sections are not among the {DEPTH} candidates of either search")
@@ -271,7 +271,7 @@ class CheckupRun:
         return "vector" in state.legs and not isinstance(embedder, StaticEmbedder)
 
     async def _batch(self, sections: Sequence[Section], done: int, total: int) -> list[Outcome]:
-        """Search some headings; unusable ones are counted."""
+        """Search some headings; count those that cannot be used."""
         keys = sorted({key for section in sections for key in section.documents})
         collection = self._opened.info
         rows = await self._opened.database.read_snapshot(

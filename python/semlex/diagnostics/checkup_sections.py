@@ -1,4 +1,4 @@
-"""The sections of a checkup: usable headings, texts without them, and the rank of a section without its heading."""
+"""Sections of a checkup: usable headings, the sections' texts without them, and a section's rank without it."""
 
 from __future__ import annotations
 
@@ -68,13 +68,13 @@ class Section:
 
     @property
     def is_code(self) -> bool:
-        """Whether a docstring is searched instead of the heading."""
+        """Whether the first line of a docstring is searched instead of the heading, as in Python code."""
         return self.document.lower().endswith(DOCSTRINGS)
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Which headings can be searched."""
+    """The headings that can be searched, and the numbers of those that cannot."""
 
     sections: list[Section]
     headings: int
@@ -97,7 +97,7 @@ def question_of(heading: str) -> str:
 
 
 def choose(rows: Sequence[SectionRow], seed: int) -> Choice:
-    """Return the usable headings (with text directly below) in an order that follows from the seed."""
+    """Return the usable headings (with text directly below) in a random order that the seed determines."""
     chunks: Counter[tuple[str, str]] = Counter()
     for row in rows:
         chunks[row.source, row.document] += row.chunks
@@ -152,9 +152,9 @@ def docstring_of(chunks: Sequence[SectionChunk]) -> str:
 
 
 def without(heading: str, chunk: SectionChunk) -> tuple[str, str]:
-    """Return context and text of a chunk without a heading.
+    """Return a chunk's context and text without a heading.
 
-    It is removed from the path, and lines that hold only its words are removed from the text.
+    The heading is removed from the heading path, and lines that contain only its words are removed from the text.
     """
     words, text = words_of(heading), chunk.text
     if len(heading.splitlines()) > 1:
@@ -195,7 +195,7 @@ def _text_without(words: Words, text: str, *, is_cut: bool) -> str:
 
 
 def _begins(own: Words, words: Words) -> bool:
-    """Return whether words begin with others, of which the last may be cut."""
+    """Return whether words begin with other words, the last of which may be cut off."""
     last = len(words) - 1
     return len(own) > last and own[:last] == words[:last] and own[last].startswith(words[last])
 
@@ -211,7 +211,7 @@ RESOLUTION = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """A section whose heading is searched; vectors are new, float32, shape (m, d), or None without vector search."""
+    """A section whose heading is searched; its new vectors are float32, shape (m, d), or None without vector search."""
 
     chunks: Sequence[SectionChunk]
     contexts: Sequence[str]
@@ -219,11 +219,11 @@ class Probe:
     vectors: NDArray[np.float32] | None = None
 
     def embedded(self) -> list[str]:
-        """Return the embedded text of each chunk."""
+        """Return the text of each chunk as it is embedded."""
         return [embedded_text(context, text) for context, text in zip(self.contexts, self.texts, strict=True)]
 
     def changed(self) -> list[ChangedText]:
-        """Return the chunks with their other texts."""
+        """Return the chunks with their texts without the heading."""
         return [
             ChangedText(chunk.key, chunk.language, f"{chunk.context}\n{chunk.text}", f"{context}\n{text}")
             for chunk, context, text in zip(self.chunks, self.contexts, self.texts, strict=True)
@@ -232,12 +232,12 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class LegScores:
-    """Scores of one leg.
+    """Scores of vector or keyword search for a heading.
 
     Attributes:
-        others: Of n other chunks, float64, shape (n,); NaN for none.
-        own: Of the section's m chunks, float64, shape (m,); NaN for none.
-        found: Which of the others, then of the own, are candidates of the leg: bool, shape (n + m,).
+        others: Scores of n other chunks, float64, shape (n,); NaN for chunks without a score.
+        own: Scores of the section's m chunks, float64, shape (m,); NaN for chunks without a score.
+        found: Whether each of the others, then each of the own, is a candidate: bool, shape (n + m,).
     """
 
     others: NDArray[np.float64]
@@ -247,7 +247,7 @@ class LegScores:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """The rank of a section: of its best chunk, from 1; None if none is a candidate."""
+    """The rank of a section, which is that of its best chunk, from 1; None if none of its chunks is a candidate."""
 
     rank: int | None
     best: int
@@ -257,7 +257,7 @@ class Standing:
 
 
 async def find_rank(snapshot: Snapshot, opened: OpenCollection, begun: SearchState, probe: Probe) -> Standing:
-    """Search for a heading and rank the section's chunks without it."""
+    """Search for a heading, and rank the chunks of its section as if they lacked the heading."""
     register_vector_parameter(snapshot.connection)
     inside, state = replace(opened, database=SnapshotReads(snapshot)), begun.copy()
     found = await Retrieval(inside, reranks=False).find(state, DEEPER * DEPTH + len(probe.chunks))
@@ -290,7 +290,7 @@ async def find_rank(snapshot: Snapshot, opened: OpenCollection, begun: SearchSta
 def similarities(
     vectors: NDArray[np.float32], query: NDArray[np.float32], distance: str, storage: str
 ) -> NDArray[np.float64]:
-    """Return the vector scores of vectors that are not stored, as if they were: float64, shape (m,)."""
+    """Return the scores that vectors would have if they were stored: float64, shape (m,)."""
     rows = vectors.astype(np.float16 if storage == "halfvec" else np.float32).astype(np.float64)
     one = query.astype(np.float16 if storage == "halfvec" else np.float32).astype(np.float64)
     if distance == "l2":
@@ -300,7 +300,7 @@ def similarities(
 
 
 def _leg(others: NDArray[np.float64], own: NDArray[np.float64], keys: Sequence[Key], probe: Probe) -> LegScores:
-    """Return a leg's scores with the best of all as its candidates; ties are broken by key."""
+    """Return the scores of a search, with the best of all chunks as candidates; ties are broken by key."""
     scores = np.concatenate([others, own])
     every = [*keys, *(chunk.key for chunk in probe.chunks)]
     order = sorted(
@@ -314,7 +314,7 @@ def _leg(others: NDArray[np.float64], own: NDArray[np.float64], keys: Sequence[K
 def standing(
     legs: dict[str, LegScores], keys: Sequence[Key], own: int, spread: Spread | None, weight: float
 ) -> Standing:
-    """Return the place of the best own chunk."""
+    """Return the rank of the section's best chunk."""
     found = np.any([leg.found for leg in legs.values()], axis=0)
     columns = {name: np.concatenate([leg.others, leg.own]) for name, leg in legs.items()}
     shares = None if "keyword" not in legs else bool((np.nan_to_num(legs["keyword"].own) > 0).any())
@@ -335,7 +335,7 @@ def standing(
 def fused_scores(
     columns: dict[str, NDArray[np.float64]], found: NDArray[np.bool_], spread: Spread, weight: float
 ) -> NDArray[np.float64]:
-    """Return fused scores, float64, shape (n + m,); others than candidates count nothing."""
+    """Return fused scores, float64, shape (n + m,); chunks that are not candidates get -inf."""
     scores = np.full(len(found), -np.inf)
     numbers = np.flatnonzero(found)
     order, fused, _, _ = _core.completed_fusion(
@@ -350,7 +350,7 @@ def fused_scores(
 
 
 def _rank(scores: NDArray[np.float64], found: NDArray[np.bool_], own: int) -> int | None:
-    """Return one more than the number of better candidates of others; None if no own one is found."""
+    """Return the rank of the best own chunk among the candidates; None if no own chunk is one."""
     listed = np.where(found & ~np.isnan(scores), scores, -np.inf)
     border = len(scores) - own
     best = listed[border:].max(initial=-np.inf)

@@ -52,7 +52,7 @@ async def diagnose(
     collection: str | None = None,
     tell: Callable[[str], None] | None = None,
 ) -> Diagnosis:
-    """Check a server and the collections of a schema, read-only, with a short transaction per check."""
+    """Check a server and the collections of a schema, read-only, with one short transaction for each check."""
     tell = tell or (lambda _what: None)
     found = _Found()
     tell("the server")
@@ -106,7 +106,7 @@ async def _names(database: Database, schema: str, collection: str | None, found:
 async def _look_at_collection(
     database: Database, names: Names, models: ModelFacts, found: _Found, tell: Callable[[str], None]
 ) -> bool:
-    """Check a collection; returns whether it could be checked."""
+    """Check a collection; return whether that was possible."""
 
     async def look(connection: Connection) -> tuple[CollectionInfo, int] | None:
         await _limit(connection)
@@ -124,9 +124,7 @@ async def _look_at_collection(
         return False  # dropped in the meantime
     collection, version = stored
     if version != len(migrations.COLLECTION):
-        found.not_checked.append(
-            _all(names, "it is of an older version; semlex maintain migrate brings it to this one")
-        )
+        found.not_checked.append(_all(names, "an older version of semlex made it; semlex maintain migrate updates it"))
         return False
     for check in CHECKS:
         tell(f"{names.collection}: {check.name}")
@@ -160,11 +158,11 @@ def _all(names: Names, reason: str) -> NotChecked:
 
 def _reason(error: SemlexError) -> str:
     if isinstance(error, PrivilegeError):
-        return "this role may not read what it needs"
+        return "this role may not read the tables that the check needs"
     if isinstance(error, SearchTimeoutError):
         return f"the server took more than {CHECK_SECONDS} s, or less if statement_timeout is lower"
     if isinstance(error, CollectionNotFoundError):
-        return "a table of it is not there, or was dropped in the meantime"
+        return "one of its tables does not exist, or was dropped in the meantime"
     return str(error)
 
 

@@ -56,11 +56,12 @@ class ModelExamination:
 
     Attributes:
         role: ``embedding`` or ``reranking``.
-        choice: One line about what the name leads to; None if nothing.
+        choice: One line about the model that the name means; None if it means none.
         revision: Commit of the hub, ``sha256:…`` of a local folder, or None.
-        runtime: How it runs and what failed before (device, precision, forward pass, token budget); None outside torch.
-        identity: What its vectors depend on, or None.
-        max_tokens: Limit of a text in tokens, or None if unknown.
+        runtime: How the model runs (device, precision, forward pass, token budget) and what failed before that; None
+            without torch.
+        identity: Everything that its vectors depend on, or None.
+        max_tokens: Maximum tokens of a text, or None if unknown.
         seconds: Time from opening it to its first answer, or None.
         problem: Why it does not work, with the remedy, or None.
     """
@@ -81,13 +82,13 @@ class ModelExamination:
 
 @dataclass(frozen=True, slots=True)
 class ModelsExamination:
-    """What this machine offers to models; without torch, devices are empty and device and precision None.
+    """The packages and devices that models can use on this machine; without torch, devices are empty.
 
     Attributes:
         packages: Version of each package of models, or None.
         install: Extra with a missing package -> the command that installs it.
         devices: Devices of torch with a line about each, the best first.
-        precision_reason: Why that precision, or why torch cannot be used.
+        precision_reason: Why this precision was chosen, or why torch cannot be used.
         defaults: Folder of each default model of Qwen3 in the local cache, or how to fetch it.
     """
 
@@ -104,7 +105,7 @@ class ModelsExamination:
 
 @dataclass(frozen=True, slots=True)
 class ServerExamination:
-    """What a database offers.
+    """The versions, keyword engines, problems and settings of a database server.
 
     Attributes:
         server: Host, port, database and user.
@@ -151,7 +152,8 @@ def examine_models(
 ) -> ModelsExamination:
     """Examine the packages and devices of this machine, and try the named models.
 
-    Nothing is downloaded. A named model is opened, tested, and given one fixed sentence; so is a server's model.
+    Nothing is downloaded. A named model is opened, tested, and given one fixed sentence; a model behind a server is
+    sent that sentence.
     """
     packages = {package: _version(package) for package in PACKAGES}
     devices, placement, reason = _devices(device)

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class KeywordCache:
-    """Figures of the keyword index's cache: posting lists from memory and from the server, and its bytes."""
+    """Figures of the keyword index's cache: posting lists read from memory and from the server, and bytes in memory."""
 
     hits: int
     misses: int
@@ -46,7 +46,7 @@ class KeywordCache:
 
 @dataclass(frozen=True, slots=True)
 class BuildingVersion:
-    """A set of vectors of another model that is being made."""
+    """The set of vectors of another model that is being made."""
 
     version: int
     model: str
@@ -56,27 +56,27 @@ class BuildingVersion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectionStatus:
-    """Where a collection is, and its figures. Figures that need a full count are None if it is estimated.
+    """Where a collection is stored, and its figures. Figures that need a full count are None if counts are estimated.
 
     Attributes:
         server: Host, port, database and user.
-        description: What is in it, as its owner wrote it, else titles of its documents; empty if nothing tells.
+        description: Its stored description, else titles of its documents; may be empty.
         data_folder: Folder of the embedded Postgres, or None.
         postgres: Major version of the server.
-        pgvector: Its version; empty if it is missing.
+        pgvector: Version of pgvector; empty if it is missing.
         language: Language of documents without one.
-        chunk_settings: How files are cut; None before the first.
+        chunk_settings: How files are cut; None before the first file.
         embedding_model: Model of the vectors used here, or None.
         embedding_version: Number of the set of vectors used here, or None.
-        serving_version: Number of the set that is used when the collection is opened, or None.
+        serving_version: Number of the set that newly opened collections use, or None.
         building_version: The set that is being made, or None.
         embedded: Chunks with a vector.
         orphaned_vectors: Vectors without a chunk.
         vector_indexes: Newest last; searches use the last valid one.
         index_builds: Indexes that are being built at this moment, as far as this role sees builds of others.
         documents: Files that were read, and added documents.
-        estimated: Whether a large table was estimated, not counted.
-        index_generation: Generation of the BM25 index that answers; None, like the others, with another engine.
+        estimated: Whether a large table was estimated instead of counted.
+        index_generation: Generation of the BM25 index in use; with another engine, None, like the following figures.
         index_building: Generation that is being made, or None.
         index_tombstones: Tombstones not removed by a merge yet.
         index_bytes: Size of the index's tables.
@@ -84,7 +84,7 @@ class CollectionStatus:
         index_problem: The damage with its remedy, or None.
         query_log: Figures of this process's query log; None if queries are not logged.
         last_run: The newest run over files, or None.
-        calibration: As of `ConfidenceCurve.to_dict`, or None.
+        calibration: The stored curve as by `ConfidenceCurve.to_dict`, or None.
         followed: The followed tables, by name; None if this role may not read about them.
     """
 
@@ -148,9 +148,9 @@ class ServerHealth:
         ok: Whether it answers and has pgvector.
         milliseconds: Time of the answer.
         postgres: Major version.
-        pgvector: Its version; empty if it is missing.
-        read_only: Whether it is a standby.
-        error: Why it does not answer, or None.
+        pgvector: Version of pgvector; empty if it is missing.
+        read_only: Whether the server is a standby.
+        error: Why the server does not answer, or None.
     """
 
     ok: bool
@@ -228,7 +228,7 @@ async def collection_status(
 
 
 async def server_health(reach: Callable[[], Awaitable[Database]], *, deadline: float | None = None) -> ServerHealth:
-    """Check that the database answers; never raises if it does not.
+    """Check whether the database answers; a database that does not answer raises no error.
 
     Args:
         deadline: Seconds to wait; default: the database's own timeout.
@@ -257,7 +257,7 @@ class CountedCollection(ListedCollection):
 
     Attributes:
         documents: Files that were read, and added documents.
-        estimated: Whether a large table was estimated, not counted.
+        estimated: Whether a large table was estimated instead of counted.
     """
 
     documents: int | None
@@ -266,7 +266,7 @@ class CountedCollection(ListedCollection):
 
 
 async def count_collections(database: Database, schema: str) -> list[CountedCollection]:
-    """Return the collections of a schema by name, with their counts."""
+    """Return the collections of a schema with their counts, sorted by name."""
 
     async def counted(listed: ListedCollection) -> CountedCollection:
         counts = await database.read("count", lambda c: collection_counts(c, schema, listed.name))

@@ -1,4 +1,4 @@
-"""Server settings that affect searches, loads and index builds: current values, advice and reasons."""
+"""Server settings that affect searches, loads and index builds: current values, advice and its reasons."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ NAMES = (
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """The machine of a server: memory in bytes and cores, if known."""
+    """The machine of a server: memory in bytes and number of cores, if known."""
 
     memory: int | None = None
     cores: int | None = None
@@ -48,7 +48,7 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """One setting.
+    """Advice on one setting.
 
     Attributes:
         advised: The advised value, or a description if the machine is unknown.
@@ -82,41 +82,44 @@ def advise(settings: dict[str, ServerSetting], machine: Machine) -> Iterator[Adv
         settings["shared_buffers"],
         None if memory is None else min(memory // 4, MAX_SHARED_MEMORY),
         "a quarter of the server's memory",
-        "tables and indexes that are read from here need no system call; an HNSW index should fit into it",
+        "pages that are cached here are read without a system call; an HNSW index should fit into it",
     )
     yield _at_least(
         settings["effective_cache_size"],
         None if memory is None else memory // 4 * 3,
         "three quarters of the server's memory",
-        "no memory is taken by it: with too little the planner takes indexes for slower than they are",
+        "it reserves no memory: if it is too low, the planner underestimates indexes",
     )
     connections = max(1, round(settings["max_connections"].number))
     yield _at_least(
         settings["work_mem"],
         None if memory is None else min(MAX_WORK_MEMORY, max(MIN_WORK_MEMORY, memory // 8 // connections)),
         "16MB to 64MB, times max_connections at most an eighth of the memory",
-        "a search under a filter keeps in it what an HNSW scan has seen; without room it ends early and is exact",
+        "a filtered search stores here what an HNSW scan has visited; if it is full, the search becomes an exact one",
     )
     yield _at_least(
         settings["maintenance_work_mem"],
         None if memory is None else min(MAX_BUILD_MEMORY, max(MIN_BUILD_MEMORY, memory // 16)),
         "256MB, or the estimate of semlex maintain create-index --dry-run",
-        "a graph that fits into it is built several times as fast; a build of semlex takes as much as it needs of it",
+        "a graph that fits into it is built several times as fast; a build of semlex uses only what it needs",
     )
     workers = None if cores is None else max(2, min(cores - 1, MAX_WORKERS))
     yield _at_least(
         settings["max_parallel_maintenance_workers"],
         workers,
         "one less than the cores, 2 to 8",
-        "so many processes help to build an index",
+        "this many processes help to build an index",
         unit="",
     )
     for name in ("max_parallel_workers", "max_worker_processes"):
         yield _at_least(
-            settings[name], workers, "the cores, or more", "no more workers than that start at all", unit=""
+            settings[name], workers, "the cores, or more", "no more workers than that are started at all", unit=""
         )
     yield _at_least(
-        settings["max_wal_size"], WAL_BYTES, "", "a load that fills it makes the server write out everything again"
+        settings["max_wal_size"],
+        WAL_BYTES,
+        "",
+        "each time a load fills it, the server writes all changed pages to disk",
     )
     cost = settings["random_page_cost"]
     yield Advice(
@@ -124,7 +127,7 @@ def advise(settings: dict[str, ServerSetting], machine: Machine) -> Iterator[Adv
         cost.text,
         str(PAGE_COST),
         cost.number <= MAX_PAGE_COST,
-        "on solid-state disks reading here and there costs little more; with 4 the planner avoids indexes",
+        "on solid-state disks random reads cost little more; with 4 the planner avoids indexes",
         _statement(cost, str(PAGE_COST)),
     )
     jit = settings["jit"]
@@ -139,7 +142,7 @@ def advise(settings: dict[str, ServerSetting], machine: Machine) -> Iterator[Adv
 
 
 def _at_least(setting: ServerSetting, advised: int | None, words: str, reason: str, *, unit: str = "B") -> Advice:
-    """Return advice that is met by half of the advised value."""
+    """Return advice on a minimum value; half of it is enough for a setting of memory."""
     if advised is None:
         return Advice(setting.name, setting.text, words, None, reason)
     value = _size(advised) if unit else str(advised)

@@ -1,1 +1,1 @@
-"""Texts in, vectors out: one protocol, one file per kind of model."""
+"""Embedding models: one protocol, one module for each kind of model."""

@@ -1,4 +1,4 @@
-"""What every embedder is: its protocol, its identity, the check of its vectors, and a base class for users."""
+"""The protocol of an embedder, its identity, the check of its vectors, and a base class for users."""
 
 from __future__ import annotations
 
@@ -68,18 +68,19 @@ class EmbedderIdentity:
 class Embedder(TokenCounter, Protocol):
     """Turns texts into vectors. Calls block and may come from several threads.
 
-    Token counts and offsets leave out what the embedder adds (end token, prompt). It may have these attributes, too:
+    Token counts and offsets exclude tokens that the embedder adds (end token, prompt). An embedder may also have these
+    attributes:
 
-    ``fusion_weight``: float, 0 to 1: weight of its vectors in fusion ``score``; 0.5 without it. ``documents_cut``:
-    int: documents so far that were longer than the model reads. ``calls_at_once``: int from 1: searches that may use it
-    at the same time; 1 without it, for a local model. ``max_tokens``: int or None: tokens of a text that the model
-    reads. ``least_dimensions``: int: minimum length of a leading part that, normalised, is a vector itself.
+    ``fusion_weight``: float, 0 to 1: weight of its vectors in fusion ``score``; default: 0.5. ``documents_cut``: int:
+    documents so far that were longer than the model reads. ``calls_at_once``: int from 1: searches that may use it at
+    the same time; default: 1, for a local model. ``max_tokens``: int or None: maximum tokens of a text that the model
+    reads. ``least_dimensions``: int: minimum length to which vectors can be cut and normalised.
     ``embed_queries(texts)``: a method that embeds n queries at once, (n, dimensions).
     """
 
     @property
     def identity(self) -> EmbedderIdentity:
-        """Return what the vectors depend on."""
+        """Return the identity, which says what the vectors depend on."""
         ...
 
     @property
@@ -118,9 +119,9 @@ class CheckedEmbedder(ABC):
 
         Raises:
             ValidationError: A text is not a str or holds a lone surrogate.
-            ModelError: The model cannot be loaded, was closed, or its vectors cannot be used. Of a server:
-                `ModelServerError`.
-            WorkAbandonedError: Nobody waits for the result any more.
+            ModelError: The model cannot be loaded, was closed, or its vectors cannot be used. For a model behind a
+                server:
+        `ModelServerError`. WorkAbandonedError: The caller no longer waits for the result.
         """
         return self._embed(check_texts(texts), is_query=False)
 
@@ -173,7 +174,7 @@ def check_vectors(
     # Squares of float32 may overflow float32; NaN and infinity survive the sum, so one pass finds all three faults.
     norms = np.sqrt(np.einsum("ij,ij->i", checked, checked, dtype=np.float64))
     _refuse(~np.isfinite(norms), norms, model, "not finite", "a higher precision may help: dtype='float32'")
-    _refuse(norms == 0.0, norms, model, "all zero", "the text holds nothing that the model knows")
+    _refuse(norms == 0.0, norms, model, "all zero", "the text contains nothing that the model knows")
     if normalised:
         _refuse(np.abs(norms - 1.0) > UNIT_NORM_TOLERANCE, norms, model, "not of norm 1", "normalise it")
     return checked
@@ -182,7 +183,7 @@ def check_vectors(
 def normalise(vectors: NDArray[np.floating], dimensions: int | None = None) -> NDArray[np.float32]:
     """Scale the leading `dimensions` (None: all) of every row to norm 1, computed in float64.
 
-    A row of zeros stays as it is, for `check_vectors` to name.
+    A row of zeros stays unchanged; `check_vectors` reports it.
     """
     narrow = vectors.astype(np.float32, copy=False)
     return _core.normalise_rows(narrow, vectors.shape[1] if dimensions is None else dimensions)
@@ -202,10 +203,10 @@ def _refuse(faulty: NDArray[np.bool_], norms: NDArray[np.float64], model: str, f
 
 
 class BaseEmbedder(WordCounter, ABC):
-    """Base class of your own embedder: only `identity` and `embed_documents` are missing.
+    """Base class of your own embedder; you write `identity` and `embed_documents`.
 
     Queries are embedded as documents are, tokens are Unicode words, and `close` does nothing. Override what your model
-    does better; if it counts tokens in another way, give it its own `counter_name`.
+    can do better; if you count tokens in another way, also set your own `counter_name`.
 
     Attributes:
         fusion_weight: Weight of its vectors in fusion ``score``, 0 to 1, unless a search sets another.
@@ -222,7 +223,7 @@ class BaseEmbedder(WordCounter, ABC):
     @property
     @abstractmethod
     def identity(self) -> EmbedderIdentity:
-        """Return what the vectors depend on."""
+        """Return the identity, which says what the vectors depend on."""
 
     @abstractmethod
     def embed_documents(self, texts: Sequence[str]) -> NDArray[np.float32]:

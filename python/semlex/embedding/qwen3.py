@@ -1,4 +1,4 @@
-"""Qwen3-Embedding: last-token pooling, a prompt for queries only, any leading part of the vector.
+"""Qwen3-Embedding: last-token pooling, a prompt for queries only, vectors that can be cut to any length.
 
 The recipe is that of the model card of Qwen/Qwen3-Embedding-0.6B: the state of the end token ``<|endoftext|>``, cut,
 then normalised; queries follow ``Instruct: …`` and ``Query:`` (no space after the colon).
@@ -52,13 +52,13 @@ class Qwen3EmbeddingEncoder(CheckedEmbedder):
     Args:
         model_name: Hub id, or path of a local folder.
         device: ``mps``, ``cuda``, ``cpu``, or None for the best of this machine.
-        batch_size: Maximum texts in a forward pass, 1 to 1024; the budget of tokens usually binds first.
-        max_length: Maximum tokens of a text with its end token, 128 to 32768. A longer text is cut, counted, and logged
-            now and then.
+        batch_size: Maximum texts in a forward pass, 1 to 1024; the token budget is usually the tighter limit.
+        max_length: Maximum tokens of a text with its end token, 128 to 32768. Longer texts are cut and counted; a
+            warning is logged from time to time.
         normalize_embeddings: Whether vectors get norm 1.
         instruction: Task in front of queries; None for the model card's.
-        dimensions: Length of the vectors, 32 to the model's hidden size: the leading part, normalised after the cut.
-            None for the model's own.
+        dimensions: Length to which vectors are cut and normalised, 32 to the model's hidden size; None: the model's
+            own.
         dtype: ``float32``, ``bfloat16``, ``float16``, or None for the device's (see `semlex.models.local.device`).
         revision: Branch, tag or commit of the hub.
         attn: ``trimmed`` (no padding, the last layer for last tokens alone), ``packed`` (all layers by transformers) or
@@ -126,7 +126,7 @@ class Qwen3EmbeddingEncoder(CheckedEmbedder):
 
     @property
     def identity(self) -> EmbedderIdentity:
-        """Return what the vectors depend on."""
+        """Return the identity, which says what the vectors depend on."""
         return self._identity
 
     @property
@@ -136,12 +136,12 @@ class Qwen3EmbeddingEncoder(CheckedEmbedder):
 
     @property
     def least_dimensions(self) -> int:
-        """Return the minimum length of a leading part that is a vector itself."""
+        """Return the minimum length to which a vector can be cut."""
         return min(MIN_DIMENSIONS, self.dimensions)
 
     @property
     def max_tokens(self) -> int:
-        """Return how many tokens of a text are read; its end token is one more."""
+        """Return the maximum tokens of a text that are read, without the end token."""
         return self._max_length - 1
 
     @property
@@ -151,7 +151,7 @@ class Qwen3EmbeddingEncoder(CheckedEmbedder):
 
     @property
     def report(self) -> RuntimeReport | None:
-        """Return how the model runs and what was given up, or None while it is not loaded."""
+        """Return how the model runs and which faster ways failed, or None while it is not loaded."""
         return self._transformer.report
 
     def close(self) -> None:
@@ -159,7 +159,7 @@ class Qwen3EmbeddingEncoder(CheckedEmbedder):
         self._transformer.close()
 
     def _embed(self, texts: list[str], *, is_query: bool) -> NDArray[np.float32]:
-        """Return vectors of all texts; while the model reads one window, a thread makes the tokens of the next."""
+        """Embed all texts in windows; a thread tokenizes the next window while the model reads one."""
         prompt = self._prompt_ids() if is_query else None
         prompted = [self._prompt + text for text in texts] if is_query else texts
         windows = [prompted[start : start + WINDOW_TEXTS] for start in range(0, len(prompted), WINDOW_TEXTS)]
@@ -230,7 +230,7 @@ Result = TypeVar("Result")
 
 
 def prefetched(make: Callable[[Item], Result], items: Sequence[Item]) -> Generator[Result]:
-    """Yield results of a function in the order of its items, each made in a thread while the one before is used.
+    """Yield a function's results in the order of its items; a thread makes the next while one is used.
 
     Close the iterator (`contextlib.closing`) if it may be left early: the thread then ends with its item.
     """

@@ -1,4 +1,4 @@
-"""Chooses an embedder, and the one line that says why.
+"""Chooses an embedder, and says why in one line.
 
 Nothing is downloaded here unless that was allowed, no server is contacted, and torch is imported only if a model that
 needs it is cached and there is a GPU. Texts leave this machine only if a name says so.
@@ -55,15 +55,15 @@ def choose_embedder(
     A configured embedder is used or the call fails; it is never replaced by another.
 
     Args:
-        configured: An embedder; ``none`` for words alone; ``static``; the path of a local folder; a hub id;
+        configured: An embedder; ``none`` for keyword search only; ``static``; the path of a local folder; a hub id;
             ``sentence-transformers:NAME_OR_PATH``; ``onnx:NAME_OR_PATH``, with ``#FILE`` for one of its ONNX files; a
-            model behind a server: ``openai:MODEL``, ``openrouter:MODEL``,
-            ``gemini:MODEL``, ``ollama:MODEL`` or ``http(s)://HOST[:PORT]/v1#MODEL``; None to choose automatically.
-        dimensions: Length of the vectors. For static models it is a check; all others are cut to it.
+            model behind a server: ``openai:MODEL``, ``openrouter:MODEL``, ``gemini:MODEL``, ``ollama:MODEL`` or
+            ``http(s)://HOST[:PORT]/v1#MODEL``; None to choose automatically.
+        dimensions: Length of the vectors. Vectors are cut to it; for static models it is only checked.
         revision: Branch, tag or commit of the hub.
-        why: Reason in the line about the choice.
+        why: Reason to give in the line about the choice.
         send_key: Whether ``SEMLEX_EMBEDDING_API_KEY`` may go to the server of a configured address.
-        tokenizer: Of a model behind a server; see `semlex.models.tokenizer.given_tokenizer`.
+        tokenizer: Tokenizer of a model behind a server; see `semlex.models.tokenizer.given_tokenizer`.
 
     Raises:
         ConfigurationError: The name is unknown, the server's key is missing, or a tokenizer is named for a local model.

@@ -1,4 +1,4 @@
-"""Embedders behind a server: of OpenAI's format, and Google's Gemini.
+"""Embedders behind a server of OpenAI's format, or behind Google's Gemini API.
 
 A server's answer is never trusted: the number of rows, their length, and every value are checked, and vectors are cut
 and normalised here.
@@ -44,9 +44,9 @@ class RemoteEmbedder(RemoteModel, CheckedEmbedder):
     """An embedder whose model runs behind a server. An empty text is sent as a space.
 
     Args:
-        dimensions: Length of the vectors: the leading part of the server's, normalised after the cut. None for the
-            model's own; one word is sent when it is first needed.
-        task: Meaning of the prompts in the identity, or None without a prompt for queries.
+        dimensions: Length to which vectors are cut and normalised. None: the model's own; the server is sent one word
+            to find it out.
+        task: Name of the prompts in the identity; None without a prompt for queries.
         tokenizer: The model's tokenizer; see `semlex.models.tokenizer.find_tokenizer`.
         options: As for `RemoteModel`.
     """
@@ -103,7 +103,7 @@ class RemoteEmbedder(RemoteModel, CheckedEmbedder):
 
     @abstractmethod
     def _ask(self, texts: list[str], *, is_query: bool) -> list[NDArray[np.float32]]:
-        """Send one request: the vector of every text, in order, as the server made it."""
+        """Send one request; return the vector of every text, in order, as the server made it."""
 
     def _embed(self, texts: list[str], *, is_query: bool) -> NDArray[np.float32]:
         prompt = self._prompts[is_query]
@@ -116,7 +116,7 @@ class RemoteEmbedder(RemoteModel, CheckedEmbedder):
         return unit_vectors(vectors, rows=len(texts), dimensions=self.dimensions, model=self._name)
 
     def _cut(self, vector: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return the leading part of a vector, whose length must be that of all vectors before it."""
+        """Return a vector cut to the wanted length; refuse one whose length differs from earlier ones."""
         with self._lock:
             if self._length is None:
                 if not max(self._wanted or 1, 1) <= vector.size <= MAX_DIMENSIONS:
@@ -158,15 +158,15 @@ DOCUMENT_PREFIX = "title: none | text: "
 
 
 class GeminiEmbedder(RemoteEmbedder):
-    """Embed with a Gemini model. Texts are sent to Google, none before the first call.
+    """Embed with a Gemini model. Texts are sent to Google, from the first call on.
 
-    Only full vectors of gemini-embedding-001 come normalised, so all are normalised here. Its task is ``taskType``;
-    gemini-embedding-2 reads the task in front of the text.
+    All vectors are normalised here, because gemini-embedding-001 normalises only those of full length. The task is sent
+    as ``taskType``, for gemini-embedding-2 as a prefix of the text.
 
     Args:
         model: Name of the model.
         dimensions: Length of the vectors, which the server cuts: 768, 1536 and 3072 are recommended; None for 3072.
-        base_url: Address in front of ``/v1beta``.
+        base_url: Address before ``/v1beta``.
         tokenizer: A ``tokenizer.json`` on this machine, or its folder; None to count two tokens a word.
         requests: As for `RemoteModel`. `api_key` None is ``GEMINI_API_KEY`` or ``GOOGLE_API_KEY`` of the environment;
             `batch_size` is 1 to 100.
@@ -219,7 +219,7 @@ class GeminiEmbedder(RemoteEmbedder):
             if isinstance(entry, dict) and (vector := read_vector(entry.get("values"))) is not None
         ]
         if len(vectors) != len(texts):
-            raise self._unusable(f"it holds {len(vectors)} vectors for {len(texts)} texts")
+            raise self._unusable(f"it has {len(vectors)} vectors for {len(texts)} texts")
         return vectors
 
 
@@ -231,20 +231,21 @@ MULTILINGUAL_MODELS = (PROMPTED_MODELS, "text-embedding-3")
 
 
 class OpenAIEmbedder(RemoteEmbedder):
-    """Embed with a model behind a server that speaks OpenAI's format. Texts are sent to it, none before the first call.
+    """Embed with a model behind a server of OpenAI's format. Texts are sent there, from the first call on.
 
     Args:
         model: The server's name for the model.
-        base_url: Address in front of ``/embeddings``.
-        name: Name in the identity; None for one that `choose_embedder` turns into this embedder again.
-        dimensions: Length of the vectors: the leading part of the server's, for models that were trained for it
-            (Matryoshka), normalised after the cut. None for the model's own.
-        query_prompt, document_prompt: Put in front of every query, and of every document.
-        instruction: Task of a model of the form ``Instruct: …``, instead of ``query_prompt``. If neither is given,
-            models with ``qwen3-embedding`` in their name get the model card's.
+        base_url: Address before ``/embeddings``.
+        name: Name in the identity; None: a name from which `choose_embedder` makes this embedder again.
+        dimensions: Length to which vectors are cut and normalised, for models that were trained for it (Matryoshka);
+            None: the model's own.
+        query_prompt, document_prompt: Text put before every query, and before every document.
+        instruction: Task for models with a prompt of the form ``Instruct: …``, instead of ``query_prompt``. If neither
+            is given, models with ``qwen3-embedding`` in their name get the model card's.
         tokenizer: The model's ``tokenizer.json`` on this machine, its folder, or a hub id in the local cache. None for
             that of the model in the local cache, else two tokens a word.
-        send_dimensions: Whether the server is asked to cut (``dimensions``), which saves traffic; not all can.
+        send_dimensions: Whether the server is asked to cut the vectors (``dimensions``), which saves traffic; not every
+            server can.
         requests: As for `RemoteModel`. `api_key` None is that of the environment: ``OPENAI_API_KEY`` at OpenAI,
             ``OPENROUTER_API_KEY`` at OpenRouter, ``SEMLEX_EMBEDDING_API_KEY`` anywhere else, unless
             ``SEMLEX_EMBEDDING_MODEL`` names an address of another host. `batch_size` is 1 to 2048.
@@ -274,7 +275,9 @@ class OpenAIEmbedder(RemoteEmbedder):
         if instruction is None and query_prompt is None and PROMPTED_MODELS in model.lower():
             instruction = DEFAULT_INSTRUCTION
         if send_dimensions and dimensions is None:
-            raise ConfigurationError("send_dimensions needs dimensions")
+            raise ConfigurationError(
+                "send_dimensions=True needs dimensions=: give the length, or leave send_dimensions out"
+            )
         super().__init__(
             model,
             base_url,
@@ -306,16 +309,16 @@ class OpenAIEmbedder(RemoteEmbedder):
         return self._server.post(PATH, body)
 
     def _read(self, answer: Any, rows: int) -> list[NDArray[np.float32]]:
-        """Return the vectors of an answer in the order of the texts, whatever the order of the answer."""
+        """Return the vectors of an answer in the order of the texts, even if the answer has another order."""
         entries = answer.get("data") if isinstance(answer, dict) else None
         if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
-            raise self._unusable("it holds no list of embeddings; is it a server of OpenAI's format?")
+            raise self._unusable("it has no list of embeddings; is it a server of OpenAI's format?")
         found: dict[Any, Any] = {}
         for entry in entries:
             index = entry.get("index")
             if not isinstance(index, int) or not 0 <= index < rows or index in found:
                 fault = "twice" if isinstance(index, int) and index in found else "though it was not asked for"
-                raise self._unusable(f"for {rows} texts it holds a row {fault}")
+                raise self._unusable(f"for {rows} texts it has a row {fault}")
             found[index] = entry.get("embedding")
         missing = sorted(set(range(rows)) - set(found))
         if missing:

@@ -1,4 +1,4 @@
-"""Reads the files that sentence-transformers puts beside a model: modules, pooling, prompts."""
+"""Reads the files that sentence-transformers stores beside a model: modules, pooling, prompts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MODULES = "modules.json"
 
 
 def own_prompt(folder: ModelFolder, *, is_query: bool) -> str:
-    """Return what the model's files put in front of every query or document."""
+    """Return the text that the model's files put before every query or document."""
     config = folder.read_json("config_sentence_transformers.json")
     own = config.get("prompts") or {}
     # The names that the package documents, in its order; version 6.2 itself overlooks all but the first of each.
@@ -25,7 +25,7 @@ def own_prompt(folder: ModelFolder, *, is_query: bool) -> str:
 
 
 def digest_recipe(folder: ModelFolder, document_prompt: str) -> hashlib._Hash:
-    """Return a hash of what makes vectors beside the weights: modules, their settings, the prompt."""
+    """Return a hash of everything but the weights that the vectors depend on: modules, their settings, the prompt."""
     digest = hashlib.sha256(document_prompt.encode())
     for path in sorted(folder.path.rglob("*.json")):
         if path.name == MODULES or path.name.endswith("config.json"):
@@ -34,7 +34,7 @@ def digest_recipe(folder: ModelFolder, document_prompt: str) -> hashlib._Hash:
 
 
 def read_modules(folder: ModelFolder) -> list[tuple[str, str]]:
-    """Return kind and folder of each module of the pipeline, in order; none if the model has no such file."""
+    """Return kind and folder of each module of the pipeline, in order; empty if the model lists none."""
     path = folder.path / MODULES
     if not path.is_file():
         return []
@@ -46,7 +46,7 @@ def read_modules(folder: ModelFolder) -> list[tuple[str, str]]:
 
 
 def pooling_in(folder: ModelFolder, module: str) -> tuple[str, ...]:
-    """Return how a module makes one vector of those of the tokens; several ways are joined."""
+    """Return how a module combines token vectors; several ways mean that their vectors are joined."""
     config: dict[str, Any] = folder.read_json(f"{module}/config.json")
     stated = config.get("pooling_mode")
     if isinstance(stated, str):

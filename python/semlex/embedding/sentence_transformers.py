@@ -1,8 +1,8 @@
 """Models of sentence-transformers, run on this machine by that package.
 
-Its recipe (pooling, prompts, longest text) is part of the model and followed; three things are done here instead,
-because the package does them silently or not at all: texts that it cuts are counted and logged, shortened vectors are
-normalised after the cut, and pickled weights are refused.
+Pooling, prompts and maximum length are the model's own. Three things are done here, because the package does them
+silently or not at all: cut texts are counted and logged, shortened vectors are normalised, and pickled weights are
+refused.
 """
 
 from __future__ import annotations
@@ -39,23 +39,23 @@ class SentenceTransformersEmbedder(CheckedEmbedder):
     """Embed with a model of sentence-transformers on this machine.
 
     The constructor finds the model; the package and the weights are loaded at first use. Only safetensors are read, and
-    no code of the model is run. One batch at a time, first come first served; safe for several threads.
+    no code of the model is run. It computes one batch at a time, in the order of the calls; safe for several threads.
 
     Args:
         model_name: Hub id, or path of a local folder with ``modules.json``.
         device: ``mps``, ``cuda``, ``cpu``, or None for the best of this machine.
         batch_size: Maximum texts in a forward pass, 1 to 1024; None for 256 on CUDA and 32 elsewhere. If memory runs
-            out, passes become smaller.
-        dimensions: Length of the vectors: the leading part of the model's, for models that were trained for it
-            (Matryoshka), normalised after the cut. None for the model's own.
+            out, batches become smaller.
+        dimensions: Length to which vectors are cut and normalised, for models that were trained for it (Matryoshka);
+            None: the model's own.
         revision: Branch, tag or commit of the hub.
-        query_prompt, document_prompt: Put in front of every query and document; None for the model's own.
+        query_prompt, document_prompt: Text put before every query and document; None: the model's own.
         allow_download: Whether the model may be fetched from the hub.
 
     Raises:
         ConfigurationError: A parameter is unknown or out of range.
         MissingExtraError: sentence-transformers is not installed.
-        ModelError: The model is not on this machine, of another kind, or its weights are not safetensors.
+        ModelError: The model is not on this machine or of another kind, or its weights are not safetensors.
     """
 
     runs_on_torch = True
@@ -131,18 +131,18 @@ class SentenceTransformersEmbedder(CheckedEmbedder):
 
     @property
     def max_tokens(self) -> int | None:
-        """How many tokens of a text are read, beside those that are added; None where the model does not say."""
+        """Maximum tokens of a text that are read, without those the model adds; None if the model does not say."""
         model = self._load()
         most, added = model.max_seq_length, getattr(model.tokenizer, "num_special_tokens_to_add", int)()
         return most - added if isinstance(most, int) else None
 
     @property
     def documents_cut(self) -> int:
-        """How many documents so far were longer than the model reads, so that their ends were not embedded."""
+        """Number of documents so far that were longer than the model reads; only their beginnings were embedded."""
         return self._cut[False].count
 
     def close(self) -> None:
-        """Releases the model and its memory; a second call does nothing."""
+        """Release the model and its memory; a second call does nothing."""
         with self._computing, self._opening:
             self._closed = True
             if self._model is not None:
@@ -167,7 +167,7 @@ class SentenceTransformersEmbedder(CheckedEmbedder):
         return unit_vectors(vectors, rows=len(texts), dimensions=vectors.shape[1], model=self._folder.name)
 
     def _encode(self, texts: list[str], *, is_query: bool) -> NDArray[np.float32]:
-        """One forward pass: vectors as the model makes them, whole and not normalised by us."""
+        """Run one forward pass; return the vectors as the model makes them, neither cut nor normalised here."""
         with self._computing:
             model = self._load()
             encode = model.encode_query if is_query else model.encode_document
@@ -199,7 +199,7 @@ class SentenceTransformersEmbedder(CheckedEmbedder):
     def _load(self) -> Any:
         with self._opening:
             if self._closed:
-                raise ModelError(f"{self._folder.name} was closed; make a new one")
+                raise ModelError(f"the embedder {self._folder.name} was closed; make a new one")
             if self._model is None:
                 model = _read_model(self._folder, self._device)
                 (vector,) = model.encode([PROBE], show_progress_bar=False, convert_to_numpy=True)
@@ -219,7 +219,7 @@ class SentenceTransformersEmbedder(CheckedEmbedder):
 
 
 def is_default_for(folder: ModelFolder) -> bool:
-    """Whether a folder's name alone leads to this embedder."""
+    """Return whether a folder is loaded by this embedder if its name has no prefix."""
     modules = folder.path / MODULES
     if not modules.is_file() or folder.read_json("config.json").get("model_type") in {"qwen3", "model2vec"}:
         return False
@@ -227,7 +227,7 @@ def is_default_for(folder: ModelFolder) -> bool:
 
 
 def _checked_pipeline(folder: ModelFolder) -> ModelFolder:
-    """Return the part with the tokenizer; refuse pickles and models of other kinds."""
+    """Return the folder of the tokenizer; refuse pickled weights and models of other kinds."""
     try:
         modules = json.loads((folder.path / MODULES).read_text(encoding="utf-8"))
         first = str(modules[0]["path"])

@@ -1,6 +1,6 @@
-"""Static embeddings: one vector per token, averaged. No torch, no hub, thousands of texts per second.
+"""Static embeddings: the average of one vector per token. No torch, no hub, thousands of texts per second.
 
-The default weights come with the wheel ``wordllama`` (English, 256 dimensions); other model2vec models work as well.
+The default weights come with the package ``wordllama`` (English, 256 dimensions); other model2vec models work as well.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ TEXTS_PER_CALL = 64
 
 
 class StaticEmbedder(CheckedEmbedder):
-    """Embed by averaging token vectors; queries and documents alike, and nothing is cut.
+    """Embed by averaging token vectors; queries and documents are treated alike, and no text is cut.
 
-    A text without a known token has no direction. It gets the opposite of the vocabulary's mean: such texts are similar
-    only to each other. The model is loaded at first use; safe for several threads; the network is never used.
+    A text without a known token gets the opposite of the vocabulary's mean vector, so that such texts are similar only
+    to each other. The model is loaded at first use; safe for several threads; the network is never used.
 
     Args:
         model_name: ``static`` for the wheel ``wordllama``, the path of a local folder, or the hub id of a cached
@@ -102,7 +102,7 @@ class StaticEmbedder(CheckedEmbedder):
         return self._load().tokenizer
 
     def close(self) -> None:
-        """Releases the vectors; a second call does nothing."""
+        """Release the vectors; a second call does nothing."""
         with self._opening:
             self._closed = True
             self._loaded = None
@@ -110,16 +110,16 @@ class StaticEmbedder(CheckedEmbedder):
     def _load(self) -> _Wheel | _Folder:
         with self._opening:
             if self._closed:
-                raise ModelError(f"{self._folder.name} was closed; make a new one")
+                raise ModelError(f"the embedder {self._folder.name} was closed; make a new one")
             if self._loaded is None:
                 self._loaded = _shared_wheel(self._folder) if self._from_wheel else _Folder(self._folder)
             return self._loaded
 
 
 class _Wheel:
-    """The weights of the wheel: a row per token, averaged here.
+    """The weights of the package ``wordllama``: one row per token, averaged here.
 
-    model2vec would do the same, but takes a third of a second to load, three times the rest of `semlex search`.
+    model2vec would do the same, but takes a third of a second to import, three times the rest of `semlex search`.
     """
 
     def __init__(self, folder: ModelFolder) -> None:
@@ -130,7 +130,7 @@ class _Wheel:
         self.dimensions: int = self._rows.shape[1]
 
     def means(self, texts: list[str]) -> NDArray[np.float32]:
-        """Return (n, dimensions), zeros if no token is known."""
+        """Return the mean vectors of texts, (n, dimensions); zeros for a text without a known token."""
         if len(texts) > FEW_TEXTS:
             self._rows = self._rows.astype(np.float32, copy=False)
         vectors = np.zeros((len(texts), self.dimensions), dtype=np.float32)
@@ -160,7 +160,7 @@ def _shared_wheel(folder: ModelFolder) -> _Wheel:
 
 
 class _Folder:
-    """A model2vec model in a folder, with the library that knows all of their kinds."""
+    """A model2vec model in a folder, loaded by the library model2vec."""
 
     def __init__(self, folder: ModelFolder) -> None:
         import_bars()
@@ -205,7 +205,7 @@ def _opposite(rows: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def _wheel_folder() -> ModelFolder:
-    """Return the wheel's folder without importing the package: only two of its files are read."""
+    """Return the package's folder without importing the package, since only two of its files are read."""
     spec = find_spec(WHEEL)
     places = None if spec is None else spec.submodule_search_locations
     if not places:
@@ -219,7 +219,7 @@ def _wheel_folder() -> ModelFolder:
 
 
 def _matrix(content: bytes) -> NDArray[np.float16]:
-    """Return the one table of the wheel's safetensors file, whose header is known."""
+    """Read the single table of the package's safetensors file."""
     start = 8 + int.from_bytes(content[:8], "little")
     (begin, end) = json.loads(content[8:start])["embedding.weight"]["data_offsets"]
     return np.frombuffer(content, dtype="<f2", count=(end - begin) // 2, offset=start + begin).reshape(-1, WHEEL_WIDTH)

@@ -1,4 +1,4 @@
-"""Measures a search with judged queries: each search, each fusion and the reranker, on your own data."""
+"""Measures search quality on your own data with judged queries: each search, each fusion and the reranker."""
 
 from semlex.evaluation.calibrate import CalibrationReport, calibrate
 from semlex.evaluation.datasets import JudgedSet, read_judged_set, read_judgements, read_queries

@@ -1,4 +1,4 @@
-"""Learns which cosine means "relevant with probability p" in a collection, from judgements."""
+"""Learns from judgements which cosine means "relevant with probability p" in a collection."""
 
 from __future__ import annotations
 
@@ -45,9 +45,10 @@ def fitted(cosines: Numbers, relevant: Truths) -> tuple[float, float]:
     """Return slope and intercept of the logistic curve that fits cosines and relevance best, both (n,).
 
     Platt, "Probabilistic outputs for support vector machines and comparisons to regularized likelihood methods", 1999:
-    of n relevant hits each has the target (n + 1) / (n + 2), of m others 1 / (m + 2), so that a curve always exists.
-    Newton's method with halved steps (Lin, Lin and Weng, "A note on Platt's probabilistic outputs for support vector
-    machines", Machine Learning 68, 2007). If a greater cosine is not a better sign, the slope is 0.
+    each of n relevant hits has the target (n + 1) / (n + 2), each of m others 1 / (m + 2), so that a curve always
+    exists. It is found by Newton's method with halved steps (Lin, Lin and Weng, "A note on Platt's probabilistic
+    outputs for support vector machines", Machine Learning 68, 2007). If greater cosines do not mean more relevance, the
+    slope is 0.
     """
     positives = int(relevant.sum())
     targets = np.where(relevant, (positives + 1) / (positives + 2), 1 / (len(relevant) - positives + 2))
@@ -77,7 +78,7 @@ def fitted(cosines: Numbers, relevant: Truths) -> tuple[float, float]:
 
 
 def cross_validated(cosines: Numbers, relevant: Truths, queries: Labels, folds: int) -> CurveFigures:
-    """Return how good curves are that were learned from the hits of other queries."""
+    """Return how good curves are on queries that they were not learned from."""
     known = np.unique(queries)
     parts = np.array_split(np.random.default_rng(_SEED).permutation(known), min(folds, len(known)))
     confidences, base = np.zeros(len(cosines)), np.zeros(len(cosines))
@@ -109,7 +110,7 @@ def brier(confidences: Numbers, relevant: Truths) -> float:
 def calibration_error(confidences: Numbers, relevant: Truths) -> float:
     """Return the expected calibration error: mean distance between mean confidence and share of relevant hits.
 
-    The bins hold equally many hits (Nguyen and O'Connor, EMNLP 2015); equal confidences are never parted.
+    The bins have equal numbers of hits (Nguyen and O'Connor, EMNLP 2015); equal confidences share a bin.
     """
     places = np.minimum((_middle_ranks(confidences) - 0.5) * BINS / len(confidences), BINS - 1).astype(np.int64)
     apart = np.bincount(places, weights=confidences - relevant, minlength=BINS)
@@ -150,7 +151,7 @@ MIN_HITS = 10
 
 @dataclass(frozen=True, slots=True)
 class CalibrationReport:
-    """What was learned; `store_calibration` keeps the curve. Unjudged hits count as not relevant."""
+    """The learned curve with its figures; `store_calibration` stores the curve. Unjudged hits count as not relevant."""
 
     curve: ConfidenceCurve
     unjudged: int
@@ -159,7 +160,7 @@ class CalibrationReport:
 
 @dataclass(frozen=True, slots=True)
 class _Hits:
-    """Cosines and relevance of one query's hits, and how many were not judged."""
+    """Cosines and relevance of one query's hits, and how many hits were not judged."""
 
     cosines: list[float]
     relevant: list[bool]
@@ -180,7 +181,7 @@ async def calibrate(
 ) -> CalibrationReport:
     """Learn a curve from the hits of every query, searched once without a reranker; nothing is stored.
 
-    A hit is relevant if it, or its document, is judged so; one without a judgement is not.
+    A hit is relevant if it, or its document, is judged relevant; hits without a judgement are not.
     """
     check_range("depth", depth, 1, MAX_TOP_K)
     check_range("folds", folds, 2)
@@ -189,7 +190,7 @@ async def calibrate(
         raise ConfigurationError("a calibration needs cosines; no embedding model is open, or no vectors are stored")
     if retriever.info.distance.name != "cosine":
         raise ConfigurationError(
-            f"a calibration is of cosines, and collection {name!r} compares by {retriever.info.distance.name}"
+            f"a calibration needs cosines, but collection {name!r} compares vectors by {retriever.info.distance.name}"
         )
     texts = {query: text for query, text in queries.items() if judgements.get(query)}
     check_queries(len(texts))
@@ -236,7 +237,7 @@ async def calibrate(
     if slope == 0:
         notes.append("a greater cosine does not mean more relevance here: every hit gets the same confidence")
     elif curve.figures.brier >= curve.figures.brier_base:
-        notes.append("the confidences are not better than the share of relevant hits for all (Brier score)")
+        notes.append("the confidences predict relevance no better than one share for all hits (Brier score)")
     return CalibrationReport(curve, sum(hits.unjudged for hits in ordered), notes)
 
 

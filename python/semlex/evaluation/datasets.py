@@ -39,14 +39,14 @@ _SEED = 1
 
 @dataclass(frozen=True, slots=True)
 class JudgedSet:
-    """Queries (id -> text) with relevance (query id -> document id -> number, from 1: relevant), in one order."""
+    """Queries (id -> text) with relevance (query id -> document id -> number, relevant from 1), in the same order."""
 
     queries: dict[str, str]
     judgements: dict[str, dict[str, int]]
     left_out: tuple[str, ...] = ()  # why queries or judgements were left out
 
     def limited(self, count: int | None) -> JudgedSet:
-        """A random choice of `count` queries, the same one every time; all for None."""
+        """Return a random sample of `count` queries, the same one every time; all for None."""
         if count is None or count >= len(self.queries):
             return self
         check_range("the number of queries", count, 1)
@@ -62,7 +62,7 @@ def read_judged_set(
     judgements: Path | None = None,
     unanswerable: bool = False,
 ) -> JudgedSet:
-    """Reads queries and judgements."""
+    """Read queries and judgements."""
     texts = read_queries(queries or _find(folder, QUERIES, "queries"))
     judged = read_judgements(judgements or _find(folder, QRELS, "judgements"))
     answerable = {query for query, documents in judged.items() if any(value > 0 for value in documents.values())}
@@ -91,7 +91,7 @@ def read_judged_set(
 
 
 def read_corpus(folder: Path) -> Iterator[Document]:
-    """The documents of a set, title and text together, in the order of the file; empty ones are left out."""
+    """Yield the documents of a set, title and text joined, in the order of the file; empty ones are left out."""
     path = _find(folder, CORPUS, "corpus")
     empty = True
     for number, entry in _objects(path):
@@ -106,7 +106,7 @@ def read_corpus(folder: Path) -> Iterator[Document]:
 
 
 def read_queries(path: Path) -> dict[str, str]:
-    """Query id -> text, from JSON lines, or from lines of id, tab, text."""
+    """Read query id -> text, from JSON lines or from lines of id, tab, text."""
     if ".json" in path.name:
         return {
             _field(entry, _ID_NAMES, path, number): _field(entry, _TEXT_NAMES, path, number)
@@ -122,7 +122,7 @@ def read_queries(path: Path) -> dict[str, str]:
 
 
 def read_judgements(path: Path) -> dict[str, dict[str, int]]:
-    """Return query id -> document id -> relevance, from BEIR's three columns or TREC's four."""
+    """Read query id -> document id -> relevance, from BEIR's three columns or TREC's four."""
     found: dict[str, dict[str, int]] = {}
     for number, line in _lines(path):
         columns = line.split("\t") if "\t" in line else line.split()
@@ -146,7 +146,7 @@ def _find(folder: Path | None, names: tuple[str, ...], what: str) -> Path:
     if folder is None:
         raise ConfigurationError(f"the {what} are missing: give a folder, or the file")
     if not folder.is_dir():
-        raise ConfigurationError(f"{folder} is {'not a folder' if folder.exists() else 'not there'}")
+        raise ConfigurationError(f"{folder} {'is not a folder' if folder.exists() else 'does not exist'}")
     for name in names:
         for candidate in (folder / name, folder / f"{name}.gz"):
             if candidate.is_file():
@@ -191,18 +191,18 @@ _NUMBERED = re.compile(r"q([0-9]{1,9})")
 
 
 class JudgementFolder:
-    """A folder with ``queries.tsv`` and ``qrels.tsv``; one process writes it at a time, each file as a whole."""
+    """A folder with ``queries.tsv`` and ``qrels.tsv``; one process at a time writes it, each file atomically."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def read(self) -> dict[str, dict[str, int]]:
-        """Return question -> id -> relevance, of all that was noted."""
+        """Return question -> id -> relevance, for all judgements in the folder."""
         queries, judged = self._read()
         return {text: judged[query] for query, text in queries.items() if query in judged}
 
     def note(self, question: str, relevance: Mapping[str, int | None]) -> dict[str, int]:
-        """Note judgements of a question, and return all of them."""
+        """Store judgements of a question, and return all judgements of it."""
         check_judgements(question, relevance)
         text = question_text(question)
         queries, judgements = self._read()
@@ -236,7 +236,7 @@ class JudgementFolder:
 
 
 def check_judgements(question: str, relevance: Mapping[str, int | None]) -> None:
-    """Refuse what the files cannot hold."""
+    """Refuse ids and questions that the files cannot contain."""
     for judged, value in relevance.items():
         if not is_column(judged):
             raise ConfigurationError(
@@ -254,7 +254,7 @@ def question_text(question: str) -> str:
 
 
 def is_column(text: str) -> bool:
-    """Return whether a column of a file gives a text back unchanged."""
+    """Return whether a file's column can store a text unchanged."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -263,7 +263,7 @@ def is_column(text: str) -> bool:
 
 
 def _replace(path: Path, lines: list[str]) -> None:
-    """Write a file as a whole: readers see the old one or the new one."""
+    """Write a file atomically: readers see the old one or the new one."""
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
     try:
         with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as stream:

@@ -1,4 +1,4 @@
-"""Every way of searching, measured on the same judged queries."""
+"""Measures every way of searching on the same judged queries."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ CONCURRENCY = 4  # searches under way at once: enough to keep the server and the
 
 @dataclass(frozen=True, slots=True)
 class System:
-    """One way of searching, measured."""
+    """One way of searching, with its measures."""
 
     name: str  # ``vector``, ``keyword``, the name of a fusion, ``reranked`` or ``routed``
     values: dict[str, NDArray[np.float64]]  # measure -> one value a query, shape (queries,)
@@ -47,13 +47,13 @@ class System:
     p: float | None  # two-sided, of the main measure against the better leg; None for that leg itself
 
     def mean(self, measure: str) -> float | None:
-        """Return the mean over the queries, or None without this measure."""
+        """Return the mean over the queries; None if this measure was not taken."""
         return float(self.values[measure].mean()) if measure in self.values else None
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What an evaluation found."""
+    """The result of an evaluation."""
 
     queries: list[str]  # ids, in the order of all values
     measures: list[str]  # the first is the main one, which is tested
@@ -86,18 +86,18 @@ async def evaluate(
 ) -> Report:
     """Search every query in every way and compare with the judgements.
 
-    A search for k results is made as a user makes it. For recall at 100 a second search, for 100 results, adds what it
-    has besides; the reranker is not used for that many.
+    Each query is searched for k results, as a user would. For recall at 100, a second search for 100 results adds
+    further ones, without the reranker.
 
     Args:
         retriever: An open `PostgreSQLRetriever` or `SyncRetriever`.
         queries: Query id -> text.
         judgements: Query id -> document id -> relevance, from 1 relevant.
         k: Depth of the measures, 1 to 1,000.
-        rerank: Whether to measure the reranker; None: if there is one.
-        judged: Whether the ids are those of chunks or of documents (the source as hits show it; the best chunk counts);
-            None finds out.
-        route: Whether to measure a search by the kind of each question, too, and what decides it.
+        rerank: Whether to measure the reranker; None: if one is configured.
+        judged: Whether the judged ids are those of chunks or of documents (the source as hits show it; its best chunk
+            counts); None: found out by looking them up.
+        route: Whether to measure routed searches, too, and what decides the kind of a question.
         progress: Called after every search.
 
     Raises:
@@ -106,7 +106,7 @@ async def evaluate(
     check_depth(k)
     texts = {query: text for query, text in queries.items() if judgements.get(query)}
     if not texts:
-        raise ConfigurationError("no query is judged: the ids of queries and judgements have nothing in common")
+        raise ConfigurationError("no query is judged: queries and judgements have no ids in common")
     reranker = None if rerank is False else await retriever.open_reranker()
     if rerank and reranker is None:
         raise ConfigurationError("measuring the reranker needs one: name it with reranker_model=")
@@ -182,7 +182,7 @@ def ways_to_search(
 
 
 def check_depth(k: int) -> None:
-    """Raise `ConfigurationError` if no search goes to this depth."""
+    """Raise `ConfigurationError` if a search cannot return this many results."""
     check_range("k", k, 1, MAX_TOP_K)
 
 
@@ -222,7 +222,7 @@ def _measured(runs: Mapping[str, Run], judgements: Judgements, k: int, deep: int
 
 
 async def each(queries: Mapping[str, str], work: Callable[[str], Awaitable[None]]) -> None:
-    """Run the work on every query, a few at a time; the first failure ends it."""
+    """Run the work on every query, a few at a time; the first failure ends all."""
     waiting = iter(list(queries))
 
     async def worker() -> None:

@@ -1,4 +1,4 @@
-"""Measures of rankings, equal to those of trec_eval, one value a query, and the significance of differences.
+"""Measures of rankings, equal to those of trec_eval, with one value per query; and the significance of differences.
 
 A run maps query id -> document id -> score; judgements map query id -> document id -> relevance, relevant from 1. As in
 trec_eval, ties are ordered by document id, descending; documents without a judgement are not relevant; a judged query
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def ranking(scores: Mapping[str, float]) -> list[str]:
-    """Return document ids by score, then id, both descending; scores are compared in float32, as trec_eval does."""
+    """Return document ids by score, then id, both descending; scores are compared in float32, as in trec_eval."""
     with np.errstate(over="ignore"):
         rounded = np.array(list(scores.values()), dtype=np.float64).astype(np.float32).tolist()
     return [document for _, document in sorted(zip(rounded, scores, strict=True), reverse=True)]
@@ -109,11 +109,11 @@ _BLOCK_VALUES = 4_000_000  # of random numbers that are in memory at once
 
 
 def randomisation_p(ours: ArrayLike, baseline: ArrayLike, *, rounds: int = ROUNDS) -> float:
-    """Return the two-sided p of a paired randomisation test of the means of one value a query, shape (n,) each.
+    """Return the two-sided p of a paired randomisation test; the values are one per query, shape (n,) each.
 
-    p is the share of random swaps of the two values of queries whose difference of means is at least the one found,
-    which counts as a round, so p is never 0 (Smucker, Allan and Carterette, "A comparison of statistical significance
-    tests for information retrieval evaluation", CIKM 2007).
+    In each round the two values of random queries are swapped; p is the share of rounds whose difference of means is at
+    least the observed one. The observed values count as a round, so p is never 0 (Smucker, Allan and Carterette, "A
+    comparison of statistical significance tests for information retrieval evaluation", CIKM 2007).
     """
     differences = _differences(ours, baseline)
     differences = differences[differences != 0]  # swapping equal values changes nothing
@@ -135,7 +135,7 @@ def randomisation_p(ours: ArrayLike, baseline: ArrayLike, *, rounds: int = ROUND
 
 
 def bootstrap_interval(ours: ArrayLike, baseline: ArrayLike) -> tuple[float, float]:
-    """Return the 95 % percentile interval of the mean difference of n values each, drawn again with replacement."""
+    """Return the 95 % percentile interval of the mean difference, from bootstrap samples with replacement."""
     differences = _differences(ours, baseline)
     if not len(differences):
         raise ConfigurationError("an interval needs at least one query")

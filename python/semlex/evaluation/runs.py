@@ -1,4 +1,4 @@
-"""Rankings of judged documents out of the answers of a retriever, and TREC's run files."""
+"""Turns a retriever's answers into rankings of judged documents, and writes TREC's run files."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _SHOWN = 5
 def on_its_loop(
     measure: Callable[Concatenate[PostgreSQLRetriever, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate[PostgreSQLRetriever | SyncRetriever, P], Coroutine[Any, Any, T]]:
-    """Let a measurement take a `SyncRetriever`, too: it runs on that one's event loop."""
+    """Let a measurement also take a `SyncRetriever`, on whose event loop it then runs."""
 
     @wraps(measure)
     async def run(retriever: PostgreSQLRetriever | SyncRetriever, *given: P.args, **options: P.kwargs) -> T:
@@ -53,7 +53,7 @@ async def judged_unit(retriever: PostgreSQLRetriever, judgements: Judgements) ->
 
 
 async def absent_notes(retriever: PostgreSQLRetriever, judgements: Judgements, unit: Unit) -> list[str]:
-    """Return which judged ids the collection lacks: they are never found, and lower every figure."""
+    """Return notes on judged ids that the collection lacks: they are never found, and lower every figure."""
     judged = list(dict.fromkeys(document for found in judgements.values() for document in found))
     present: set[str] = set()
     for start in range(0, len(judged), _IDS_AT_ONCE):
@@ -82,14 +82,15 @@ def _with_suggestion(document: str, known: Iterable[str]) -> str:
 
 
 def judged_id(hit: SearchResult, unit: Unit) -> str:
-    """Return the id under which a hit is judged: the chunk's, or for a document from a file its source."""
+    """Return the id under which a hit is judged: the chunk's, or the document's path for chunks of files."""
     return hit.id if unit == "chunk" or hit.char_start is None else hit.source_document
 
 
 def ranked_scores(hits: Sequence[SearchResult], unit: Unit) -> dict[str, float]:
-    """Return judged id -> score, best first; a repeated id counts where it came first.
+    """Return judged id -> score, best first; a repeated id keeps its first place.
 
-    A score that is not below the one before in float32 is lowered by the least step, so that trec_eval keeps the order.
+    A score that is not below the previous one in float32 is lowered to the next float, so that trec_eval keeps the
+    order.
     """
     scores: dict[str, float] = {}
     previous = np.float32(np.inf)
@@ -111,7 +112,7 @@ def _score(hit: SearchResult) -> float:
 
 
 def searchable(text: str) -> tuple[str, bool]:
-    """A query's text within what a search accepts, and whether it had to be cut."""
+    """Return a query's text cut to the length that a search accepts, and whether it was cut."""
     cleaned = text.replace("\0", " ").strip()
     encoded = cleaned.encode(errors="replace")
     if len(encoded) <= MAX_QUERY_BYTES:
@@ -120,7 +121,7 @@ def searchable(text: str) -> tuple[str, bool]:
 
 
 def write_run(path: Path, run: Run, tag: str) -> None:
-    """Write a run as trec_eval reads it: query, Q0, document, rank, score, tag; blanks in ids become ``_``."""
+    """Write a run file for trec_eval: query, Q0, document, rank, score, tag; blanks in ids become ``_``."""
     try:
         with path.open("w", encoding="utf-8", newline="\n") as stream:
             for query, scores in run.items():

@@ -1,7 +1,7 @@
-"""Which share of the vector leg suits one's own judgements, and how far that can be trusted.
+"""Finds the weight of vector search that suits your judgements best, and how far that can be trusted.
 
-The fused score is a weighted sum of a keyword part and a vector part, so each query is searched once and fused again
-for every weight without the server.
+The fused score is a weighted sum of a keyword part and a vector part, so each query is searched once and then fused
+with every weight without the server.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _SEED = 1
 
 @dataclass(frozen=True, slots=True)
 class TuningReport:
-    """What the judgements suggest as the weight of the vectors."""
+    """The weight of vector search that the judgements suggest, with the figures behind it."""
 
     queries: int
     k: int  # depth of nDCG
@@ -70,7 +70,7 @@ class TuningReport:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """One query's candidates in two parts: the fused score at weight w is (1 - w) * keyword + w * vector."""
+    """One query's candidates with the two parts of their scores: at weight w, (1 - w) * keyword + w * vector."""
 
     ids: list[str]  # judged ids
     keyword: NDArray[np.float64]
@@ -91,7 +91,7 @@ async def tune(
     judged: Unit | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> TuningReport:
-    """Suggests the share of vector search in the fused score."""
+    """Suggest the weight of vector search in the fused score."""
     texts = {query: text for query, text in queries.items() if judgements.get(query)}
     if min(folds, len(texts)) < 2:  # noqa: PLR2004 - nothing could be held out
         raise ConfigurationError(f"tuning needs at least 2 folds and 2 judged queries; got {folds} and {len(texts)}")
@@ -123,7 +123,7 @@ async def tune(
 async def search_parts(
     retriever: PostgreSQLRetriever, text: str, fusion: WeightedFusion, candidates: int, unit: Unit
 ) -> Parts:
-    """One query's candidates with the two parts of their fused scores."""
+    """Return one query's candidates with the two parts of their fused scores."""
     if fusion == "linear":
         with without_query_log():
             legs = [await retriever.search(text, candidates, mode=mode, rerank=False) for mode in LEGS]
@@ -157,13 +157,13 @@ def _column(values: Iterable[float | None]) -> NDArray[np.float64]:
 
 
 def _leg_scores(leg: SearchResults) -> dict[str, float]:
-    """Return chunk id -> the leg's own score."""
+    """Return chunk id -> score of one search."""
     scores = ((hit.id, hit.keyword_score if leg.mode == "keyword" else hit.vector_score) for hit in leg)
     return {chunk: score for chunk, score in scores if score is not None}
 
 
 def linear_parts(legs: Sequence[Mapping[str, float]]) -> Parts:
-    """Parts of linear fusion: each leg's scores scaled to 0..1, 0 for what it did not find."""
+    """Return the parts for linear fusion: each search's scores scaled to 0..1, and 0 for chunks it did not find."""
     ids = sorted(set().union(*legs))
     parts = []
     for leg in legs:
@@ -182,18 +182,18 @@ def linear_parts(legs: Sequence[Mapping[str, float]]) -> Parts:
 
 
 def ndcg_by_weight(parts: Parts, judged: Mapping[str, int], k: int) -> NDArray[np.float64]:
-    """Value of nDCG at every weight of the grid, shape (21,). Of several chunks of a document the best one counts."""
+    """Return nDCG at every weight of the grid, shape (21,). If a document has several chunks, its best one counts."""
     weights = GRID[:, None]
     return _ndcg(parts, judged, k, (1 - weights) * parts.keyword + weights * parts.vector)
 
 
 def ndcg_of_legs(parts: Parts, judged: Mapping[str, int], k: int) -> NDArray[np.float64]:
-    """Value of nDCG of the keyword leg and of the vector leg alone, shape (2,)."""
+    """Return nDCG of keyword search and of vector search alone, shape (2,)."""
     return _ndcg(parts, judged, k, -parts.ranks)
 
 
 def _ndcg(parts: Parts, judged: Mapping[str, int], k: int, scores: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return nDCG of each row of scores, shape (rows, n); NaN was not found."""
+    """Return nDCG of each row of scores, shape (rows, n); NaN means not found."""
     names: dict[str, int] = {}
     numbers = np.array([names.setdefault(name, len(names)) for name in parts.ids], dtype=np.int64)
     gains = np.array([max(0, judged.get(name, 0)) for name in names], dtype=np.float64)
@@ -219,7 +219,7 @@ def choose_weight(
     default: float = DEFAULT_VECTOR_WEIGHT,
     folds: int = FOLDS,
 ) -> TuningReport:
-    """Choose a weight by cross-validation, from nDCG of (queries, 21 weights) and of (queries, 2 legs)."""
+    """Choose a weight by cross-validation, from nDCG by query and weight, (queries, 21), and by search alone."""
     count = len(values)
     usual = int(np.abs(GRID - default).argmin())
     parts = np.array_split(np.random.default_rng(_SEED).permutation(count), min(folds, count))
@@ -240,7 +240,7 @@ def choose_weight(
     elif best == usual:
         reason = "no other weight is better on these queries"
     elif gain <= 0:
-        reason = "a weight that was chosen on some of the queries is not better on the others"
+        reason = "a weight that was chosen on one part of the queries is not better on the rest"
     elif p >= MAX_P_VALUE:
         reason = f"the gain may be chance (p {p:.2f})"
     else:
@@ -253,7 +253,7 @@ def choose_weight(
         best=float(GRID[best]),
         default=float(GRID[usual]),
         keep_default=bool(reason),
-        reason=reason or f"queries that did not choose it gain {gain:+.3f} (p {p:.3f})",
+        reason=reason or f"queries that it was not chosen on gain {gain:+.3f} (p {p:.3f})",
         curve={float(weight): float(mean) for weight, mean in zip(GRID, means, strict=True)},
         held_out=float(held_out.mean()),
         default_ndcg=float(means[usual]),
@@ -268,7 +268,7 @@ def choose_weight(
 
 
 def _best(values: NDArray[np.float64], usual: int) -> int:
-    """Return the column of the greatest mean; ties: the nearest to the usual weight."""
+    """Return the column with the greatest mean; of ties, the nearest to the default weight."""
     means = values.mean(axis=0)
     equal = np.flatnonzero(means >= means.max() - 1e-12)  # equal but for the order of the sums
     return int(equal[np.abs(equal - usual).argmin()])

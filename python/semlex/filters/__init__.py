@@ -1,1 +1,1 @@
-"""One filter language in three spellings, a mapping, Python and text: one tree. Knows no SQL."""
+"""Filters: one language written as a mapping, in Python or as text, and parsed into one tree. Knows no SQL."""

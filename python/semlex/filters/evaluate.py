@@ -1,4 +1,4 @@
-"""What a filter means for one document. Slow and obvious; the SQL is tested against it."""
+"""Evaluates a filter for one document, slowly and plainly; tests compare the SQL with it."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _UPPER = {code: code + 32 for code in range(ord("A"), ord("Z") + 1)}
 
 
 def holds(tree: FilterTree, metadata: Mapping[str, Any], own: Mapping[str, Any] | None = None) -> bool:
-    """Return whether a filter holds.
+    """Return whether a filter holds for a chunk.
 
     Args:
         tree: The filter.
-        metadata: Of the chunk.
-        own: Fields of semlex's own; ``row`` are the live columns of a row without those that are NULL, and None for a
-            row that is gone or hidden: no filter that names a live column holds of it.
+        metadata: Metadata of the chunk.
+        own: Values of semlex's own fields. ``row`` has the live columns of a row that are not NULL; it is None if the
+            row is gone or hidden, and then no filter that names a live column holds.
     """
     if own is not None and own.get(ROW, MISSING) is None and any(one.field.is_row for one in leaves(tree)):
         return False
@@ -45,7 +45,7 @@ def _holds(tree: FilterTree, metadata: Mapping[str, Any], own: Mapping[str, Any]
 
 
 def failing(tree: FilterTree, metadata: Mapping[str, Any], own: Mapping[str, Any] | None = None) -> list[FilterTree]:
-    """Return the smallest parts that do not hold: of *and* those that fail; *or* and *not* fail as a whole."""
+    """Return the smallest parts that do not hold: for *and*, the failing parts; *or* and *not* fail as a whole."""
     node = node_of(tree)
     if isinstance(node, Group) and node.word == "and":
         return [small for part in node.parts for small in failing(part, metadata, own)]
@@ -68,7 +68,7 @@ def value_at(field: Field, metadata: Mapping[str, Any], own: Mapping[str, Any]) 
 
 
 def is_index(part: str) -> bool:
-    """Return whether a key also leads to a place in a list."""
+    """Return whether a key can also be an index into a list."""
     return _INDEX.fullmatch(part) is not None and abs(int(part)) <= _MAX_INDEX
 
 
@@ -96,7 +96,7 @@ def _is_matched(text: str, operator: str, pattern: str) -> bool:
 
 
 def is_equal(first: Any, second: Any) -> bool:
-    """Return whether two values are the same JSON; numbers by value, and a truth value is not a number."""
+    """Return whether two values are the same JSON; numbers compare by value, and true and false are not numbers."""
     if is_number(first) and is_number(second):
         return exact(first) == exact(second)
     if isinstance(first, dict) and isinstance(second, dict):
@@ -107,7 +107,7 @@ def is_equal(first: Any, second: Any) -> bool:
 
 
 def _is_ordered(value: Any, operator: str, operand: Any) -> bool:
-    """Compare numbers by value, texts by code point, instants by time; nothing else has an order."""
+    """Compare numbers by value, texts by code point, instants by time; other values have no order."""
     if is_number(value) and is_number(operand):
         value, operand = exact(value), exact(operand)
     elif is_number(value) or type(value) is not type(operand):
@@ -117,12 +117,12 @@ def _is_ordered(value: Any, operator: str, operand: Any) -> bool:
 
 
 def folded(text: str) -> str:
-    """Return the text with ``a`` to ``z`` for ``A`` to ``Z``."""
+    """Return the text with ``A`` to ``Z`` in lower case; other letters do not change."""
     return text.translate(_UPPER)
 
 
 def is_like(text: str, pattern: str) -> bool:
-    """Return whether a text fits a pattern as a whole."""
+    """Return whether a whole text matches a pattern."""
     first, *rest = pattern_pieces(pattern) or [[]]
     if not _is_at(text, 0, first) or (not rest and len(text) != len(first)):
         return False

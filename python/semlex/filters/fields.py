@@ -1,4 +1,4 @@
-"""What a filter looks at: a path into the metadata, a field of semlex's own (``@``), a column of a row (``@row.``)."""
+"""Fields of filters: a path into the metadata, one of semlex's own fields (``@``), or a column of a row (``@row.``)."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ MAX_PATH_PARTS = 64
 SHOWN_CHARACTERS = 40
 WORD = re.compile(r"[^\W\d][\w-]*")
 _PART = re.compile(r'"(?:[^"\\]|\\.)*"|[^".][^.]*', re.DOTALL)
-_NAME_FORM = 'the name of a field: keys with dots between them, and a key that holds a dot in quotes, as "a.b"'
+_NAME_FORM = 'the name of a field: keys with dots between them, and a key that contains a dot in quotes, as "a.b"'
 
 
 def refusal(place: str, code: str, limit: str | None = None, actual: str | None = None) -> ValidationError:
@@ -58,16 +58,16 @@ def refusal(place: str, code: str, limit: str | None = None, actual: str | None 
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
-    """Return a similar name as a question for the end of a sentence, or ""."""
+    """Return "; did you mean NAME?" with a similar name, or ""."""
     found = get_close_matches(name[:SHOWN_CHARACTERS], list(names), n=1, cutoff=0.5)
     return f"; did you mean {found[0]}?" if found else ""
 
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """What a condition looks at: keys from the outside in, or the name of one of semlex's own fields, without ``@``.
+    """A field that a condition tests: keys from the outside in, or one of semlex's own names, without ``@``.
 
-    A live column is one of semlex's own fields: ``row``, the column, and keys inside its JSON.
+    A live column is stored as one of semlex's own fields: ``row``, the column, and keys inside its JSON.
     """
 
     path: tuple[str, ...]
@@ -84,21 +84,21 @@ class Field:
 
     @property
     def kind(self) -> OwnKind | None:
-        """Return the kind of values of one of semlex's own fields; None if they may be anything."""
+        """Return the kind of values that one of semlex's own fields has; None for a field with any values."""
         return OWN[self.path[0]] if self.is_own and not self.is_row else None
 
     @property
     def is_row(self) -> bool:
-        """Return whether it is a live column of a followed table."""
+        """Return whether the field is a live column of a followed table."""
         return self.is_own and self.path[0] == ROW
 
     @property
     def is_id(self) -> bool:
-        """Return whether it is the id of the chunk."""
+        """Return whether the field is the id of the chunk."""
         return self.is_own and self.path == ("id",)
 
     def place(self, outer: str) -> str:
-        """Return the place of a condition on this field, for a message."""
+        """Return where a condition on this field is, for a message."""
         return f"{outer}.{str(self)[:SHOWN_CHARACTERS]}"
 
 
@@ -109,9 +109,9 @@ def _written(part: str, *, is_first: bool) -> str:
 
 
 def own_field(name: str, place: str) -> Field:
-    """Return one of semlex's own fields."""
+    """Return the field of semlex with this name."""
     if name == ROW:
-        raise refusal(place, "syntax", "expected a live column behind @row, such as @row.status")
+        raise refusal(place, "syntax", "expected a live column after @row, such as @row.status")
     if name not in OWN:
         near = nearest(name, (*OWN, ROW)).replace("mean ", "mean @")
         raise refusal(place, "unknown_field", ", ".join(f"@{one}" for one in (*OWN, "row.COLUMN")) + near)
@@ -119,12 +119,12 @@ def own_field(name: str, place: str) -> Field:
 
 
 def row_field(parts: tuple[str, ...], place: str) -> Field:
-    """Return a live column, or a path into its JSON."""
+    """Return the field of a live column, or of a path into its JSON."""
     return Field((ROW, *metadata_field(parts, place).path), is_own=True)
 
 
 def metadata_field(parts: tuple[str, ...], place: str) -> Field:
-    """Return a path into the metadata."""
+    """Return the field of a path into the metadata."""
     if len(parts) > MAX_PATH_PARTS:
         raise refusal(place, "too_deep", str(MAX_PATH_PARTS), f"{len(parts)} levels")
     errors = [error for part in parts for error in text_errors(place, part)]
@@ -134,7 +134,7 @@ def metadata_field(parts: tuple[str, ...], place: str) -> Field:
 
 
 def field_named(name: object, place: str) -> Field:
-    """Return the field of a name in Python or a mapping: any characters but ``.``, unless in double quotes."""
+    """Parse a field's name as written in Python or a mapping: any characters but ``.``, unless in double quotes."""
     if not isinstance(name, str):
         raise refusal(place, "wrong_type", "str", type(name).__name__)
     if name.startswith(f"@{ROW}."):

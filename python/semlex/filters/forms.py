@@ -1,11 +1,11 @@
-"""Filters as users give them: a mapping, a text, or a tree of `F`.
+"""Filters in the forms that users give: a mapping, a text, or a tree made with `F`.
 
     {"year": {"$gte": 2020}, "lang": {"$in": ["de", "en"]}, "$or": [{...}, {...}]}
 
-All entries of a mapping must hold. A key that begins with ``$`` is an operator, any other is the name of a field:
-``a.b`` leads into an object, ``"a.b"`` in double quotes is one key, ``@source_document`` is one of semlex's own fields,
-and so are the names of `COLUMNS`. A value must be equal; a list means that the field's list has all of its values, or
-that the field's single value is one of them; a mapping holds operators, or names of fields further inside.
+All entries of a mapping must hold. A key that begins with ``$`` is an operator; any other key is the name of a field.
+``a.b`` is a key inside an object, ``"a.b"`` in double quotes is one key, ``@source_document`` and the names in
+`COLUMNS` are semlex's own fields. A value must be equal. A list requires that the field's list has all of its values,
+or that the field's single value is one of them. A mapping contains operators, or names of fields inside the field.
 """
 
 from __future__ import annotations
@@ -80,13 +80,13 @@ def tree_of_mapping(mapping: Mapping[str, Any], place: str = PLACE) -> FilterTre
 
 
 class _Reader:
-    """Reads a mapping to its end, and collects the errors."""
+    """Reads a whole mapping, and collects its errors."""
 
     def __init__(self) -> None:
         self.errors: list[FieldError] = []
 
     def filter(self, value: object, place: str, depth: int) -> FilterTree | None:
-        """Read a mapping of which all entries must hold; return None if it has an error."""
+        """Read a mapping whose entries must all hold; return None if it has an error."""
         try:
             entries = _entries(value, place, depth)
         except ValidationError as error:
@@ -131,7 +131,7 @@ class _Reader:
         entries = _entries(value, place, depth)
         are_operators = [key.startswith("$") for key, _ in entries]
         if any(are_operators) and not all(are_operators):
-            raise refusal(place, "wrong_type", "a mapping of operators, or one of names of fields", "both in one")
+            raise refusal(place, "wrong_type", "a mapping of operators, or a mapping of names of fields", "both in one")
         parts = []
         for number, (key, inner) in enumerate(entries):
             at = _below(place, key, number)
@@ -170,7 +170,7 @@ class _Reader:
 
 
 def _below(place: str, key: str, number: int) -> str:
-    """Return the place of an entry: its key, or its number if that cannot be shown."""
+    """Return where an entry is: its key, or its number if the key cannot be shown."""
     return f"{place}.{key[:SHOWN_CHARACTERS]}" if key.isprintable() else f"{place}[{number}]"
 
 
@@ -189,10 +189,10 @@ def _entries(value: object, place: str, depth: int) -> list[tuple[str, object]]:
 
 
 def _inside(field: Field, key: str, place: str) -> Field:
-    """Return the field of a name inside another."""
+    """Return the field with a name inside another field."""
     inner = field_named(key, place)
     if (field.is_own and not field.is_row) or inner.is_own:
-        raise refusal(place, "wrong_type", "a key of the metadata, inside of which there are others", "something else")
+        raise refusal(place, "wrong_type", "a key of the metadata that contains other keys", "something else")
     made = metadata_field(field.path + inner.path, place)
     return replace(made, is_own=field.is_own)
 
@@ -204,7 +204,7 @@ def _shown(value: object) -> str:
 
 
 def mapping_of_tree(tree: FilterTree) -> dict[str, Any]:
-    """Return a tree as a mapping of JSON's types (and Decimal)."""
+    """Return a tree as a mapping of JSON values (and Decimal)."""
     node = node_of(tree)
     if isinstance(node, Group):
         return {f"${node.word}": [mapping_of_tree(part) for part in node.parts]}

@@ -18,8 +18,8 @@
     list       =  "[" [ value { "," value } ] "]"
     text       =  characters between double or single quotes, escaped as in JSON
 
-The words of the language are the same in upper case; a key of the metadata that equals one must be in quotes.
-``=`` means ``==``.
+Words of the language may be in upper case; a key of the metadata that equals such a word must be in quotes. ``=`` means
+``==``.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def tree_of_text(text: str, place: str = PLACE) -> FilterTree:
 
 
 class _Parser:
-    """Reads a text from the left; `position` is the beginning of the next token."""
+    """Parses a text from the left; `position` is where the next token begins."""
 
     def __init__(self, text: str, place: str) -> None:
         self._text, self._place = text, place
@@ -95,7 +95,7 @@ class _Parser:
         self.position = found.end() if found else self.position
 
     def _take(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
-        """Take the next token if it fits."""
+        """Take the next token if it matches."""
         found = pattern.match(self._text, self.position)
         if found:
             self.position = found.end()

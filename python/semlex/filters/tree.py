@@ -1,6 +1,7 @@
 """The tree of a filter: conditions on fields, joined by *and*, *or* and *not*; and `F`, which makes one in Python.
 
-A tree is never changed; nested groups of one kind become one, and a double *not* disappears. Its limits always hold.
+A tree is immutable; nested groups of one kind are merged, and a double *not* is dropped. Limits are checked whenever
+one is made.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ _KEY_DIGITS = 32
 
 
 class FilterTree:
-    """A filter: ``&`` is *and*, ``|`` is *or*, ``~`` is *not*; as a text it is what the command line takes."""
+    """A filter: ``&`` is *and*, ``|`` is *or*, ``~`` is *not*; ``str()`` gives the text form of the command line."""
 
     __slots__ = ()
 
@@ -69,7 +70,7 @@ class FilterTree:
         return negated(self)
 
     def __bool__(self) -> bool:
-        """Refuse: ``and``, ``or``, ``not`` and ``a < b < c`` of Python would lose a part of the filter."""
+        """Raise an error: Python's ``and``, ``or``, ``not`` and ``a < b < c`` would lose a part of the filter."""
         raise ConfigurationError(
             "a filter has no truth value: write & for and, | for or, ~ for not (with brackets around each condition), "
             "and between(low, high) for low <= F(name) <= high"
@@ -78,7 +79,7 @@ class FilterTree:
 
 @dataclass(frozen=True, slots=True)
 class Condition(FilterTree):
-    """One field and what must hold of it; the value is JSON, a list, a text, an instant, or None."""
+    """A field and a condition on it; the value is JSON, a list, a text, an instant, or None."""
 
     field: Field
     operator: Operator
@@ -98,7 +99,7 @@ class Condition(FilterTree):
 
 @dataclass(frozen=True, slots=True)
 class Group(FilterTree):
-    """Filters of which all (*and*) or at least one (*or*) must hold; two or more."""
+    """Two or more filters, all (*and*) or at least one (*or*) of which must hold."""
 
     word: Literal["and", "or"]
     parts: tuple[FilterTree, ...]
@@ -112,7 +113,7 @@ class Group(FilterTree):
 
 @dataclass(frozen=True, slots=True)
 class Not(FilterTree):
-    """A filter that must not hold; it holds where a field is missing."""
+    """A filter that must not hold; `Not` also holds if the field is missing."""
 
     part: Condition | Group
     depth: int = attribute(compare=False, repr=False)
@@ -131,14 +132,14 @@ Node = Condition | Group | Not
 
 
 def node_of(tree: FilterTree) -> Node:
-    """A tree as one of the kinds that there are."""
+    """Return a tree as a `Condition`, `Group` or `Not`."""
     if not isinstance(tree, (Condition, Group, Not)):
         raise TypeError(f"{type(tree).__name__} is not a filter of semlex")
     return tree
 
 
 def leaves(tree: FilterTree) -> Iterator[Condition]:
-    """The conditions of a filter, from the left."""
+    """Yield the conditions of a filter, from left to right."""
     node = node_of(tree)
     if isinstance(node, Condition):
         yield node
@@ -147,7 +148,7 @@ def leaves(tree: FilterTree) -> Iterator[Condition]:
 
 
 def joined(word: Literal["and", "or"], parts: Iterable[FilterTree], place: str = PLACE) -> FilterTree:
-    """One filter of several."""
+    """Join filters by a word into one filter."""
     given = tuple(parts)
     if len(given) == 1:
         return given[0]
@@ -164,7 +165,7 @@ def joined(word: Literal["and", "or"], parts: Iterable[FilterTree], place: str =
 
 
 def negated(tree: FilterTree, place: str = PLACE) -> FilterTree:
-    """Return the filter that is true exactly if a filter is false."""
+    """Return the filter that holds exactly if the given one does not."""
     node = node_of(tree)
     if isinstance(node, Not):
         return node.part
@@ -178,7 +179,7 @@ def _checked_depth(depth: int, place: str) -> int:
 
 
 def condition(field: Field, operator: Operator, value: object = None, place: str = PLACE) -> Condition:
-    """A checked condition."""
+    """Return a checked condition."""
     kind = field.kind
     allowed = get_args(Operator) if kind is None else OPERATORS[kind]
     if operator not in allowed:
@@ -198,7 +199,10 @@ def _operand(kind: OwnKind | None, operator: str, value: object, place: str) -> 
             raise refusal(place, "wrong_type", "list", type(value).__name__)
         if not value:
             raise refusal(
-                place, "wrong_type", "a list with a value; of an empty one it is not clear what it means", "[]"
+                place,
+                "wrong_type",
+                "a list with at least one value, because the meaning of an empty one is unclear",
+                "[]",
             )
         return [_single(kind, "==", one, place) for one in value]
     return _single(kind, operator, value, place)
@@ -216,11 +220,13 @@ def _single(kind: OwnKind | None, operator: str, value: object, place: str) -> A
     if kind == "key":
         return _document_key(value, place)
     if kind not in {None, "number"}:
-        return _filled(value, place, "a text that is not empty (for what has none, use not exists)")
+        return _filled(value, place, "a text that is not empty (for a missing value, use not exists)")
     if kind == "number" and not is_number(value):
         raise refusal(place, "wrong_type", "a number", type(value).__name__)
     if operator in ORDER and not (is_number(value) or isinstance(value, str)):
-        raise refusal(place, "wrong_type", "a number or a text, which are what has an order", type(value).__name__)
+        raise refusal(
+            place, "wrong_type", "a number or a text, because other values have no order", type(value).__name__
+        )
     return checked_value(value, place)
 
 
@@ -235,13 +241,16 @@ def _document_key(value: object, place: str) -> str:
     digits = checked_text(value, place).replace("-", "").lower()
     if len(digits) != _KEY_DIGITS or not set(digits) <= set("0123456789abcdef"):
         raise refusal(
-            place, "wrong_type", "the key of a document: 32 hexadecimal digits, as ids of chunks begin", "another text"
+            place,
+            "wrong_type",
+            "the key of a document: 32 hexadecimal digits, the beginning of a chunk's id",
+            "another text",
         )
     return digits
 
 
 def between(field: Field, low: object, high: object, place: str = PLACE) -> FilterTree:
-    """Both bounds included."""
+    """Return a filter for values between two bounds, both included."""
     bounds = condition(field, ">=", low, place), condition(field, "<=", high, place)
     first, last = (bound.value for bound in bounds)
     if is_number(first) and is_number(last):
@@ -249,12 +258,12 @@ def between(field: Field, low: object, high: object, place: str = PLACE) -> Filt
     elif type(first) is not type(last):
         raise refusal(place, "wrong_type", "two bounds of one kind", f"{type(low).__name__} and {type(high).__name__}")
     if first > last:
-        raise refusal(place, "wrong_type", "two bounds of which the lower one comes first", "the reverse")
+        raise refusal(place, "wrong_type", "two bounds, the lower one first", "the reverse")
     return joined("and", bounds, place)
 
 
 def listed(field: Field, values: Sequence[object], place: str = PLACE) -> FilterTree:
-    """A bare list: the field's list has all of its values, or the field's single value is one of them."""
+    """Return the filter of a bare list: the field's list has all values, or its single value is one of them."""
     if field.kind is not None:
         return condition(field, "all" if field.kind == "texts" else "in", values, place)
     return joined("or", (condition(field, "all", values, place), condition(field, "in", values, place)), place)
@@ -303,45 +312,45 @@ class F:
         return self._condition(">=", value)
 
     def between(self, low: object, high: object) -> FilterTree:
-        """From `low` to `high`, both included."""
+        """Return a filter: the value is between `low` and `high`, both included."""
         return between(self._field, low, high, self._place)
 
     def in_(self, values: Sequence[object]) -> FilterTree:
-        """The value equals one of these."""
+        """Return a filter: the value equals one of these."""
         return self._condition("in", values)
 
     def not_in(self, values: Sequence[object]) -> FilterTree:
-        """The value equals none of these, or is missing."""
+        """Return a filter: the value equals none of these, or is missing."""
         return negated(self._condition("in", values))
 
     def contains(self, value: object) -> FilterTree:
-        """The field is a list with this value."""
+        """Return a filter: the field is a list with this value."""
         return self._condition("contains", value)
 
     def any(self, values: Sequence[object]) -> FilterTree:
-        """The field is a list with at least one of these."""
+        """Return a filter: the field is a list with at least one of these."""
         return self._condition("any", values)
 
     def all(self, values: Sequence[object]) -> FilterTree:
-        """The field is a list with all of these."""
+        """Return a filter: the field is a list with all of these."""
         return self._condition("all", values)
 
     def exists(self) -> FilterTree:
-        """There is a value; null is one."""
+        """Return a filter: the field has a value, null included."""
         return self._condition("exists")
 
     def empty(self) -> FilterTree:
-        """The value is missing, null, an empty text, an empty list or an empty object."""
+        """Return a filter: the value is missing, null, an empty text, an empty list or an empty object."""
         return self._condition("empty")
 
     def startswith(self, prefix: str) -> FilterTree:
-        """The value is a text that begins so."""
+        """Return a filter: the value is a text that begins with `prefix`."""
         return self._condition("startswith", prefix)
 
     def like(self, pattern: str) -> FilterTree:
-        r"""The value is a text that fits: ``%`` any characters, ``_`` one, ``\`` takes the next as it is."""
+        r"""Return a filter: the text matches; ``%`` is any characters, ``_`` one, ``\`` escapes the next."""
         return self._condition("like", pattern)
 
     def ilike(self, pattern: str) -> FilterTree:
-        """The same, where ``A`` to ``Z`` equal ``a`` to ``z``; no other letters are folded."""
+        """Return a filter as `like` does, with ``A`` to ``Z`` equal to ``a`` to ``z``; other letters are not folded."""
         return self._condition("ilike", pattern)

@@ -27,7 +27,7 @@ Number = int | float | Decimal
 
 
 def is_number(value: object) -> TypeGuard[Number]:
-    """Return whether a value is a number of JSON; a truth value is not."""
+    """Return whether a value is a JSON number; true and false are not."""
     return isinstance(value, (int, float, Decimal)) and not isinstance(value, bool)
 
 
@@ -37,7 +37,7 @@ def is_scalar(value: object) -> bool:
 
 
 def exact(number: Number) -> int | Decimal:
-    """Return the value as it is stored: 0.1 is a tenth, and a larger float is exactly the number that it is."""
+    """Return the exact value as stored: 0.1 is a tenth, and a larger float is exactly the number that it represents."""
     return Decimal(json_text(number)) if isinstance(number, float) else number
 
 
@@ -89,14 +89,14 @@ def _plainest(number: Decimal) -> Number:
 
 
 def checked_text(value: object, place: str) -> str:
-    """Return a text that Postgres can store."""
+    """Return a text that Postgres can store; refuse any other."""
     if errors := text_errors(place, value):
         raise ValidationError(errors[:1])
     return str.__str__(value)  # of a subclass, the text
 
 
 def checked_pattern(value: object, place: str) -> str:
-    r"""Return a pattern for ``like``: ``%`` stands for any characters, ``_`` for one, ``\`` takes the next as it is."""
+    r"""Return a checked pattern for ``like``: ``%`` is any characters, ``_`` one, ``\`` escapes the next."""
     pattern = checked_text(value, place)
     if len(pattern.encode()) > MAX_PATTERN_BYTES:
         raise refusal(place, "too_long", f"{MAX_PATTERN_BYTES} bytes", f"{len(pattern.encode())} bytes")
@@ -111,7 +111,7 @@ def checked_pattern(value: object, place: str) -> str:
 
 
 def pattern_pieces(pattern: str) -> list[list[str | None]] | None:
-    r"""Return the characters between the ``%`` of a pattern, None for any one; None if it ends with one ``\``."""
+    r"""Split a pattern at ``%`` into lists of characters, None for any single one; None if it ends with one ``\``."""
     pieces: list[list[str | None]] = [[]]
     characters = iter(pattern)
     for character in characters:
@@ -130,7 +130,7 @@ def pattern_pieces(pattern: str) -> list[list[str | None]] | None:
 
 
 def checked_instant(value: object, place: str) -> datetime:
-    """Return a point in time, in UTC: a datetime with a zone, or an ISO 8601 text (UTC if it has none)."""
+    """Return a point in time in UTC, from a datetime with a zone or an ISO 8601 text (UTC if it has none)."""
     found = value
     if isinstance(value, str):
         try:
@@ -153,7 +153,7 @@ def checked_instant(value: object, place: str) -> datetime:
 
 
 def json_text(value: object) -> str:
-    """Return a checked value as JSON; an instant is a text."""
+    """Return a checked value as JSON; instants become texts."""
     if isinstance(value, list):
         return f"[{', '.join(map(json_text, value))}]"
     if isinstance(value, dict):

@@ -1,1 +1,1 @@
-"""Documents in: files, text, chunks, vectors, rows."""
+"""Ingest: read files, split their text into chunks, embed the chunks and store them as rows."""

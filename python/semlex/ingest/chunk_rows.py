@@ -1,4 +1,4 @@
-"""Rows of the chunk table: of files that are read and cut, and of added documents."""
+"""Make rows of the chunk table, from files that are read and split, and from added documents."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ CONTEXT_SEPARATOR = " > "
 
 
 def text_hashes(contexts: Sequence[str], texts: Sequence[str]) -> list[bytes]:
-    """Return identities of texts; a chunk with the same identity keeps its vector."""
+    """Return hashes of texts with their context; a stored chunk with the same hash keeps its vector."""
     return _core.hash_rows("text", [contexts, texts])
 
 
@@ -59,12 +59,12 @@ def chunk_context(title: str | None, chunk: Chunk) -> str:
 
 
 def embedded_text(context: str, text: str) -> str:
-    """Return the text that the model sees."""
+    """Return the text that the model embeds: the context, and the chunk's text below it."""
     return f"{context}\n{text}" if context else text
 
 
 def unrepeated(ids: Sequence[str], on_duplicate: OnDuplicate) -> list[int]:
-    """Return row numbers without repeated ids: the last row of each id, or the first if stored rows stay."""
+    """Return row numbers so that each id occurs once: the last row of an id, or the first with ``skip``."""
     rows = list(enumerate(ids))
     kept = {chunk_id: number for number, chunk_id in (reversed(rows) if on_duplicate == "skip" else rows)}
     if on_duplicate == "fail" and len(kept) < len(ids):
@@ -86,14 +86,14 @@ class DocumentRows:
     def of(
         cls, documents: GivenDocuments, numbers: Sequence[int], embeddings: Vectors | None, *, with_context: bool
     ) -> DocumentRows:
-        """Return the rows of these numbers; no id may occur twice."""
+        """Return the rows of these documents by number; no id may occur twice."""
         ids = [documents.ids[number] for number in numbers]
         # The server compares uuids byte by byte, as Python compares bytes, and ids by their UTF-8, as Python does.
         return cls(documents, sorted(zip(chunk_keys(ids), ids, numbers, strict=True)), embeddings, with_context)
 
     @property
     def relies_on_stored(self) -> bool:
-        """Vectors of the call are all there are."""
+        """Return False: rows of this kind never rely on vectors that are already stored."""
         return False
 
     def indexed(self) -> list[Key]:
@@ -159,7 +159,7 @@ class DocumentRows:
 
 
 def _named_in_metadata(metadata: Sequence[Mapping[str, Any]], *, with_context: bool) -> dict[str, list[Any]]:
-    """Return the columns whose values are in the metadata."""
+    """Return the columns whose values come from the metadata."""
     count = len(metadata)
     columns: dict[str, list[Any]] = {name: [""] * count for name in (*TEXTS_IN_METADATA, "context")}
     # Tokens are counted only of texts that were cut here.
@@ -187,7 +187,7 @@ def _count(value: object) -> int | None:
 
 
 async def keep_lines(connection: Connection, collection: CollectionInfo, rows: ChunkBatch) -> int:
-    """Keep the stored descriptions of chunks whose titles and text are the same; returns how many."""
+    """Keep the stored descriptions of chunks whose titles and text are unchanged; return how many."""
     keys = rows.keys()
     stored = await stored_lines(connection, collection, keys)
     found = [number for number, key in enumerate(keys) if key in stored] if stored else []
@@ -205,7 +205,7 @@ async def keep_lines(connection: Connection, collection: CollectionInfo, rows: C
 
 @dataclass(frozen=True, slots=True)
 class PreparedFile:
-    """A file, read and cut."""
+    """A file that was read and split into chunks."""
 
     row: DocumentRow
     chunks: ChunkBatch
@@ -214,7 +214,7 @@ class PreparedFile:
 
 @dataclass(frozen=True, slots=True)
 class UnchangedFile:
-    """A file that did not change since it was read; `state` is what to store to recognise it next time."""
+    """A file that has not changed since it was last read; `state` is stored to recognise it next time."""
 
     is_outdated: bool
     state: FileState | None = None
@@ -222,7 +222,7 @@ class UnchangedFile:
 
 @dataclass(frozen=True, slots=True)
 class SkippedFile:
-    """A file left out because of its text."""
+    """A file that is left out because its text cannot be stored (`on_bad_text="skip"`)."""
 
     uri: str
 
@@ -230,7 +230,7 @@ class SkippedFile:
 def prepare_file(
     file: FoundFile, source: Source, known: Mapping[UUID, KnownDocument], reading: Reading, *, again: bool = False
 ) -> PreparedFile | UnchangedFile | SkippedFile | FileProblem:
-    """Read and cut a file, unless its state shows that it did not change."""
+    """Read and split a file, unless its state shows that it has not changed."""
     key = indexed_document_id(source.key, file.uri)
     before = known.get(key)
     if again and before is not None:

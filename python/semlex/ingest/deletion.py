@@ -1,4 +1,4 @@
-"""Deletion by id, document, source, filter, or because the file is gone, in batches."""
+"""Delete chunks by id, document, source or filter, or because their file is gone, in batches."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Deletion:
         return None if rest else self.source
 
     async def selections(self, database: Database, collection: CollectionInfo) -> AsyncIterator[Selection]:
-        """Yield the chunks in parts that are small enough for one transaction."""
+        """Yield the chunks to delete, in parts that are small enough for one transaction."""
         documents = await self._documents(database, collection)
         if self.ids is not None:
             keys = sorted(keys_of(self.ids), key=lambda key: (key[0].bytes, key[1]))

@@ -1,7 +1,8 @@
-"""The chunks of a file: of its text as a whole, or record by record; sections first, then pieces within a bound.
+"""Split the text of a file into chunks: along its sections first, then into pieces of bounded size.
 
-The Rust core cuts by one tokenisation of the whole text. A chunk tokenised alone may have a few more tokens than
-inside the text, so finished chunks are counted. Those above the bound lose their overlap, and are cut if needed.
+Records, such as table rows, are split one by one. The Rust core cuts by one tokenisation of the whole text. A chunk
+tokenised alone may have a few more tokens than inside the text, so finished chunks are counted. Those above the bound
+lose their overlap, and are cut if needed.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ class Chunk:
 
 
 class CutText(NamedTuple):
-    """The first heading of level 1 of a text, and its chunks in order."""
+    """The first heading of level 1 of a text, and the chunks that it was split into."""
 
     title: str | None
     chunks: list[Chunk]
@@ -80,11 +81,11 @@ class Chunker:
 
     @property
     def version(self) -> int:
-        """Version of the rules of cutting."""
+        """The version of the rules that decide where a text is split."""
         return RULES_VERSION
 
     def cut(self, text: str, structure: str = "markdown") -> CutText:
-        """Cut one text."""
+        """Split one text into chunks."""
         if errors := text_errors("text", text, nul=True):
             raise ValidationError(errors)
         if not text or text.isspace():
@@ -109,12 +110,12 @@ class Chunker:
         return Chunk(0, kept, (), start, start + len(kept), 1 + line_breaks(text[:start]), counts[0])
 
     def counts(self, texts: Sequence[str]) -> list[int]:
-        """Return the tokens of texts."""
+        """Return the number of tokens of each text."""
         counts: list[int] = self._counter.count_tokens(texts).tolist()
         return counts
 
     def _count(self, chunks: list[Chunk]) -> None:
-        """Fill in unknown counts in one call."""
+        """Count the tokens of all chunks whose number is unknown, in one call."""
         unknown = [chunk for chunk in chunks if chunk.token_count == UNKNOWN]
         if unknown:
             counts = self._counter.count_tokens([chunk.text for chunk in unknown]).tolist()
@@ -165,7 +166,7 @@ class Chunker:
         return counter_of_words(self._counter.counter_name) is not None
 
     def _offsets(self, text: str) -> NDArray[np.int64] | None:
-        """Return where the tokens are; words are found while the text is cut."""
+        """Return the offsets of the tokens; None for counters of words, which are found while the text is split."""
         return None if self._counter.counter_name == UNICODE_WORDS else self._counter.token_offsets(text)
 
     def _split(
@@ -204,9 +205,9 @@ class Chunker:
 
 
 def _stands_apart(text: str, start: int, end: int) -> bool:
-    """Return whether a part has the same words alone as inside the text: no word reaches over its ends.
+    """Return whether a part of a text has the same words when it is cut out: no word crosses its ends.
 
-    What follows a blank may belong to it (an accent, a joiner) unless it is a letter, a digit, or an ASCII mark.
+    The character after a blank may belong to the blank (an accent, a joiner), unless it is a letter, a digit or ASCII.
     """
     return (
         (start == 0 or text[start - 1].isspace())
@@ -216,7 +217,7 @@ def _stands_apart(text: str, start: int, end: int) -> bool:
 
 
 def _from(text: str, chunk: Chunk, start: int) -> Chunk:
-    """Return the chunk from `start` on."""
+    """Return the part of a chunk that begins at `start`."""
     rest = text[start : chunk.char_end].lstrip()
     start = chunk.char_end - len(rest)
     line = line_at(chunk.line, text[chunk.char_start : start])
@@ -224,7 +225,7 @@ def _from(text: str, chunk: Chunk, start: int) -> Chunk:
 
 
 def line_at(line: int | None, before: str) -> int | None:
-    """Return the line that follows a text which begins on another."""
+    """Return the line on which text begins that follows `before`, which begins on `line`."""
     return None if line is None else line + line_breaks(before)
 
 
@@ -241,7 +242,7 @@ def _place_in(record: Record, chunk: Chunk) -> dict[str, Any] | None:
 
 
 def _breaks_in(chunk: Chunk, breaks: Sequence[int], first: int) -> list[int]:
-    """Return which of these characters of a document, from number `first` on, are in a chunk's text, and where."""
+    """Return the offsets, within the chunk, of those breaks from number `first` on that are in it."""
     return [at - chunk.char_start for at in breaks[first : bisect_left(breaks, chunk.char_end)]]
 
 
@@ -252,7 +253,7 @@ MAX_COPIED_BYTES = 64 * 1024**2
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """How the files of a run are read and cut; `loop` runs an asynchronous extraction."""
+    """How the files of a run are read and split; `loop` is the event loop that runs an asynchronous extraction."""
 
     chunker: Chunker
     loaders: Mapping[str, Loader]
@@ -262,13 +263,13 @@ class Reading:
     loop: AbstractEventLoop | None = None
 
     def is_outdated(self, known: KnownDocument) -> bool:
-        """Return whether a known document would be read or cut differently today."""
+        """Return whether a stored document would be read or split differently today."""
         loader, chunker = loader_named(known.uri, self.loaders), self.chunker
         today = (loader.version, chunker.version, chunker.settings)
         return today != (known.loader_version, known.chunker_version, known.chunk_settings)
 
     def as_read(self, known: KnownDocument) -> Reading:
-        """Return the same with the options by which a document was read before."""
+        """Return a copy with the options with which the document was read before."""
         options = replace(self.options, **known.fields, detect_encoding=known.encoding is not None)
         return replace(self, options=options)
 
@@ -283,7 +284,7 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class CutFile:
-    """A file, read and cut."""
+    """A file that was read and split into chunks, with its loader."""
 
     loader: Loader
     loaded: LoadedDocument

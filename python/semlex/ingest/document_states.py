@@ -1,4 +1,4 @@
-"""The documents of a collection, compared with their files."""
+"""Compare the documents of a collection with their files on disk."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Vectors of stored texts: made slice by slice, and checked before they are written."""
+"""Embed stored texts slice by slice, and check the vectors before they are written."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class DocumentVectors:
 async def rows_to_embed(
     database: Database, collection: CollectionInfo, rows: ChunkBatch, *, replaces: bool
 ) -> list[int]:
-    """Return the numbers of the rows that have no vector yet, after kept chunk descriptions are filled in."""
+    """Return the numbers of the rows that have no vector yet; stored chunk descriptions are filled in first."""
     keys = rows.keys()
 
     async def look(connection: Connection) -> dict[Key, bytes]:
@@ -102,7 +102,7 @@ def _checked(embedder: Embedder, texts: Sequence[str], version: EmbeddingVersion
 
 
 def usable_vectors(made: Any, rows: int, dimensions: int, model: str, storage: StorageName) -> NDArray[np.float32]:
-    """Check what a model returned for texts; a user's embedder may return anything."""
+    """Check what an embedding model returned for texts; a user's embedder may return anything."""
     try:
         vectors = np.asarray(made, dtype=np.float32, order="C")
     except (ValueError, TypeError, OverflowError):
@@ -117,12 +117,12 @@ def usable_vectors(made: Any, rows: int, dimensions: int, model: str, storage: S
     faults = _core.validate_rows([("vector", storage, vectors, None)])
     if faults:
         more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
-        raise ModelError(f"{model} returned what cannot be stored{more}: {FieldError(*faults[0])}")
+        raise ModelError(f"{model} returned vectors that cannot be stored{more}: {FieldError(*faults[0])}")
     return vectors
 
 
 def next_slice(texts: int, seconds: float) -> int:
-    """Return how many texts the model gets next, given the time for the last slice."""
+    """Return how many texts to embed in the next slice, given the seconds that the last one took."""
     fewest, most = SLICE_TEXTS
     if seconds < SLICE_SECONDS[0]:
         return min(texts * 2, most)
@@ -136,7 +136,7 @@ def embedder_version(embedder: Embedder) -> EmbeddingVersion:
 
 
 def given_version(embeddings: Vectors, model: EmbeddingVersion | None) -> EmbeddingVersion:
-    """Return the embedding version of given vectors: the open model's, or one known by its dimension only."""
+    """Return the embedding version of given vectors: the open model's, or one known only by its dimension."""
     dimensions = next(len(vector) for vector in embeddings if vector is not None)
     if model is None:
         return EmbeddingVersion(0, f"{GIVEN}/{dimensions}", GIVEN, None, dimensions)

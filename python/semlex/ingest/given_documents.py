@@ -1,4 +1,4 @@
-"""Documents that are added as they are, checked."""
+"""Check documents that are added as they are, without being split."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
         @property
         def columns(self) -> Any:
-            """Return its columns, or their names."""
+            """Return the columns, or their names."""
 
     Given = Iterable[Document | ChunkMetadata | Mapping[str, Any]] | DataFrame
 
@@ -68,7 +68,7 @@ SHOWN_KEY = re.compile(r"[\w .-]{1,40}")
 def listed(
     values: object, name: str, of: str, *, field: str = "", kinds: tuple[type, ...] = (object,), most: int | None = None
 ) -> list[Any]:
-    """Return the items of any iterable, read once."""
+    """Return the items of any iterable, reading it once."""
     single = isinstance(values, (str, bytes, Mapping, Document, ChunkMetadata))
     if single or not isinstance(values, Iterable):
         raise ValidationError([FieldError(-1, None, name, "wrong_type", f"list of {of}", type(values).__name__)])
@@ -86,7 +86,7 @@ def listed(
 
 
 def documents_in(documents: Given) -> list[Any]:
-    """Return the items of an iterable of documents, read once."""
+    """Return the documents of an iterable, reading it once."""
     if hasattr(documents, "columns"):  # iterating a data frame would give the names of its columns
         return [_document_of(row) for row in _rows_of(documents)]
     kinds = (Document, ChunkMetadata, Mapping)
@@ -121,12 +121,12 @@ def _rows_of(frame: Any) -> list[Mapping[str, Any]]:
 
 
 def _shown(names: Iterable[object]) -> str:
-    """Return names of columns for a message, without those that may be texts of documents."""
+    """Return names of columns for a message, without names that may be texts of documents."""
     return ", ".join(str(name) for name in names if SHOWN_KEY.fullmatch(str(name))) or "none"
 
 
 def _is_missing(value: object) -> bool:
-    """Return whether a value stands for none: NaN, NaT, `pandas.NA` and None."""
+    """Return whether a value means "missing": NaN, NaT, `pandas.NA` or None."""
     try:
         return value is None or bool(value != value)  # noqa: PLR0124
     except (TypeError, ValueError):  # pandas.NA and arrays have no truth value
@@ -147,7 +147,7 @@ def _document_of(given: Mapping[str, Any]) -> Any:
 def documents_from_texts(
     texts: Iterable[str], ids: Iterable[AnyId] | None, metadata: Iterable[dict[str, Any]] | None
 ) -> list[Document]:
-    """Make documents of texts, ids and metadata."""
+    """Make documents from lists of texts, ids and metadata."""
     texts = listed(texts, "texts", "str", field="content", kinds=(str,))
     count = len(texts)
     ids = None if ids is None else listed(ids, "ids", "str", most=count + 1)
@@ -167,7 +167,7 @@ def documents_from_texts(
 
 @dataclass(frozen=True, slots=True)
 class GivenDocuments:
-    """The documents of a call by field; later changes by the caller have no effect."""
+    """The documents of one call, copied field by field, so that later changes by the caller have no effect."""
 
     ids: list[str]
     contents: list[str]
@@ -191,7 +191,7 @@ class GivenDocuments:
         metadata: list[dict[str, Any]],
         parents: list[str | None] | None = None,
     ) -> GivenDocuments:
-        """Return documents with these fields only, made now."""
+        """Make documents with only these fields, created now."""
         count, now = len(ids), utc_now()
         return cls(
             ids,
@@ -207,7 +207,7 @@ class GivenDocuments:
 
     @classmethod
     def taken(cls, documents: Given) -> GivenDocuments:
-        """Return the documents of an iterable, read once."""
+        """Copy the documents of an iterable, reading it once."""
         items = documents_in(documents)
         rows = [item.to_document() if isinstance(item, ChunkMetadata) else item for item in items]
         errors = [
@@ -332,7 +332,7 @@ class GivenDocuments:
         return errors
 
     def _language_errors(self, unusable: set[int]) -> list[FieldError]:
-        """Return errors of languages, with ids unless those are unusable."""
+        """Return errors of languages; they name the ids of documents, except unusable ones."""
         return [
             FieldError(row, None if row in unusable else chunk_id[:SHOWN_ID_CHARACTERS] or None, "language", code)
             for row, (chunk_id, language) in enumerate(zip(self.ids, self.languages, strict=True))
@@ -409,7 +409,7 @@ def checked_on_error(on_error: OnError) -> OnError:
 
 
 def default_id(metadata: dict[str, Any], content: str) -> str:
-    """Return an id made of content and metadata, so that adding the same document again replaces it."""
+    """Return an id derived from content and metadata, so that adding the same document again replaces it."""
     return hashlib.sha256(_core.to_json(metadata) + b"\0" + content.encode()).hexdigest()[:32]
 
 
@@ -432,7 +432,7 @@ def _refused_key(metadata: dict[str, Any], error: FieldError) -> str | None:
 
 
 def _language_code(language: object) -> str | None:
-    """Return the rule that a language breaks, if any."""
+    """Return the code of the rule that a language breaks, or None."""
     if language is not None and not isinstance(language, str):
         return "wrong_type"
     try:
@@ -444,5 +444,5 @@ def _language_code(language: object) -> str | None:
 
 @lru_cache(maxsize=256)
 def language_named(name: str | None) -> str | None:
-    """Return the full name of a language; None stands for the collection's."""
+    """Return the full name of a language, or None, which means the collection's language."""
     return None if name is None else _core.language_named(name)

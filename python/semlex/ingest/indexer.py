@@ -65,7 +65,7 @@ EMBED_PAGE_ROWS = 1_000
 
 
 class Indexer:
-    """Writes into one collection."""
+    """Writes documents into one collection."""
 
     def __init__(
         self,
@@ -90,12 +90,12 @@ class Indexer:
 
     @property
     def collection(self) -> CollectionInfo:
-        """Its metadata."""
+        """The collection's metadata."""
         return self.opened.info
 
     @property
     def vector_storage(self) -> StorageName:
-        """Pgvector's type of the vectors."""
+        """Pgvector's type of the collection's vectors."""
         stored = self.collection.embedding
         return stored.storage if stored else self.storage
 
@@ -133,7 +133,7 @@ class Indexer:
     async def add_rows(
         self, documents: GivenDocuments, embeddings: NDArray[np.float32], mode: WriteMode, on_duplicate: OnDuplicate
     ) -> int:
-        """Store checked documents with vectors in one transaction; returns the number of stored rows."""
+        """Store checked documents with vectors in one transaction; return the number of stored rows."""
         return await self._add(documents, unrepeated(documents.ids, on_duplicate), embeddings, mode, on_duplicate)
 
     async def _add(
@@ -163,7 +163,7 @@ class Indexer:
         return await self.database.read("look at the collection", lambda c: ingestion.is_empty(c, self.collection))
 
     async def embed_missing(self, progress: Callable[[Progress], None] | None = None) -> int:
-        """Compute missing vectors; returns how many were written."""
+        """Compute missing vectors; return how many were written."""
         self._models.refuse_without_model()
         if self.embedder is None:
             raise EmbeddingsMissingError("no embedding model is configured: name one with embedding_model= or --model")
@@ -259,18 +259,18 @@ class Indexer:
     # --- what runs over files need ------------------------------------------------------------------------------------
 
     def refuse_write(self) -> None:
-        """Refuse work on a standby or without the collection's model."""
+        """Refuse to write on a standby, or without the collection's embedding model."""
         self.refuse_read_only()
         self._models.refuse_without_model()
 
     @property
     def model_version(self) -> EmbeddingVersion | None:
-        """Version of the open model's vectors, or None."""
+        """The embedding version of the open model's vectors, or None without a model."""
         return self._models.version
 
     @property
     def model_name(self) -> str | None:
-        """Name of the embedding model, for the log."""
+        """The name of the embedding model, for the log."""
         return self._models.version.model if self._models.version else None
 
     # --- one stage each ---------------------------------------------------------------------------------------------
@@ -298,7 +298,7 @@ class Indexer:
     async def embed_rows(
         self, rows: ChunkBatch, wanted: Sequence[int], done: Callable[[int], None] | None = None
     ) -> None:
-        """Add the vectors of the wanted rows; the others have theirs in the database."""
+        """Embed the wanted rows; the vectors of the others are in the database already."""
         texts = [embedded_text(rows.context[n], rows.chunk_text[n]) for n in wanted]
         vectors = [None] * len(rows) if rows.embeddings is None else list(rows.embeddings)
         made = await self._vectors.of(texts, self.collection.embedding, done) if texts else ()
@@ -307,14 +307,14 @@ class Indexer:
         rows.embeddings, rows.is_embedded = vectors, True
 
     async def changed_rows(self, rows: ChunkBatch, on_duplicate: OnDuplicate) -> list[int]:
-        """Return the rows that need a vector, after kept descriptions are filled in."""
+        """Return the rows that need a vector, after stored chunk descriptions are filled in."""
         return await rows_to_embed(self.database, self.collection, rows, replaces=on_duplicate == "update")
 
     async def _has_lines(self, rows: DocumentRows) -> bool:
         return bool(await self.database.read("look for lines", lambda c: stored_lines(c, self.collection, rows.keys())))
 
     async def keep_lines(self, rows: ChunkBatch) -> int:
-        """Keep the stored descriptions of unchanged rows; returns how many."""
+        """Keep the stored descriptions of unchanged rows; return how many."""
         return await self.database.read("look for lines", lambda c: keep_lines(c, self.collection, rows))
 
     async def embed_texts(self, texts: Sequence[str]) -> NDArray[np.float32]:
@@ -342,7 +342,7 @@ class Indexer:
         return await self.write_batch("add documents", mode, work, rows)
 
     async def _write_new(self, rows: ChunkBatch) -> bool:
-        """Write a few rows in one round trip if all are new; returns whether it did."""
+        """Write a few rows in one round trip if all of them are new; return whether they were written."""
         wants_merge = await self._new_rows.write(self.collection, rows)
         index = self.collection.keyword.index
         if wants_merge and index is not None:
@@ -370,7 +370,7 @@ class Indexer:
                 await self.embed_rows(batch, [n for n, key in enumerate(batch.keys()) if key in error.keys])
 
     async def write_and_merge(self, doing: str, work: Callable[[Connection], Awaitable[T]]) -> T:
-        """Write, and merge segments of the keyword index if there are many."""
+        """Write, then merge segments of the keyword index if they are many."""
         index = self.collection.keyword.index
         if index is None or self.database.joins_transaction:  # a caller's transaction is not committed yet
             return await self.database.write(doing, work)
@@ -385,7 +385,7 @@ class Indexer:
         return done
 
     async def end_load(self, written: int, progress: Callable[[Progress], None] | None) -> list[str]:
-        """Merge and build indexes; returns warnings. All data is stored by then."""
+        """Merge segments and build indexes after all data is stored; return warnings."""
         index = self.collection.keyword.index
         if index is not None and not self.database.joins_transaction:
             await index.end_load(self.database, self.collection, written)

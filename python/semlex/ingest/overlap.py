@@ -1,4 +1,4 @@
-"""Work that overlaps: the next item made while the last one is used, and batches written at the same time."""
+"""Overlap work: make the next item while the last one is used, and write batches at the same time."""
 
 from __future__ import annotations
 
@@ -18,10 +18,9 @@ WRITES_AT_ONCE = 2
 
 
 class BatchWrites:
-    """Transactions in progress, with their rows' ids; they end with the block.
+    """Transactions in progress, with their rows' ids; leaving the block waits for them.
 
-    After an error the others are finished: they came before what failed, or beside it. If the block is cancelled, they
-    are rolled back.
+    After an error in one, the others are still finished. If the block is cancelled, they are rolled back.
     """
 
     def __init__(self, at_once: int, tell: Callable[[int], None] | None = None) -> None:
@@ -33,7 +32,7 @@ class BatchWrites:
     async def begin(self, rows: int, ids: AbstractSet[str], write: Coroutine[None, None, int]) -> None:
         """Start to write a batch as soon as there is room and none of its ids is being written.
 
-        So later rows are stored later, and the last row of an id counts.
+        So of rows with the same id, the last one given is the one that stays.
         """
         try:
             while len(self._under_way) >= self._at_once or not self._apart(ids):
@@ -85,7 +84,7 @@ def _raise_first(ended: Iterable[BaseException | None]) -> None:
 async def ahead(
     items: AsyncGenerator[T, None], work: Callable[[T], Awaitable[None]] | None = None
 ) -> AsyncGenerator[T, None]:
-    """Yield items, and make and process the next one while the caller uses the last.
+    """Yield the results of `work` on items, preparing the next one while the caller uses the last.
 
     Closing it cancels the item in progress and closes `items`.
     """

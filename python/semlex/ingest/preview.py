@@ -1,4 +1,4 @@
-"""Preview of files: their chunks, or why they cannot be read."""
+"""Preview files: show their chunks, or why they cannot be read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Progress events of long work, and the reports at its end."""
+"""Progress events of long work, and the reports that it returns at its end."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class DeleteReport:
 
 @dataclass(frozen=True, slots=True, order=True)
 class DocumentName:
-    """A document: its source, and its path below the source's folder."""
+    """The name of a document: its source, and its path below the source's folder."""
 
     source: str
     source_document: str

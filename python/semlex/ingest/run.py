@@ -1,4 +1,4 @@
-"""One run over files: found, read and cut, compared with what is stored, embedded, written; and its report."""
+"""One run over files: find, read, split, compare with what is stored, embed, write, and report."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ STATES_AT_ONCE = 10_000
 
 @dataclass(slots=True)
 class FileBatch:
-    """Files written in one transaction, and files that need no writing."""
+    """Files that are written in one transaction, and files that need no writing."""
 
     documents: list[DocumentRow]
     rows: ChunkBatch
@@ -93,7 +93,7 @@ OpenSources: TypeAlias = dict[str, tuple[Source, dict[UUID, KnownDocument]]]
 
 
 async def open_sources(database: Database, collection: CollectionInfo, places: Sequence[Place]) -> OpenSources:
-    """Return the sources of places, and create new ones."""
+    """Return the sources of these places; create those that do not exist."""
     roots = {place.source: str(place.root) for place in places}
 
     async def work(connection: Connection) -> OpenSources:
@@ -129,7 +129,7 @@ async def known_sources(database: Database, collection: CollectionInfo, name: st
 
 
 def refuse_moved(found: Sequence[FoundFile], known: OpenSources) -> None:
-    """Refuse a new source with half of the names and bytes of a known source whose folder is gone."""
+    """Refuse a new source that has at least half of the files of a known source whose folder is gone."""
     files: dict[Path, dict[str, FoundFile]] = {}
     for file in found:
         files.setdefault(file.root, {})[file.uri] = file
@@ -271,7 +271,7 @@ class FileRun:
         return places, missing
 
     async def _refuse_moved(self, found: Sequence[FoundFile]) -> None:
-        """Refuse a new source that holds the files of one whose folder is gone."""
+        """Refuse a new source that holds the files of a source whose folder is gone."""
         new = [file for file in found if file.root in self._new_roots]
         if not new:
             return
@@ -437,7 +437,7 @@ class FileRun:
             self._tell("read", done, len(files), "files")
 
     async def _compare(self, batch: FileBatch, *, empty: bool) -> None:
-        """Find the rows that have no vector yet."""
+        """Note which rows of a batch have no vector yet."""
         every = range(len(batch.rows))
         with self._busy("compare"):
             batch.wanted = every if empty else await self._indexer.changed_rows(batch.rows, "update")
@@ -445,7 +445,7 @@ class FileRun:
         self.report.lines_kept += sum(map(has_line, batch.rows.content_hash))
 
     async def _keep_lines(self, batch: FileBatch) -> None:
-        """Keep the descriptions of unchanged chunks; nothing is embedded."""
+        """Keep the stored descriptions of unchanged chunks; used by runs that embed nothing."""
         with self._busy("compare"):
             await self._indexer.keep_lines(batch.rows)
         self.report.lines_kept += sum(map(has_line, batch.rows.content_hash))
@@ -493,7 +493,7 @@ class FileRun:
             self._progress(Progress(stage, done, total, unit))
 
     def _estimate(self, counted: int) -> int | None:
-        """Return the expected total, judged by the bytes read so far; None before the first."""
+        """Estimate the total number of chunks from the bytes read so far; None before the first file."""
         if not self._passed_bytes:
             return None
         return max(counted, counted * self._total_bytes // self._passed_bytes)

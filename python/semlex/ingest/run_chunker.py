@@ -1,4 +1,4 @@
-"""How a run splits texts: by the settings of the collection, which the first run decides."""
+"""Split the texts of a run by the settings of the collection, which its first run decides."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ class RunChunker:
         return Chunker(counter, stored)
 
     def check(self, collection: CollectionInfo) -> None:
-        """Refuse options that differ from the collection's."""
+        """Refuse options that differ from the collection's chunk settings."""
         self._wanted.check(collection.names.collection, collection.options)
 
     def cut_as(self, settings: ChunkSettings) -> CollectionInfo:
-        """Return the collection with these settings."""
+        """Return the collection's metadata with these chunk settings."""
         collection = self._indexer.collection
         return replace(collection, settings=replace(collection.settings, chunk_settings=settings))
 

@@ -1,1 +1,1 @@
-"""semlex in other frameworks: thin classes of theirs, each in a module that is imported when it is used."""
+"""semlex in other frameworks: thin adapter classes, each in a module that is imported only when used."""

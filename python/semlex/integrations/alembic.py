@@ -22,7 +22,7 @@ WITHOUT_MODELS: dict[str, Any] = {"embedding_model": "none", "use_reranking": Fa
 
 @Operations.register_operation("follow_table")
 class FollowTable(MigrateOperation):
-    """Follows a table; see `Tables.follow`."""
+    """Follows a table, as `Tables.follow` does."""
 
     def __init__(
         self, table: str, collection: str, name: str | None = None, semlex_schema: str | None = None, **options: Any
@@ -38,15 +38,15 @@ class FollowTable(MigrateOperation):
 
         Args:
             operations: Alembic's ``op``.
-            table: Its name, or ``schema.name``.
+            table: Name of the table, or ``schema.name``.
             collection: Name of the collection.
-            name: Of the followed table in the collection. Default: the table's.
+            name: Name of the followed table in the collection. Default: the table's.
             **options: As for `Tables.follow`; and ``semlex_schema``, if the collection is not in the schema ``semlex``.
         """
         return operations.invoke(cls(table, collection, name, **options))
 
     def reverse(self) -> MigrateOperation:
-        """Return the operation that stops it."""
+        """Return the operation that stops following the table."""
         return UnfollowTable(self.name or self.table.rpartition(".")[2], self.collection, semlex_schema=self.schema)
 
     def call(self, tables: Any) -> Any:
@@ -56,7 +56,7 @@ class FollowTable(MigrateOperation):
 
 @Operations.register_operation("unfollow_table")
 class UnfollowTable(MigrateOperation):
-    """Stops following a table; see `Tables.stop`."""
+    """Stops following a table, as `Tables.stop` does."""
 
     def __init__(self, name: str, collection: str, *, keep: bool = False, semlex_schema: str | None = None) -> None:
         self.name, self.collection, self.keep, self.schema = name, collection, keep, semlex_schema
@@ -69,7 +69,7 @@ class UnfollowTable(MigrateOperation):
 
         Args:
             operations: Alembic's ``op``.
-            name: Of the followed table in the collection.
+            name: Name of the followed table in the collection.
             collection: Name of the collection.
             keep: Whether the documents stay.
             semlex_schema: Schema of the collection. Default: ``semlex``.

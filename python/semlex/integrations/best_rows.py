@@ -1,4 +1,4 @@
-"""The best rows of a search among those that meet a framework's own conditions."""
+"""Finds the best rows of a search among those that meet a framework's own conditions."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ SEARCH_OPTIONS = {"group_by": "document", "group_size": 1}
 
 
 class Conditions(Protocol):
-    """Conditions of a framework on the rows of a table."""
+    """Conditions of a framework, such as a queryset, on the rows of a table."""
 
     def passing(self, keys: Sequence[RowKey]) -> set[RowKey]:
-        """Return those of some rows that meet them."""
+        """Return those of the given keys whose rows meet the conditions."""
         ...
 
     def some(self, limit: int) -> list[RowKey]:
-        """Return the keys of rows that meet them, up to a number."""
+        """Return keys of rows that meet the conditions, at most `limit`."""
         ...
 
 
@@ -44,11 +44,11 @@ class RowSearch:
     """A search for rows of one followed table.
 
     Args:
-        search: The search of a collection, in the caller's transaction.
-        name: Of the table in the collection.
-        key: Its key's columns.
-        filters: Of semlex.
-        options: Of `search`.
+        search: Search method of a collection, in the caller's transaction.
+        name: Name of the table in the collection.
+        key: Columns of the table's key.
+        filters: Filter of semlex.
+        options: Options of `search`.
     """
 
     def __init__(
@@ -64,7 +64,9 @@ class RowSearch:
         self._filters = own if given is None else own & given
         refused = options.keys() & {*SEARCH_OPTIONS, "max_results", "top_k"}
         if refused:
-            raise ConfigurationError(f"a search for rows takes no {', '.join(sorted(refused))}: one hit a row is found")
+            raise ConfigurationError(
+                f"a search for rows takes no {', '.join(sorted(refused))}: it finds one hit per row"
+            )
         # Columns are asked for so that rows that are gone are not found.
         columns = dict.fromkeys([*(options.get("columns") or ()), *key])
         self._options = {**options, **SEARCH_OPTIONS, "columns": list(columns)}
@@ -81,10 +83,10 @@ class RowSearch:
         return hits
 
     def best(self, query: str, k: int, conditions: Conditions | None = None) -> list[SearchResult]:
-        """Return the hits of the best rows, one a row: k of them, if as many exist.
+        """Return the best k rows that meet the conditions, each as its best hit; fewer if fewer exist.
 
-        Of many rows that meet the conditions the best hits are looked through; few are named to the search, so that it
-        looks among them alone.
+        If many rows meet the conditions, the best hits are checked against them. If few do, the search is limited to
+        their keys.
         """
         if conditions is None:
             return list(self._hits(query, k, self._filters))
@@ -118,7 +120,7 @@ def with_hits(hits: Iterable[SearchResult], objects: Mapping[Any, Any]) -> list[
 
 
 def among(hits: Iterable[SearchResult], conditions: Conditions) -> list[SearchResult]:
-    """Return the hits whose rows meet conditions."""
+    """Return the hits whose rows meet the conditions."""
     keyed = [(hit, hit.key) for hit in hits if hit.key is not None]
     passing = conditions.passing([key for _, key in keyed]) if keyed else set()
     return [hit for hit, key in keyed if key in passing]

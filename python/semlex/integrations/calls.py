@@ -1,4 +1,4 @@
-"""Calls of a collection by callers with and without an event loop; frameworks have both."""
+"""Calls of a collection from code with or without an event loop; frameworks have both."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ logger = logging.getLogger("semlex")
 
 
 def checked_collection(collection: object) -> AnyCollection:
-    """Check that something is a collection, with or without ``await``; a retriever is one."""
+    """Check that an object is a `Collection` or `SyncCollection` (a retriever is one), and return it."""
     check_parameters(kind_errors("collection", collection, Collection, SyncCollection))
     assert isinstance(collection, (Collection, SyncCollection))  # noqa: S101 - checked
     return collection
@@ -38,7 +38,7 @@ def checked_collection(collection: object) -> AnyCollection:
 def both_ways(
     function: Callable[P, Coroutine[Any, Any, T]],
 ) -> tuple[Callable[P, T], Callable[P, Coroutine[Any, Any, T]]]:
-    """The methods without and with ``await`` of an asynchronous one, which the object's `_runner` runs."""
+    """Make a synchronous and an asynchronous method from an asynchronous one; the object's `_runner` runs both."""
 
     @wraps(function)
     def waiting(*arguments: P.args, **options: P.kwargs) -> T:
@@ -57,18 +57,18 @@ def both_ways(
 
 
 class CollectionRunner:
-    """Runs coroutines where a collection lives; `collection` is the asynchronous one behind the given one."""
+    """Runs coroutines on the event loop of a collection; `collection` is the asynchronous one behind the given one."""
 
     def __init__(self, collection: object) -> None:
         self.given = checked_collection(collection)
         self.collection = self.given if isinstance(self.given, Collection) else self.given.asynchronous
 
     def run(self, function: Callable[P, Coroutine[Any, Any, T]], *arguments: P.args, **options: P.kwargs) -> T:
-        """Run a coroutine, and wait for it."""
+        """Run a coroutine, and wait for its result."""
         if isinstance(self.given, Collection):
             raise ConfigurationError(
                 f"{function.__name__.strip('_')}: this collection belongs to an event loop, where a call without "
-                "await would wait for itself; use the asynchronous methods, or a collection of connect_sync, which "
+                "await would block forever; use the asynchronous methods, or a collection of connect_sync, which "
                 "serves both"
             )
         return self.given.run(function, *arguments, **options)
@@ -76,14 +76,14 @@ class CollectionRunner:
     async def run_async(
         self, function: Callable[P, Coroutine[Any, Any, T]], *arguments: P.args, **options: P.kwargs
     ) -> T:
-        """Run a coroutine; the caller's loop goes on meanwhile."""
+        """Run a coroutine while the caller's event loop keeps running."""
         if isinstance(self.given, Collection):
             return await function(*arguments, **options)
         return await self.given.awaited(function, *arguments, **options)
 
 
 async def searched(collection: Collection, *arguments: Any, **options: Any) -> SearchResults:
-    """Search; an empty collection has no hits, whatever the mode. Warnings are logged."""
+    """Search a collection; an empty one has no hits in any mode. Warnings are logged."""
     try:
         results = await collection.search(*arguments, **options)
     except EmbeddingsMissingError:
@@ -101,36 +101,36 @@ PAGE = 1_000
 
 
 def key_field(*parts: str) -> F:
-    """A path of keys as they are, whatever characters they have."""
+    """Return the field of a path of keys, taken literally, whatever characters they contain."""
     return F(".".join(json.dumps(part) for part in parts))
 
 
 def all_of(parts: Iterable[FilterTree]) -> FilterTree:
-    """A filter that holds if all of these do; always without any."""
+    """Return a filter that holds if all given ones do; without any it always holds."""
     trees = list(parts)
     return joined("and", trees) if trees else EVERYTHING
 
 
 def any_of(parts: Iterable[FilterTree]) -> FilterTree:
-    """A filter that holds if one of these does; never without any."""
+    """Return a filter that holds if one of the given ones does; without any it never holds."""
     trees = list(parts)
     return joined("or", trees) if trees else NOTHING
 
 
 def check_depth(place: str, depth: int) -> None:
-    """Refuse a filter that is nested too deep, before Python's own bound of nested calls is reached."""
+    """Refuse a filter that is nested too deep, before Python's recursion limit is reached."""
     if depth > MAX_DEPTH:
         raise refusal(place, "too_deep", str(MAX_DEPTH))
 
 
 def has_id(ids: Sequence[str]) -> FilterTree:
-    """A filter on ids; without any it never holds."""
+    """Return a filter for chunks with one of these ids; without ids it never holds."""
     named = [one for one in ids if one]
     return F("@id").in_(named) if named else NOTHING
 
 
 async def pages(collection: Collection, filters: FilterTree | None) -> AsyncIterator[list[StoredChunk]]:
-    """All chunks that pass a filter, in the order of their keys."""
+    """Yield pages of all chunks that pass a filter, in the order of their keys."""
     after = None
     while page := await collection.list_chunks(filters, limit=PAGE, after=after):
         yield page
@@ -138,7 +138,7 @@ async def pages(collection: Collection, filters: FilterTree | None) -> AsyncIter
 
 
 def metadata_with_place(chunk: StoredChunk) -> dict[str, object]:
-    """The metadata of a chunk; if it was read from a file, also its place, unless it has such keys."""
+    """Return the metadata of a chunk and, if it was read from a file, its place; the user's keys take precedence."""
     if not chunk.source:
         return dict(chunk.metadata)
     place = {

@@ -40,7 +40,7 @@ HOW_TO_ASK = (
 
 
 class ToolInput(BaseModel):
-    """What a model gives to the tool."""
+    """Arguments that a model gives to the tool."""
 
     query: str = Field(description="The user's question.")
     terms: str | None = Field(None, description=TERMS_TO_WRITE)
@@ -54,14 +54,15 @@ def retrieval_node(
     filters: Any | Callable[[Any, RunnableConfig], Any] = None,
     **options: Any,
 ) -> Runnable[Any, dict[str, list[Document]]]:
-    """A node that puts the documents for the question of a state into it, for ``invoke`` and ``ainvoke``.
+    """Return a graph node that searches for the question in the state and puts the documents into the state.
 
-    Places and scores are in the metadata (`SearchResults.to_documents`), so that every checkpointer can store them.
+    It supports ``invoke`` and ``ainvoke``. Places and scores are in the metadata (`SearchResults.to_documents`), so
+    that every checkpointer can store them.
 
     Args:
         collection: A collection or a retriever, as for `SemlexRetriever`.
-        question: Name of the question in the state, a mapping or an object.
-        documents: Name of the documents in it.
+        question: Key or attribute of the question in the state.
+        documents: Key of the documents in the state.
         filters: A filter for every search; or a function of the state and the config that returns one for this search,
             such as that of the current user. If it returns None, every document is searched.
         options: Other fields of `SemlexRetriever`: ``k``, ``mode``, ``search_kwargs``.
@@ -93,17 +94,17 @@ def retrieval_tool(
     document_prompt: BasePromptTemplate[str] | None = None,
     **options: Any,
 ) -> BaseTool:
-    """A tool that searches: the model reads the texts, and the documents are the message's artifact.
+    """Return a tool that searches: the model reads the texts, and the documents are the message's artifact.
 
-    The model is asked for the user's question and for terms of the documents. If its query is refused (blank, too long)
-    or finds nothing, the model reads that, and the graph goes on. A search whose `SearchResults.support` is
-    ``unlikely`` finds nothing; with ``supported=False`` it gives its documents.
+    The model gives the user's question and terms that the documents would use. If its query is refused (blank, too
+    long) or finds nothing, the model gets a message, and the graph continues. A search whose `SearchResults.support` is
+    ``unlikely`` returns no documents, unless ``supported=False``.
 
     Args:
         collection: A collection or a retriever, as for `SemlexRetriever`.
         name: Name of the tool for the model.
-        description: Its description for the model: what is in the collection. How to ask is added to it.
-        document_prompt: How a document becomes text. Default: its text alone.
+        description: Description of the collection's content, for the model; how to ask is added to it.
+        document_prompt: Prompt that turns a document into text. Default: its text alone.
         options: Fields of `SemlexRetriever`: ``k``, ``filters``, ``mode``, ``search_kwargs``.
     """
     retriever = SemlexRetriever(collection=collection, **({"details": True, "supported": True} | options))
@@ -132,7 +133,7 @@ def retrieval_tool(
 
 @contextmanager
 def _refused_to_the_model() -> Iterator[None]:
-    """Raise what the model can change as an error that it reads."""
+    """Turn errors that the model can correct into tool errors, which it reads."""
     try:
         yield
     except (SearchTimeoutError, ValidationError) as error:

@@ -38,12 +38,13 @@ _REGISTERED: WeakKeyDictionary[type, tuple[AnyCollection, str | None]] = WeakKey
 
 
 def register(model: type, collection: AnyCollection, name: str | None = None) -> None:
-    """Let `search_models` search a model and its subclasses in a collection.
+    """Tell `search_models` in which collection to search a model and its subclasses.
 
     Args:
         model: A mapped class, or a base of mapped classes.
-        collection: Of a `Client` for asynchronous sessions, of `connect_sync` for others. It stays yours.
-        name: Of the followed table in the collection. Default: the name of the model's table.
+        collection: A collection of a `Client` for asynchronous sessions, of `connect_sync` for others. You close its
+            client.
+        name: Name of the followed table in the collection. Default: the name of the model's table.
     """
     _REGISTERED[model] = (checked_collection(collection), name)
 
@@ -55,9 +56,10 @@ class ModelOptions(SearchOptions, total=False):
         where: Conditions of SQLAlchemy, such as ``[Article.tenant_id == 3]``. You get `k` entities if as many meet
             them; see docs/sqlalchemy-and-django.md.
         filters: As for `Collection.search`.
-        loading: Options of the statement that loads the entities, such as ``[selectinload(Article.author)]``.
+        loading: Loader options of the statement that loads the entities, such as ``[selectinload(Article.author)]``.
         collection: The collection. Default: that of `register`.
-        name: Of the followed table in the collection. Default: that of `register`, or the name of the model's table.
+        name: Name of the followed table in the collection. Default: that of `register`, or the name of the model's
+            table.
     """
 
     where: Sequence[Any]
@@ -88,19 +90,19 @@ def search_models(
 ) -> list[M] | Coroutine[Any, Any, list[M]]:
     """Return the entities of a followed table's rows that fit a query best, best first, each with its `hit`.
 
-    All of it happens in the session's transaction, which begins if none has: changes of it that were flushed are seen
-    by `where`, by live columns and by the entities. The texts that are searched are those of the last sync.
+    Everything runs in the session's transaction, which is begun if necessary. `where`, live columns and the entities
+    see its flushed changes; the searched texts are those of the last sync.
 
     Args:
-        session: A `Session`, or an `AsyncSession`, whose result is awaited. On psycopg 3.
+        session: A `Session`, or an `AsyncSession` (then await the result), on psycopg 3.
         model: The mapped class.
         query: 1 character to 4 KiB.
         k: Number of entities, 1 to 1,000. A row is one entity, however many of its chunks fit.
         **options: See `ModelOptions`.
 
     Raises:
-        ConfigurationError: No collection is known for the model, it does not fit the session, or the key of the
-            followed table is not the model's primary key.
+        ConfigurationError: No collection is known for the model, the collection does not fit the session (synchronous
+            or asynchronous), or the key of the followed table is not the model's primary key.
     """
     check_parameters(whole_number_errors("k", k, 1, MAX_ROWS), kind_errors("model", model, type))
     given: dict[str, Any] = {"query": query, "k": k, **options}
@@ -108,12 +110,16 @@ def search_models(
     session = session() if isinstance(session, (scoped_session, async_scoped_session)) else session
     if isinstance(session, Session):
         if not isinstance(found, SyncCollection):
-            raise ConfigurationError("a Session is without an event loop: use a collection of connect_sync")
+            raise ConfigurationError(
+                "a Session needs a synchronous collection, but this one is of Client: use one of connect_sync"
+            )
         return _search(session, found.using(session).search, model, name, **given)
     if not isinstance(session, AsyncSession):
         raise ConfigurationError(f"session must be a Session or an AsyncSession; got {type(session).__name__}")
     if not isinstance(found, Collection):
-        raise ConfigurationError("an AsyncSession has an event loop: use a collection of Client")
+        raise ConfigurationError(
+            "an AsyncSession needs an asynchronous collection, but this one is synchronous: use one of Client"
+        )
 
     def search(within: Session) -> list[M]:
         def hits(*arguments: Any, **keywords: Any) -> Any:
@@ -171,12 +177,12 @@ class _Criteria:
         self._columns = mapper.primary_key
 
     def _keyed(self, statement: Any, keys: Iterable[RowKey]) -> Any:
-        """The statement for the rows of some keys."""
+        """Limit a statement to the rows of some keys."""
         columns = self._columns[0] if len(self._columns) == 1 else tuple_(*self._columns)
         return statement.where(columns.in_(list(keys)), *self._where)
 
     def _own(self, key: RowKey) -> RowKey:
-        """A key as the model has it: a UUID may be a text there."""
+        """Return a key in the model's types: a UUID may be a text there."""
         parts = key if isinstance(key, tuple) else (key,)
         kept = [getattr(column.type, "as_uuid", True) for column in self._columns]
         own = tuple(part if is_kept else str(part) for part, is_kept in zip(parts, kept, strict=True))
@@ -186,16 +192,16 @@ class _Criteria:
         return [_key(row) for row in self._session.execute(statement)]
 
     def passing(self, keys: Sequence[RowKey]) -> set[RowKey]:
-        """Return those of some rows that meet them."""
+        """Return those of the given keys whose rows meet the conditions."""
         own = {self._own(key): key for key in keys}
         return {own[key] for key in self._keys(self._keyed(select(*self._columns), own))}
 
     def some(self, limit: int) -> list[RowKey]:
-        """Return the keys of rows that meet them, up to a number."""
+        """Return keys of rows that meet the conditions, at most `limit`."""
         return self._keys(select(*self._columns).where(*self._where).limit(limit))
 
     def entities(self, keys: Sequence[RowKey], loading: Sequence[Any]) -> dict[RowKey, Any]:
-        """Return the entities of rows by their keys; of those that are gone none."""
+        """Return the entities of rows by key; rows that are gone are left out."""
         own = {self._own(key): key for key in keys}
         statement = self._keyed(select(self._mapper).options(*loading), own)
         found = self._session.scalars(statement).unique() if own else ()

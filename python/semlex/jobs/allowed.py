@@ -1,7 +1,7 @@
-"""What a worker may read and use.
+"""The folders and models that jobs may use on a worker.
 
-A role that can write to the database can submit a job. Its paths are read with the worker's rights, and stored where
-others can search them. So a worker reads only the folders that were named when it was started.
+A role that can write to the database can submit a job. The job's paths are read with the worker's rights, and their
+texts are stored where others can search them. So a worker reads only the folders that were named at its start.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class AllowedFolders:
-    """Folders that jobs may read, with everything below; none by default."""
+    """Folders that jobs may read, including everything below; none by default."""
 
     def __init__(self, folders: Sequence[str | Path] = ()) -> None:
         check_parameters(strings_errors("allow", [str(one) for one in folders]))
@@ -35,7 +35,7 @@ class AllowedFolders:
     async def check(self, paths: Sequence[str]) -> None:
         """Refuse paths that may not be read, or that this worker cannot see.
 
-        A path missing here may exist on another machine: it does not mean that it was emptied.
+        A path that is missing here may exist on another machine, so it is not treated as deleted.
         """
         for path in paths:
             await asyncio.to_thread(self._check, path)
@@ -47,8 +47,8 @@ class AllowedFolders:
             real = Path(os.path.realpath(path))
         if real is None or not any(real.is_relative_to(root) for root in self.roots):
             raise ConfigurationError(
-                f"{path!a} is in no folder that this worker may read: start one with --allow FOLDER (allow=) where it "
-                "is, then: semlex jobs retry"
+                f"{path!a} is not in a folder that this worker may read: start a worker with --allow FOLDER (allow=) "
+                "where it is, then: semlex jobs retry"
             )
         try:
             real.stat()
@@ -61,13 +61,13 @@ class AllowedFolders:
 
 @dataclass(frozen=True, slots=True)
 class Allowed:
-    """What jobs may use of a worker."""
+    """The folders and models that jobs may use on a worker."""
 
     folders: AllowedFolders
     models: Mapping[str, str | Embedder] = field(default_factory=dict)
 
     def model(self, name: str) -> str | Embedder:
-        """Return the model of a name."""
+        """Return the allowed model with this name."""
         if name not in self.models:
             known = ", ".join(map(repr, self.models)) or "none"
             raise ConfigurationError(
@@ -78,7 +78,7 @@ class Allowed:
 
 
 def models_by_name(models: Sequence[str | Embedder]) -> dict[str, str | Embedder]:
-    """Return models by the names that jobs use: as given, or as the embedder calls its own."""
+    """Return models by the names that jobs use: the given name, or the name in the embedder's identity."""
     if isinstance(models, str) or not isinstance(models, (list, tuple)):
         raise ConfigurationError(f"models must be a list of names or embedders; got {type(models).__name__}")
     for model in models:

@@ -20,20 +20,20 @@ FIRST_PAUSE_SECONDS, LAST_PAUSE_SECONDS = 0.05, 2.0
 
 @dataclass(frozen=True, slots=True)
 class Job(JobInfo):
-    """A job as it was when it was read; its methods return the job as it is then."""
+    """A job as it was when it was read; its methods return newer states of the job."""
 
     _queue: JobQueue = field(repr=False, compare=False, kw_only=True)
 
     @classmethod
     def of(cls, info: JobInfo, queue: JobQueue) -> Self:
-        """Return the job of a stored row."""
+        """Make a job from its stored row."""
         return cls(**info.values(), _queue=queue)
 
     async def status(self) -> Job:
         """Return the job as it is now.
 
         Raises:
-            ConfigurationError: It has ended and was removed.
+            ConfigurationError: The job has ended and was removed.
         """
         return Job.of(await self._queue.get(job_key(self.id)), self._queue)
 
@@ -44,7 +44,7 @@ class Job(JobInfo):
             timeout: Maximum seconds to wait; None: no limit.
 
         Raises:
-            JobTimeoutError: It has not ended by then; it continues.
+            JobTimeoutError: The job has not ended in this time; it continues.
         """
         check_parameters([] if timeout is None else number_errors("timeout", timeout, 0, threading.TIMEOUT_MAX))
         clock = self._queue.clock
@@ -54,7 +54,7 @@ class Job(JobInfo):
             left = pause if until is None else until - clock.monotonic()
             if left <= 0:
                 raise JobTimeoutError(
-                    f"job {self.id} is {job.state} after {timeout:g} s, and goes on: wait again, or see whether a "
+                    f"job {self.id} is still {job.state} after {timeout:g} s: wait again, or check whether a "
                     "worker runs (semlex worker)"
                 )
             await clock.sleep(min(pause, left))
@@ -63,18 +63,18 @@ class Job(JobInfo):
 
     @operation("cancel job", "write")
     async def cancel(self) -> Job:
-        """End it if it is queued; if it is running, its worker ends it soon, after a whole batch.
+        """Cancel the job: at once if it is queued; if it is running, its worker ends it after the current batch.
 
         Raises:
-            ConfigurationError: It is done or has failed.
+            ConfigurationError: The job is done or has failed.
         """
         return Job.of(await self._queue.cancel(job_key(self.id)), self._queue)
 
     @operation("retry job", "write")
     async def retry(self) -> Job:
-        """Queue it again after it failed or was cancelled; finished parts are not repeated.
+        """Queue the job again after it failed or was cancelled; finished parts are not repeated.
 
         Raises:
-            ConfigurationError: It is in another state.
+            ConfigurationError: The job is in another state.
         """
         return Job.of(await self._queue.retry(job_key(self.id)), self._queue)

@@ -1,7 +1,7 @@
-"""The kinds of jobs: their arguments, the checks, and the calls.
+"""The kinds of jobs: their arguments, the checks of these, and the calls that do the work.
 
-Arguments are checked on submission and again before the work, because others can write to the table. Names in the table
-lead only to kinds of this file.
+Arguments are checked when a job is submitted and again before it runs, because others can write to the jobs table. A
+kind in the table can only mean one of the kinds in this file.
 """
 
 from __future__ import annotations
@@ -43,10 +43,12 @@ NAMES = frozenset(one.name for one in fields(Document))
 
 
 def documents_to_json(documents: Given) -> list[dict[str, Any]]:
-    """Return checked documents with ids as JSON, without empty fields."""
+    """Convert checked documents with ids to JSON, without empty fields."""
     taken = GivenDocuments.taken(documents)
     if taken.vectors is not None:
-        raise ConfigurationError("documents of a job bring no vectors: leave these out, or call add_documents()")
+        raise ConfigurationError(
+            "documents of a job cannot have vectors: leave the vectors out, or call add_documents()"
+        )
     given = taken.checked(None)
     columns = {
         "content": given.contents,
@@ -65,14 +67,14 @@ def documents_to_json(documents: Given) -> list[dict[str, Any]]:
 
 
 def documents_from_json(rows: object) -> list[Document]:
-    """Return the documents of a job; adding them checks the rest."""
+    """Convert a job's JSON to documents; adding them checks the rest."""
     if not isinstance(rows, list) or not rows:
-        raise ConfigurationError("documents must be a list of objects, at least one")
+        raise ConfigurationError("documents must be a list of at least one object")
     documents = []
     for number, row in enumerate(rows):
         if not isinstance(row, Mapping) or not row.keys() <= NAMES or not isinstance(row.get("content"), str):
             raise ConfigurationError(
-                f"documents: row {number} must be an object with content and other fields of a document"
+                f"documents: row {number} must be an object with 'content' and other fields of Document"
             )
         try:
             times = {name: datetime.fromisoformat(row[name]) for name in TIMES if name in row}
@@ -87,7 +89,7 @@ Check: TypeAlias = Callable[[str, object], Errors]
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """The input of a job."""
+    """The objects that a job works with."""
 
     collection: Any
     arguments: dict[str, Any]
@@ -97,7 +99,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class JobKind:
-    """A kind of jobs."""
+    """A kind of job: its arguments with their checks, and its call."""
 
     run: Callable[[Work], Awaitable[dict[str, Any]]]
     options: Mapping[str, Check]
@@ -156,7 +158,7 @@ def _check_names(kind: str, arguments: Mapping[str, Any]) -> None:
 def _absolute(paths: object) -> list[str]:
     given = [paths] if isinstance(paths, (str, os.PathLike)) else paths
     if not isinstance(given, (list, tuple)) or not given:
-        raise ConfigurationError("paths must be a list of paths, at least one")
+        raise ConfigurationError("paths must be a list of at least one path")
     check_parameters(*(kind_errors("paths", path, str, Path) for path in given))
     check_parameters(*(text_errors("paths", str(path), blank=False) for path in given))
     return [os.path.abspath(path) for path in given]  # noqa: PTH100 - as `Path.absolute`, without ``..``
@@ -190,7 +192,7 @@ def _one_of(*choices: str) -> Check:
 def _paths(field: str, value: object) -> Errors:
     errors = _texts(field, value)
     if not errors and not (isinstance(value, list) and value and all(map(os.path.isabs, value))):
-        raise ConfigurationError(f"{field} must be a list of absolute paths, at least one")
+        raise ConfigurationError(f"{field} must be a list of at least one absolute path")
     return errors
 
 

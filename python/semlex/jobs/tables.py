@@ -1,4 +1,4 @@
-"""The followed tables of a schema, kept in step by a worker beside its jobs."""
+"""The part of a worker that keeps the followed tables of a schema in step, in addition to running jobs."""
 
 from __future__ import annotations
 
@@ -33,11 +33,12 @@ REMOVING_SECONDS = 3_600.0
 
 
 class FollowedTables:
-    """Looks at tables when they are due, and stores what their triggers have noticed.
+    """Syncs followed tables when they are due, and stores changes that their triggers recorded.
 
     Args:
         opened: Returns the open collection of a name.
-        concurrency: Tables that are looked at, and tables whose changes are stored, at a time.
+        concurrency: Maximum number of tables that are compared, and of tables whose recorded changes are stored, at a
+            time.
         lease: Seconds after which another worker continues with a table.
         compare_every: Seconds between two comparisons of a table that is followed by comparison.
         tell: Called with a line about each run that did something, and about a table that fails, once.
@@ -66,7 +67,7 @@ class FollowedTables:
         self._remove_at = 0.0
 
     async def serve(self, stopped: asyncio.Task[Any], *, drain: bool = False) -> None:
-        """Work until `stopped` is done; or until nothing is due any more."""
+        """Sync tables until `stopped` is done or, with `drain`, until no table is due."""
         clock = self._database.clock
         while not stopped.done():
             try:
@@ -85,7 +86,7 @@ class FollowedTables:
         self._unreadable = said
 
     async def end(self, seconds: float) -> None:
-        """Let running tasks come to the end of their batch, at most for so long."""
+        """Let running syncs finish their batch, waiting at most this many seconds."""
         self._is_stopping = True
         if self._running:
             await self._database.clock.wait_for_tasks(self._running.values(), seconds)
@@ -94,13 +95,13 @@ class FollowedTables:
             await asyncio.wait(self._running.values())
 
     def abandon(self) -> None:
-        """End now; current batches are rolled back."""
+        """End running syncs now; their current batches are rolled back."""
         self._is_stopping = True
         for task in self._running.values():
             task.cancel()
 
     async def _begin_due(self) -> float:
-        """Begin what is due; returns the seconds until the next look."""
+        """Start the syncs that are due; return the seconds until the next check."""
         now = self._database.clock.monotonic()
         if now >= self._remove_at:
             await self._database.write("remove old changes", lambda c: remove_strays(c, self._schema))
@@ -141,7 +142,7 @@ class FollowedTables:
 
     @asynccontextmanager
     async def _guard(self, _: Connection) -> AsyncIterator[None]:
-        """Begin no transaction once the worker is being stopped."""
+        """Refuse to begin a transaction once the worker is being stopped."""
         if self._is_stopping:
             raise WorkAbandonedError("the worker is being stopped; another one continues")
         yield
@@ -155,14 +156,14 @@ class FollowedTables:
             logger.error("the followed table %s of %s failed", name, collection, exc_info=error)
         if self._errors.get(key) != said:
             self._errors[key] = said
-            self._tell(f"table {collection}/{name} failed, and is tried again: {said}")
+            self._tell(f"table {collection}/{name} could not be synced, and is tried again: {said}")
 
     def _note_success(self, key: Key, report: TableSync | None) -> None:
         collection, name, _ = key
         self._failures.pop(key, None)
         self._not_before.pop(key, None)
         if self._errors.pop(key, None) is not None:
-            self._tell(f"table {collection}/{name} is read again")
+            self._tell(f"table {collection}/{name} is synced again")
         if report is None:
             return
         counts = {
@@ -181,7 +182,7 @@ class FollowedTables:
 
 
 def _pause(states: list[TableState]) -> float:
-    """The seconds until what is due is read again."""
+    """Return the seconds until the states of the tables are read again."""
     if any(state.by_trigger for state in states):
         return WATCHING_SECONDS
     waits = [state.seconds for state in states if state.seconds > 0]

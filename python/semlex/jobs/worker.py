@@ -1,4 +1,4 @@
-"""A worker: does the jobs of a schema, several at a time, and keeps followed tables in step, until it is stopped."""
+"""A worker: runs the jobs of a schema, several at a time, and keeps followed tables in step, until stopped."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ LASTING = (
 
 
 class Attempt:
-    """One attempt at a job."""
+    """One attempt to run a job."""
 
     def __init__(
         self, claim: Claim, leases: JobLeases, open_collection: Callable[[str], Awaitable[Any]], allowed: Allowed
@@ -100,7 +100,7 @@ class Attempt:
         self._is_stopping = self._is_cancelled = self._is_lost = False
 
     async def run(self) -> Outcome:
-        """Do the job and store the outcome; only cancellation from outside is raised."""
+        """Run the job and store its outcome; only cancellation from outside is raised."""
         self._work = work = asyncio.create_task(self._do())
         try:
             await self._keep(work)
@@ -119,11 +119,11 @@ class Attempt:
             return outcome
 
     def stop(self) -> None:
-        """End after the current batch and give the job back."""
+        """End the job after its current batch and return it to the queue."""
         self._is_stopping = True
 
     def abandon(self) -> None:
-        """End now; the current batch is rolled back."""
+        """End the job now; its current batch is rolled back."""
         self._is_stopping = True
         if self._work is not None:
             self._work.cancel()
@@ -139,9 +139,9 @@ class Attempt:
 
     @asynccontextmanager
     async def _guard(self, connection: Connection) -> AsyncIterator[None]:
-        """Fence every transaction of the job."""
+        """Check in every transaction of the job that this worker still holds its lease."""
         if self._is_stopping:
-            raise WorkAbandonedError("the worker is being stopped; the job is given back")
+            raise WorkAbandonedError("the worker is being stopped; the job returns to the queue")
         async with self._leases.fenced(connection, self.claim) as cancel_wanted:
             self._is_cancelled |= cancel_wanted
             if cancel_wanted:
@@ -205,11 +205,11 @@ def delay_after(attempts: int) -> float:
 
 
 def _job_error(error: BaseException, claim: Claim) -> JobError:
-    """Return an error that others may read: only semlex's errors are known not to quote texts."""
+    """Return an error that others may read; only semlex's own errors keep their text, as others may quote texts."""
     if isinstance(error, SemlexError):
         return JobError(type(error).__name__, str(error))
     logger.error("job %s failed", claim.job_id, exc_info=error)
-    return JobError(type(error).__name__, "an error that is not semlex's own; the log of the worker has it")
+    return JobError(type(error).__name__, "an unexpected error; the worker's log has the details")
 
 
 MAX_CONCURRENCY = 256
@@ -228,13 +228,13 @@ class WorkerOptions:
     Attributes:
         concurrency: Maximum number of jobs at a time.
         allow: Folders that jobs may read.
-        models: Names or embedders to which jobs may change a collection.
-        drain: Whether it ends when no job can be started.
-        limit: Number of jobs after which it ends; None: no limit.
-        lease: Seconds after which the job of a silent worker continues elsewhere.
-        keep_days: Days for which ended jobs are kept.
+        models: Embedding models (names or embedders) that jobs may switch a collection to.
+        drain: Whether the worker ends when no job can be started.
+        limit: Number of jobs after which the worker ends; None: no limit.
+        lease: Seconds without a sign of life of a worker until another one continues its job.
+        keep_days: Days for which finished jobs are kept.
         compare_every: Seconds between two comparisons of a table that is followed by comparison.
-        tell: Called with a line about each job, and about a lost server.
+        tell: Called with a line about each job, and about a lost connection.
     """
 
     concurrency: int = 1
@@ -263,7 +263,7 @@ class WorkerOptions:
 
 
 class Worker:
-    """Takes jobs and does them, and keeps followed tables in step.
+    """Takes jobs from the queue and runs them, and keeps followed tables in step.
 
     Args:
         open_collection: Returns the collection of a name, for a job.
@@ -282,7 +282,9 @@ class Worker:
         builds: IndexBuilds,
     ) -> None:
         if database.joins_transaction:
-            raise ConfigurationError("a worker has several transactions at a time: open the client without connection=")
+            raise ConfigurationError(
+                "a worker needs several transactions at a time: open the client without connection="
+            )
         self._clock = database.clock
         self._leases = JobLeases(database, schema, options.lease)
         self._open_collection = open_collection
@@ -304,7 +306,7 @@ class Worker:
         )
 
     async def run(self) -> int:
-        """Work until it is drained, has reached its limit, or is stopped; returns how many jobs have ended."""
+        """Work until drained, at the limit, or stopped; return how many jobs have ended."""
         stopped = asyncio.create_task(self._stop.wait())
         # A worker for so many jobs keeps no table in step, and builds no indexes of others.
         others: list[asyncio.Task[Any]] = []
@@ -329,12 +331,12 @@ class Worker:
         return self._ended
 
     async def _keep_tables(self, stopped: asyncio.Task[Any]) -> None:
-        """Keep tables in step until stopped; then let their batches end."""
+        """Keep tables in step until stopped; then let their current batches finish."""
         await self._tables.serve(stopped, drain=self._options.drain)
         await self._tables.end(STOP_SECONDS)
 
     def stop(self) -> None:
-        """Take no more jobs; running ones finish their batch and are given back."""
+        """Take no more jobs; running ones finish their batch and return to the queue."""
         self._stop.set()
 
     def abandon(self) -> None:
@@ -366,7 +368,7 @@ class Worker:
                 pause = min(pause * 1.5, LAST_PAUSE_SECONDS)
 
     async def _claim(self, stopped: asyncio.Task[Any]) -> Claim | None:
-        """Return the next job, if any; if the server is lost or full, try again, and report that once."""
+        """Return the next job, or None; if the server cannot be reached, report that once and try again."""
         pause, is_lost = FIRST_PAUSE_SECONDS, False
         while True:
             try:
@@ -384,7 +386,7 @@ class Worker:
                 pause = min(pause * 2, LAST_PAUSE_SECONDS)
             else:
                 if is_lost:
-                    self._tell("the server is back")
+                    self._tell("the server can be reached again")
                 return claim
 
     async def _remove_old(self) -> None:
@@ -409,7 +411,7 @@ class Worker:
         self._tell(f"{claim.kind} {claim.collection} {claim.job_id}: {said}")
 
     async def _end_running(self, stopped: asyncio.Task[Any]) -> None:
-        """Wait for running jobs; after a stop, only briefly for the ends of batches."""
+        """Wait for running jobs; after a stop, only briefly until their batches end."""
         while self._running and not self._stop.is_set():
             await asyncio.wait({stopped, *self._running}, return_when=asyncio.FIRST_COMPLETED)
         for end, seconds in ((Attempt.stop, STOP_SECONDS), (Attempt.abandon, None)):

@@ -1,1 +1,1 @@
-"""Work on a whole collection: dumps, another model, indexes."""
+"""Operations on a whole collection: dump and restore, change of the embedding model, indexes."""

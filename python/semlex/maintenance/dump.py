@@ -1,4 +1,4 @@
-"""A collection as files: one snapshot, a Parquet file per table, and a manifest with their hashes."""
+"""Dumps a collection into files: one snapshot, a Parquet file per table, and a manifest with their hashes."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ BATCH_VALUES = 256 * 1024
 
 
 class HashedFile:
-    """A file that is hashed while it is written."""
+    """A file whose content is hashed while it is written."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -79,7 +79,7 @@ class HashedFile:
         self.closed = True
 
     def written(self, rows: int) -> DumpedFile:
-        """Size and hash of the written bytes."""
+        """Return the size and hash of the written bytes."""
         return DumpedFile(rows, self._bytes, self._hash.hexdigest())
 
 
@@ -110,7 +110,7 @@ class TableWriter:
         )
 
     def write(self, columns: Sequence[ColumnBuffers]) -> int:
-        """Write rows; returns how many."""
+        """Write rows; return how many."""
         arrays = [_array(field.type, column) for field, column in zip(self._schema, columns, strict=True)]
         rows = arrow().record_batch(arrays, schema=self._schema)
         self._writer.write_batch(rows)
@@ -126,13 +126,13 @@ class TableWriter:
         return self._hashed.written(self._rows)
 
     def abandon(self) -> None:
-        """Close a file that is not wanted any more."""
+        """Close the file of a dump that failed."""
         with suppress(Exception):  # the first error is reported
             self._writer.close()
 
 
 def arrow_schema(table: str, embedding: EmbeddingVersion | None) -> pa.Schema:
-    """Return the columns of a file."""
+    """Return the Arrow schema of a table's file."""
     pyarrow = arrow()
     kinds = {
         "uuid": pyarrow.string(),
@@ -175,7 +175,7 @@ def _array(kind: pa.DataType, column: ColumnBuffers) -> pa.Array:
 
 
 def table_parts(folder: Path, table: str, embedding: EmbeddingVersion | None, rows: int) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a file in parts."""
+    """Yield the rows of a table's file in parts."""
     pyarrow = arrow()
     import pyarrow.parquet as pq  # noqa: PLC0415 - of an extra
 
@@ -234,17 +234,19 @@ class Manifest:
 
     @classmethod
     def read(cls, folder: Path) -> Manifest:
-        """Read the manifest of a folder."""
+        """Read the manifest in a folder; refuse a folder that is not a complete dump."""
         path = folder / MANIFEST
         if not os.path.isdir(folder):  # noqa: PTH112 - says False where Path would raise
-            raise DumpError(f"{folder}: no such folder; name the one that semlex collections dump has made")
+            raise DumpError(f"folder {folder} does not exist; name one that semlex collections dump has made")
         try:
             with path.open("rb") as file:
                 values = json.loads(file.read(MAX_MANIFEST_BYTES))
         except (OSError, ValueError, RecursionError):
             raise DumpError(f"{folder} is not a complete dump: {MANIFEST} is missing or damaged; dump again") from None
         if not isinstance(values, dict) or values.get("format") != FORMAT:
-            raise DumpError(f"{path} is not of a dump; name the folder that semlex collections dump has made")
+            raise DumpError(
+                f"{path} is not the manifest of a dump; name a folder that semlex collections dump has made"
+            )
         if values.get("version") != VERSION:
             raise DumpError(
                 f"{folder} is a dump of version {values.get('version')!r:.20}, this semlex reads version {VERSION}: "
@@ -274,7 +276,7 @@ class Manifest:
             raise DumpError(f"{path} is damaged ({type(error).__name__}): dump again") from None
 
     def check_files(self, folder: Path) -> None:
-        """Compare every file with its hash."""
+        """Refuse files whose hash differs from the manifest's."""
         for table, expected in self.files.items():
             path = file_of(folder, table)
             try:
@@ -303,9 +305,9 @@ def file_of(folder: Path, table: str) -> Path:
 
 @contextmanager
 def claimed_folder(folder: Path) -> Iterator[Path]:
-    """Lock an empty folder for a dump, and restore it if the block fails.
+    """Lock an empty folder for a dump; if the block fails, leave it as it was.
 
-    Tables of a killed dump, which has no manifest, are removed.
+    Files of a killed dump, which has no manifest, are removed.
     """
     name = str(folder)
     try:
@@ -318,7 +320,7 @@ def claimed_folder(folder: Path) -> Iterator[Path]:
     except (OSError, ValueError) as error:  # ValueError: a name with NUL
         if isinstance(error, ConfigurationError):
             raise
-        reason = error.strerror if isinstance(error, OSError) else "its name cannot be that of a folder"
+        reason = error.strerror if isinstance(error, OSError) else "a folder cannot have this name"
         raise ConfigurationError(f"the folder {name!a} cannot be made: {reason}") from None
     try:
         try:
@@ -357,10 +359,10 @@ class TransferReport:
     """The result of a dump or restore.
 
     Attributes:
-        documents: Documents read from files.
+        documents: Number of documents read from files.
         bytes: Size of all files.
         seconds: Wall time.
-        warnings: Problems that did not end it, such as an index that could not be built.
+        warnings: Problems that did not stop it, such as an index that could not be built.
     """
 
     collection: str
@@ -376,7 +378,7 @@ class TransferReport:
     def of(
         cls, name: str, folder: Path, manifest: Manifest, started: float, warnings: tuple[str, ...] = ()
     ) -> TransferReport:
-        """Return the report of work that began at a time of `time.perf_counter`."""
+        """Make the report of a dump or restore that began at this time of `time.perf_counter`."""
         counts = manifest.counts
         size = sum(file.bytes for file in manifest.files.values())
         seconds = time.perf_counter() - started
@@ -417,7 +419,7 @@ async def dump(
 
 
 async def _as_it_is(connection: Connection, opened: CollectionInfo) -> CollectionInfo:
-    """Return the collection in this snapshot: another process may have changed its settings."""
+    """Return the collection as this snapshot sees it, since another process may have changed its settings."""
     found = await find(connection, opened.names)
     if found is None:
         raise gone(opened)

@@ -1,8 +1,8 @@
-"""Another embedding model for a collection in use: a second set of vectors, and a switch.
+"""Changes the embedding model of a collection in use: makes a second set of vectors (a version), then switches.
 
-    begin: create a version of the new model; from here on writers remove vectors of changed texts from both
-    fill, build the index, check both, fill again what came in
-    switch: writers wait for a moment; the rest is embedded, and the new version serves
+    begin: create a version for the new model; from now on writers remove vectors of changed texts from both
+    fill it, build its index, check both, fill in what was written meanwhile
+    switch: writers wait for a moment; the rest is embedded, and the new version is used
 
 Processes with the old model continue with the old version. The same command continues a killed run.
 """
@@ -66,16 +66,16 @@ class EmbeddingFigures:
 
     Attributes:
         version: Number, from 1; never reused.
-        state: ``serving``, ``building``, or ``old``: processes with its model still use it, and `rollback_embeddings`
-            returns to it.
+        state: ``serving`` (in use), ``building``, or ``old``: processes with its model still use it, and
+            `rollback_embeddings` returns to it.
         storage: ``vector`` or ``halfvec``.
         vectors: Chunks with a vector.
-        lacking: Chunks without one.
-        bytes: Size of its table with indexes.
+        lacking: Chunks without a vector.
+        bytes: Size of the vectors' table with its indexes.
         created_at: In UTC.
-        idle_seconds: Since a process last used it while another one serves; None: never.
+        idle_seconds: Seconds since a process last used it although another set is in use; None: never.
         is_running: Whether a process is filling it.
-        calibration: As of `ConfidenceCurve.to_dict`, or None.
+        calibration: The stored curve as by `ConfidenceCurve.to_dict`, or None.
     """
 
     version: int
@@ -103,16 +103,16 @@ class ReembedReport:
     """The result of a change of the model.
 
     Attributes:
-        version: Number of the serving set of vectors; with `dry_run` the one that would be continued, or None.
-        previous: Number of the one that served before, or None.
+        version: Number of the set of vectors now in use; with `dry_run`, of the one that would be continued, or None.
+        previous: Number of the set that was in use before, or None.
         storage: ``vector`` or ``halfvec``.
         embedded: Vectors that were made; with `dry_run`, that would be.
-        resumed: Whether it continued an earlier run.
+        resumed: Whether the run continued an earlier one.
         cut: Texts that exceeded the model's limit, if the model counts them.
         sampled: Texts that were embedded again and compared with their vectors.
         recall: Share of the 10 nearest vectors that the index finds, 0 to 1; None without an index.
         indexes: Names of the built indexes.
-        lacking: Chunks without a vector of the serving version; above 0 only if forced.
+        lacking: Chunks without a vector in the set in use; above 0 only if forced.
         seconds: Wall time.
     """
 
@@ -146,7 +146,7 @@ EQUAL = 1e-6
 
 
 class EmbeddingChecks:
-    """Checks a set of vectors: does the model still make them, and does the index find them?"""
+    """Checks a set of vectors: whether the model still makes the same ones, and whether the index finds them."""
 
     def __init__(
         self,
@@ -163,7 +163,7 @@ class EmbeddingChecks:
         self._executor = executor
 
     async def run(self) -> tuple[int, float | None]:
-        """Run both checks."""
+        """Run both checks; return the number of texts embedded again, and the recall."""
         sample, stored = await self._database.read(
             "read a sample of vectors", lambda c: sample_chunks(c, self._collection, SAMPLE_CHUNKS)
         )
@@ -232,7 +232,7 @@ logger = logging.getLogger("semlex")
 
 @dataclass(frozen=True, slots=True)
 class _Begun:
-    """A version to fill: the right to do so, or the seconds for which another run has it."""
+    """A version to fill, with the right to do so, or the seconds for which another run has that right."""
 
     versions: Versions
     version: EmbeddingVersion
@@ -241,11 +241,13 @@ class _Begun:
 
 
 def refuse_work(opened: OpenCollection) -> None:
-    """Refuse work in a caller's transaction, which needs several of its own."""
+    """Refuse to work in a caller's transaction, since several transactions are needed."""
     if opened.info.server.read_only:
-        raise ReadOnlyError("this server is read-only (a standby?); the model is changed on the primary")
+        raise ReadOnlyError("this server is read-only (a standby?): change the model on the primary")
     if opened.database.joins_transaction:
-        raise ConfigurationError("a model is changed in several transactions: open the collection without connection=")
+        raise ConfigurationError(
+            "a change of the model needs several transactions: open the collection without connection="
+        )
 
 
 class Reembedding:
@@ -277,7 +279,7 @@ class Reembedding:
         check_dimensions(self._wanted)
 
     async def dry_run(self) -> ReembedReport:
-        """Count what `run` would do."""
+        """Count what `run` would embed."""
         await self._make_probe()
         info = self._opened.info
 
@@ -311,7 +313,7 @@ class Reembedding:
         )
 
     async def run(self) -> ReembedReport:
-        """Fill a version of the new model, check it and let it serve."""
+        """Fill a version for the new model, check it, and switch to it."""
         refuse_work(self._opened)
         await self._make_probe()
         begun = await self._begin()
@@ -341,25 +343,25 @@ class Reembedding:
         report.seconds = time.perf_counter() - self._started
         if report.cut:
             report.warnings.append(
-                f"{report.cut:,} texts were longer than {report.model} reads, which saw their beginning: semlex "
-                f"maintain rechunk --collection {info.names.collection} --chunk-tokens N cuts the files shorter"
+                f"{report.cut:,} texts were longer than {report.model} reads: only their beginning was embedded; "
+                f"semlex maintain rechunk --collection {info.names.collection} --chunk-tokens N cuts the files shorter"
             )
         if serving is not None and serving.calibration is not None:
             report.warnings.append(
                 f"the calibration of version {serving.version} stays with its vectors: hits have no confidence until "
                 f"the new ones are calibrated, too (semlex eval calibrate --collection {info.names.collection})"
             )
-        logger.info("version %d of the vectors of %s serves", begun.version.version, info.names.collection)
+        logger.info("version %d of the vectors of %s is in use", begun.version.version, info.names.collection)
         return report
 
     # --- the beginning ------------------------------------------------------------------------------------------------
 
     async def _begin(self) -> _Begun:
-        """Take the right to fill a version; if another run has it, wait to see whether it still lives."""
+        """Take the right to fill a version; if another run has it, wait to see whether that run is still alive."""
         begun = await self._try_begin()
         if isinstance(begun.run, float):
             name = self._opened.info.names.collection
-            logger.info("%s: waiting whether a run that has begun goes on", name)
+            logger.info("%s: waiting to see whether an earlier run is still working", name)
             if self._progress is not None:
                 self._progress(Progress("wait for another run", 0, None, "chunks"))
             await self._database.clock.sleep(begun.run + 0.1)
@@ -407,7 +409,7 @@ class Reembedding:
         if building is not None:
             raise ConfigurationError(
                 f"a change of collection {name!r} to {building.model} ({building.dimensions} dimensions, "
-                f"{building.storage}) was begun and is not done: go on with that model, or give up what it has made "
+                f"{building.storage}) was begun and is not finished: continue with that model, or discard its vectors "
                 "with --restart (restart=True in Python)"
             )
         for standing in versions.standing:
@@ -420,7 +422,7 @@ class Reembedding:
                     )
                 raise ConfigurationError(
                     f"collection {name!r} still has vectors of {wanted.model} as version {standing.version}: go back "
-                    f"to the one that served before with: semlex models rollback --collection {name}; or drop it first "
+                    f"to the version used before with: semlex models rollback --collection {name}; or drop it first "
                     f"with: semlex models drop {standing.version} --collection {name}"
                 )
         return None
@@ -440,7 +442,7 @@ class Reembedding:
 async def build_indexes(
     opened: OpenCollection, info: CollectionInfo, report: ReembedReport, progress: Callable[[Progress], None] | None
 ) -> None:
-    """Build the index of a version before it serves, as chosen for the serving one."""
+    """Build the index of a version before the switch, of the kind chosen for the version in use."""
     serving = replace(info, embedding=info.versions.answering)
 
     async def look(connection: Connection) -> tuple[VectorIndex | None, bool]:
@@ -462,7 +464,7 @@ async def build_indexes(
         built = await IndexBuilder(opened.database, info, tell).run(chosen, concurrently=concurrently)
     except ConfigurationError as error:
         report.warnings.append(
-            f"the index that was chosen is not possible for the new vectors, the usual one is: {error}"
+            f"the chosen index is not possible for the new vectors, so the default kind is built: {error}"
         )
         built = await IndexBuilder(opened.database, info, tell).run(concurrently=concurrently)
     report.indexes += built

@@ -1,4 +1,4 @@
-"""A collection from the files of a dump, in one transaction: as a whole or not at all."""
+"""Restores a collection from the files of a dump, in one transaction: completely or not at all."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ PART_ROWS = 16_384
 
 
 class Restore:
-    """One restore."""
+    """One restore of a dump."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class Restore:
         self._sources = {source: uuid4() for source in manifest.followed}
 
     async def run(self, *, keyword: str | None, build_indexes: bool) -> TransferReport:
-        """Restore the collection; see `Client.restore`."""
+        """Restore the collection, as `Client.restore` does."""
         started = time.perf_counter()
         arrow()
         manifest = self._manifest
@@ -94,7 +94,7 @@ class Restore:
         return TransferReport.of(self._names.collection, self._folder, manifest, started, tuple(warnings))
 
     def _check(self, option: str, stored: object, wanted: object) -> None:
-        """Refuse an empty collection made with other options than the dumped one."""
+        """Refuse an existing empty collection that was made with other options than the dumped one."""
         if stored != wanted:
             name = self._names.collection
             raise ConfigurationError(
@@ -155,7 +155,7 @@ class Restore:
                 raise
             reason = str(error) if isinstance(error, ValidationError) else type(error).__name__
             raise DumpError(
-                f"{self._folder} holds what cannot be stored, after row {done} of its {table}: {reason}; nothing was "
+                f"{self._folder} has a value that cannot be stored, after row {done} of {table}: {reason}; nothing was "
                 "restored: dump again"
             ) from None
 
@@ -163,7 +163,7 @@ class Restore:
 async def _batches(
     parts: Iterator[pa.RecordBatch], table: str
 ) -> AsyncGenerator[ChunkBatch | dict[str, list[Any]], None]:
-    """Yield the rows of a table for writing, read in a thread."""
+    """Yield the rows of a table in batches for writing; a thread reads them."""
 
     def make() -> ChunkBatch | dict[str, list[Any]] | None:
         part = next(parts, None)
@@ -202,7 +202,7 @@ def _chunks(part: pa.RecordBatch) -> ChunkBatch:
 
 
 def _without_triggers(followed: Mapping[str, dict[str, Any]]) -> tuple[dict[str, dict[str, Any]], list[str]]:
-    """Definitions of tables of which none has triggers, and what users should know of them."""
+    """Return the definitions of followed tables without triggers, and warnings about them."""
     warnings = []
     if followed:
         names = ", ".join(sorted(stored["name"] for stored in followed.values()))

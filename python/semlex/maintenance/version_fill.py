@@ -1,10 +1,10 @@
-"""Fill a set of vectors of a collection in use, and let it serve when nothing is missing.
+"""Fills a set of vectors (a version) while the collection is used, and switches to it when it is complete.
 
-    a page of chunks without a vector -> embedded, outside of any transaction -> written -> the next
-    passes over the collection, until the rest can be done while writers wait
-    with the writers held: the rest, a count, the switch
+    read a page of chunks without a vector -> embed it, outside of any transaction -> write it -> next page
+    repeat over the collection, until the rest can be done while writers wait
+    while writers wait: embed the rest, count, switch
 
-Every transaction proves that this run may still fill the version. A killed run leaves whole pages, and the next one
+Every transaction checks that this run may still fill the version. A killed run leaves complete pages, and the next run
 finds what is missing.
 """
 
@@ -69,7 +69,7 @@ class VersionFill:
 
     @asynccontextmanager
     async def kept(self) -> AsyncIterator[None]:
-        """Renew the run's right now and then; release it at the end."""
+        """Renew the run's right regularly; release it at the end."""
         beating = asyncio.create_task(self._beat())
         try:
             yield
@@ -80,7 +80,7 @@ class VersionFill:
             try:
                 await self._database.write("end a run", partial(self._keep, seconds=0.0))
             except SemlexError as error:
-                logger.info("the end of the run was not noted, another can begin a little later: %s", error)
+                logger.info("the end of the run could not be stored, so another one must wait a little: %s", error)
 
     async def _beat(self) -> None:
         while True:
@@ -97,7 +97,7 @@ class VersionFill:
         return await self._database.read("count", lambda c: count_unembedded(c, self.collection))
 
     async def catch_up(self) -> None:
-        """Embed what is missing, until writers can wait for the rest."""
+        """Embed missing vectors, until few enough are left that writers can wait for the rest."""
         while (missing := await self.count_missing()) > self._most_at_last():
             await self._pass(missing)
 
@@ -107,7 +107,7 @@ class VersionFill:
         return min(max(LAST_ROWS, fitting), PAGE_ROWS)
 
     async def _pass(self, missing: int) -> None:
-        """Pass once over the collection, in the order of its keys."""
+        """Go over the collection once, in the order of its keys."""
         after: Key | None = None
         begun = self.written
         while page := await self._database.read("read chunks", partial(self._read, after)):
@@ -119,7 +119,7 @@ class VersionFill:
         return await unembedded_chunks(connection, self.collection, after, PAGE_ROWS)
 
     async def _embedded(self, page: list[Unembedded], done: Callable[[int], None]) -> int:
-        """Embed and write a page; returns how many vectors were written."""
+        """Embed a page and write its vectors; return how many were written."""
         vectors = await self._made(page, done)
 
         async def write(connection: Connection) -> int:
@@ -136,7 +136,9 @@ class VersionFill:
 
     async def _made(self, page: list[Unembedded], done: Callable[[int], None]) -> NDArray[np.float32]:
         if self._vectors is None:
-            raise StoreError("chunks without a vector came in meanwhile, and no model can make it: try again")
+            raise StoreError(
+                "chunks without a vector were written meanwhile, and no model is open to embed them: try again"
+            )
         began = time.perf_counter()
         texts = [embedded_text(context, text) for *_, context, text in page]
         vectors = await self._vectors.of(texts, self.collection.embedding, done)
@@ -151,13 +153,13 @@ class VersionFill:
     # --- the switch ---------------------------------------------------------------------------------------------------
 
     async def switch(self, *, force: bool = False) -> int:
-        """Let the version serve; returns how many chunks lack a vector of it."""
+        """Switch to the version; return how many chunks lack a vector of it."""
         while (lacking := await self._try_switch(force=force)) is None:
             await self.catch_up()  # writers were faster
         return lacking
 
     async def _try_switch(self, *, force: bool) -> int | None:
-        """Do the same, or return None if too much is missing while writers wait."""
+        """Switch to the version, or return None if too many vectors are missing to make writers wait."""
         most, version = self._most_at_last(), self._run.version
 
         async def work(connection: Connection) -> tuple[int | None, int]:

@@ -1,4 +1,4 @@
-"""The sets of vectors of a collection: listed, dropped, rolled back."""
+"""Lists, drops and rolls back the sets of vectors of a collection."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 async def list_embeddings(opened: OpenCollection) -> list[EmbeddingFigures]:
-    """Return all sets of vectors by number."""
+    """Return all sets of vectors, sorted by number."""
 
     async def work(connection: Connection) -> list[EmbeddingFigures]:
         found = await read_versions(connection, opened.info)
@@ -69,7 +69,7 @@ def _figures(row: VersionRow, versions: Versions, vectors: int, lacking: int, si
 
 
 async def drop_embeddings(opened: OpenCollection, version: int, *, force: bool) -> None:
-    """Drop a set of vectors; see `semlex.store.embedding_versions.drop_version`."""
+    """Drop a set of vectors, as `semlex.store.embedding_versions.drop_version` does."""
     refuse_work(opened)
     # Committed separately: a refusal below leaves nothing.
     await opened.database.write("look at the embedding versions", lambda c: bound_times(c, opened.info))
@@ -83,19 +83,17 @@ async def drop_embeddings(opened: OpenCollection, version: int, *, force: bool) 
 
 
 async def previous_version(opened: OpenCollection) -> EmbeddingVersion:
-    """Return the set of vectors that served before."""
+    """Return the set of vectors that was in use before."""
     rows = await opened.database.read("look at the embedding versions", lambda c: version_rows(c, opened.info))
     before = [row for row in rows if row.served_until is not None]
     if not before:
         name = opened.info.names.collection
-        raise ConfigurationError(
-            f"collection {name!r} has no vectors that served before those of today: there is nothing to go back to"
-        )
+        raise ConfigurationError(f"collection {name!r} has no earlier vectors to go back to")
     return max(before, key=lambda row: (row.served_until, row.version.version)).version
 
 
 class Rollback:
-    """The return to the set of vectors that served before."""
+    """The return to the set of vectors that was in use before."""
 
     def __init__(
         self,
@@ -110,7 +108,7 @@ class Rollback:
         if made is not None and made.identity_key != version.identity_key:
             raise ModelMismatchError(
                 f"version {version.version} holds vectors of {version.model} ({version.identity_key}), and "
-                f"{made.model} makes others ({made.identity_key}): name the model that made them, or none"
+                f"{made.model} makes other vectors ({made.identity_key}): name the model that made them, or none"
             )
         self._opened = opened
         self._version = version
@@ -119,7 +117,7 @@ class Rollback:
         self._progress = progress
 
     async def run(self, *, force: bool) -> ReembedReport:
-        """Embed what is missing and let the version serve again."""
+        """Embed missing vectors of the version and switch back to it."""
         opened, version, started = self._opened, self._version, time.perf_counter()
         info = replace(opened.info, embedding=version)
 
@@ -132,7 +130,7 @@ class Rollback:
         versions, run = await opened.database.write("begin to go back", begin)
         if not isinstance(run, VersionRun):
             raise StoreError(
-                f"another process fills version {version.version} at this moment, or was ended {run:.0f} s too early: "
+                f"another process is filling version {version.version}, or was killed; its lease ends in {run:.0f} s: "
                 "try again then"
             )
         info, name = replace(info, versions=versions), info.names.collection
@@ -154,7 +152,7 @@ class Rollback:
                 raise StoreError(
                     f"{missing:,} chunks have no vector of {version.model} (version {version.version}), and "
                     f"{self._why_not or 'its model is not open'}; name the model (--model, model= in Python), or go "
-                    "back without them (--force, force=True): words find those chunks, vectors do not"
+                    "back without them (--force, force=True): only keyword search finds those chunks then"
                 )
             await build_indexes(opened, info, report, self._progress)
             report.lacking = await fill.switch(force=force and vectors is None)

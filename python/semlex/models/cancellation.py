@@ -1,8 +1,8 @@
-"""Ends work that nobody waits for any more.
+"""Stops blocking work whose caller no longer waits for the result.
 
-A blocking call cannot be stopped from outside. A caller that gives up sets a flag; the work looks at it between its
-steps (batches of a model), or waits for it beside an answer (requests to a server). The flag travels in a context
-variable, so that no signature on the way has to know of it.
+A blocking call cannot be stopped from outside. A caller that gives up sets a flag; the work checks it between its steps
+(batches of a model), or waits for it and an answer at once (requests to a server). The flag is in a context variable,
+so that functions between need no argument for it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Flag:
-    """Says that nobody waits any more; an inner flag is set with the outer one."""
+    """A flag that is set when the caller no longer waits; setting an outer flag sets its inner flags."""
 
     def __init__(self, outer: Flag | None = None) -> None:
         self.future: Future[None] = Future()
@@ -41,7 +41,7 @@ _flag: ContextVar[Flag | None] = ContextVar("semlex_abandoned", default=None)
 
 @contextmanager
 def abandoned_by(flag: Flag) -> Iterator[None]:
-    """End work inside the block when the flag is set."""
+    """Give the work inside the block a flag; the work ends when the flag is set."""
     token = _flag.set(flag)
     try:
         yield
@@ -50,19 +50,19 @@ def abandoned_by(flag: Flag) -> Iterator[None]:
 
 
 def inner_flag() -> Flag:
-    """Return a flag that is also set with the current one."""
+    """Return a flag that is set together with the current one."""
     return Flag(_flag.get())
 
 
 def check() -> None:
-    """Raise an error if nobody waits any more."""
+    """Raise `WorkAbandonedError` if the caller no longer waits."""
     flag = _flag.get()
     if flag is not None and flag.is_set():
-        raise WorkAbandonedError("nobody waits for this result any more")
+        raise WorkAbandonedError("the caller no longer waits for this result")
 
 
 def wait_for(future: Future[Any]) -> None:
-    """Wait until a future is done; raise an error if nobody waits for it any more."""
+    """Wait until a future is done; raise `WorkAbandonedError` if the caller no longer waits."""
     flag = _flag.get()
     wait([future] if flag is None else [future, flag.future], return_when=FIRST_COMPLETED)
     check()

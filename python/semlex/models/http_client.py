@@ -1,9 +1,9 @@
 """One HTTP client for all model servers: JSON in, JSON out, with retries and without surprises.
 
-Callers block; the requests of a server run on one event loop in a thread, where a limit of time bounds a whole attempt:
-the look-up of the host, an answer that arrives byte by byte, and pauses in it. A caller that nobody waits for any more
-leaves at once, and its request is cancelled. What a server says about an error may repeat what was sent to it, so
-messages quote only names of a fixed list.
+Calls block; the requests to a server run on one event loop in a thread. There a time limit covers a whole attempt: the
+look-up of the host, slow answers, and pauses. If nobody wants the result any more, the call returns at once and the
+request is cancelled. A server's error message may repeat what was sent to it, so our messages quote only names from a
+fixed list.
 """
 
 from __future__ import annotations
@@ -69,14 +69,14 @@ REMEDIES = {
     404: "check the address and the model's name; a local server must have fetched the model first",
     413: "lower batch_size, or shorten the texts",
     422: "check the model's name, its settings, and the length of the texts",
-    429: "it limits requests, or the account has no credit left; wait, or send less at once",
+    429: "the server limits requests, or the account has no credit left; wait, or send less at once",
 }
 UNREACHABLE = "check the address, and that the server is running and can be reached from here"
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Of an answer in pieces: bytes in all, seconds between two pieces, and from the first piece to the last."""
+    """Limits of a streamed answer: bytes in all, seconds between two pieces, seconds from first to last piece."""
 
     max_bytes: int = 4 * 1024 * 1024
     pause: float = 60.0
@@ -85,7 +85,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """An answer of any status; in a stream the whole of a refusal."""
+    """An answer of any status; for a refused stream, its whole body."""
 
     status: int
     retry_after: str | None
@@ -93,7 +93,7 @@ class Response:
 
     @property
     def succeeded(self) -> bool:
-        """Return whether it is the answer that was wanted."""
+        """Return whether the server accepted the request."""
         return self.status < FIRST_REDIRECTION
 
     @property
@@ -104,7 +104,7 @@ class Response:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """What prevented an answer: a predicate such as ``cannot be reached``, and the remedy."""
+    """Why no answer arrived: a predicate such as ``cannot be reached``, and the remedy."""
 
     what: str
     remedy: str
@@ -114,7 +114,7 @@ class Failure:
 
 
 TOO_SLOW = Failure(
-    "did not answer in time", "look at the server's load; or lower batch_size, raise timeout", is_slow=True
+    "did not answer in time", "check the server's load; or lower batch_size, raise timeout", is_slow=True
 )
 
 
@@ -123,11 +123,11 @@ class ModelServer:
 
     A request is tried again after a broken connection, a time-out, and the statuses 408, 429, 500, 502, 503 and 504;
     ``Retry-After`` is honoured up to 60 s. A call therefore takes at most ``attempts * (timeout + 60)`` seconds.
-    Redirects are never followed (the key would go along); an environment's proxies are used except for this machine.
-    Nothing is sent before the first request; safe for several threads.
+    Redirects are never followed, because the key would be sent along; the environment's proxies are used except for
+    this machine. Nothing is sent before the first request; safe for several threads.
 
     Args:
-        base_url: Address in front of every path, ``http`` or ``https``, without user, password, query or fragment.
+        base_url: Address before every path, ``http`` or ``https``, without user, password, query or fragment.
         timeout: Maximum seconds of one attempt, from the look-up of the host to the answer's last byte.
     """
 
@@ -175,8 +175,8 @@ class ModelServer:
     def stream(self, path: str, body: Mapping[str, object], limits: Limits) -> Generator[bytes]:
         """Send a request and yield its answer as it arrives, in pieces of any size.
 
-        Until the answer begins the request is tried again like any other, except if the server takes it and is silent.
-        Closing the iterator gives the connection up.
+        Until the answer begins, a failed request is tried again, except if the server accepted it and then sends
+        nothing. Closing the iterator closes the connection.
         """
         response = self._run(self._answer, path, _encoded(body), None)
         pieces = response.aiter_bytes()
@@ -234,7 +234,7 @@ class ModelServer:
         self._requests = None
 
     def _run(self, work: Callable[..., Coroutine[Any, Any, Result]], *arguments: Any) -> Result:
-        """Do something on the loop, and wait for it."""
+        """Run a coroutine on the loop, and wait for it."""
         cancellation.check()
         requests = self._open()
         future = requests.submit(work(*arguments))
@@ -247,7 +247,7 @@ class ModelServer:
             future.cancel()
 
     async def _answer(self, path: str, content: bytes, max_bytes: int | None) -> Any:
-        """Return the answer that an attempt gives: read, or without `max_bytes` only begun."""
+        """Return the answer of the first attempt that succeeds; without `max_bytes` its body is not read yet."""
         for number in range(1, self._attempts + 1):
             answer = await self._attempt(path, content, max_bytes)
             if self._closed:
@@ -280,14 +280,14 @@ class ModelServer:
             return failure_of(error)
 
     async def _piece(self, pieces: AsyncIterator[bytes], end: float, pause: float) -> bytes | Failure | None:
-        """Return the next piece of an answer, or what prevents it; None at its end."""
+        """Return the next piece of an answer, or why it cannot be read; None at the end."""
         try:
             async with self._clock.timeout(min(pause, end - self._clock.monotonic())):
                 return await anext(pieces, None)
         except TimeoutError:
             is_over = self._clock.monotonic() >= end
             what = "did not end in time" if is_over else "stopped in the middle of its answer"
-            return Failure(what, "raise timeout, or look at the server's load")
+            return Failure(what, "raise timeout, or check the server's load")
         except Exception as error:  # noqa: BLE001 (as above)
             return failure_of(error)
 
@@ -347,7 +347,7 @@ class ModelServer:
         status = answer.status
         if status in {401, 403}:
             place = "api_key" if self._key_variable is None else f"the environment variable {self._key_variable}"
-            remedy = f"check the key in {place}" if self._has_key else f"it wants a key: set {place}"
+            remedy = f"check the key in {place}" if self._has_key else f"the server needs a key: set {place}"
         elif FIRST_REDIRECTION <= status < FIRST_ERROR:
             remedy = "redirects are not followed; give the address that it leads to"
         else:
@@ -358,7 +358,7 @@ class ModelServer:
 class _Requests:
     """The event loop on which the requests of one client run, in a thread.
 
-    `close` ends requests under way and closes the connections; so do the collection of this object and exit.
+    `close` ends running requests and closes the connections; garbage collection and exit do the same.
     """
 
     def __init__(self, client: Any) -> None:
@@ -377,7 +377,7 @@ class _Requests:
 
 
 class _LookUps(ThreadPoolExecutor):
-    """Look-ups of hosts, each in a thread that is left behind if it hangs: nothing can end one."""
+    """Host name look-ups, each in a thread that is abandoned if it hangs, since it cannot be ended."""
 
     def submit(self, function: Callable[..., Result], /, *arguments: Any, **options: Any) -> Future[Result]:
         future: Future[Result] = Future()
@@ -413,7 +413,7 @@ def _stop(loop: asyncio.AbstractEventLoop, closed: asyncio.Event, thread: thread
 
 
 async def _read(response: Any, max_bytes: int | None) -> Response | Failure:
-    """Read an answer to its end; of a refusal of a stream the beginning."""
+    """Read an answer to its end; for a refused stream, only its beginning."""
     body = bytearray()
     async for part in response.aiter_bytes():
         body += part
@@ -434,7 +434,7 @@ def _encoded(body: Mapping[str, object]) -> bytes:
 
 
 def failure_of(error: Exception) -> Failure:
-    """Return what an error of the HTTP library means; its text may hold what was sent and is not quoted."""
+    """Return what an error of the HTTP library means, without quoting its text, which may contain what was sent."""
     import httpx2  # noqa: PLC0415 (loaded already)
 
     if isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout):
@@ -447,7 +447,7 @@ def failure_of(error: Exception) -> Failure:
 
 
 def asked_wait(value: str | None) -> float | None:
-    """Return the seconds of a Retry-After header, a number or a date (RFC 9110, 10.2.3); None if it cannot be read."""
+    """Return the seconds of a Retry-After header, a number or a date (RFC 9110, 10.2.3); None if it is unreadable."""
     if value is None:
         return None
     if re.fullmatch(r"\s*\d+(\.\d+)?\s*", value, re.ASCII):
@@ -462,7 +462,7 @@ def asked_wait(value: str | None) -> float | None:
 
 
 def quoted(body: bytes) -> str:
-    """Return the names of an error in an answer, in brackets: only those of `QUOTED_NAMES`."""
+    """Return names from an answer's error, in brackets; only those in `QUOTED_NAMES` are quoted."""
     try:
         content = json.loads(body)
     except (ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""Names of models: what a name leads to, the accounts that have a short name, and which host a key is for.
+"""Names of models: whether a name means a server or a folder, providers with a short name, and which host gets a key.
 
     none, auto, static               keywords; of rerankers also term-overlap
     PATH, HUB_ID                     a folder, or a model of the hub; also behind one of `LOCAL_PREFIXES`
@@ -7,8 +7,8 @@
     ollama:MODEL                     a model of the Ollama that the environment names
     http(s)://HOST[:PORT]/v1#MODEL   a model behind an address; for rerankers with tei+ or llm+ in front
 
-A name that somebody else wrote (into a database, into a file of a folder that was copied) must send nothing and load
-nothing. Callers check such a name with `leads_to` first.
+A name that somebody else wrote (into a database, or into a copied settings file) must not cause texts to be sent or
+files to be loaded. Callers check such a name with `leads_to` first.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ Model = TypeVar("Model")
 
 @dataclass(frozen=True, slots=True)
 class ModelChoice(Generic[Model]):
-    """The model of a run, or None, and one line: what was chosen, why, and where texts are sent."""
+    """The chosen model, or None, and one line: what was chosen, why, and where texts are sent."""
 
     model: Model | None
     reason: str
@@ -54,14 +54,14 @@ class ModelChoice(Generic[Model]):
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """A provider of models: its address, and the variables of its key; the first that is set counts."""
+    """A provider of models: its address, and the environment variables of its key (the first that is set counts)."""
 
     url: str
     variables: tuple[str, ...]
 
     @property
     def variable(self) -> str:
-        """Return the variable that is set; else all of them, for messages."""
+        """Return the variable that is set, else all of them joined by "or", for messages."""
         return next(filter(environment, self.variables), " or ".join(self.variables))
 
 
@@ -96,7 +96,7 @@ def bare_name(name: str) -> str:
 
 
 def short_name(name: str) -> str:
-    """Return a model's name without the folder or the address, which are not for everybody."""
+    """Return a model's name without its folder or address, which not everybody should see."""
     name = bare_name(name).rpartition("#")[2] if "://" in name else bare_name(name)
     return PurePath(name).name if PurePath(name).is_absolute() else name
 
@@ -107,7 +107,7 @@ def is_path_or_hub_id(name: str) -> bool:
 
 
 def leads_to(name: str) -> Literal["server", "folder"] | None:
-    """Return what a model's name leads to."""
+    """Return whether a model's name means a server or a folder; None for a hub id, "static" and the like."""
     local = bare_name(name)
     if "://" in local or scheme_of(local) or local in _SERVER_NAMES:
         return "server"
@@ -168,7 +168,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def ollama_address() -> str:
-    """Return the address of Ollama's server: ``OLLAMA_HOST`` read as Ollama's own client reads it."""
+    """Return the address of the Ollama server, reading ``OLLAMA_HOST`` as Ollama's own client does."""
     value = os.environ.get("OLLAMA_HOST", "").strip().strip("\"'")
     if not value:
         return f"http://localhost:{OLLAMA_PORT}/v1"
@@ -189,9 +189,10 @@ def ollama_address() -> str:
 
 
 def key_for(variable: str, address: str) -> tuple[str | None, str]:
-    """Return the environment's key for a server without an account, and its variable.
+    """Return the environment's key for a server that is not a known provider's, and its variable.
 
-    A key belongs to one host: that of the address beside the key, if the environment names one, else that of the user.
+    If the environment also names an address, the key is for that host only; else it is for the address that the user
+    names.
     """
     key = environment(variable)
     setting = MODEL_VARIABLES[variable]

@@ -30,7 +30,7 @@ _NAME_AND_FILE = re.compile(r"(.+)#([^#]+\.onnx)")
 
 
 def split_name(name: str) -> tuple[str, str | None]:
-    """Return folder or hub id, and the file that the name demands."""
+    """Split a name into the folder or hub id, and the file that it names or None."""
     found = _NAME_AND_FILE.fullmatch(name.removeprefix(ONNX_PREFIX))
     return (name.removeprefix(ONNX_PREFIX), None) if found is None else (found[1], found[2])
 
@@ -38,7 +38,7 @@ def split_name(name: str) -> tuple[str, str | None]:
 def choose_file(names: Iterable[str], wanted: str | None = None) -> str | None:
     """Choose among the files of a model; None if the wanted one, or every known one, is missing.
 
-    A single file with an unknown name is taken.
+    A single file with an unknown name is used.
     """
     found = [name for name in names if name.endswith(".onnx")]
     if wanted is not None:
@@ -48,7 +48,7 @@ def choose_file(names: Iterable[str], wanted: str | None = None) -> str | None:
 
 
 def companions(file: str) -> list[str]:
-    """Return the names of files that large models keep their weights in, beside the file itself."""
+    """Return the names of the files in which a large model keeps its weights beside the ONNX file."""
     return [f"{file}_data", f"{file}.data"]
 
 
@@ -59,12 +59,12 @@ class KnownModel:
     Attributes:
         name: Hub id.
         kind: ``embedder`` or ``reranker``.
-        megabytes: Of the ONNX file that is fetched, in full precision.
-        licence: As its card says.
-        languages: Of the texts it was made for.
+        megabytes: Size of the ONNX file that is downloaded, in full precision.
+        licence: Licence, as the model card states.
+        languages: Languages of the texts that it was made for.
         texts_per_second: Texts of 250 tokens that a core reads in a second, measured with a model of this shape in full
             precision on a core with AVX512; published int8 files are about twice as fast.
-        prompts: In front of queries and documents where the model's own files say none.
+        prompts: Texts put before queries and documents if the model's own files give none.
     """
 
     name: str
@@ -91,6 +91,6 @@ KNOWN_MODELS = (
 
 
 def known_prompts(name: str) -> dict[bool, str]:
-    """Return what a known model wants in front of queries (True) and documents (False)."""
+    """Return the texts that a known model needs before queries (True) and documents (False)."""
     found = next((model.prompts for model in KNOWN_MODELS if model.name == name), ("", ""))
     return {True: found[0], False: found[1]}

@@ -30,16 +30,16 @@ class RequestOptions(TypedDict, total=False):
 class RemoteModel:
     """The common part of embedders, rerankers and language models behind a server.
 
-    Texts are sent to that server in batches, several at a time; a batch that it refuses is halved. Nothing is sent
-    before the first call. All calls block; safe for several threads.
+    Texts are sent to the server in batches, several at a time; if it refuses a batch, the batch is halved. Nothing is
+    sent before the first call. All calls block; safe for several threads.
 
     Args:
         model: Name by which the server knows the model.
-        base_url: Address in front of every path.
+        base_url: Address before every path.
         api_key: Key; blank for none. None for the environment's: that of the account, else `key_variable`, which goes
             only to the host that its setting names (`semlex.models.model_names.key_for`).
         name: Name that leads to this model; None for ``ACCOUNT:MODEL`` or ``ADDRESS#MODEL``.
-        account: Whose key it needs; None for the one of `accounts` with this address, if any.
+        account: Provider whose key is needed; None: the one in `accounts` with this address, if any.
         batch_size: Maximum number of texts in a request, 1 to `max_texts`; None for `usual_batch`.
         timeout: Maximum seconds of one attempt.
         attempts: Maximum attempts of one request, 1 to 20.
@@ -107,7 +107,7 @@ class RemoteModel:
 
     @property
     def host(self) -> str:
-        """Return the host and port that get texts."""
+        """Return host and port of the server that gets the texts."""
         return self._server.host
 
     @property
@@ -122,7 +122,7 @@ class RemoteModel:
     def _in_batches(
         self, ask: Callable[[list[str]], NDArray[np.float32]], texts: list[str]
     ) -> list[NDArray[np.float32]]:
-        """Return the answers to all texts, in order."""
+        """Return the answers for all texts, in order."""
         size = self._batch_size
         return self._server.map(
             lambda first: self._ask_or_halve(ask, texts[first : first + size], first), range(0, len(texts), size)
@@ -131,7 +131,7 @@ class RemoteModel:
     def _ask_or_halve(
         self, ask: Callable[[list[str]], NDArray[np.float32]], texts: list[str], first: int
     ) -> NDArray[np.float32]:
-        """Return the answer to texts whose first has the row `first`."""
+        """Return the answer for texts, the first of which is row `first`; halve them if the server refuses."""
         try:
             return ask(texts)
         except ModelServerError as error:

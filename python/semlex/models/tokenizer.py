@@ -1,8 +1,8 @@
-"""Reads a model's own tokenizer from ``tokenizer.json``, and counts tokens: by it, or by Unicode words.
+"""Reads a model's own tokenizer from ``tokenizer.json``, and counts tokens: with it, or as Unicode words.
 
-The Rust core encodes for files of Qwen's kind and of Llama 2's, the tokenizers library for others. transformers
-rebuilds parts of a file and has dropped end tokens; here nothing is added, and callers add what their model needs.
-Tests check that core and library agree.
+The Rust core encodes for files like Qwen's and Llama 2's, the tokenizers library for all others. transformers is not
+used, because it rebuilds parts of a file and has dropped end tokens. Nothing is added to texts here; callers add the
+tokens that their model needs. Tests check that core and library agree.
 """
 
 from __future__ import annotations
@@ -73,12 +73,12 @@ class TokenRows:
         return np.diff(self.offsets)
 
     def select(self, rows: NDArray[np.int64]) -> TokenRows:
-        """Return the rows of these numbers, in this order, without `cut`."""
+        """Return the rows with these numbers, in this order, without `cut`."""
         return TokenRows.of([self[int(row)] for row in rows])
 
 
 class TextTokenizer(ABC):
-    """Token ids, counts and offsets of texts. Safe for several threads. `engine` says what encodes, and why."""
+    """Token ids, counts and offsets of texts. Safe for several threads. `engine` names the encoder and the reason."""
 
     engine = "rust"
 
@@ -88,15 +88,15 @@ class TextTokenizer(ABC):
 
     @abstractmethod
     def token_id(self, token: str) -> int | None:
-        """Look up one token."""
+        """Return the id of a token, or None."""
 
     def end_ids(self) -> list[int]:
-        """Return the ids that the file's post-processor puts behind a text; a whole row if some come in front."""
+        """Return the ids that the file's post-processor adds after a text; the whole row if some come before it."""
         bare, closed = self._bare_and_closed("a")
         return closed[len(bare) :] if closed[: len(bare)] == bare else closed
 
     def frame(self) -> tuple[list[int], list[int]]:
-        """Return the ids that the file's post-processor puts in front of a text and behind it."""
+        """Return the ids that the file's post-processor adds before and after a text."""
         bare, closed = self._bare_and_closed("a")
         places = range(len(closed) - len(bare) + 1)
         start = next((place for place in places if closed[place : place + len(bare)] == bare), 0)
@@ -104,7 +104,7 @@ class TextTokenizer(ABC):
 
     @abstractmethod
     def read_special_tokens_as_text(self) -> None:
-        """Read special tokens in texts as ordinary text from now on, so that no text can forge a prompt."""
+        """From now on, read special tokens inside texts as ordinary text, so that no text can forge a prompt."""
 
     def ids(self, texts: Sequence[str]) -> list[NDArray[np.int64]]:
         """Encode texts."""
@@ -115,7 +115,7 @@ class TextTokenizer(ABC):
     def encode(
         self, texts: Sequence[str], *, head: Sequence[int] = (), tail: Sequence[int] = (), most: int | None = None
     ) -> TokenRows:
-        """Encode texts between fixed ids; a text of more than `most` tokens loses its end."""
+        """Encode texts between fixed ids; a text of more than `most` tokens is cut at its end."""
 
     @abstractmethod
     def count_tokens(self, texts: Sequence[str]) -> NDArray[np.int64]:
@@ -123,11 +123,11 @@ class TextTokenizer(ABC):
 
     @abstractmethod
     def token_offsets(self, text: str) -> NDArray[np.int64]:
-        """Return (t, 2) start and end of tokens, in characters of the text as given, both columns ascending."""
+        """Return (t, 2) start and end of tokens, in characters of the given text, both columns ascending."""
 
     @abstractmethod
     def _bare_and_closed(self, text: str) -> tuple[list[int], list[int]]:
-        """Return the ids of a text, and those with what the file's post-processor adds."""
+        """Return the ids of a text, without and with those that the file's post-processor adds."""
 
 
 class _CoreTokenizer(TextTokenizer):
@@ -205,7 +205,7 @@ class _LibraryTokenizer(TextTokenizer):
 
 
 def text_tokenizer(tokenizer: Any, name: str, reason: str = "as given") -> TextTokenizer:
-    """Return a tokenizer of the Rust core, or of the tokenizers library with the reason why."""
+    """Wrap a tokenizer of the Rust core, or of the tokenizers library with the reason why it is used."""
     is_core = isinstance(tokenizer, _core.BpeTokenizer)
     return _CoreTokenizer(tokenizer, name) if is_core else _LibraryTokenizer(tokenizer, name, reason)
 
@@ -218,7 +218,7 @@ def open_tokenizer(folder: ModelFolder) -> TextTokenizer:
 def open_pair_tokenizer(folder: ModelFolder) -> tuple[TextTokenizer, list[tuple[int, int, int | None]]]:
     """Read the tokenizer of a model that reads pairs, and how it joins the texts ``a`` and ``b``.
 
-    Of each token of that pair: its id, its type, and 0 or 1 for the text it is of, or None.
+    Each token of that pair has its id, its type, and 0 or 1 for the text that it belongs to, or None.
     """
 
     def read(content: bytes) -> tuple[TextTokenizer, list[tuple[int, int, int | None]]]:
@@ -241,7 +241,7 @@ def _open(folder: ModelFolder, read: Callable[[bytes], Opened]) -> Opened:
 
 
 def open_tokenizer_file(path: Path) -> TextTokenizer:
-    """Read a tokenizer that the user has named."""
+    """Read a tokenizer file that the user named."""
     remedy = f"name the {TOKENIZER_FILE} that came with the model, or leave it out to count words"
     try:
         with path.open("rb") as file:
@@ -250,7 +250,7 @@ def open_tokenizer_file(path: Path) -> TextTokenizer:
         reason = getattr(error, "strerror", "no path")
         raise ConfigurationError(f"the tokenizer {str(path)!r} cannot be read ({reason}): {remedy}") from error
     if len(content) > MAX_BYTES:
-        raise ConfigurationError(f"{path} is larger than {MAX_BYTES >> 20} MiB, which no tokenizer is: {remedy}")
+        raise ConfigurationError(f"{path} is larger than {MAX_BYTES >> 20} MiB, too large for a tokenizer: {remedy}")
     try:
         return _read(content, str(path))
     except ValueError as error:
@@ -287,7 +287,7 @@ class TokenCounter(Protocol):
 
     @property
     def counter_name(self) -> str:
-        """Return the name of the way in which tokens are counted; equal names give equal counts."""
+        """Return the name of the way of counting; equal names mean equal counts."""
         ...
 
     def token_offsets(self, text: str) -> NDArray[np.int64]:
@@ -305,7 +305,7 @@ TOKENS_PER_WORD = 2
 
 
 class WordCounter:
-    """Unicode words (Annex 29) instead of tokens. A lone surrogate is a ``ValueError``."""
+    """Counts Unicode words (Annex 29) instead of tokens. A lone surrogate is a ``ValueError``."""
 
     counter_name = UNICODE_WORDS
 
@@ -324,7 +324,7 @@ class TokenEstimate(WordCounter):
     counter_name = f"{TOKENS_PER_WORD}*{UNICODE_WORDS}"
 
     def token_offsets(self, text: str) -> NDArray[np.int64]:
-        """Return start and end of every word in characters, as often as it counts: (w * TOKENS_PER_WORD, 2)."""
+        """Return start and end of every word in characters, repeated for each token: (w * TOKENS_PER_WORD, 2)."""
         return np.repeat(super().token_offsets(text), TOKENS_PER_WORD, axis=0)
 
     def count_tokens(self, texts: Sequence[str]) -> NDArray[np.int64]:
@@ -333,12 +333,12 @@ class TokenEstimate(WordCounter):
 
 
 def counter_of_words(name: str) -> WordCounter | None:
-    """Return the counter of this name if it needs no model."""
+    """Return the counter of this name if it counts words, else None."""
     return next((counter for counter in (WordCounter(), TokenEstimate()) if counter.counter_name == name), None)
 
 
 def find_tokenizer(model: str, given: str | PathLike[str] | None = None) -> TokenCounter:
-    """Return what counts the tokens of a model on a server, without the network."""
+    """Return the token counter for a model behind a server, without using the network."""
     if given is not None:
         return given_tokenizer(given)
     folder = find_cached(model) if "/" in model else None
@@ -346,7 +346,7 @@ def find_tokenizer(model: str, given: str | PathLike[str] | None = None) -> Toke
 
 
 def given_tokenizer(given: str | PathLike[str]) -> TextTokenizer:
-    """Open a tokenizer that the user has named."""
+    """Open a tokenizer that the user named."""
     path = Path(given).expanduser()
     folder = path if os.path.isdir(path) else None  # noqa: PTH112 - says False where Path would raise
     is_there = os.path.exists(path)  # noqa: PTH110 - as above
@@ -357,7 +357,7 @@ def given_tokenizer(given: str | PathLike[str]) -> TextTokenizer:
 
 
 def tokenizer_in(folder: ModelFolder) -> TokenCounter:
-    """Return the tokenizer of a model's folder, or words if it has none that can be read."""
+    """Return the tokenizer of a model's folder, or an estimate by words if none can be read."""
     if not (folder.path / TOKENIZER_FILE).is_file():
         return TokenEstimate()
     try:
@@ -372,7 +372,7 @@ LOGGED_AGAIN = 10
 
 
 class CutTexts:
-    """Counts texts that a model did not read to their end. Safe for several threads."""
+    """Counts texts that were longer than the model reads. Safe for several threads."""
 
     def __init__(self, what: str, model: str) -> None:
         self.count = 0
@@ -381,7 +381,7 @@ class CutTexts:
         self._lock = new_lock()
 
     def add(self, read: int, cut: int, limit: str) -> None:
-        """Note how many of some texts were cut, and by which limit."""
+        """Add to the counts of read and cut texts; a warning names the limit from time to time."""
         with self._lock:
             self._read += read
             self.count += cut

@@ -1,4 +1,4 @@
-"""Options of contexts and answers: what is read around hits, and when a question is answered."""
+"""Options of contexts and answers: what is added around hits, and when a question is refused."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ class AnswerOptions(TypedDict, total=False):
 
 
 class ContextArguments(ContextOptions, total=False):
-    """All that a context takes."""
+    """All arguments of a context."""
 
     question: Question
     tokens: Tokens
@@ -121,7 +121,7 @@ class ContextArguments(ContextOptions, total=False):
 
 
 class AnswerArguments(AnswerOptions, total=False):
-    """All that an answer takes."""
+    """All arguments of an answer."""
 
     question: Question
     tokens: Tokens

@@ -1,12 +1,12 @@
-"""How an option is declared, and what is derived from it: checks, arguments of a method, its form for interfaces.
+"""Declarations of options, from which checks, methods' arguments and the interfaces' parameters are derived.
 
 An option is a key of a ``TypedDict`` whose type carries an `Option`:
 
     class SearchOptions(TypedDict, total=False):
         deadline: Annotated[float | None, Option(text="Seconds from the start of the call.", above=0)]
 
-A method takes ``**options: Unpack[SearchOptions]``, so that editors and type checkers know every key. `operation` says
-which declarations hold for a method, and what a caller needs to be allowed to call it.
+A method takes ``**options: Unpack[SearchOptions]``, so that editors and type checkers know every key. `operation` names
+the declarations that apply to a method, and the rights that a caller needs.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ Form: TypeAlias = Literal[
     "group",
     "object",
 ]
-"""What an option is given as outside of Python."""
+"""Forms in which an option can be given outside of Python."""
 
 # read: changes nothing. write: changes documents. admin: changes tables, indexes or models, or reads all of a
 # collection. Each includes those before it.
@@ -80,15 +80,16 @@ _METHOD = TypeVar("_METHOD", bound="Callable[..., Any]")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Option:
-    """The declaration of an option; its type is in front of it.
+    """The declaration of an option; the option's type comes before it in the annotation.
 
     Attributes:
-        text: What it does, in a sentence or two; of a number with its unit and its default.
+        text: What the option does, in a sentence or two; for a number, with unit and default.
         minimum: Smallest number.
         above: A number that it must be greater than.
-        maximum: Greatest number; of a text, its greatest length in bytes of UTF-8; of several texts, how many.
-        form: What it is given as outside of Python, if its type does not say it.
-        offered: Whether the command line and servers offer it; False is for programs alone.
+        maximum: Greatest number; for a text, its maximum length in bytes of UTF-8; for a list of texts, their maximum
+            number.
+        form: Form in which it is given outside of Python, if that does not follow from its type.
+        offered: Whether the command line and servers offer it; if not, only Python programs can give it.
     """
 
     text: str
@@ -104,11 +105,11 @@ class Declared:
     """An option with its name and type.
 
     Attributes:
-        name: Of the argument.
+        name: Name of the argument.
         kind: Its type, without None.
         optional: Whether it may be None.
         option: Its declaration.
-        default: Of the method's signature; `inspect.Parameter.empty` if the argument is required.
+        default: Default in the method's signature; `inspect.Parameter.empty` if the argument is required.
     """
 
     name: str
@@ -119,7 +120,7 @@ class Declared:
 
     @property
     def form(self) -> Form:
-        """What the option is given as outside of Python."""
+        """The form in which the option is given outside of Python."""
         if self.option.form is not None:
             return self.option.form
         if self.literals:
@@ -130,22 +131,22 @@ class Declared:
 
     @property
     def kinds(self) -> tuple[Any, ...]:
-        """The types that it may have: those of a union, or its own."""
+        """The types that the option may have: those of a union, or its only one."""
         return get_args(self.kind) if get_origin(self.kind) in (Union, UnionType) else (self.kind,)
 
     @property
     def literals(self) -> tuple[Any, ...]:
-        """The values that a choice may have; none for other options."""
+        """The values that a choice may have; empty for other options."""
         return tuple(value for kind in self.kinds if get_origin(kind) is Literal for value in get_args(kind))
 
     @property
     def choices(self) -> tuple[str, ...]:
-        """Those of them that are texts."""
+        """The values of a choice that are texts."""
         return tuple(value for value in self.literals if isinstance(value, str))
 
     @property
     def parts(self) -> dict[str, Declared]:
-        """The options of a group."""
+        """The options of a group; empty for other options."""
         return declared(self.kind) if self.form == "group" else {}
 
     def _listed(self) -> str:
@@ -153,7 +154,7 @@ class Declared:
         return " or ".join([", ".join(values[:-1]), values[-1]]) if len(values) > 1 else values[0]
 
     def _may_be_single(self, value: Any) -> bool:
-        """Whether a value is one text where the option also takes one that is not in a list."""
+        """Return whether the value is a single text where the option takes a text or a list of texts."""
         return isinstance(value, str) and str in self.kinds
 
     def errors(self, value: Any) -> Errors:
@@ -228,7 +229,7 @@ class _AnyName:
 
 
 def picked(options: type, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return those of a call's options that a ``TypedDict`` declares."""
+    """Return the given options that a ``TypedDict`` declares."""
     return {name: given[name] for name in declared(options) if name in given}
 
 
@@ -236,7 +237,7 @@ def check_options(options: type, given: Mapping[str, Any], call: str) -> None:
     """Refuse options that a ``TypedDict`` does not declare, and values of the wrong kind or out of range.
 
     Raises:
-        TypeError: An option is unknown, as Python does for an argument.
+        TypeError: An option is unknown (Python's error for an unexpected argument).
         ConfigurationError: A value is refused.
     """
     known = declared(options)
@@ -250,13 +251,13 @@ def check_options(options: type, given: Mapping[str, Any], call: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """What a method of a collection or client is for interfaces.
+    """How interfaces offer a method of a collection or client.
 
     Attributes:
-        name: One word or two, for routes and tools.
-        rights: What a caller needs.
+        name: Name for routes and tools, one word or two.
+        rights: Rights that a caller needs.
         declarations: ``TypedDict`` classes with the options of its arguments.
-        hidden: Names of arguments that only programs give.
+        hidden: Names of arguments that only Python programs can give.
     """
 
     name: str
@@ -268,7 +269,7 @@ class Operation:
 def operation(
     name: str, rights: Rights, *declarations: type, hidden: tuple[str, ...] = ()
 ) -> Callable[[_METHOD], _METHOD]:
-    """Mark a method as one that interfaces offer, with its name, rights and declared arguments."""
+    """Mark a method as an operation that interfaces offer, with its name, rights and declared arguments."""
 
     def marked(method: _METHOD) -> _METHOD:
         method.__operation__ = Operation(name, rights, declarations, hidden)  # type: ignore[attr-defined]
@@ -278,14 +279,14 @@ def operation(
 
 
 def operations_of(owner: type) -> dict[str, tuple[str, Operation]]:
-    """Return the operations of a class: name of the operation -> (name of the method, operation)."""
+    """Map each operation of a class by its name to the method's name and its `Operation`."""
     methods = inspect.getmembers(owner, lambda member: hasattr(member, "__operation__"))
     return {method.__operation__.name: (attribute, method.__operation__) for attribute, method in methods}
 
 
 @cache
 def unpacked(call: Callable[..., Any]) -> type | None:
-    """Return the ``TypedDict`` of a call's ``**options: Unpack[…]``; None without one."""
+    """Return the ``TypedDict`` of a call's ``**options: Unpack[…]``; None if it has none."""
     function = call.__init__ if isinstance(call, type) else inspect.unwrap(call)  # type: ignore[misc]
     for parameter in inspect.signature(function).parameters.values():
         named = str(parameter.annotation).removeprefix("Unpack[").removesuffix("]")
@@ -299,7 +300,7 @@ def unpacked(call: Callable[..., Any]) -> type | None:
 def arguments_of(method: Callable[..., Any]) -> dict[str, Declared]:
     """Return the declared arguments of a method in the order of its signature, with their defaults.
 
-    ``**options`` count as the options that they are. What is not declared, or hidden, is left out.
+    Each option of ``**options`` is an argument. Undeclared and hidden arguments are left out.
     """
     marked: Operation = method.__operation__  # type: ignore[attr-defined]
     known: dict[str, Declared] = {}

@@ -1,4 +1,4 @@
-"""Options of a followed table: what is read of it, and how its changes are noticed."""
+"""Options of a followed table: which columns are read, and how changes are noticed."""
 
 from __future__ import annotations
 

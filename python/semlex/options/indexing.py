@@ -1,4 +1,4 @@
-"""Options of reading files and of jobs: which files are meant, how they are read and cut."""
+"""Options of reading files and of jobs: which files are read, and how they are read and cut."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ OnBadText = Literal["error", "repair", "skip"]
 
 
 class ChunkSizes(TypedDict, total=False):
-    """How texts are cut."""
+    """Options of how texts are cut."""
 
     chunk_tokens: Annotated[
         int | None,
@@ -79,7 +79,7 @@ class JobOptions(TypedDict, total=False):
 
 
 class FindOptions(TypedDict, total=False):
-    """Which files are meant."""
+    """Options of which files are read."""
 
     source: Annotated[str | None, Option(text="Name of the new source, instead of its folder's.")]
     include: Annotated[
@@ -91,7 +91,7 @@ class FindOptions(TypedDict, total=False):
 
 
 class ReadOptions(TypedDict, total=False):
-    """How files are read."""
+    """Options of how files are read."""
 
     text_fields: Annotated[
         Sequence[str],
@@ -121,7 +121,7 @@ class ReadOptions(TypedDict, total=False):
 
 
 class FolderKeys(FindOptions, total=False):
-    """What is kept in step with folders."""
+    """Options of keeping documents in step with folders."""
 
     keep_deleted: Annotated[bool, Option(text="Keep documents whose file is gone.")]
     allow_empty: Annotated[

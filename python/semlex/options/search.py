@@ -1,4 +1,4 @@
-"""Options of searches: what a call may say beside its query, and what a retriever fills in for calls that do not."""
+"""Options of searches: those of a call, and the defaults of a retriever for calls that do not give them."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ Candidates: TypeAlias = Annotated[
 
 
 class Tuning(TypedDict, total=False):
-    """How far a search looks. The defaults suit most collections."""
+    """Options of how far a search looks. The defaults suit most collections."""
 
     candidates: Candidates
     ef_search: Annotated[
@@ -250,7 +250,7 @@ class SearchOptions(QuestionOptions, total=False):
 
 
 class SearchArguments(SearchOptions, total=False):
-    """All that a search takes."""
+    """All arguments of a search."""
 
     query: Query
     queries: Annotated[list[str], Option(text="Up to 1,000 questions.", form="texts")]
@@ -262,7 +262,7 @@ class SearchArguments(SearchOptions, total=False):
 
 
 class PageArguments(TypedDict, total=False):
-    """All that the next page of a list takes."""
+    """All arguments of the next page of a list."""
 
     cursor: Annotated[str, Option(text="`next_cursor` of the page before.")]
     filters: FilterOption
@@ -287,7 +287,7 @@ class CandidateOptions(TypedDict, total=False):
 
 
 class CandidateArguments(CandidateOptions, total=False):
-    """All that a list of candidates takes."""
+    """All arguments of a list of candidates."""
 
     query: Query
     depth: Annotated[
@@ -316,7 +316,7 @@ class FacetOptions(TypedDict, total=False):
 
 
 class FacetArguments(FacetOptions, total=False):
-    """All that a count of values takes."""
+    """All arguments of a count of values."""
 
     fields: Annotated[
         list[str],
@@ -327,7 +327,7 @@ class FacetArguments(FacetOptions, total=False):
 
 
 class SearchDefaults(TypedDict, total=False):
-    """What calls that do not say otherwise search with. An argument of a call takes precedence.
+    """Options that searches use if their call does not give them.
 
     `min_similarity` is left out, with a warning in the results, if the call asks for mode ``keyword``, a list of pages,
     or a fusion that computes no cosines.

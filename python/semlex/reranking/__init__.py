@@ -1,1 +1,1 @@
-"""A query and candidates in, one relevance per candidate out."""
+"""Rerankers: score how well candidates answer a query."""

@@ -1,4 +1,4 @@
-"""What every reranker is."""
+"""The protocol of a reranker, and a base class that checks its input."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ WITHOUT_HUB = "'term-overlap' needs no hub, 'none' reranks nothing"
 class Reranker(Protocol):
     """Judges how well texts answer a query. Calls block and may come from several threads.
 
-    It may have an attribute ``calls_at_once``, an int from 1: how many searches may use it at the same time; 1 without
-    it, because a local model uses the whole machine for one call.
+    It may have an attribute ``calls_at_once``, an int from 1: how many searches may use it at the same time. The
+    default is 1, because a local model uses the whole machine for one call.
     """
 
     @property
@@ -36,7 +36,7 @@ class Reranker(Protocol):
         Raises:
             ValidationError: The query or a text is not a str or holds a lone surrogate.
             ModelError: The model cannot be loaded or its server reached, or its scores cannot be used.
-            WorkAbandonedError: Nobody waits for the result any more.
+            WorkAbandonedError: The caller no longer waits for the result.
         """
         ...
 
@@ -49,10 +49,10 @@ class CheckedReranker(ABC):
     """Checks query and texts for the rerankers of semlex."""
 
     def score(self, query: str, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Return the relevance of texts; as `Reranker.score`.
+        """Return the relevance of n texts as `Reranker.score` does.
 
         Raises:
-            ConfigurationError: The query leaves no room for a text in what the model reads.
+            ConfigurationError: The query is so long that the model can read no text beside it.
         """
         (checked,) = check_texts([query])
         return self._score(checked, check_texts(texts))

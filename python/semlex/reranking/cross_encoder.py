@@ -1,8 +1,8 @@
 """Cross-encoders: classifiers with one label that read the query and a text together.
 
-sentence-transformers loads and runs them. Weights come from safetensors only, a model without its trained head is
-refused (transformers would fill in random numbers), and the activation is always the logistic function: raw scores of
-some models could not be compared with those of other rerankers.
+sentence-transformers loads and runs them. Only safetensors weights are read. A model without its trained head is
+refused, because transformers would fill in random numbers. The activation is always the logistic function, so that
+scores of different rerankers have one scale.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ class CrossEncoderReranker(CheckedReranker):
         model_name: Hub id, or path of a local folder.
         device: ``mps``, ``cuda``, ``cpu``, or None for the best of this machine.
         batch_size: Maximum candidates in a forward pass, 1 to 256; None for 256 on CUDA and 32 elsewhere. If memory
-            runs out, passes become smaller.
-        max_length: Maximum tokens of query and text together, 16 to 32768; None for the model's own bound. The longer
-            of the two loses its end if they do not fit, which is logged now and then.
+            runs out, batches become smaller.
+        max_length: Maximum tokens of query and text together, 16 to 32768; None: the model's own limit. If they do not
+            fit, the longer of the two is cut, and a warning is logged from time to time.
         dtype, revision, allow_download: As for `semlex.embedding.qwen3.Qwen3EmbeddingEncoder`.
 
     Raises:
@@ -97,7 +97,7 @@ class CrossEncoderReranker(CheckedReranker):
         scores = np.empty(len(pairs), dtype=np.float32)
         with self._lock:
             if self._closed:
-                raise ModelError(f"{self._folder.name} was closed; make a new one")
+                raise ModelError(f"the reranker {self._folder.name} was closed; make a new one")
             if not pairs:
                 return scores
             model = self._load()
@@ -129,7 +129,7 @@ class CrossEncoderReranker(CheckedReranker):
                 memory.give_back(device)
 
     def _lengths(self, model: Any, pairs: Sequence[tuple[str, str]]) -> NDArray[np.int64]:
-        """Return the tokens of every pair, and count the pairs that are cut."""
+        """Return the number of tokens of every pair, and count the pairs that are cut."""
         encoded = model.tokenizer(pairs, truncation=False, padding=False, verbose=False)["input_ids"]
         lengths = np.array([len(ids) for ids in encoded], dtype=np.int64)
         cut = int((lengths > model.max_seq_length).sum())
@@ -167,7 +167,7 @@ class CrossEncoderReranker(CheckedReranker):
         return self._model
 
     def _check_head(self, model: Any) -> None:
-        """Refuse a classifier whose head is not in the files, and therefore random."""
+        """Refuse a classifier whose head is missing from the files, since it would be random."""
         from safetensors import safe_open  # noqa: PLC0415 (not in the base install)
 
         network = model.model
@@ -187,7 +187,7 @@ class CrossEncoderReranker(CheckedReranker):
 
 
 def is_cross_encoder(folder: ModelFolder) -> bool:
-    """Tells by its config whether a folder holds a model that judges pairs."""
+    """Return whether a folder contains a cross-encoder, as its config says."""
     architecture = _architecture(folder)
     if architecture.endswith("ForCausalLM"):
         return False

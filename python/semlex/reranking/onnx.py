@@ -115,7 +115,7 @@ class OnnxReranker(CheckedReranker):
 
 @dataclass(frozen=True, slots=True)
 class _Pairs:
-    """What a tokenizer puts around a pair: before, between and behind, as (tokens, types)."""
+    """The tokens that a tokenizer adds before, between and after a pair of texts, as (tokens, types)."""
 
     tokenizer: TextTokenizer
     around: tuple[tuple[NDArray[np.int64], NDArray[np.int64]], ...]
@@ -123,7 +123,7 @@ class _Pairs:
 
     @classmethod
     def of(cls, folder: ModelFolder) -> Self:
-        """Read it off a short pair."""
+        """Find out what the tokenizer adds by tokenizing a short pair."""
         tokenizer, tokens = open_pair_tokenizer(folder)
         first, second = ([place for place, token in enumerate(tokens) if token[2] == text] for text in (0, 1))
         parts = tokens[: first[0]], tokens[first[-1] + 1 : second[0]], tokens[second[-1] + 1 :]
@@ -133,7 +133,7 @@ class _Pairs:
 
     @property
     def added(self) -> int:
-        """Return how many tokens are put around a pair."""
+        """Return how many tokens are added to a pair."""
         return sum(ids.size for ids, _ in self.around)
 
     def join(self, query: NDArray[np.int64], text: NDArray[np.int64]) -> NDArray[np.int64]:

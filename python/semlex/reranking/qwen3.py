@@ -1,7 +1,7 @@
 """Qwen3-Reranker: a language model decides whether a document meets a query, and answers ``yes`` or ``no``.
 
-Prompt and score follow the Transformers section of the model card of Qwen/Qwen3-Reranker-0.6B. The prompt is made of
-token ids: chat templates of newer revisions drop query and document silently if their roles differ.
+Prompt and score follow the Transformers section of the model card of Qwen/Qwen3-Reranker-0.6B. The prompt is built from
+token ids, because chat templates of newer revisions silently drop query and document if their roles differ.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ class Qwen3Reranker(CheckedReranker):
     Args:
         model_name: Hub id, or path of a local folder.
         device: ``mps``, ``cuda``, ``cpu``, or None for the best of this machine.
-        batch_size: Maximum candidates in a forward pass, 1 to 1024; the budget of tokens usually binds first.
-        max_length: Maximum tokens of a prompt, 128 to 32768. A longer document loses its end, which is logged now and
-            then.
+        batch_size: Maximum candidates in a forward pass, 1 to 1024; the token budget is usually the tighter limit.
+        max_length: Maximum tokens of a prompt, 128 to 32768. A longer document is cut, and a warning is logged from
+            time to time.
         instruction: Task that the model judges by; None for the model card's.
         dtype, revision, attn, token_budget, allow_download: As for `semlex.embedding.qwen3.Qwen3EmbeddingEncoder`.
         exact: Whether to compute in float32.
@@ -111,7 +111,7 @@ class Qwen3Reranker(CheckedReranker):
 
     @property
     def report(self) -> RuntimeReport | None:
-        """Return how the model runs and what was given up, or None while it is not loaded."""
+        """Return how the model runs and which faster ways failed, or None while it is not loaded."""
         return self._transformer.report
 
     def _score(self, query: str, texts: list[str]) -> NDArray[np.float32]:
@@ -162,7 +162,7 @@ class Qwen3Reranker(CheckedReranker):
 
 
 class _Prompt:
-    """The fixed parts of the prompt as token ids, and the tokenizer of the rest."""
+    """The fixed parts of the prompt as token ids, and the tokenizer for the other parts."""
 
     def __init__(self, tokenizer: TextTokenizer, model: str) -> None:
         for token in CONTROL_TOKENS:

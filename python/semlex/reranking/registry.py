@@ -1,7 +1,7 @@
-"""Chooses a reranker, and the one line that says why.
+"""Chooses a reranker, and says why in one line.
 
-Nothing is downloaded here and the network is not used. Texts go to a server only if one was named, or ``auto`` was: a
-key in the environment sends nothing anywhere.
+Nothing is downloaded, and no server is contacted. Texts are sent to a server later only if you named one or ``auto``;
+an API key in the environment alone is not enough.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def _cached_qwen3(device: str | None) -> ModelChoice[Reranker]:
 
 
 def _automatic(device: str | None, named: str | None) -> ModelChoice[Reranker]:
-    """Return the choice of ``auto``, beside which a language model may be named."""
+    """Choose a reranker for ``auto``; a language model may be named with it."""
     variable = ACCOUNTS["cohere"].variable
     if environment(variable) is not None:
         return _named("cohere", why=f"because {variable} is set")

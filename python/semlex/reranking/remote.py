@@ -1,4 +1,4 @@
-"""What rerankers behind a server have in common: one score a text, from answers whose order proves nothing."""
+"""The common part of rerankers behind a server, which read one score for each text in whatever order the answer has."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class RemoteReranker(RemoteModel, CheckedReranker):
 
     @abstractmethod
     def _ask(self, query: str, texts: list[str]) -> NDArray[np.float32]:
-        """Send one request: the score of every text, in order."""
+        """Send one request; return the score of every text, in order."""
 
 
 def read_scores(
@@ -58,7 +58,7 @@ def read_scores(
         place, value = (row.get(position), row.get(score)) if isinstance(row, dict) else (None, None)
         if not _is_number(value) or not _is_number(place) or place not in range(count):
             raise ModelServerError(
-                f"{source} answered {count} texts with something else than a list of objects with {position!r} "
+                f"{source} answered {count} texts with something other than a list of objects with {position!r} "
                 f"(0 to {count - 1}) and {score!r} (a finite number); check the address and the model"
             )
         if int(place) in scores:
@@ -78,7 +78,7 @@ def read_scores(
 
 
 def _is_number(value: object) -> TypeGuard[float]:
-    """Return whether float32 can hold a value (JSON knows larger numbers, and Python reads NaN in it)."""
+    """Return whether a value is a number that float32 can hold; JSON allows larger ones, and Python reads NaN in it."""
     return isinstance(value, int | float) and not isinstance(value, bool) and -MAX_FLOAT32 < value < MAX_FLOAT32
 
 
@@ -94,9 +94,10 @@ class CohereReranker(RemoteReranker):
 
     Args:
         model: Name by which the server knows the model.
-        base_url: Address in front of ``/rerank``.
+        base_url: Address before ``/rerank``.
         raw_scores: Whether the server answers with the model's raw scores (logits); the logistic function then makes
-            probabilities of them. It is not guessed, because raw scores between 0 and 1 look like probabilities.
+            probabilities of them. semlex does not guess this, because raw scores between 0 and 1 look like
+            probabilities.
         requests: As for `RemoteModel`. `api_key` None is that of the environment: ``COHERE_API_KEY`` or ``CO_API_KEY``
             at Cohere, ``JINA_API_KEY`` at Jina, ``SEMLEX_RERANKER_API_KEY`` anywhere else. `batch_size` is 1 to 1000.
 
@@ -145,7 +146,7 @@ class TEIReranker(RemoteReranker):
     before the first call of `score`. Blocking, and safe for several threads.
 
     Args:
-        base_url: Address in front of ``/rerank``.
+        base_url: Address before ``/rerank``.
         requests: As for `RemoteModel`. `api_key` is the server's ``--api-key``; None for ``SEMLEX_RERANKER_API_KEY``.
             `batch_size`, 1 to 1000, is by default that of ``--max-client-batch-size``; a refused batch is halved.
     """
@@ -203,9 +204,9 @@ class LLMReranker(RemoteReranker):
 
     Args:
         model: Name by which the server knows the model.
-        base_url: Address in front of ``/chat/completions``.
-        max_characters: Maximum characters of a passage, 100 to 100000; a longer one loses its end, which is logged now
-            and then.
+        base_url: Address before ``/chat/completions``.
+        max_characters: Maximum characters of a passage, 100 to 100000; a longer one is cut, and a warning is logged
+            from time to time.
         requests: As for `RemoteModel`. `api_key` None is that of the environment: ``OPENAI_API_KEY`` at OpenAI,
             ``OPENROUTER_API_KEY`` at OpenRouter, ``SEMLEX_RERANKER_API_KEY`` anywhere else. `batch_size` is 1 to 100;
             passages of one request may influence each other's scores.
@@ -265,4 +266,4 @@ class LLMReranker(RemoteReranker):
 
 
 class _UnusableAnswerError(ModelServerError):
-    """The model did answer, but not with scores."""
+    """The language model answered, but not with scores."""

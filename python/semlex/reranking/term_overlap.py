@@ -18,14 +18,13 @@ if TYPE_CHECKING:
 
 
 class TermOverlapReranker(CheckedReranker):
-    """Score candidates by how many of the query's words they hold, and how near to each other.
+    """Score candidates by how many of the query's words they contain, and how close together.
 
-    A text that holds more of the words is always above one that holds fewer; among equals, the one in which they are
-    closest together is first (after Clarke, Cormack and Tudhope, "Relevance ranking for one to three term queries",
-    2000). With n different words in the query, m of them in the text, and w words in the shortest stretch that holds
-    all m::
+    A text with more of the words always ranks above one with fewer; among equals, the text in which they are closest
+    together is first (after Clarke, Cormack and Tudhope, "Relevance ranking for one to three term queries", 2000). With
+    n different words in the query, m of them in the text, and w words in the shortest stretch that holds all m::
 
-        score = (m - 1 + m / w) / n      (0 where m is 0)
+        score = (m - 1 + m / w) / n      (0 if m is 0)
 
     It is a rule, not a probability, without synonyms or inflection. Words are those of Unicode (Annex 29) after
     compatibility normalisation and case folding. Safe for several threads.
@@ -33,7 +32,7 @@ class TermOverlapReranker(CheckedReranker):
 
     @property
     def identity(self) -> str:
-        """The rule and its version, in one line."""
+        """The name and version of this scoring rule, in one line."""
         return "term-overlap/1"
 
     def _score(self, query: str, texts: list[str]) -> NDArray[np.float32]:
@@ -47,7 +46,7 @@ class TermOverlapReranker(CheckedReranker):
         return scores
 
     def close(self) -> None:
-        """Does nothing: there is nothing to release."""
+        """Do nothing: there is nothing to release."""
 
 
 def _words(text: str) -> list[str]:
@@ -56,7 +55,7 @@ def _words(text: str) -> list[str]:
 
 
 def _shortest_cover(wanted: frozenset[str], words: Sequence[str]) -> tuple[int, int]:
-    """Return how many wanted words a text holds, and the words in its shortest stretch with all of these."""
+    """Return how many wanted words a text contains, and the word count of its shortest stretch with all of them."""
     positions = [(position, word) for position, word in enumerate(words) if word in wanted]
     target = len({word for _, word in positions})
     shortest = len(words)

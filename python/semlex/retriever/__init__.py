@@ -1,1 +1,1 @@
-"""What a Python user holds."""
+"""The classes that users of the Python package hold: clients, retrievers, collections."""

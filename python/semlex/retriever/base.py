@@ -1,4 +1,4 @@
-"""What an application needs of a retriever."""
+"""The methods that an application needs of a retriever."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ class Openable(ABC):
 
 
 class DocumentRetriever(ABC):
-    """What an application needs of a retriever."""
+    """The methods that an application needs of a retriever; subclass it for a retriever of your own."""
 
     @abstractmethod
     async def search(self, query: str, top_k: int = 5, filters: Filters | None = None) -> Sequence[Document]:
-        """The documents that fit a query best, best first."""
+        """Return the documents that fit a query best, best first."""
 
     @abstractmethod
     async def add_documents(self, documents: Iterable[Document]) -> list[str]:
-        """Stores documents and returns their ids."""
+        """Store documents and return their ids."""

@@ -111,7 +111,7 @@ class Client(Openable):
         self._collections: dict[tuple[object, ...], Collection] = {}
 
     async def initialize(self) -> None:
-        """Starts or reaches the server.
+        """Connect to the server; start it if it is the embedded one.
 
         Raises:
             ConnectionFailedError: The server cannot be reached.
@@ -146,13 +146,13 @@ class Client(Openable):
         role: str | None = None,
         calibration: str | PathLike[str] | None = None,
     ) -> Collection:
-        """A collection; it is opened, or made, by the first call of one of its methods.
+        """Return a collection; the first call of one of its methods opens or makes it.
 
         Args:
             name: Lower-case letters, digits and underscores, at most 48.
-            options: For a new collection; refused where an existing one has another value.
-            create: Whether to make it when it does not exist.
-            bm25: Constants of the keyword engine ``bm25``. (Its memory is the client's: `keyword_cache_bytes`.)
+            options: For a new collection; refused if an existing one has another value.
+            create: Whether to make the collection if it does not exist.
+            bm25: Constants of the keyword engine ``bm25``. Its memory is limited by the client's `keyword_cache_bytes`.
             bulk: How documents are written: rows of a transaction, size of a COPY block.
             schema: Schema of its tables; None: the client's.
             role: Role of the database whose rights every transaction of the collection has, so that the server refuses
@@ -182,27 +182,27 @@ class Client(Openable):
         return self._collections.setdefault(key, made)
 
     async def collections(self) -> list[ListedCollection]:
-        """Every collection of the schema, by name.
+        """Return every collection of the schema, sorted by name.
 
         Raises:
-            SchemaVersionError: A newer or an unreleased semlex made them.
+            SchemaVersionError: A newer or an unreleased semlex made one of them.
         """
         return await list_collections(await self._database(), self._resources.server.schema)
 
     @operation("list collections", "read")
     async def count_collections(self) -> list[CountedCollection]:
-        """Every collection of the schema, by name, with its counts; large tables are estimated."""
+        """Return every collection of the schema with its counts, sorted by name; large tables are estimated."""
         return await count_collections(await self._database(), self._resources.server.schema)
 
     @operation("migrate", "admin")
     async def migrate(self, *, dry_run: bool = False) -> list[Step]:
-        """Migrates the tables of all collections to the form that this version uses; opening one does that, too.
+        """Migrate the tables of all collections to this version's form; opening a collection migrates its tables, too.
 
         Args:
-            dry_run: Whether only to say what there is to do.
+            dry_run: Whether to list the steps without doing them.
 
         Returns:
-            What was done, or is to be done: each step with the SQL for a role that may change tables.
+            The steps that were done (or are to be done), each with its SQL for a role that may change tables.
 
         Raises:
             PrivilegeError: This role may not change them.
@@ -213,7 +213,7 @@ class Client(Openable):
 
     @operation("drop", "admin")
     async def drop(self, name: str) -> None:
-        """Drops a collection with everything in it, whatever its version.
+        """Drop a collection with everything in it, even one that another version of semlex made.
 
         Raises:
             CollectionNotFoundError: No collection has that name.
@@ -237,21 +237,21 @@ class Client(Openable):
         build_indexes: bool = True,
         progress: ProgressOption = None,
     ) -> TransferReport:
-        """Makes a collection from a dump, with its vectors; its keyword index and vector indexes are rebuilt.
+        """Make a collection from a dump, with its vectors; its keyword index and vector indexes are rebuilt.
 
-        The files are compared with their hashes first; then all rows are written in one transaction and counted.
-        Needs the extra ``arrow``.
+        The files are compared with their hashes first; then all rows are written in one transaction and counted. Needs
+        the extra ``arrow``.
 
         Args:
-            folder: What `Collection.dump` has made.
-            collection: Another name; the collection does not exist, or is empty.
-            keyword: Another keyword engine, where the server lacks the dumped one.
-            vector_storage: ``vector`` or ``halfvec``, where it is to be another.
-            build_indexes: Whether vector indexes are built for many rows; if not, call `create_index`.
-            progress: Called as the work goes on; ``bar`` shows it.
+            folder: A folder that `Collection.dump` has written.
+            collection: Name of the collection, if not that of the dump; it must not exist, or must be empty.
+            keyword: Another keyword engine, if the server lacks the dumped one.
+            vector_storage: ``vector`` or ``halfvec``; None: as dumped.
+            build_indexes: Whether to build a vector index if there are many rows; if not, call `create_index` later.
+            progress: Called as the work proceeds; ``bar`` shows a progress bar.
 
         Raises:
-            DumpError: The dump is cut, changed, or of another version; nothing was restored.
+            DumpError: The dump is incomplete, changed, or of another version; nothing was restored.
             ConfigurationError: The collection is not empty.
             MissingExtraError: pyarrow is not installed.
         """
@@ -277,12 +277,12 @@ class Client(Openable):
     async def jobs(
         self, *, state: JobState | None = None, collection: str | None = None, limit: int = 100
     ) -> list[Job]:
-        """The jobs of all collections that were submitted last, the newest first; without their documents.
+        """Return the newest jobs of all collections, newest first, without their documents.
 
         Args:
-            state: Only those in it: ``queued``, ``running``, ``done``, ``failed`` or ``cancelled``.
-            collection: Only those of the collection of this name.
-            limit: At most so many.
+            state: Only jobs in this state: ``queued``, ``running``, ``done``, ``failed`` or ``cancelled``.
+            collection: Only jobs of the collection of this name.
+            limit: Maximum number of jobs.
         """
         check_parameters(
             kind_errors("state", state, str, NoneType),
@@ -299,7 +299,7 @@ class Client(Openable):
         """Return the number of jobs in each state.
 
         Args:
-            deadline: Seconds to wait for the database; None: as long as it takes.
+            deadline: Seconds to wait for the database; None: no limit.
 
         Raises:
             SearchTimeoutError: The deadline passed.
@@ -309,7 +309,7 @@ class Client(Openable):
 
     @operation("get job", "read")
     async def job(self, job_id: str) -> Job:
-        """A job by its id.
+        """Return a job by its id.
 
         Raises:
             ConfigurationError: No job has this id.
@@ -321,7 +321,7 @@ class Client(Openable):
         return JobQueue(await self._database(), self._resources.server.schema)
 
     async def _database(self) -> Database:
-        """The database as the client's role sees it."""
+        """Return the database as the client's role sees it."""
         database = (await self._resources.ready()).database
         return database if self._role is None else database.acting_as(self._role)
 
@@ -338,28 +338,29 @@ class Client(Openable):
         compare_every: float = DEFAULT_COMPARE_SECONDS,
         tell: Callable[[str], None] | None = None,
     ) -> int:
-        """Do the jobs of all collections of the schema and keep their followed tables in step, until it is cancelled.
+        """Run the jobs of all collections of the schema and keep their followed tables in step, until cancelled.
 
-        Any number of workers share the work. When it is cancelled, running jobs come to the end of their batch, and are
-        given back; cancelled once more, it waits for no batch. Models are those of this client and of the collections,
-        never of a job.
+        Any number of workers share the work. When the call is cancelled, running jobs finish their batch and return to
+        the queue; a second cancellation does not wait for the batches. Models come from this client and from the
+        collections, never from a job.
 
         Args:
-            concurrency: Maximum number of jobs at a time, and of tables.
-            allow: Folders that jobs may read, with all below them; none by default.
-            models: Names or embedders to which jobs may change a collection; none by default.
-            drain: Whether it ends when no job is left that may be begun now, and no table is due.
-            limit: How many jobs it begins before it ends; it keeps no table in step then. None: any number.
-            lease: Seconds after which a job of a silent worker goes on elsewhere, at least 1.
-            keep_days: Days for which ended jobs are kept.
+            concurrency: Maximum number of jobs, and of tables, at a time.
+            allow: Folders that jobs may read, including their subfolders; none by default.
+            models: Embedding models (names or embedders) that a job may switch a collection to; none by default.
+            drain: Whether to return when no job can be started now and no table is due.
+            limit: Return after this many jobs; no table is kept in step then. None: any number.
+            lease: Seconds without a sign of life of a worker until another one continues its job, at least 1.
+            keep_days: Days for which finished jobs are kept.
             compare_every: Seconds between two comparisons of a table that is followed by comparison, at least 1.
-            tell: Gets a line about each job, each run over a table that did something, and a server that is lost.
+            tell: Called with a line about each job, each sync of a table that changed something, and each lost
+                connection.
 
         Returns:
-            How many jobs have ended here.
+            Number of jobs that this call finished.
 
         Raises:
-            ConfigurationError: A value is refused, or a folder is not there.
+            ConfigurationError: A value is refused, or a folder does not exist.
         """
         from semlex.jobs.worker import WorkerOptions  # noqa: PLC0415 - most programs only search
 
@@ -368,14 +369,14 @@ class Client(Openable):
 
     @operation("diagnose", "admin")
     async def diagnose(self, collection: str | None = None, *, tell: Callable[[str], None] | None = None) -> Diagnosis:
-        """What is wrong with models, server and collections, each with what helps. Nothing is written.
+        """Return what is wrong with models, server and collections, each with a remedy. Nothing is written.
 
-        The models that this client was made with are tried. A large table is looked at in samples, each check in a
-        short transaction of its own; the answer says what was sampled, and what could not be checked.
+        The client's models are tried. Large tables are sampled, and each check has a short transaction of its own; the
+        answer says what was sampled and what could not be checked.
 
         Args:
-            collection: The only collection whose rows are looked at; None for all of the schema.
-            tell: Told what is looked at, before it is.
+            collection: Name of the only collection to check; None: all of the schema.
+            tell: Called with the name of each check before it runs.
 
         Raises:
             CollectionNotFoundError: The collection does not exist.
@@ -386,15 +387,15 @@ class Client(Openable):
         return await diagnosis_of(await self._resources.ready(), collection, tell)
 
     async def pool_figures(self) -> dict[str, int]:
-        """Connections to the database: ``size``, ``idle``, and how many callers are ``waiting`` for one."""
+        """Return the figures of the connection pool: ``size``, ``idle``, and how many callers are ``waiting``."""
         return (await self._resources.ready()).database.pool_figures
 
     async def health_check(self, *, deadline: float | None = None) -> ServerHealth:
-        """Return whether the database answers; never raises for a database that does not.
+        """Return whether the database answers; a database that does not answer raises no error.
 
         Args:
-            deadline: Seconds to wait for its answer; by default the client's ``timeout``. Opening, which the first call
-                does, takes as long as it takes.
+            deadline: Seconds to wait for its answer; by default the client's ``timeout``. The first call also opens the
+                client, and the deadline does not limit that.
         """
         check_options(SearchOptions, {"deadline": deadline}, "health_check")
 

@@ -1,4 +1,4 @@
-"""One collection: searched, read, answered from, filled. What is done to it more rarely is in the objects beside it."""
+"""A collection: searching, reading, answering and filling it; rarer operations are in the objects it gives."""
 
 from __future__ import annotations
 
@@ -149,37 +149,37 @@ class Collection(Part):
 
     @property
     def documents(self) -> Documents:
-        """Its documents and their sources: listed, read, cut again, described by a language model."""
+        """Return the collection's documents and their sources: list, read, cut again, describe by a language model."""
         return Documents(self._handle)
 
     @property
     def embeddings(self) -> Embeddings:
-        """Its sets of vectors: another embedding model, the way back, missing vectors, the confidence curve."""
+        """Return the collection's sets of vectors: change the embedding model, roll back, fill in, calibrate."""
         return Embeddings(self._handle)
 
     @property
     def indexes(self) -> Indexes:
-        """Its vector and keyword indexes: built, estimated, merged, made again."""
+        """Return the collection's vector and keyword indexes: build, estimate, merge, rebuild."""
         return Indexes(self._handle)
 
     @property
     def fields(self) -> Fields:
-        """Its metadata fields: listed, counted by value, indexed."""
+        """Return the collection's metadata fields: list, count values, index."""
         return Fields(self._handle)
 
     @property
     def jobs(self) -> Jobs:
-        """Its work in the background."""
+        """Return the collection's background jobs."""
         return Jobs(self._handle)
 
     @property
     def queries(self) -> Queries:
-        """Its log of questions."""
+        """Return the collection's log of questions."""
         return Queries(self._handle)
 
     @property
     def tables(self) -> Tables:
-        """Rows with vectors in; dumps, and hits as rows, out."""
+        """Return the operations with tables: load rows with vectors, follow tables, dump, give hits as rows."""
         return Tables(self._handle)
 
     @property
@@ -189,14 +189,14 @@ class Collection(Part):
 
     @property
     def info(self) -> CollectionInfo:
-        """What is known of the open collection."""
+        """The stored properties of the open collection."""
         return self._handle.opened.info
 
     @property
     def unused_defaults(self) -> dict[str, tuple[Any, Any]]:
-        """The defaults that the open collection does not follow, because it was made with another value.
+        """The defaults that do not apply to the open collection, because it was made with other values.
 
-        Name -> (default, what the collection has).
+        Name -> (default, the collection's value).
         """
         opened, models, wanted = self._handle.opened, self._handle.resources.models, self._handle.wanted
         counters = (opened.models.counter_name, opened.info.settings.token_counter)
@@ -205,30 +205,30 @@ class Collection(Part):
 
     @property
     def embedding_choice(self) -> str:
-        """One line: which embedding model was chosen for the open collection, and why."""
+        """One line that says which embedding model was chosen for the open collection, and why."""
         return self._handle.opened.models.embedding_choice
 
     def using(self, connection: CallersConnection) -> Collection:
-        """Return the same collection through your connection: what is read and written joins your transaction.
+        """Return this collection over your connection: its reads and writes join your transaction.
 
-        If no transaction has begun, the first call begins it, as any statement would; you commit it or roll it back.
-        In autocommit, outside a transaction, every call has transactions of its own.
+        If no transaction has begun, the first call begins it, as any statement would; you commit it or roll it back. In
+        autocommit, outside a transaction, every call has transactions of its own.
 
         Args:
-            connection: Of psycopg, with or without ``await``; Django's ``django.db.connection``; or a session or
-                connection of SQLAlchemy on psycopg (of an `AsyncSession`: ``await session.connection()``). It is open,
-                stays yours, and must not be used by others during a call.
+            connection: An open connection of psycopg, synchronous or asynchronous; Django's ``django.db.connection``;
+                or a session or connection of SQLAlchemy on psycopg (of an `AsyncSession`: ``await
+                session.connection()``). You close it, and nothing else may use it during a call.
 
         Raises:
-            ConfigurationError: It is something else.
+            ConfigurationError: `connection` is none of these.
         """
         return Collection(self._handle.using(connection))
 
     async def open(self) -> Self:
-        """Open or create the collection; reopen it if it is open. Every other method opens it if need be.
+        """Open or create the collection; reopen it if it is open. Every other method opens it if necessary.
 
         Raises:
-            CollectionNotFoundError: It does not exist and is not to be made.
+            CollectionNotFoundError: The collection does not exist and `create` is False.
             ModelNotFoundError: The named model cannot be loaded.
             ModelMismatchError: The collection was made with another model.
             CollectionSettingsError: An option differs from what the collection was made with.
@@ -306,22 +306,20 @@ class Collection(Part):
     async def search_page(
         self, cursor: str, filters: Filters | None = None, *, deadline: float | None = None
     ) -> SearchResults:
-        """The next page of a list that `search` opened with `max_results`.
+        """Return the next page of a list that `search` opened with `max_results`.
 
-        It is the same search, cut elsewhere: the pages together are one list, and no hit is on two of them. Where
-        the list has changed since the page before, because something was written, `warnings` says so. What was
-        reranked for the first page is not reranked again.
+        All pages together are the list of one search; no hit is on two of them. If something was written since the page
+        before and changed the list, `warnings` says so. Hits reranked for the first page are not reranked again.
 
         Args:
-            cursor: `SearchResults.next_cursor` of the page before. It holds the query with its options and works in
-                any process that opens this collection.
-            filters: Conditions that the search of the cursor must have, such as those that your server sets for a
-                tenant. They do not narrow the page. Each of them must be one of the conditions that its filters join
-                with "and".
-            deadline: Seconds; what has answered by then is the answer.
+            cursor: `SearchResults.next_cursor` of the page before. It holds the query with its options and works in any
+                process that opens this collection.
+            filters: Conditions that the cursor's search must contain, such as those that your server sets for a tenant.
+                They do not narrow the page. Each must be one of the conditions that the search joined with "and".
+            deadline: Seconds; a search that has not answered by then is left out.
 
         Raises:
-            ValidationError: The cursor is damaged, or that of another collection or version of semlex, or its search
+            ValidationError: The cursor is damaged or belongs to another collection or version of semlex, or its search
                 lacks one of the conditions.
             SearchTimeoutError: Nothing had answered at the deadline.
         """
@@ -549,19 +547,20 @@ class Collection(Part):
     ) -> Explanation:
         """Explain why a document is where it is in the answer to a question, or why it is missing.
 
-        The search is made as `search` would make it. Then the chunks that are nearer are counted, the shared words are
-        looked up, and arguments that would bring the document in are tried. Nothing is written.
+        The question is searched as by `search`. Then the chunks that rank before the document are counted, the words it
+        shares with the question are looked up, and arguments that would bring it in are tried. Nothing is written.
 
         Args:
             document: Id of a chunk or of an added document; a path as `documents` lists it, with or without its source
-                (``docs: keys.md``), the end of one path only, or a path on disk; a line may follow (``keys.md:9``).
+                (``docs: keys.md``); the end of a path, if only one path ends so; or a path on disk. A line may follow
+                (``keys.md:9``).
             question: As `query` of `search`.
             top_k: As for `search`.
             filters: As for `search`.
             mode: As for `search`.
             rerank: As for `search`.
-            **options: As for `search`. The deadline is that of the search, not of what is read beside it; of a list of
-                pages, the first is explained.
+            **options: As for `search`. The deadline limits the search, not the explanation; of a list of pages, the
+                first is explained.
 
         Raises:
             ValidationError: The document's name, the query, top_k or a filter is refused.
@@ -595,7 +594,7 @@ class Collection(Part):
         filters: Filters | None = None,
         **options: Unpack[CandidateOptions],
     ) -> SearchResults:
-        """Every candidate of both searches as a hit, with both scores, and what the fusion has measured them against.
+        """Return every candidate of both searches as a hit, with both scores and the figures that the fusion used.
 
         With these you can reorder by another weight, without searching again.
 
@@ -606,7 +605,7 @@ class Collection(Part):
             **options: As for `search`.
 
         Returns:
-            The hits, at most twice `depth`; `SearchResults.explanation` has mean, deviation and the best keyword score.
+            Up to twice `depth` hits; `SearchResults.explanation` has mean, deviation and the best keyword score.
 
         Raises:
             ValidationError: As for `search`.
@@ -620,7 +619,7 @@ class Collection(Part):
         return await self._handle.run_search(opened, lambda opened: explained_search(opened, None, all_of_them))
 
     async def diversify(self, hits: Sequence[SearchResult], diversity: float = 0.5) -> list[SearchResult]:
-        """Return hits in another order: each as relevant, and as different from those before it, as possible.
+        """Return hits reordered so that each is relevant and differs from those before it.
 
         This is maximal marginal relevance by the stored vectors. Relevance follows the scores that ordered the hits,
         from 1 for the best to 0 for the last. A hit without a vector keeps its place.
@@ -630,7 +629,7 @@ class Collection(Part):
             diversity: 0 (the order that they have) to 1 (as unlike as possible).
 
         Raises:
-            ConfigurationError: A hit is none, or the number is out of bounds.
+            ConfigurationError: An item of `hits` is not a hit, or `diversity` is out of range.
         """
         check_parameters(
             kind_errors("hits", hits, list, tuple),
@@ -653,24 +652,24 @@ class Collection(Part):
         progress: ProgressOption = None,
         estimated: Callable[[float], None] | None = None,
     ) -> Checkup:
-        """How well this collection can be searched, without judged questions: its own headings are asked.
+        """Measure how well this collection can be searched, without judged questions: its headings serve as questions.
 
-        Each heading of the sample (of Python code the first line of a docstring) is a question, which should find the
-        section below it. It is taken out of that section first, in memory: of the path above the chunks and of their
-        text. They are embedded and analysed again so, and ranked among all other chunks as they are, in the order of
-        the default fusion, without a reranker. Nothing is written.
+        Each heading of the sample (in Python code, the first line of a docstring) is asked as a question, which should
+        find its section. First the heading is removed, in memory, from the heading path and the text of that section's
+        chunks; these are embedded and analysed without it and ranked among all other chunks by the default fusion,
+        without a reranker. Nothing is written.
 
         Args:
             sample: Maximum number of headings, 1 to 100,000. None: 500, or 200 with a slow embedding model, and no
                 further ones after 60 s.
-            seed: Of the sample, 0 to 2,147,483,647; the same one asks the same headings.
+            seed: Seed of the sample, 0 to 2,147,483,647; the same seed asks the same headings.
             mode: As for `search`.
             progress: Called after every heading; ``bar`` shows it.
             estimated: Called once, after the first headings, with the seconds that the others will take.
 
         Raises:
-            ConfigurationError: An argument is refused, the collection is empty, it has no heading that could be asked,
-                or its keyword engine is none that tells its scores.
+            ConfigurationError: An argument is refused, the collection is empty or has no heading that could be asked,
+                or its keyword engine does not report scores.
             EmbeddingsMissingError: As for `search`.
         """
         check_parameters(
@@ -699,11 +698,11 @@ class Collection(Part):
     async def list_chunks(
         self, filters: Filters | None = None, *, limit: int = 100, after: str | None = None
     ) -> list[StoredChunk]:
-        """Return chunks without a question, in the order of their keys.
+        """Return chunks in the order of their keys, without a query.
 
         Args:
             filters: As for `search`.
-            limit: Most chunks, 1 to 10,000.
+            limit: Maximum number of chunks, 1 to 10,000.
             after: Id of the last chunk of the page before; None for the first page.
 
         Raises:
@@ -718,7 +717,7 @@ class Collection(Part):
 
     @operation("count chunks", "read")
     async def count(self, filters: Filters | None = None) -> int:
-        """Number of chunks that pass a filter; a field that no chunk has is logged."""
+        """Return the number of chunks that pass a filter; a field that no chunk has is logged."""
         condition = parse_filters(filters, self._handle.names)
         number = await self._handle.read("count", lambda c, info: chunks.count_chunks(c, info, condition))
         if not number and condition.fields:
@@ -737,32 +736,32 @@ class Collection(Part):
         enrichment: Enrichment | str | ChatModel | None = None,
         progress: ProgressOption = None,
     ) -> Ids:
-        """Stores documents as they are: one document, one chunk; nothing is cut.
+        """Store documents as they are: each document becomes one chunk.
 
         All rows are checked before anything is embedded or written. They are written in transactions of
-        `bulk.batch_size` rows; running the call again after a failure neither loses nor doubles anything. Of a repeated
-        id the last document wins, with ``skip`` the first. A document without an id gets one that follows from its
+        `bulk.batch_size` rows; after a failure, run the call again: nothing is lost or stored twice. If an id is
+        repeated, the last document wins, with ``skip`` the first. A document without an id gets one computed from its
         content and metadata.
 
-        A chunk that was read, changed and passed here replaces the stored one; a changed file replaces it again.
+        You can read a chunk, change it and pass it here: it replaces the stored one until its file changes.
 
         Args:
             documents: Any iterable, read once, of `Document`, `ChunkMetadata` or `VectorDocument` (whose vectors are
                 used; all or none), or of mappings; or a data frame of pandas or polars. A mapping or row has its text
-                in ``content`` or ``text`` and may have other fields of `Document`; all other keys are metadata.
-                They are copied: what is changed during the call is not stored.
+                in ``content`` or ``text`` and may have other fields of `Document`; all other keys are metadata. They
+                are copied at the start of the call; later changes are not stored.
             embeddings: Your own vectors, shape (n, d); else the model makes them. A list may have None for a document
                 that brings none. An array of float32 is not copied.
-            on_duplicate: ``update`` replaces a stored document of the same id, ``skip`` leaves it, ``fail`` refuses
-                the batch.
-            on_error: ``raise`` refuses all documents if one breaks a rule; ``skip`` leaves those out, stores the
-                others, and returns in `Ids.skipped` what is wrong with each.
-            extract_metadata: As for `index`; where it fails, nothing is written.
+            on_duplicate: ``update`` replaces a stored document of the same id, ``skip`` leaves it, ``fail`` refuses the
+                batch.
+            on_error: ``raise`` refuses all documents if one is invalid; ``skip`` stores the valid ones and returns in
+                `Ids.skipped` what is wrong with each other one.
+            extract_metadata: As for `index`; if it fails, nothing is written.
             enrichment: As for `index`. Chunks that get no description are logged as a warning.
             progress: Called after every batch; ``bar`` shows it.
 
         Returns:
-            The ids of what is stored, in the order of `documents`.
+            The ids of the stored documents, in the order of `documents`.
 
         Raises:
             ValidationError: With every error of every row; nothing was written.
@@ -794,7 +793,7 @@ class Collection(Part):
     async def upsert(
         self, documents: Given, embeddings: ArrayLike | None = None, *, on_error: OnError = "raise"
     ) -> Ids:
-        """`add_documents` by the name that says that a stored document of the same id is replaced."""
+        """Store documents as `add_documents` does; a stored document of the same id is replaced."""
         return await self.add_documents(documents, embeddings, on_duplicate="update", on_error=on_error)
 
     async def add_texts(
@@ -807,7 +806,7 @@ class Collection(Part):
         on_duplicate: OnDuplicate = "update",
         on_error: OnError = "raise",
     ) -> Ids:
-        """`add_documents` for texts with their ids and metadata beside them; all must have the same length."""
+        """Store texts as `add_documents` does; ids and metadata are lists of the same length."""
         documents = documents_from_texts(texts, ids, metadata)
         return await self.add_documents(documents, embeddings, on_duplicate=on_duplicate, on_error=on_error)
 
@@ -817,23 +816,23 @@ class Collection(Part):
         *paths: str | Path,
         **options: Unpack[IndexOptions],
     ) -> IndexReport:
-        """Reads files and folders, cuts them at headings and by tokens, and stores their chunks.
+        """Read files and folders, cut them at headings and by tokens, and store their chunks.
 
-        Unchanged files are skipped; a changed file's chunks are replaced in one transaction. A file that cannot be
-        read does not stop the run; it is in the report.
+        Unchanged files are skipped; a changed file's chunks are replaced in one transaction. A file that cannot be read
+        does not stop the run; it is in the report.
 
-        A path belongs to the source whose folder contains it; another becomes a source of its own, named after it (a
-        file: after its folder). A document is its path below that folder.
+        A path belongs to the source whose folder contains it. If none does, it becomes a new source named after the
+        folder (or the file's folder). A document is named by its path below the source's folder.
 
         Args:
             *paths: Files or folders.
             **options: See `IndexOptions`.
 
         Raises:
-            ConfigurationError: A path does not exist or contains the folders of sources, a name is another folder's,
-                or a number is out of bounds.
-            CollectionSettingsError: The files of this collection are cut in another way.
-            ModelError: The language model fails before anything is written.
+            ConfigurationError: A path does not exist or contains the folders of sources, a source's name belongs to
+                another folder, or a number is out of range.
+            CollectionSettingsError: The collection's files were cut with other settings.
+            ModelError: The language model failed; nothing was written.
         """
         check_options(IndexOptions, options, "index")
         lines, bars = checked_enrichment(options.get("enrichment")), shown(options.get("progress"))
@@ -865,14 +864,14 @@ class Collection(Part):
         *paths: str | Path,
         **options: Unpack[SyncOptions],
     ) -> SyncReport:
-        """Makes the collection hold what files and folders hold: as `index`, and what is gone is deleted.
+        """Index files and folders as `index` does, and delete documents whose files are gone.
 
-        A file that has its size, times and inode of the last run is not read. One that was renamed keeps its chunks and
-        vectors; nothing of it is embedded. A document whose file cannot be looked at stays.
+        A file with the same size, times and inode as in the last run is not read. A renamed file keeps its chunks and
+        vectors. A document whose file cannot be accessed stays.
 
         Args:
             *paths: Files or folders.
-            **options: See `SyncOptions`; documents of what `exclude` leaves out stay.
+            **options: See `SyncOptions`; stored documents of files that `exclude` leaves out stay.
 
         Raises:
             ConfigurationError: A path is missing or empty while documents of it are stored; or as for `index`.
@@ -905,18 +904,19 @@ class Collection(Part):
         poll: bool = False,
         **options: Unpack[WatchOptions],
     ) -> AsyncGenerator[SyncReport, None]:
-        """Synchronises, and again whenever something changes, until the iteration is ended.
+        """Synchronise now, and again whenever something changes, until you end the iteration.
 
-        Changes are gathered for at most a second. Every five minutes all is looked at, whatever the system has told.
+        Changes are gathered for up to a second. Every five minutes all files are checked, even without an event.
 
         Args:
             *paths: Files or folders.
-            poll: Whether to look again and again instead of asking the system for events, as for network drives. This
-                also happens if the system cannot watch so many folders; `watched_by` of the reports tells which.
+            poll: Whether to check the files repeatedly instead of using the system's events, as network drives need.
+                This also happens if the system cannot watch so many folders; the reports' `watched_by` says which was
+                used.
             **options: See `WatchOptions`.
 
         Returns:
-            The report of the first synchronisation, then of each that did something or met other problems.
+            The report of the first synchronisation, then of each that changed something or met new problems.
 
         Raises:
             ConfigurationError: As for `sync`.
@@ -946,10 +946,10 @@ class Collection(Part):
         vanished: bool = False,
         dry_run: bool = False,
     ) -> DeleteReport:
-        """Deletes chunks with their vectors; what is given must all hold. Missing ones are fine.
+        """Delete the chunks, with their vectors, that meet all given conditions; ids that do not exist are ignored.
 
-        At most 1,000 documents are deleted in one transaction. A document of which nothing is left is forgotten, so
-        that indexing its file brings it back.
+        At most 1,000 documents are deleted in one transaction. A document without any chunk left is forgotten, so that
+        indexing its file brings it back.
 
         Args:
             ids: Ids of chunks.
@@ -958,10 +958,11 @@ class Collection(Part):
                 removed as well.
             filters: As for `search`.
             vanished: Only documents whose file is gone.
-            dry_run: Whether to count only.
+            dry_run: Whether to count without deleting.
 
         Raises:
-            ConfigurationError: Nothing is given, the source does not exist, or the folder of a source is not there.
+            ConfigurationError: No condition is given, the source does not exist, or the folder of a source does not
+                exist.
         """
         check_parameters(
             text_parameter("document", document),
@@ -979,9 +980,9 @@ class Collection(Part):
 
     @operation("status", "read")
     async def status(self, *, exact: bool = False) -> CollectionStatus:
-        """Where the collection is, and its figures: counts, model, indexes, the last run.
+        """Return where the collection is stored, and its figures: counts, model, indexes, the last run.
 
-        Large tables are estimated (``estimated`` is True), and what only a count can give is None, unless `exact`.
+        Counts of large tables are estimates (``estimated`` is True) or None, unless `exact`.
         """
         check_parameters(kind_errors("exact", exact, bool))
 
@@ -996,15 +997,15 @@ class Collection(Part):
 
     @operation("description", "read")
     async def description(self) -> str:
-        """What is in the collection: the text that `describe` was given, else titles of its documents; maybe empty."""
+        """Return the collection's description: the text given to `describe`, else titles of its documents."""
         return await self._handle.read("read the description", lambda c, info: read_description(c, info.names))
 
     @operation("describe", "write")
     async def describe(self, text: str | None) -> None:
-        """Say what is in the collection, for language models that choose a collection or write search terms.
+        """Store a description of the collection, for language models that choose a collection or write search terms.
 
         Args:
-            text: Up to 1,000 bytes. None: titles of its documents describe it again.
+            text: Up to 1,000 bytes. None: the collection is described by the titles of its documents again.
 
         Raises:
             ValidationError: The text is blank or too long.
@@ -1035,7 +1036,7 @@ class Collection(Part):
         options: SearchOptions,
         started: float,
     ) -> Request:
-        """Let the kind of a question choose what a call leaves open, fill in the defaults, and check the search."""
+        """Choose the options that a call leaves open by the kind of question, fill in defaults, check the search."""
         clock, defaults = self._handle.resources.clock, self._handle.search_defaults
         text = query.query_text if isinstance(query, SearchQuery) else query
         routed = await self._route(text, options.get("route"), seconds_left(options.get("deadline"), started, clock))
@@ -1063,7 +1064,7 @@ class Collection(Part):
     async def _reranker(
         self, wanted: bool | None, request: Request | None = None
     ) -> tuple[Reranker | None, Sequence[str]]:
-        """What reranks a search that wants it so, and a warning if it is not open in time."""
+        """Return the reranker that a search wants, and a warning if it is not open in time."""
         if wanted is False:
             return None, ()
         remaining = None if request is None else request.remaining()
@@ -1080,7 +1081,7 @@ class Collection(Part):
         return reranker, ()
 
     def _log(self, opened: OpenCollection, requests: Sequence[Request], found: Sequence[SearchResults]) -> None:
-        """Note questions for the query log, if it exists; it is written later."""
+        """Hand questions to the query log, if they are logged; it writes them later."""
         # Beside the transaction of a connection that somebody else owns, but never with more rights.
         database, role = self._handle.resources.database, opened.database.role
         database = database if role is None else database.acting_as(role)
@@ -1106,7 +1107,7 @@ class Collection(Part):
         return await route_by_chat(question, model, resources.executor, resources.clock, seconds)
 
     async def _rewrite(self, question: str | None, wanted: bool | None, seconds: float | None) -> Rewrite | None:
-        """Put a question into terms, if the call or the retriever wants it."""
+        """Let a language model write search terms for a question, if the call or the retriever wants it."""
         if not (self._handle.search_defaults.get("rewrite") if wanted is None else wanted):
             return None
         if question is None:
@@ -1128,7 +1129,7 @@ class Collection(Part):
 
 
 def _counting(indexer: Indexer) -> tuple[Counting, list[str]]:
-    """What counts the tokens of a collection; words do where its own way needs a model that is not open here."""
+    """Return a collection's token counter, or an estimate by words with a note if the counter's model is not open."""
     try:
         counter = indexer.token_counter()
     except ModelMismatchError:
@@ -1140,7 +1141,7 @@ def _counting(indexer: Indexer) -> tuple[Counting, list[str]]:
 
 
 def _analyzer(settings: CollectionSettings) -> _core.Analyzer:
-    """The analyzer of a collection's language; one that only Postgres knows has words as they are written."""
+    """Return the analyzer of a collection's language; "simple" for a language that only Postgres knows."""
     try:
         return analyzer_of(settings.language, True)
     except ConfigurationError:
@@ -1153,7 +1154,7 @@ def folder_options(options: WatchOptions) -> FolderOptions:
 
 
 def warn_of_failures(report: EnrichmentReport | None) -> None:
-    """Logs that chunks got no line, where a call returns no report."""
+    """Log that some chunks got no description, for calls that return no report."""
     if report is not None and report.failed + report.left:
         lacking = report.failed + report.left
-        logger.warning("%d of %d chunks got no line: %s", lacking, report.chunks, report.first_failure)
+        logger.warning("%d of %d chunks got no description: %s", lacking, report.chunks, report.first_failure)

@@ -1,4 +1,4 @@
-"""Retrievers as settings say: the database's, or the one over JSON files, with and without an event loop."""
+"""Retrievers made from settings: over the database or over JSON files, asynchronous or synchronous."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 
 
 def from_settings(path: str | PathLike[str] | None = None, **settings: object) -> PostgreSQLRetriever | JSONKBRetriever:
-    """A retriever as the settings say, to be opened with ``async with``.
+    """Return a retriever made from the settings, to be opened with ``async with``.
 
-    It is the database's, with the settings' server, collection, models and defaults of searches, and with the JSON
-    files of ``fallback_folder``, where that is set, for when nothing is found. Where ``use_database`` (``RAG_ENABLED``)
-    is false, it is the one over these JSON files alone.
+    It searches the settings' collection with their server, models and search defaults. If ``fallback_folder`` is set,
+    the JSON files there are searched when the collection has no hits. If ``use_database`` (``RAG_ENABLED``) is false,
+    only these JSON files are searched.
 
     Args:
-        path: A settings file, TOML or JSON, in place of those of the working directory and of your own. It is trusted.
-        settings: Settings by their names (docs/settings.md); they go before all others.
+        path: A settings file, TOML or JSON, instead of those in the working directory and in your home. It is trusted.
+        settings: Settings by their names (docs/settings.md); they take precedence over all others.
 
     Raises:
         ConfigurationError: A setting is unknown, refused or not trusted, or a file cannot be read.
@@ -41,7 +41,7 @@ def from_settings(path: str | PathLike[str] | None = None, **settings: object) -
 def from_settings_sync(
     path: str | PathLike[str] | None = None, **settings: object
 ) -> SyncRetriever | SyncJSONKBRetriever:
-    """The same for programs without an event loop, to be opened with ``with``.
+    """Return a synchronous retriever made from the settings, to be opened with ``with``.
 
     Args:
         path: As for `from_settings`.
@@ -58,13 +58,13 @@ def from_settings_sync(
 
 
 def search_parameters(settings: Settings) -> dict[str, Any]:
-    """What a retriever is made with so that its searches begin as the settings say."""
+    """Return the arguments that give a retriever the settings' search defaults and fallback."""
     fallback = None if settings.fallback_folder is None else json_retriever(settings)
     return {"search_defaults": settings.search_options, "fallback": fallback}
 
 
 def json_retriever(settings: Settings) -> JSONKBRetriever:
-    """The retriever over the JSON files of the settings."""
+    """Return the retriever over the JSON files that the settings name."""
     folder = settings.fallback_folder
     if folder is None:
         where = settings.origins.get("use_database", "use_database")

@@ -1,4 +1,4 @@
-"""A diagnosis with the models of a client."""
+"""Runs the diagnosis of a client, with its models."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 async def diagnosis_of(resources: Resources, collection: str | None, tell: Callable[[str], None] | None) -> Diagnosis:
-    """See `semlex.retriever.client.Client.diagnose`."""
+    """Run `Client.diagnose`."""
     options = resources.models
     named = options.embedding_model
     model = _name(options.default_model if named is None else named)
@@ -52,5 +52,5 @@ async def diagnosis_of(resources: Resources, collection: str | None, tell: Calla
 
 
 def _name(model: object) -> str | None:
-    """A model that is tried: one that is named."""
+    """Return the name of a model that the diagnosis should try; None for a model without a name, "auto" and "none"."""
     return model if isinstance(model, str) and model not in (KEYWORDS_ONLY, "auto") else None

@@ -1,4 +1,4 @@
-"""The documents of a collection by the names that people call them; their sources, texts and descriptions."""
+"""Documents of a collection by name; their sources, texts and descriptions."""
 
 from __future__ import annotations
 
@@ -72,14 +72,15 @@ class Documents(Part):
     async def list(
         self, source: str | None = None, *, limit: int | None = None, after: str | None = None
     ) -> DocumentStates:
-        """The documents that were read from files, with the states of these, and what the last run could not read.
+        """Return the documents that were read from files, with the state of each file, and the last run's problems.
 
-        A file with the size, times and inode of the last run is not read. Documents that were added are not among them.
+        A file with the same size, times and inode as in the last run is not read. Documents that `add_documents` stored
+        are not listed.
 
         Args:
             source: Name of the only source to list.
             limit: Maximum number of documents, up to 1,000,000; None: all.
-            after: ``next_after`` of the page before.
+            after: ``next_after`` of the previous page.
 
         Raises:
             ConfigurationError: The source does not exist.
@@ -99,7 +100,7 @@ class Documents(Part):
 
     @operation("get document", "read")
     async def get(self, document: str) -> WholeDocument:
-        """The text of a document with its chunks; of a place in one (``keys.md:9``) or of an id, the chunks it means.
+        """Return a document's text and chunks; for a line (``keys.md:9``) or a chunk's id, only the chunks it means.
 
         Args:
             document: As for `why`.
@@ -113,7 +114,7 @@ class Documents(Part):
 
     @operation("outline", "read")
     async def outline(self, document: str) -> Outline:
-        """The headings of a document in their order, each with its line and the chunks below it.
+        """Return the headings of a document in order, each with its line and the chunks below it.
 
         Args:
             document: As for `why`.
@@ -128,7 +129,7 @@ class Documents(Part):
 
     @operation("list sources", "read")
     async def sources(self) -> Sources:
-        """Every source with its counts, by name."""
+        """Return every source with its counts, sorted by name."""
         return await self._handle.reading(
             lambda indexer: indexer.database.read(
                 "list the sources", lambda c: stored_sources.list_sources(c, indexer.collection)
@@ -137,15 +138,15 @@ class Documents(Part):
 
     @operation("move source", "write")
     async def move_source(self, name: str, root: str | Path) -> None:
-        """Says where the folder of a source is now. Its documents stay what they are.
+        """Set where the folder of a source is now. Its documents do not change.
 
         Args:
             name: Name of the source.
             root: The folder.
 
         Raises:
-            ConfigurationError: The source does not exist, `root` is not a folder, or it contains or lies in
-                the folder of another source.
+            ConfigurationError: The source does not exist, `root` is not a folder, or it contains or lies in the folder
+                of another source.
         """
         check_parameters(text_errors("name", name, blank=False), kind_errors("root", root, str, Path))
         check_parameters(text_errors("root", str(root), blank=False))
@@ -172,18 +173,19 @@ class Documents(Part):
         progress: ProgressOption = None,
         **options: Unpack[RechunkOptions],
     ) -> IndexReport:
-        """Cut documents again, from their files: those that an older version of semlex has read or cut.
+        """Cut documents that an older version of semlex read or cut again, from their files.
 
-        With other settings, which are the collection's from then on, it cuts all of them. A chunk whose text stays the
-        same keeps its vector. A run that was ended is completed by the next one.
+        If you give other settings, all documents are cut again, and the collection keeps the settings. A chunk whose
+        text stays the same keeps its vector. Repeat the call to complete a run that was interrupted.
 
         Args:
-            extract_metadata: As for `index`: without it, what it gave before is gone from chunks that are cut again.
-            progress: Called as the work goes on; ``bar`` shows it.
+            extract_metadata: As for `index`; without it, chunks that are cut again lose the metadata it gave before.
+            progress: Called as the work proceeds; ``bar`` shows a progress bar.
             **options: See `RechunkOptions`.
 
         Raises:
-            ConfigurationError: A number is out of range, the source does not exist, or other settings for one source.
+            ConfigurationError: A number is out of range, the source does not exist, or settings were given for one
+                source only.
         """
         check_options(RechunkOptions, options, "rechunk")
         bars, source, dry_run = shown(progress), options.get("source"), options.get("dry_run", False)
@@ -209,22 +211,22 @@ class Documents(Part):
         dry_run: bool = False,
         progress: ProgressOption = None,
     ) -> EnrichmentReport:
-        """Lets a language model write one line about each chunk that has none, and stores the chunk with it.
+        """Let a language model write a one-line description of each chunk that has none, and store it with the chunk.
 
-        The line says what the chunk is about, in words that people would ask with. It is embedded and found by words
-        with the chunk, and is never a part of its text. The model is sent the titles and the text of each chunk. A
-        chunk whose titles and text do not change keeps its line when it is stored again; a run that was ended is
-        continued by the same call.
+        The description says what the chunk is about, in words that people would ask with. Both searches use it with the
+        chunk; it never becomes part of the chunk's text. The model is sent the titles and the text of each chunk. A
+        chunk keeps its description until its titles or text change. Repeat the call to continue a run that was
+        interrupted.
 
         Args:
-            enrichment: A language model, its name, or both with how it is asked (`Enrichment`).
-            source: Name of the only source whose chunks are wanted.
-            dry_run: Whether only to count what the lines would cost; nothing is sent then.
-            progress: Called as the work goes on; ``bar`` shows it.
+            enrichment: A language model, its name, or an `Enrichment`, which also sets how it is asked.
+            source: Name of the only source whose chunks are described.
+            dry_run: Whether to estimate the cost only; nothing is sent then.
+            progress: Called as the work proceeds; ``bar`` shows a progress bar.
 
         Raises:
             ConfigurationError: The model's name cannot be used, or the source does not exist.
-            ModelError: The model fails before the first line; nothing was written.
+            ModelError: The model fails before the first description; nothing was written.
             EmbeddingsMissingError: The collection has vectors, and their model is not open.
         """
         check_parameters(
@@ -250,7 +252,7 @@ class Documents(Part):
 
 
 async def named_document(handle: Handle, document: str) -> tuple[NamedDocument, Chunks]:
-    """Read what a name means, with its chunks in order."""
+    """Return the document that a name means, with its chunks in order."""
     check_rows("document", [document], max_bytes=MAX_PATH_BYTES, blank=False)
 
     async def read(indexer: Indexer) -> tuple[NamedDocument, Chunks]:
@@ -275,7 +277,7 @@ async def named_document(handle: Handle, document: str) -> tuple[NamedDocument, 
 
 
 async def document_places(handle: Handle, opened: OpenCollection, document: str) -> tuple[KnownSources, Places]:
-    """The sources, and where in them a name leads on this machine."""
+    """Return the sources, and the places in their folders that a document's name can mean on this machine."""
     sources = await opened.database.read(
         "read the sources", lambda connection: read_known_sources(connection, handle.names)
     )
@@ -285,7 +287,7 @@ async def document_places(handle: Handle, opened: OpenCollection, document: str)
 
 
 async def absence(handle: Handle, document: str, sources: KnownSources, places: Places, records: Records) -> Reason:
-    """Return why no document has a name."""
+    """Return why no document of this name was found."""
     name = without_line(document)
     limits = handle.resources.file_limits
     return await asyncio.to_thread(why_absent, name, places, sources, records, handle.names.collection, limits=limits)

@@ -1,4 +1,4 @@
-"""The sets of vectors of a collection: another embedding model, the way back, what is missing."""
+"""The sets of vectors of a collection: changing the embedding model, rolling back, filling in missing vectors."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ MAX_VERSION = 2**31 - 1
 
 
 def _named(model: object) -> Errors:
-    """What is wrong with a model that must be named: none is chosen unasked."""
+    """Return the errors of a model argument, which must name a model here."""
     if model is None or isinstance(model, str):
         return text_errors("model", model, blank=False)
     return model_errors("model", model, "identity", "embed_documents", "embed_query")
@@ -69,7 +69,7 @@ class Embeddings(Part):
 
     @operation("list embeddings", "read")
     async def list(self) -> Figures:
-        """All sets of vectors with their counts, by their numbers."""
+        """Return all sets of vectors with their counts, sorted by number."""
         return await self._handle.reading(lambda indexer: list_embeddings(indexer.opened))
 
     @operation("reembed", "admin")
@@ -84,26 +84,25 @@ class Embeddings(Part):
         dry_run: bool = False,
         progress: ProgressOption = None,
     ) -> ReembedReport:
-        """Changes the embedding model, while the collection is searched and written.
+        """Change the embedding model, while the collection is searched and written.
 
-        The vectors of the new model are made beside those that serve. When none is missing, their index is built and
-        both were checked, they serve every later opening of the collection. Callers with the old model, this object
-        included, go on with the old vectors; reopen the collection with the new model. A run that was ended is
-        continued by the same call.
+        The new model's vectors are made beside those in use. When they are complete, indexed and checked, every later
+        opening of the collection uses them. Callers with the old model, this object included, go on with the old
+        vectors; reopen the collection with the new model. Repeat the call to continue a run that was interrupted.
 
         Args:
             model: An `Embedder`; a model's name or folder; or ``"static"``.
             dimensions: Length of the new vectors, as for a retriever.
             tokenizer: Of a model behind a server, as for a retriever.
-            vector_storage: ``vector`` or ``halfvec``; None is as the vectors are stored now.
-            restart: Whether what an earlier run has made is dropped first.
-            dry_run: Whether to count only.
-            progress: Called as the work goes on; ``bar`` shows it.
+            vector_storage: ``vector`` or ``halfvec``; None: as the vectors are stored now.
+            restart: Whether to drop the vectors of an earlier, unfinished run first.
+            dry_run: Whether to count without changing anything.
+            progress: Called as the work proceeds; ``bar`` shows a progress bar.
 
         Raises:
             ConfigurationError: The collection has this model already, or a change to another one was begun.
-            StoreError: Another process is at it, or a check failed: nothing was switched.
-            ModelError: The model fails, or makes other vectors of the same text than before.
+            StoreError: Another process changes the vectors, or a check failed; the old vectors stay in use.
+            ModelError: The model fails, or gives another vector for the same text than before.
         """
         check_parameters(
             _named(model),
@@ -133,17 +132,17 @@ class Embeddings(Part):
         force: bool = False,
         progress: ProgressOption = None,
     ) -> ReembedReport:
-        """Lets the vectors serve again that served before the last change, after making those that it lacks.
+        """Use the vectors again that were in use before the last change, after computing those that are missing.
 
         Args:
-            model: The one that made them; None: as the collection names it, where it can be used here.
+            model: The model that made them; None: the model that the collection names, if it can be used here.
             force: Whether to go back although chunks lack a vector and the model cannot be used.
             progress: Called as the work goes on; ``bar`` shows it.
 
         Raises:
-            ConfigurationError: Nothing served before.
-            StoreError: Chunks lack a vector and the model cannot be used, or another process is at it.
-            ModelMismatchError: The named model makes other vectors.
+            ConfigurationError: No vectors were in use before.
+            StoreError: Chunks lack a vector and the model cannot be used, or another process changes the vectors.
+            ModelMismatchError: The named model did not make these vectors.
         """
         check_parameters(
             [] if model is None else _named(model),
@@ -164,7 +163,7 @@ class Embeddings(Part):
     async def _model_of(
         self, opened: OpenCollection, version: EmbeddingVersion, model: str | Embedder | None
     ) -> tuple[OpenModels | None, str | None]:
-        """The model of a version, or why it cannot be used; one that the caller names must work."""
+        """Return the model of a set of vectors, or why it cannot be used; a model that the caller names must work."""
         if model is not None:
             return await self._handle.resources.named_model(model, dimensions=version.dimensions), None
         if opened.models.version is not None and opened.models.version.identity_key == version.identity_key:
@@ -177,15 +176,15 @@ class Embeddings(Part):
 
     @operation("drop embeddings", "admin")
     async def drop(self, version: int, *, force: bool = False) -> None:
-        """Drops a set of vectors.
+        """Drop a set of vectors.
 
         Args:
-            version: Its number; not that of the serving one.
+            version: Number of the set; not the one in use.
             force: Whether to drop it although a process has searched it within the last minute, or fills it.
 
         Raises:
-            ConfigurationError: No version has that number, or it serves.
-            StoreError: It is in use.
+            ConfigurationError: No set has that number, or it is the one in use.
+            StoreError: A process searches or fills it.
         """
         check_range("version", version, 1, MAX_VERSION)
         check_parameters(kind_errors("force", force, bool))
@@ -195,12 +194,12 @@ class Embeddings(Part):
 
     @operation("embed", "write")
     async def fill(self, progress: ProgressOption = None) -> int:
-        """Computes the vectors of chunks that have none; returns how many were written."""
+        """Compute the vectors of chunks that have none; return how many were written."""
         with shown(progress) as tell:
             return await (await self._handle.ready()).embed_missing(tell)
 
     async def vectors(self, ids: Iterable[AnyId]) -> Vectors:
-        """Vectors of chunks as they are stored, float32 of shape (d,), by id; missing are those without one."""
+        """Return the stored vectors of chunks by id, float32 of shape (d,); chunks without a vector are left out."""
         listed = check_ids(ids)
 
         async def read(indexer: Indexer) -> Vectors:
@@ -217,7 +216,7 @@ class Embeddings(Part):
 
     @property
     def calibration(self) -> ConfidenceCurve | None:
-        """What gives hits their `SearchResult.confidence`: the curve of the named file, else the stored one.
+        """Return the curve that gives hits their `SearchResult.confidence`: the named file's, else the stored one.
 
         Raises:
             ConfigurationError: The collection is not open, or the file is of another model.
@@ -226,12 +225,12 @@ class Embeddings(Part):
         return curve
 
     async def store_calibration(self, curve: ConfidenceCurve | None) -> None:
-        """Stores a curve with the vectors in use, in place of the one that they have; other vectors have others.
+        """Store a confidence curve for the vectors in use, replacing theirs; each set of vectors has its own curve.
 
         Processes that search notice it within 20 seconds.
 
         Args:
-            curve: As `semlex.evaluation.calibrate` has learned it; None drops the one that there is.
+            curve: A curve that `semlex.evaluation.calibrate` learned; None drops the stored one.
 
         Raises:
             ConfigurationError: It was learned with another model, or the collection has no vectors.

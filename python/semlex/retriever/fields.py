@@ -1,4 +1,4 @@
-"""The fields of a collection: which exist, which have an index, and what values they have."""
+"""The metadata fields of a collection: which exist, which have an index, and which values they have."""
 
 from __future__ import annotations
 
@@ -53,14 +53,13 @@ class Fields(Part):
 
     @operation("list fields", "read")
     async def list(self, *, values: bool = False) -> FieldSummaries:
-        """The fields that chunks have: names, types with counts, and which have an index.
+        """Return the fields that chunks have: names, types with counts, and which have an index.
 
-        At most 10,000 chunks on random pages are looked at, fewer where their metadata is large; a field of few chunks
-        may be missing. Names are those of the metadata, and with ``@`` what semlex knows itself; never a chunk's text.
+        Up to 10,000 chunks on random pages are read, fewer if their metadata is large; a rare field may be missing.
+        Names are keys of the metadata; names with ``@`` are semlex's own fields. A chunk's text is never listed.
 
         Args:
-            values: Whether to give values, too: of each field the five most frequent ones, at most 40 characters of
-                each.
+            values: Whether to return the five most frequent values of each field, too, up to 40 characters each.
         """
         check_parameters(kind_errors("values", values, bool))
         return await self._handle.reading(
@@ -78,24 +77,24 @@ class Fields(Part):
         force: bool = False,
         progress: ProgressOption = None,
     ) -> IndexesBuilt:
-        """Builds an index that serves comparisons of a field: ``<``, ``<=``, ``>``, ``>=``, ``between``, and prefixes.
+        """Build an index for comparisons of a field: ``<``, ``<=``, ``>``, ``>=``, ``between``, and prefixes.
 
-        Equality needs none: the index on the whole metadata serves it. A filter finds the same chunks with and without;
-        it finds them faster where few pass. An index that is there already is left as it is.
+        Equality needs no such index: the index on the whole metadata serves it. A filter finds the same chunks with and
+        without the index, but faster if few pass. An existing index is left as it is.
 
         Args:
             name: The field, as filters write it.
-            type: ``number`` or ``text``, as which it is compared (a date is a text); ``instant`` for ``@created`` and
+            type: How values are compared: ``number`` or ``text`` (dates are text); ``instant`` for ``@created`` and
                 ``@updated``.
-            force: Whether to build it, too, when no chunk that was looked at has such a value.
-            progress: Called as the work goes on; ``bar`` shows it.
+            force: Whether to build it even if no sampled chunk has a value of this type.
+            progress: Called as the work proceeds; ``bar`` shows a progress bar.
 
         Returns:
-            The name of the index; empty when it was there. Its `warnings` say what should be known.
+            The name of the index; empty if it existed. See also its `warnings`.
 
         Raises:
-            ValidationError: It does not name a field, or no index can serve that.
-            ConfigurationError: No chunk that was looked at has such a value.
+            ValidationError: `name` is not a field, or no index can serve this type for it.
+            ConfigurationError: No sampled chunk has a value of this type.
         """
         check_parameters(kind_errors("force", force, bool))
         bars = shown(progress)
@@ -111,7 +110,7 @@ class Fields(Part):
         return built
 
     async def _check(self, connection: Connection, index: FieldIndex) -> Sequence[str]:
-        """What should be known of a field before it gets an index."""
+        """Return warnings about a field that is about to get an index."""
         if index.field.is_own or index in await read_field_indexes(connection, self._handle.names):
             return []
         sample = await take_field_sample(connection, self._handle.names)
@@ -135,16 +134,16 @@ class Fields(Part):
 
     @operation("remove field", "admin")
     async def remove(self, name: str) -> tuple[IndexedType, ...]:
-        """Drops the index of a field; values and what filters find stay as they are.
+        """Drop the index of a field; its values stay, and filters find the same chunks.
 
         Args:
             name: The field, as filters write it.
 
         Returns:
-            The types that it had an index for.
+            The types for which the field had an index.
 
         Raises:
-            ConfigurationError: It has none.
+            ConfigurationError: The field has no index.
         """
         field = field_named(name, "name")
         database = (await self._handle.ready()).database
@@ -160,17 +159,18 @@ class Fields(Part):
         query: str | None = None,
         **options: Unpack[FacetOptions],
     ) -> Facets:
-        """Which values fields have, and how many chunks have each.
+        """Count, for each field, how many chunks have each value.
 
-        Without a query, over all chunks that pass the filter: exact. With one, over its candidates: the best chunks of
-        each search. `Facets.of` and `Facets.exact` say which it was.
+        Without a query, all chunks that pass the filter are counted, exactly. With a query, only its candidates are:
+        the best chunks of each search. `Facets.of` and `Facets.exact` say which were counted.
 
         Args:
             fields: 1 to 20 names as in filters: a key of the metadata, a path with dots, or ``@source`` and the like. A
                 list counts with each of its values.
             filters: As for `search`.
             query: As for `search`.
-            **options: See `FacetOptions`. With mode ``keyword`` only chunks that hold words of the query are counted.
+            **options: See `FacetOptions`. With mode ``keyword`` only chunks that contain words of the query are
+                counted.
 
         Raises:
             ValidationError: A field, the filter or the query is refused.

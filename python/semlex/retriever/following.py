@@ -1,4 +1,4 @@
-"""A table is followed, its definition changed, and no longer followed."""
+"""Starts to follow a table, changes its definition, and stops following it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 def check_table_options(options: Mapping[str, Any], call: str) -> None:
-    """Refuse unknown options, values of the wrong kind, and unknown formats."""
+    """Check the options of a followed table: names, kinds of values, formats."""
     check_options(TableOptions, options, call)
     known = {loader.name for loader in loaders().values() if not isinstance(loader, OfficeLoader)}  # of texts
     formats = options.get("formats")
@@ -46,7 +46,7 @@ def check_table_options(options: Mapping[str, Any], call: str) -> None:
 
 
 async def follow(indexer: Indexer, source: SourceTable) -> FollowedTable:
-    """Store the definition of a table as it is on its server; see `Tables.follow`."""
+    """Store the definition of a table as it is on its server, as `Tables.follow` does."""
     names, table = indexer.collection.names, source.definition
 
     async def store(connection: Connection) -> bool:
@@ -76,7 +76,7 @@ async def follow(indexer: Indexer, source: SourceTable) -> FollowedTable:
 
 
 async def change(indexer: Indexer, name: str, options: Mapping[str, Any]) -> FollowedTable:
-    """Store another definition; see `Tables.change`."""
+    """Store another definition of a followed table, as `Tables.change` does."""
     stored = await find_followed(indexer.database, indexer.collection.names, name)
     source = await resolved(indexer.database, indexer.collection.names, changed_table(stored.table, options))
 
@@ -103,7 +103,7 @@ async def change(indexer: Indexer, name: str, options: Mapping[str, Any]) -> Fol
 
 
 async def stop(indexer: Indexer, name: str, *, keep: bool) -> int:
-    """Forget a definition, then delete the documents; see `Tables.stop`."""
+    """Delete the definition of a followed table, then its documents, as `Tables.stop` does."""
     if keep or not await _is_stopped(indexer, name):
         stored = await find_followed(indexer.database, indexer.collection.names, name)
 
@@ -120,13 +120,13 @@ async def stop(indexer: Indexer, name: str, *, keep: bool) -> int:
 
 
 async def _is_stopped(indexer: Indexer, name: str) -> bool:
-    """Whether a table of that name is not followed any more, but its rows are still there."""
+    """Return whether that table was stopped while documents of its rows are still stored."""
     found = await indexer.database.read("read the sources", lambda c: read_sources(c, indexer.collection, tables=True))
     return any((source.name, source.kind) == (name, "stopped") for source in found)
 
 
 async def trigger_sql(database: Database, names: Names, table: str, name: str | None, options: TableOptions) -> str:
-    """The SQL of a table's triggers; see `Tables.ddl`."""
+    """Return the SQL that makes a table's triggers, as `Tables.ddl` does."""
     by_trigger: TableOptions = {"changes": "trigger", "updated_at": None}
     if name is None and not options:
         wanted = changed_table((await find_followed(database, names, table)).table, by_trigger)
@@ -137,13 +137,13 @@ async def trigger_sql(database: Database, names: Names, table: str, name: str | 
 
 
 async def find_followed(database: Database, names: Names, name: str) -> StoredTable:
-    """Return the followed table of a name, or refuse an unknown one."""
+    """Return the followed table of a name; an unknown name is an error."""
     [found] = await stored_tables(database, names, name)
     return found
 
 
 async def resolved(database: Database, names: Names, wanted: FollowedTable) -> SourceTable:
-    """Return a table as it is on its server, or refuse what cannot be followed."""
+    """Return a table as it is on its server; a table that cannot be followed is an error."""
     if wanted.source_database is None:
         await database.read("look at the table", lambda c: refuse_own(c, names, wanted))
     return await read_source(database, wanted, "look at the table", lambda c: resolve(c, wanted))

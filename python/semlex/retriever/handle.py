@@ -1,4 +1,4 @@
-"""A collection by its name: opened when it is first needed, and again if it was dropped."""
+"""Opens a collection by its name: when it is first needed, and again if it was dropped."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ MAX_CURVE_BYTES = 64 * 1024
 
 
 class Handle:
-    """What the parts of a collection share.
+    """The connection of a `Collection` and its parts to the stored collection.
 
     Args:
-        resources: Of the client.
+        resources: Resources of the client.
         name: Lower-case letters, digits and underscores, up to 48.
         wanted: Options of the collection.
         create: Whether to make it if it does not exist.
@@ -54,8 +54,8 @@ class Handle:
         schema: Schema of its tables; None: the client's.
         role: Role of the database whose rights every transaction has; None: the login's.
         calibration: File of a confidence curve, instead of the stored one; read when the collection is opened.
-        defaults: What searches take that their calls do not say.
-        fallback: Searched if nothing was found.
+        defaults: Options that searches use if their call does not give them.
+        fallback: Retriever that is searched if nothing was found.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class Handle:
         self._opening: tuple[int, asyncio.Lock] = (0, asyncio.Lock())
 
     def using(self, connection: CallersConnection | Connection) -> Handle:
-        """Return a handle whose calls join the transaction of a caller's connection; what is in memory is shared."""
+        """Return a handle whose calls join the transaction of a caller's connection; both share what is in memory."""
         made = copy.copy(self)
         made._join(self, Database(connection=callers_connection(connection)))  # noqa: SLF001 - of this class
         return made
@@ -112,7 +112,7 @@ class Handle:
         return await self._ready_to(create=self.create)
 
     async def readable(self) -> Indexer:
-        """Return the same for reading, which makes no collection in place of one that was dropped."""
+        """Return the open collection to read it; unlike `ready`, never create one in place of a dropped one."""
         was_open = self.current() is not None
         return await self._ready_to(create=self.create and not was_open)
 
@@ -136,14 +136,14 @@ class Handle:
         return indexer
 
     async def reading(self, read: Callable[[Indexer], Awaitable[T]]) -> T:
-        """Read the open collection; once more if it was dropped, since another one may have its name now."""
+        """Read the open collection; if it was dropped, try once more, since another one may have its name now."""
         try:
             return await read(await self.readable())
         except CollectionDroppedError:
             return await read(await self.readable())
 
     async def read(self, doing: str, work: Callable[[Connection, CollectionInfo], Awaitable[T]]) -> T:
-        """Run statements that read the collection in one transaction."""
+        """Run statements that read the collection, in one transaction."""
 
         async def read(indexer: Indexer) -> T:
             return await indexer.database.read(doing, lambda connection: work(connection, indexer.collection))
@@ -151,7 +151,7 @@ class Handle:
         return await self.reading(read)
 
     async def searched(self, *, has_vector: bool = False) -> OpenCollection:
-        """Return the open collection, with the vectors that it has by now."""
+        """Return the open collection to search it, with the sets of vectors that it has now."""
 
         async def look(indexer: Indexer) -> OpenCollection:
             opened = indexer.opened
@@ -165,7 +165,7 @@ class Handle:
     async def run_search(
         self, opened: OpenCollection, run: Callable[[OpenCollection], Awaitable[T]], *, has_vector: bool = False
     ) -> T:
-        """Run a search; once more if the collection was dropped, since another one may have its name now."""
+        """Run a search; if the collection was dropped, run it once more, since another one may have its name now."""
         try:
             found = await run(opened)
         except CollectionDroppedError:
@@ -228,7 +228,7 @@ class Handle:
         return opened
 
     def _expected(self, stored: CollectionInfo) -> EmbeddingVersion | None:
-        """The vectors that are probably wanted: those of the named model, else those that serve."""
+        """Return the version of vectors that is probably wanted: that of the named model, else the one in use."""
         named = self.resources.models.embedding_model
         own = [version for version in stored.versions.standing if version.model == named]
         return stored.embedding if stored.embedding in own or not own else own[-1]
@@ -242,7 +242,7 @@ class Part:
 
 
 def read_curve(path: str | PathLike[str]) -> ConfidenceCurve:
-    """The curve of a file."""
+    """Read a confidence curve from a file."""
     file = Path(path)
     try:
         with file.open("rb") as stream:
@@ -258,7 +258,7 @@ def read_curve(path: str | PathLike[str]) -> ConfidenceCurve:
 
 
 def write_curve(path: str | PathLike[str], curve: ConfidenceCurve) -> None:
-    """Writes a curve into a file."""
+    """Write a confidence curve into a file."""
     try:
         Path(path).write_text(json.dumps(curve.to_dict(), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     except OSError as error:

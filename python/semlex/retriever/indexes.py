@@ -1,4 +1,4 @@
-"""The indexes of a collection: built, estimated, merged, made again."""
+"""The indexes of a collection: build, estimate, merge, rebuild."""
 
 from __future__ import annotations
 
@@ -56,25 +56,25 @@ class Indexes(Part):
         concurrently: bool = False,
         progress: ProgressOption = None,
     ) -> IndexesBuilt:
-        """Build the indexes now; this happens automatically after a load that passes 10,000 rows.
+        """Build the indexes now; a load that takes the collection past 10,000 rows does so automatically.
 
-        A vector index of another kind, or with other options, is built first, then the old one is dropped. What was
-        not built to its end is dropped, too.
+        A vector index of another kind, or with other options, is built before the old one is dropped. Indexes that were
+        left incomplete are dropped, too.
 
         Args:
-            index: `HnswIndex`, `IvfflatIndex` or `NoIndex`, from now on; None is what was asked for last, and at first
-                `HnswIndex()`.
-            concurrently: Whether writers go on meanwhile, instead of waiting until it is built; it takes about twice as
-                long. Needs ``db_url``. Behind a transaction pooler writers wait nevertheless, and a warning says so.
+            index: `HnswIndex`, `IvfflatIndex` or `NoIndex`; the collection remembers it. None: the remembered one, at
+                first `HnswIndex()`.
+            concurrently: Whether writers can write during the build, which then takes about twice as long. Needs
+                ``db_url``. Behind a transaction pooler writers wait nevertheless, and a warning says so.
             progress: Called as the work goes on; ``bar`` shows it.
 
         Returns:
-            Names of the indexes that were made; its `busy` names those that another process is building, `dropped`
-            those that were dropped.
+            Names of the indexes that were built; `busy` names those that another process is building, `dropped` those
+            that were dropped.
 
         Raises:
-            ConfigurationError: pgvector has no such index for these vectors; the message says what there is.
-            StoreError: It could not be built; writers may have held the table for too long.
+            ConfigurationError: pgvector has no such index for these vectors; the message lists those it has.
+            StoreError: An index could not be built; writers may have held the table for too long.
         """
         check_parameters(
             kind_errors("index", index, HnswIndex, IvfflatIndex, NoIndex, NoneType),
@@ -84,22 +84,23 @@ class Indexes(Part):
             return await (await self._handle.ready()).create_index(index, concurrently=concurrently, progress=tell)
 
     async def estimate(self, index: VectorIndex | None = None) -> IndexEstimate | None:
-        """What building a vector index would take: memory, time and size; None when there is nothing to build.
+        """Estimate the memory, time and size that building a vector index takes; None if nothing is to be built.
 
         Args:
             index: As for `create_index`.
 
         Raises:
-            ConfigurationError: pgvector has no such index for these vectors; the message says what there is.
+            ConfigurationError: pgvector has no such index for these vectors; the message lists those it has.
         """
         check_parameters(kind_errors("index", index, HnswIndex, IvfflatIndex, NoIndex, NoneType))
         return await self._handle.reading(lambda indexer: estimate_index(indexer.database, indexer.collection, index))
 
     @operation("optimize", "admin")
     async def optimize(self, progress: ProgressOption = None) -> int:
-        """Merges the keyword index (engine ``bm25``) to few, full segments; returns how many were merged.
+        """Merge the keyword index (engine ``bm25``) into few, full segments; return how many were merged.
 
-        Writers merge a little after each write. This goes on to the end, for example after a large load.
+        Writers merge a little after each write. This call merges all that can be merged, for example after a large
+        load.
         """
         with shown(progress) as tell:
             indexer = await self._handle.ready()
@@ -113,7 +114,7 @@ class Indexes(Part):
     async def rebuild_keyword(self, progress: ProgressOption = None) -> Rebuilt:
         """Rebuild the keyword index (engine ``bm25``) from the stored texts, while it is searched and written.
 
-        It is the way to another version of the analyzer, and the way out of a damaged index.
+        Use it to change to another version of the analyzer, or to repair a damaged index.
 
         Raises:
             ConfigurationError: The collection has another keyword engine.

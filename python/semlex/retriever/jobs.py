@@ -1,4 +1,4 @@
-"""Work in the background of a collection, which a worker does."""
+"""The background jobs of a collection."""
 
 from __future__ import annotations
 
@@ -29,22 +29,22 @@ class Jobs(Part):
         arguments: Mapping[str, Any] | None = None,
         **options: Unpack[JobOptions],
     ) -> Job:
-        """Stores a job for this collection, which a worker does (`Client.work`, ``semlex worker``).
+        """Store a job for this collection; a worker runs it (`Client.work`, ``semlex worker``).
 
-        The kinds are ``index``, ``sync`` (with ``paths``, and what the methods take), ``add`` (with ``documents``, and
-        ``on_duplicate``), ``optimize``, ``rechunk``, ``embed`` and ``reembed`` (with ``model``). A job may be begun
-        more than once: it goes on where it was, and what it does is there once. A collection that is not there yet is
-        made, but its model is not loaded.
+        The kinds are ``index``, ``sync`` (with ``paths``, and the methods' options), ``add`` (with ``documents``, and
+        ``on_duplicate``), ``optimize``, ``rechunk``, ``embed`` and ``reembed`` (with ``model``). A job that is
+        interrupted is continued; nothing it does is stored twice. If the collection does not exist, this call makes it
+        without loading its model.
 
         Args:
-            kind: What is to be done.
-            arguments: What it is done with, at most 1 MiB as JSON. Paths are made absolute; they are the worker's.
+            kind: One of the kinds above.
+            arguments: Arguments of the job, at most 1 MiB as JSON. Paths are made absolute and read by the worker.
             **options: See `JobOptions`.
 
         Raises:
             ConfigurationError: The kind or an argument is unknown, or a value is refused.
             ValidationError: With every error of every document.
-            CollectionNotFoundError: The collection does not exist, and none is to be made.
+            CollectionNotFoundError: The collection does not exist, and `create` is False.
         """
         check_options(JobOptions, options, "submit")
         stored = arguments_to_store(kind, arguments)

@@ -1,4 +1,4 @@
-"""A knowledge base in JSON files: what a search falls back to, and a retriever that needs no server and no model."""
+"""A knowledge base in JSON files: the fallback of a search, or a retriever that needs no server and no model."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ TITLES = ("title", "name")
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """An object of a file that has texts of its own.
+    """An object of a JSON file that has strings of its own.
 
     Attributes:
         chunk: The entry as a hit.
@@ -57,17 +57,17 @@ class _Entry:
 class JSONKBRetriever(Openable, DocumentRetriever):
     """Searches the texts of a folder's ``*.json`` files by their words, in memory.
 
-    Every object that has texts of its own (strings, or lists of them) is an entry: its text is those, a line a field;
-    its heading path the names of the fields above it; its id is its ``id``, or the file and the path inside; its title
-    is ``title`` or ``name``; numbers and truth values are its metadata. A file holds an object, or a list of objects.
-    Scores are BM25 (`Bm25Options`), as in a collection.
+    A file holds an object or a list of objects. Every object, at any depth, that has strings or lists of strings is an
+    entry. Its text has one line for each of these fields; its heading path is the names of the fields above it; its id
+    is its ``id``, else the file and the path inside; its title is ``title`` or ``name``; numbers and truth values are
+    its metadata. Scores are BM25 (`Bm25Options`), as in a collection.
 
-    Give it as ``fallback=`` of a search, or search it alone. It reads its files once, at the first search.
+    Give it as ``fallback=`` of a search, or search it alone. The files are read once, at the first search.
 
     Args:
         folder: The folder, or a file.
-        language: Of the texts: a name or an ISO 639-1 code.
-        top_k: Number of results of a search that does not say, 1 to 1,000.
+        language: Language of the texts: a name or an ISO 639-1 code.
+        top_k: Default number of results, 1 to 1,000.
 
     Attributes:
         problems: Files that could not be read, and why; known after the first search.
@@ -93,25 +93,25 @@ class JSONKBRetriever(Openable, DocumentRetriever):
 
     @property
     def identity(self) -> str:
-        """What a result that comes from it says."""
+        """The name that results of this retriever carry."""
         return f"json:{self._folder.name}"
 
     async def initialize(self) -> None:
-        """Reads the files; a search does that, too."""
+        """Read the files now instead of at the first search."""
         async with self._reading:
             if self._entries is None:
                 self._entries = await asyncio.to_thread(lambda: list(self._read()))
 
     async def close(self) -> None:
-        """Forgets what was read; a search reads it again."""
+        """Forget the entries; the next search reads the files again."""
         self._entries = None
 
     async def search(self, query: str, top_k: int | None = None, filters: Filters | None = None) -> SearchResults:
-        """The entries that fit a query best, best first.
+        """Return the entries that fit a query best, best first.
 
         Args:
             query: A question or words, 1 character to 4 KiB after trimming.
-            top_k: Number of results, 1 to 1,000; None: as this was made.
+            top_k: Number of results, 1 to 1,000; None: that of the constructor.
             filters: As for a collection, over the entries' metadata, ``@source_document`` (the file) and ``@heading``.
 
         Raises:
@@ -131,7 +131,7 @@ class JSONKBRetriever(Openable, DocumentRetriever):
         )  # fmt: skip
 
     async def add_documents(self, documents: Iterable[Document]) -> list[str]:
-        """Stores nothing: the files are somebody's own.
+        """Raise an error: this retriever only reads the files.
 
         Raises:
             ReadOnlyError: Always.
@@ -251,7 +251,7 @@ def hit_of(document: Document) -> SearchResult:
 
 
 def _own(chunk: StoredChunk) -> dict[str, Any]:
-    """The fields of semlex's own that an entry has."""
+    """Return the fields of an entry that filters name with ``@``."""
     return {
         "id": chunk.id,
         "source": chunk.source,
@@ -261,7 +261,7 @@ def _own(chunk: StoredChunk) -> dict[str, Any]:
 
 
 def _objects(value: Any, pointer: str, names: tuple[str, ...]) -> Iterator[tuple[str, tuple[str, ...], dict[str, Any]]]:
-    """The objects that have texts of their own, each with its JSON pointer and the names of the fields above it."""
+    """Give the objects that have strings of their own, each with JSON pointer and the names of the fields above it."""
     if isinstance(value, dict):
         if any(_text(one) for name, one in value.items() if name != "id"):
             yield pointer, names, value
@@ -273,7 +273,7 @@ def _objects(value: Any, pointer: str, names: tuple[str, ...]) -> Iterator[tuple
 
 
 def _text(value: Any) -> str:
-    """A string, or those of a list; "" for anything else."""
+    """Return a string, or a list of strings joined by commas; "" for anything else."""
     if isinstance(value, str):
         return value.strip()
     return ", ".join(filter(None, map(str.strip, value))) if _are_texts(value) else ""

@@ -1,4 +1,4 @@
-"""Several collections, asked at once: of one server or many, each with its model, language and role."""
+"""Searches several collections at once, on one server or many, each with its own model, language and role."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ async def search_all(
 ) -> KnowledgeResults:
     """Return the hits of several collections that fit a question best.
 
-    All are searched at once, each separately. If every hit has a confidence, confidences order them; else their ranks
-    do: all first hits, then all second ones (`KnowledgeResults.merge` says which, docs/tenants.md more). Ties are
-    broken by the collection's name, then by id.
+    All are searched at once, each separately. If every hit has a confidence, hits are sorted by it; else by rank: all
+    first hits, then all second ones (see `KnowledgeResults.merge` and docs/tenants.md). Ties are broken by the
+    collection's name, then by id.
 
     Args:
-        collections: Name in the results -> collection.
+        collections: Name that the results show -> collection.
         question: 1 character to 4 KiB after trimming.
         top_k: Number of hits, 1 to 1,000.
         filters: As for `search`; they hold for every collection.
@@ -84,8 +84,7 @@ async def search_all(
     for label in answers:
         if (other := seen.setdefault(collections[label].info.collection_id, label)) != label:
             raise ConfigurationError(
-                f"collections {other!r} and {label!r} here are the same one, or one is a copy of the other: leave "
-                "one out"
+                f"{other!r} and {label!r} are the same collection, or one is a copy of the other: leave one out"
             )
     hits, merge = merged(answers)
     return KnowledgeResults(
@@ -100,9 +99,9 @@ async def search_all(
 def parted(
     labels: Sequence[str], found: Sequence[SearchResults | BaseException]
 ) -> tuple[dict[str, SearchResults], dict[str, SemlexError]]:
-    """Return the answers by collection, and why others did not answer.
+    """Return the results of collections that answered and the errors of those that did not.
 
-    An argument is refused by all of them; what one alone refuses is in its own state.
+    An error of the arguments, which all collections refuse, is raised.
     """
     answers, failures = {}, {}
     of_arguments = all(isinstance(one, ConfigurationError) for one in found)
@@ -119,7 +118,7 @@ def parted(
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A collection that was added: its tables, and the arguments of its client and of `Client.collection`."""
+    """An added collection: the names of its tables, and the arguments of its client and of `Client.collection`."""
 
     names: Names
     server: dict[str, Any]
@@ -130,12 +129,12 @@ class Entry:
 class KnowledgeBase(Openable):
     """Several collections that are asked at once, and answer as one.
 
-    Each step of building it returns a new one. Close it with `close`, or use it as an async context manager.
-    `with_model` and `with_database` hold for the collections that are added after them. Collections of the same server
+    `add`, `with_model` and `with_database` each return a new knowledge base; the latter two apply to collections that
+    are added after them. Close it with `close`, or use it as an async context manager. Collections of the same server
     and models share a pool and the models.
 
-    A server is reached by the first call that needs it, so that one that is gone can be skipped.
-    `semlex.SyncKnowledgeBase` is the same for programs without an event loop.
+    The first call that needs a server connects to it, so a server that is down can be skipped. Programs without an
+    event loop use `semlex.SyncKnowledgeBase`.
     """
 
     def __init__(self) -> None:
@@ -160,9 +159,9 @@ class KnowledgeBase(Openable):
         use_reranking: bool | Literal["auto"] = "auto",
         **options: Unpack[ModelKeys],
     ) -> KnowledgeBase:
-        """Return the same with these models for the collections that are added from now on.
+        """Return a knowledge base with these models for collections that are added later.
 
-        Without it a collection is searched with the model that it was made with.
+        By default, a collection is searched with the model that it was made with.
 
         Args:
             embedding_model: As for `PostgreSQLRetriever`.
@@ -181,14 +180,14 @@ class KnowledgeBase(Openable):
         pool: AsyncConnectionPool[Any] | None = None,
         **options: Unpack[ServerKeys],
     ) -> KnowledgeBase:
-        """Return the same with this server for the collections that are added from now on.
+        """Return a knowledge base with this server for collections that are added later.
 
-        Without it they are those of the embedded Postgres.
+        The default is the embedded Postgres.
 
         Args:
             db_url: libpq connection string; None (and no `pool`) starts the embedded Postgres.
-            pool: An open pool that stays yours.
-            **options: As for `PostgreSQLRetriever`. Schema and role hold if `add` names no others.
+            pool: An open pool; you close it.
+            **options: As for `PostgreSQLRetriever`. Schema and role apply if `add` names no others.
 
         Raises:
             ValidationError: The schema cannot be used.
@@ -210,13 +209,13 @@ class KnowledgeBase(Openable):
         create: bool = False,
         calibration: str | PathLike[str] | None = None,
     ) -> KnowledgeBase:
-        """Return the same with one more collection: of the server and with the models that were named last.
+        """Return a knowledge base with one more collection, on the server and with the models that were named last.
 
         Args:
             name: Name of the collection.
             options: For a new collection (its language, for example); refused if an existing one has another value.
-            label: Its name in the knowledge base, if another collection has its own there: lower-case letters, digits
-                and underscores, at most 48.
+            label: Its name in the knowledge base, if `name` is taken there: lower-case letters, digits and underscores,
+                at most 48.
             schema: Its schema; None: that of `with_database`.
             role: Role as which it is read; None: that of `with_database`.
             create: Whether to make it if it does not exist.
@@ -257,7 +256,7 @@ class KnowledgeBase(Openable):
     # --- opened -------------------------------------------------------------------------------------------------------
 
     async def initialize(self) -> None:
-        """Check what was built; nothing if that has been done. No server is asked.
+        """Check the knowledge base, if that was not done yet, without connecting to a server.
 
         Raises:
             ConfigurationError: No collection was added, or an argument cannot be used.
@@ -280,7 +279,7 @@ class KnowledgeBase(Openable):
         return self._collections
 
     async def close(self) -> None:
-        """Close what was opened: pools, models that were loaded by name, the embedded server's handle."""
+        """Close what this object opened: pools, models loaded by name, its use of the embedded server."""
         clients, self._clients, self._collections, self._is_closed = self._clients, {}, {}, True
         async with AsyncExitStack() as closing:
             for client in clients.values():
@@ -310,10 +309,10 @@ class KnowledgeBase(Openable):
         filters: Filters | None = None,
         **options: Unpack[KnowledgeOptions],
     ) -> KnowledgeResults:
-        """Return the hits of all collections that fit a question best; arguments and errors as for `search_all`."""
+        """Return the hits of all collections that fit a question best; for arguments and errors see `search_all`."""
         return await search_all(self._opened(), question, top_k, filters, **options)
 
 
 def _key(entry: Entry) -> tuple[int, int]:
-    """Return what entries of one client share: the same calls of `with_database` and `with_model`."""
+    """Return a key that entries share if they come from the same calls of `with_database` and `with_model`."""
     return id(entry.server), id(entry.models)

@@ -1,4 +1,4 @@
-"""The models of an open collection: as configured, as stored with the collection, or as available."""
+"""Chooses the models of an open collection: those configured, stored with the collection, or available."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ SHOWN_NAME = 200  # characters of a stored name that a message shows
 
 @dataclass(frozen=True, slots=True)
 class ModelOptions:
-    """What the user asked for.
+    """The models that the user asked for.
 
     Attributes:
         embedding_model: As for `semlex.embedding.registry.choose_embedder`.
@@ -56,7 +56,7 @@ class ModelOptions:
         use_reranking: As for `semlex.reranking.registry.choose_reranker`.
         device: Where local models run, or None.
         dimensions: Length of the vectors, or None.
-        models: Names that a collection may bring although they lead to a server or a folder.
+        models: Models behind a server or in a folder that a collection may name.
         tokenizer: Of a model behind a server; see `semlex.models.tokenizer.given_tokenizer`.
         chat_model: As for `semlex.chat.openai.choose_chat_model`.
         default_model: `embedding_model` of collections without vectors, or None.
@@ -84,7 +84,7 @@ class ModelOptions:
         use_reranking: bool | Literal["auto"],
         options: Mapping[str, Any],
     ) -> ModelOptions:
-        """Take the models and defaults of a client's or retriever's options."""
+        """Make the model options from those of a client or retriever."""
         given = {name: options[name] for name in ("device", "dimensions", "tokenizer", "chat_model") if name in options}
         return cls(
             embedding_model,
@@ -96,7 +96,7 @@ class ModelOptions:
         )
 
     def unused(self, stored: EmbeddingVersion | None) -> dict[str, tuple[Any, Any]]:
-        """The defaults that a collection with these vectors does not follow: name -> (default, stored)."""
+        """Return the defaults that do not apply to a collection with these vectors: name -> (default, stored)."""
         if stored is None:
             return {}
         model, dimensions = self.default_model, self.default_dimensions
@@ -108,12 +108,12 @@ class ModelOptions:
         return found
 
     def unused_tokenizer(self, counter: str | None, stored: str) -> dict[str, tuple[Any, Any]]:
-        """The same of the tokenizer, where the model counts in one way and the collection in another."""
+        """Return the default tokenizer if the collection counts tokens in another way: name -> (default, stored)."""
         is_unused = self.default_tokenizer is not None and self.tokenizer is None and counter not in (None, stored)
         return {"tokenizer": (self.default_tokenizer, stored)} if is_unused else {}
 
     def chosen_for(self, stored: EmbeddingVersion | None) -> ModelOptions:
-        """The same options, with the defaults that a collection with these vectors follows made explicit."""
+        """Return these options with the defaults that apply to a collection with these vectors filled in."""
         unused = self.unused(stored)
         model, dimensions = self.embedding_model, self.dimensions
         if model is None and "embedding_model" not in unused:
@@ -123,21 +123,21 @@ class ModelOptions:
         return replace(self, embedding_model=model, dimensions=dimensions)
 
     def tokenizer_of(self, model: str | Embedder | None) -> str | PathLike[str] | None:
-        """The tokenizer for a model; a default one is for models behind servers alone."""
+        """Return the tokenizer to use for a model; the default one is used for models behind servers only."""
         at_server = isinstance(model, str) and leads_to(model) == "server"
         return self.tokenizer if self.tokenizer is not None or not at_server else self.default_tokenizer
 
 
 def runs_on_torch(model: Embedder | Reranker | None) -> bool:
-    """Whether a model needs torch, which cannot be used after a fork."""
+    """Return whether a model needs torch, which cannot be used after a fork."""
     return bool(getattr(model, "runs_on_torch", False))
 
 
 async def open_embedder(executor: ModelExecutor, options: ModelOptions, stored: EmbeddingVersion | None) -> OpenModels:
-    """Chooses the embedder; a collection's own model is never silently replaced by another one.
+    """Choose the embedder; a collection's own model is never silently replaced by another one.
 
-    A model that the user names is used, or the call fails. A name that only the database holds is used when it is that
-    of a wheel, of a model in the local cache, or on the user's list; else the collection opens without a model.
+    A model that the user names is used, or the call fails. A name that only the database holds is used if the model is
+    installed as a package, is in the local cache, or is on the user's list; else the collection opens without a model.
     """
     options = options.chosen_for(stored)
     if options.embedding_model is not None or stored is None:
@@ -158,7 +158,7 @@ async def open_embedder(executor: ModelExecutor, options: ModelOptions, stored: 
 
 
 async def open_reranker(executor: ModelExecutor, options: ModelOptions) -> OpenReranker:
-    """Chooses the reranker."""
+    """Choose the reranker."""
     # In a thread of its own: queries are embedded meanwhile.
     with executor.several(1) as run:
         choice: ModelChoice[Reranker] = await run(
@@ -168,7 +168,7 @@ async def open_reranker(executor: ModelExecutor, options: ModelOptions) -> OpenR
 
 
 def _open(choice: ModelChoice[Embedder], options: ModelOptions) -> OpenModels:
-    """Asks the chosen embedder for what a collection has to know; that may open files, or ask a server."""
+    """Ask the chosen embedder for the facts that a collection needs; this may open files or ask a server."""
     embedder = choice.model
     if embedder is None:
         return OpenModels(embedding_choice=choice.reason)
@@ -212,9 +212,9 @@ def _stored(stored: EmbeddingVersion, options: ModelOptions) -> ModelChoice[Embe
 
 
 def _check_usable(name: str, options: ModelOptions) -> list[str]:
-    """Refuses a name of the database that is not followed, or not here; the names on the user's list for one that is.
+    """Refuse a stored model name that is not allowed or not available here; return the user's list if it decided.
 
-    Nothing is opened.
+    No model is opened.
     """
     if name.startswith(LANGCHAIN):
         raise ModelNotFoundError(
@@ -232,7 +232,7 @@ def _check_usable(name: str, options: ModelOptions) -> list[str]:
 
 
 def stored_problem(stored: EmbeddingVersion, options: ModelOptions) -> str | None:
-    """Why the model that a collection names cannot be used here, as far as that is known without opening it."""
+    """Return why the collection's stored model cannot be used here, as far as that is known without opening it."""
     if stored.model == GIVEN:
         return None
     try:
@@ -243,7 +243,7 @@ def stored_problem(stored: EmbeddingVersion, options: ModelOptions) -> str | Non
 
 
 def same_name(listed: str, stored: str) -> bool:
-    """Whether a name of the user's is the stored one; a folder is stored by its absolute path."""
+    """Return whether a name that the user gave is the stored one; a folder is stored by its absolute path."""
     listed, stored = bare_name(listed), bare_name(stored)
     if listed == stored or {listed, stored} <= {STATIC, WHEEL_MODEL}:
         return True
@@ -251,13 +251,13 @@ def same_name(listed: str, stored: str) -> bool:
 
 
 def same_model(wanted: str, stored: str) -> bool:
-    """Whether a name of the user's leads to the model of the stored name; of an ONNX model to its file, too."""
+    """Return whether the user's name and the stored name mean the same model; for ONNX models, also the same file."""
     files = [split_name(name)[1] if name.startswith(ONNX_PREFIX) else NOT_ONNX for name in (wanted, stored)]
     return same_name(wanted, stored) and files[0] == files[1]
 
 
 def _check_cached(name: str) -> None:
-    """Refuses a hub id whose model is not in the local cache."""
+    """Refuse a hub id if its model is not in the local cache."""
     hub_id = bare_name(name)
     if find_spec("huggingface_hub") is None:
         raise MissingExtraError("huggingface_hub", "onnx", "a model of the hub")
@@ -272,7 +272,8 @@ def _not_allowed(name: str) -> ModelNotAllowedError:
     place = "behind a server" if leads_to(name) == "server" else "in a folder"
     shown = repr(name if len(name) <= SHOWN_NAME else f"{name[:SHOWN_NAME]}…")
     message = (
-        f"the collection was made with the model {shown}, {place}, and a name from a database is not followed there"
+        f"the collection was made with the model {shown}, {place}, "
+        "which semlex does not use because a database names it"
     )
     if name.isprintable() and len(name) <= SHOWN_NAME:
         quoted = shlex.quote(name)

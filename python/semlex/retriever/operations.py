@@ -1,4 +1,4 @@
-"""What can be done: the methods that interfaces offer, by the names of their operations."""
+"""The operations that interfaces offer: the name of each, with its method."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ OWNERS = (Client, Collection, Documents, Embeddings, Fields, Indexes, Jobs, Quer
 
 @dataclass(frozen=True, slots=True)
 class OfferedMethod:
-    """A method that interfaces offer.
+    """A method that the interfaces (command line, HTTP, MCP) offer.
 
     Attributes:
-        name: Of the operation, one word or two.
-        rights: What a caller needs.
+        name: Name of the operation, one word or two.
+        rights: Rights that a caller needs.
         owner: The class that has the method.
         method: The method, with its declared arguments (`semlex.options.declare.arguments_of`).
     """

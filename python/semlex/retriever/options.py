@@ -1,4 +1,4 @@
-"""Options of a client, a retriever, and of reading files; each is declared once, with its text."""
+"""Options of a client, of a retriever and of reading files; each is declared once, with its description."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class ModelKeys(TypedDict, total=False):
-    """Which models are used."""
+    """Options that choose models."""
 
     device: Annotated[
         str | None,
@@ -67,7 +67,7 @@ class ModelKeys(TypedDict, total=False):
 
 
 class ServerKeys(TypedDict, total=False):
-    """Which server is used, and how."""
+    """Options that choose the server and how it is used."""
 
     schema: Annotated[str, Option(text="Schema that holds semlex's tables. Default: semlex.", form="object")]
     role: Annotated[
@@ -132,7 +132,7 @@ class ServerKeys(TypedDict, total=False):
 
 
 class CollectionKeys(TypedDict, total=False):
-    """What is decided when a collection is made; refused if an existing one has another value."""
+    """Options that are fixed when a collection is made; refused if an existing one has another value."""
 
     language: Annotated[
         str | None,
@@ -234,7 +234,7 @@ class RetrieverOptions(ModelKeys, ServerKeys, CollectionKeys, total=False):
 
 
 class FileOptions(FindOptions, ChunkSizes, ReadOptions, total=False):
-    """How files are found, read and cut."""
+    """Options for finding, reading and cutting files."""
 
     extract_metadata: Annotated[
         MetadataExtraction | Extract | None,

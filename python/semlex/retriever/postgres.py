@@ -1,4 +1,4 @@
-"""A retriever: one collection with a server, a pool and models of its own."""
+"""A retriever: one collection with its own server connection, pool and models."""
 
 from __future__ import annotations
 
@@ -43,19 +43,18 @@ class PostgreSQLRetriever(Collection, Openable, DocumentRetriever):
     """Hybrid search over one collection in Postgres.
 
     The first call opens it. Close it with `close`, or use it as an async context manager, which opens it at once. One
-    instance serves any number of concurrent searches. `semlex.SyncRetriever` is the same for programs without an event
-    loop.
+    instance serves any number of concurrent searches. Programs without an event loop use `semlex.SyncRetriever`.
 
     Args:
         db_url: libpq connection string; None (and no `pool` or `connection`) starts the embedded Postgres.
         embedding_model: An `Embedder`; a model's name or folder; ``"static"``; ``"none"`` for keywords only; or None:
-            the model that the collection was made with, else the best that is at hand (`embedding_choice` says which
-            and why).
+            the model that the collection was made with, else the best available one (`embedding_choice` says which and
+            why).
         reranker_model: A `Reranker`, a model's name or folder, ``"none"`` or None.
-        use_reranking: True, False, or ``"auto"``: when a reranker is named, or cached and a GPU is there.
+        use_reranking: True, False, or ``"auto"``: only if a reranker is named, or one is cached and a GPU exists.
         collection: Name: lower-case letters, digits and underscores, up to 48.
-        pool: An open pool that stays yours.
-        connection: An open connection that stays yours; what is read and written joins its transaction, as by `using`.
+        pool: An open pool; you close it.
+        connection: An open connection; you close it. Reads and writes join its transaction, as with `using`.
         **options: See `RetrieverOptions`.
     """
 
@@ -99,7 +98,7 @@ class PostgreSQLRetriever(Collection, Openable, DocumentRetriever):
         super().__init__(handle)
 
     async def initialize(self) -> None:
-        """Starts or reaches the server, opens (or makes) the collection, chooses the embedding model.
+        """Connect to the server (or start it), open (or make) the collection, choose the embedding model.
 
         Raises:
             ConnectionFailedError: The server cannot be reached.
@@ -134,36 +133,36 @@ class PostgreSQLRetriever(Collection, Openable, DocumentRetriever):
 
     @property
     def reranker(self) -> Reranker | None:
-        """The model that reranks, or None; the first search that reranks chooses it."""
+        """The reranker, or None; it is chosen by the first search that reranks."""
         chosen = self._resources.open_reranker
         return None if chosen is None else chosen.reranker
 
     @property
     def reranking_choice(self) -> str:
-        """One line: which reranker was chosen, and why."""
+        """One line that says which reranker was chosen, and why."""
         chosen = self._resources.open_reranker
         return "not chosen yet" if chosen is None else chosen.choice
 
     async def open_reranker(self) -> Reranker | None:
-        """The reranker, or None; chosen at the first call, as by the first search that reranks."""
+        """Return the reranker, or None; the first call chooses it, unless a search that reranks has done so."""
         return (await (await self._resources.ready()).reranker()).reranker
 
     async def drop_collection(self) -> bool:
-        """Drops the collection with everything in it, and closes this retriever."""
+        """Drop the collection with everything in it and close this retriever; return whether it existed."""
         dropped = await self.drop()
         await self.close()
         return dropped
 
     async def collections(self) -> list[ListedCollection]:
-        """Every collection of the schema, by name."""
+        """Return every collection of the schema, sorted by name."""
         return await list_collections(await self._handle.database(), self.names.schema)
 
     async def health_check(self, *, deadline: float | None = None) -> ServerHealth:
-        """Return whether the database answers; never raises for a database that does not.
+        """Return whether the database answers; a database that does not answer raises no error.
 
         Args:
-            deadline: Seconds to wait for its answer; by default the retriever's ``timeout``. Opening, which the first
-                call does, takes as long as it takes.
+            deadline: Seconds to wait for its answer; by default the retriever's ``timeout``. The first call also opens
+                the retriever, and the deadline does not limit that.
         """
         check_options(SearchOptions, {"deadline": deadline}, "health_check")
 

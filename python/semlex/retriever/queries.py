@@ -1,4 +1,4 @@
-"""The questions that a collection was asked, if they are logged."""
+"""The log of the questions that a collection was asked."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ class Queries(Part):
 
     @operation("queries", "admin")
     async def summary(self, *, limit: int = DEFAULT_LISTED) -> QueryLogSummary:
-        """What the query log holds: the most frequent questions, and those that found nothing.
+        """Return figures of the query log, the most frequent questions, and those that found nothing.
 
-        Questions of this process that are not written yet are not in it.
+        Questions that are not written to the log yet are not counted.
 
         Args:
-            limit: Most questions of each list, 1 to 10,000.
+            limit: Maximum number of questions in each list, 1 to 10,000.
         """
         check_parameters(whole_number_errors("limit", limit, 1, MAX_LISTED))
         return await self._handle.read("read the query log", lambda c, info: summarise(c, info.names, limit))
 
     @operation("clear queries", "admin")
     async def clear(self) -> int:
-        """Deletes all logged questions; returns how many.
+        """Delete all logged questions; return how many.
 
         Raises:
             PrivilegeError: This role may not delete.

@@ -1,4 +1,4 @@
-"""The questions of a client on their way into the logs of its collections: never in the way of an answer."""
+"""Writes the questions of a client into its collections' query logs, without delaying answers."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _is_logged: ContextVar[bool] = ContextVar("semlex_query_log", default=True)
 
 @contextmanager
 def without_query_log() -> Iterator[None]:
-    """Searches inside are nobody's questions: those of measurements, for example."""
+    """Do not log the questions of searches inside this context, for example of measurements."""
     token = _is_logged.set(False)
     try:
         yield
@@ -56,14 +56,14 @@ def without_query_log() -> Iterator[None]:
 
 @dataclass(slots=True)
 class _Log:
-    """What is known of the log of one collection, as one role writes it.
+    """The state of one collection's log, as one role writes it.
 
     Attributes:
-        logged: As `QueryLogFigures`; so are the others.
+        logged: As `QueryLogFigures`.
         dropped: As `QueryLogFigures`.
         lost: As `QueryLogFigures`.
         problem: As `QueryLogFigures`.
-        is_off: Whether nothing is tried any more: this role may not write, or the collection is gone.
+        is_off: Whether logging stopped because this role may not write or the collection is gone.
         is_told: Whether a warning has been given.
     """
 
@@ -76,7 +76,7 @@ class _Log:
 
 
 class _Place(NamedTuple):
-    """Where a question goes, and by whom: a collection may be open in several roles."""
+    """The collection that a question was put to, and the database as the role that asked sees it."""
 
     database: Database
     info: CollectionInfo
@@ -89,8 +89,8 @@ class _Place(NamedTuple):
 class QueryLog:
     """Notes questions in memory, and writes them from a task of its own.
 
-    A search never waits for it and never fails by it. What does not fit into the memory is dropped, what cannot be
-    written is lost; both are counted, and the first time it is said in a warning.
+    A search never waits for the log and never fails because of it. Questions beyond the limit in memory are dropped,
+    and those that cannot be written are lost; both are counted, and the first loss logs a warning.
     """
 
     def __init__(self, options: QueryLogOptions, clock: Clock = SYSTEM) -> None:
@@ -104,7 +104,7 @@ class QueryLog:
     def note(
         self, database: Database, info: CollectionInfo, requests: Sequence[Request], found: Sequence[SearchResults]
     ) -> None:
-        """Notes what was asked, and how many hits it had; a question by a vector alone has no text to note."""
+        """Note questions and how many hits each had; a query that is only a vector has no text to note."""
         if self.options.keep == "off" or not _is_logged.get():
             return
         place = _Place(database, info)
@@ -133,7 +133,7 @@ class QueryLog:
         self._running()
 
     def _running(self) -> asyncio.Task[None] | None:
-        """The task that writes, started where something waits; None where nothing does."""
+        """Return the task that writes; start it if questions wait and it does not run; None if none is needed."""
         loop, task = asyncio.get_running_loop(), self._task
         if task is not None and (task.done() or task.get_loop() is not loop):
             task = None  # ended with its loop, perhaps
@@ -148,7 +148,7 @@ class QueryLog:
         return self._logs.setdefault(place.key, _Log())
 
     def figures(self, role: str | None, info: CollectionInfo) -> QueryLogFigures | None:
-        """What has become of the questions that a collection was asked here; None where they are not logged."""
+        """Return what became of a collection's questions in this process; None if they are not logged."""
         if self.options.keep == "off":
             return None
         key = info.collection_id, role
@@ -157,7 +157,7 @@ class QueryLog:
         return QueryLogFigures(self.options.keep, log.logged, waiting, log.dropped, log.lost, log.problem)
 
     async def flush(self) -> None:
-        """Writes what waits, as far as that takes no more than some seconds; what is left then is lost."""
+        """Write the waiting questions, for some seconds at most; those left then are lost."""
         task, self._task = self._running(), None
         if task is None:
             return
@@ -171,7 +171,7 @@ class QueryLog:
             self._lose(place, 1, f"closing did not wait longer than {CLOSE_SECONDS:g} s")
 
     def forget(self) -> None:
-        """In a forked child: what waits is its parent's."""
+        """Forget the waiting questions in a forked child; its parent writes them."""
         self._waiting.clear()
         self._task = None
 
@@ -185,7 +185,7 @@ class QueryLog:
             await self._write()
 
     async def _write(self) -> None:
-        """Writes what waits now, collection by collection; what is not tried yet goes on waiting."""
+        """Write the questions that wait now, one collection after the other."""
         for place in {place.key: place for place, _ in self._waiting}.values():
             questions = self._taken(place)
             log = self._log_of(place)
@@ -206,7 +206,7 @@ class QueryLog:
                 log.problem = None
 
     def _taken(self, place: _Place) -> list[Question]:
-        """What waits for a place, which waits no longer."""
+        """Take the waiting questions of a collection and role out of the queue."""
         waiting = list(self._waiting)
         self._waiting.clear()
         self._waiting.extend(one for one in waiting if one[0].key != place.key)

@@ -1,4 +1,4 @@
-"""What the collections of a client share: the server, the pool, models and their threads, caches."""
+"""The resources that the collections of a client share: the server, the pool, models and their threads, caches."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ ModelKey = tuple[str, str, int] | None
 
 
 class Resources:
-    """What the collections of a client share: opened once, closed together.
+    """The resources that the collections of a client share; they are opened once and closed together.
 
     A forked child drops what it inherited and opens everything again at its first call.
 
     Args:
-        keyword_cache_bytes: Most bytes of posting lists that are kept in memory, of all collections together; None: as
-            much as each has of its own.
+        keyword_cache_bytes: Maximum bytes of posting lists kept in memory for all collections together; None: each
+            collection has its own limit.
     """
 
     def __init__(
@@ -116,7 +116,7 @@ class Resources:
 
     @classmethod
     def of(cls, db_url: str | None, models: ModelOptions, options: Mapping[str, Any], **own: Any) -> Resources:
-        """Make the resources of a client or retriever, whose options were checked; `own` are those with defaults."""
+        """Make the resources from checked options of a client or retriever; `own` are the arguments with defaults."""
         server = {field.name: options[field.name] for field in fields(ServerOptions) if field.name in options}
         given = {**own, **options}
         names = ("cached_queries", "keyword_cache_bytes", "query_log", "file_limits")
@@ -133,9 +133,9 @@ class Resources:
         return None if self._embedded is None else self._embedded.folder
 
     async def initialize(self) -> None:
-        """Starts or reaches the server; does nothing when that has been done. After `close` it opens again.
+        """Connect to the server or start it, unless that is done; after `close` it connects again.
 
-        Who waits for another's attempt has its failure, too: many that ask a server which is away wait once.
+        If an attempt fails, all callers that waited for it get its error, so that none waits for a second timeout.
         """
         self._is_closed = False
         await self._open()
@@ -192,7 +192,7 @@ class Resources:
         await self.close()
 
     async def release(self) -> None:
-        """As `close`; the next use opens it again."""
+        """Close the resources as `close` does, but let the next use open them again."""
         self._make_locks()  # the next event loop may be another one
         await self._close()
 
@@ -223,7 +223,7 @@ class Resources:
                 closing.callback(executor.close)
 
     async def ready(self) -> Self:
-        """The open resources: the first use opens them, in a forked child again."""
+        """Return the open resources; the first use opens them, also in a forked child."""
         if self._was_open:
             if self.server.pool is not None or self.server.connection is not None:
                 raise ConfigurationError(
@@ -253,7 +253,7 @@ class Resources:
         return self._executor
 
     async def models_of(self, stored: EmbeddingVersion | None) -> OpenModels:
-        """The embedding model of a collection; collections of the same model share it."""
+        """Return the embedding model of a collection; collections of the same model share it."""
         key = None if stored is None else (stored.identity_key, stored.model, stored.dimensions)
         async with self._choosing:
             known = self._open_models.get(key)
@@ -265,12 +265,12 @@ class Resources:
     async def named_model(
         self, model: str | Embedder, *, dimensions: int | None = None, tokenizer: str | PathLike[str] | None = None
     ) -> OpenModels:
-        """A model that the user names beside that of a collection; the caller closes it."""
+        """Open a model that the user names in addition to a collection's own; the caller closes it."""
         options = ModelOptions(model, device=self.models.device, dimensions=dimensions, tokenizer=tokenizer)
         return await self._opened_alone(options, None)
 
     async def stored_model(self, stored: EmbeddingVersion) -> OpenModels:
-        """The model that a collection names for vectors that do not serve; the caller closes it."""
+        """Open the model that a collection names for vectors that are not in use; the caller closes it."""
         own = replace(self.models, embedding_model=None, dimensions=None, default_model=None, default_dimensions=None)
         return await self._opened_alone(own, stored)
 
@@ -285,7 +285,7 @@ class Resources:
         return opened
 
     async def _shared(self, opened: OpenModels) -> OpenModels:
-        """The same model where it is open already, chosen for another collection."""
+        """Return the model that another collection has opened with the same identity, else the one just opened."""
         for other in self._open_models.values():
             if opened.version is not None and other.version == opened.version and other.embedder is not None:
                 if opened.embedder is not other.embedder:
@@ -308,10 +308,11 @@ class Resources:
     @overload
     async def reranker(self, seconds: float | None) -> OpenReranker | None: ...
     async def reranker(self, seconds: float | None = None) -> OpenReranker | None:
-        """The reranker; chosen at the first call.
+        """Return the reranker; the first call chooses it.
 
         Args:
-            seconds: How long to wait for it. If it is not open then, the answer is None, and it goes on opening.
+            seconds: Seconds to wait until it is open; after that None is returned, and it goes on opening in the
+                background.
         """
         if self._reranker is None:
             if self._reranker_opening is None or self._reranker_opening.done():
@@ -328,7 +329,7 @@ class Resources:
         return self._reranker
 
     async def chat_model(self) -> ModelChoice[ChatModel]:
-        """The language model, if any; chosen at the first call."""
+        """Return the language model, if any; the first call chooses it."""
         if self._chat_model is None:
             # Loaded here: most programs only search.
             from semlex.chat.openai import choose_chat_model  # noqa: PLC0415
@@ -337,14 +338,14 @@ class Resources:
         return self._chat_model
 
     def rewrites(self, identity: str) -> LruCache[tuple[str, ...], tuple[str, ...]]:
-        """The terms that a language model wrote for the last questions; those of another model are forgotten."""
+        """Return the cache of terms that this language model wrote for questions; that of another model is dropped."""
         if self._rewrites is None or self._rewrites[0] != identity:
             # A new one, which no call that began before fills.
             self._rewrites = identity, LruCache(self.query_cache.capacity)
         return self._rewrites[1]
 
     def forget_rewrites(self) -> None:
-        """Forget the terms of questions: the description of a collection has changed."""
+        """Forget the cached terms of questions, because the description of a collection has changed."""
         self._rewrites = None
 
     @property

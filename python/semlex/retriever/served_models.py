@@ -1,4 +1,4 @@
-"""The models of a collection, used directly: vectors of texts, scores of texts."""
+"""The models of a collection for direct use: vectors of texts and scores of texts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class TextTooLongError(Exception):
     """A text has more tokens than the model reads.
 
     Args:
-        tokens: It has.
+        tokens: Number of tokens of the text.
     """
 
     def __init__(self, row: int, tokens: int, most: int) -> None:
@@ -32,7 +32,7 @@ class TextTooLongError(Exception):
 
 
 class DimensionsError(Exception):
-    """The model makes no vectors of this length."""
+    """The model cannot make vectors of the requested length."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class ServedEmbedder:
     """An embedding model by the name that callers use.
 
     Attributes:
-        name: The model's, without the folder or the address that leads to it.
+        name: Name of the model, without its folder or address.
         embedder: The model.
         executor: Runs its calls.
     """
@@ -52,13 +52,13 @@ class ServedEmbedder:
     async def embed(
         self, texts: list[str], *, is_query: bool, dimensions: int | None = None
     ) -> tuple[NDArray[np.float32], int]:
-        """Embeds texts in one call, which is cancelled with its caller.
+        """Embed texts in one call; if the caller is cancelled, the call is, too.
 
         Args:
-            dimensions: Length of the vectors: the leading part, normalised; None for the whole.
+            dimensions: Length of the vectors: vectors are cut to it and normalised; None: the model's own length.
 
         Returns:
-            (n, dimensions), and how many tokens were read.
+            The vectors, shape (n, dimensions), and the number of tokens read.
         """
         if is_query:
             return await self.executor.query(self._embed, texts, is_query, dimensions, model=self.embedder)
@@ -85,7 +85,7 @@ class ServedReranker:
     """A reranker by the name that callers use.
 
     Attributes:
-        name: The model's, without its revision and the folder or server where it is.
+        name: Name of the model, without its revision and its folder or server.
         reranker: The model.
         executor: Runs its calls.
     """
@@ -95,12 +95,12 @@ class ServedReranker:
     executor: ModelExecutor
 
     async def score(self, query: str, texts: list[str]) -> NDArray[np.float32]:
-        """The score of every text, 0 to 1, in one call, which is cancelled with its caller."""
+        """Return the score of every text, 0 to 1; if the caller is cancelled, the call is, too."""
         return await self.executor.query(self.reranker.score, query, texts, model=self.reranker)
 
 
 async def open_with_models(collection: Collection) -> None:
-    """Opens a collection with every model that searches and answers use; the models even before it exists."""
+    """Open a collection and every model that searches and answers use; models are opened even if it does not exist."""
     resources = await collection._handle.resources.ready()  # noqa: SLF001 - of this package
     await resources.chat_model()
     await resources.reranker()
@@ -112,7 +112,7 @@ async def open_with_models(collection: Collection) -> None:
 
 
 async def served_embedder(collection: Collection) -> ServedEmbedder | None:
-    """The model that embeds for a collection, or would for one that is not there yet; None: it is searched by words."""
+    """Return the embedding model of a collection, or the one a new collection would get; None: keyword search only."""
     resources = collection._handle.resources  # noqa: SLF001 - of this package
     try:
         models = (await collection._handle.readable()).opened.models  # noqa: SLF001 - of this package
@@ -125,7 +125,7 @@ async def served_embedder(collection: Collection) -> ServedEmbedder | None:
 
 
 async def served_reranker(collection: Collection) -> ServedReranker | None:
-    """What reranks the hits of a collection, if anything does."""
+    """Return the reranker of a collection, if it has one."""
     resources = collection._handle.resources  # noqa: SLF001 - of this package
     reranker = (await resources.reranker()).reranker
     if reranker is None:

@@ -1,7 +1,7 @@
 """The synchronous classes: every public method of the asynchronous ones without ``await``, from any thread.
 
-Nothing is listed here: the methods, signatures and docstrings are those of the asynchronous classes. Types for checkers
-and editors are in `synchronous.pyi`, which ``./x stubs`` writes.
+Methods, signatures and docstrings are taken from the asynchronous classes when a class is made. Types for checkers and
+editors are in `synchronous.pyi`, which ``./x stubs`` writes.
 """
 
 from __future__ import annotations
@@ -64,11 +64,11 @@ class LoopThread:
 
     @property
     def is_current(self) -> bool:
-        """Whether the caller runs in this thread, where waiting for a call would be waiting for itself."""
+        """Return whether the caller runs in this loop's thread, where waiting for a call would block forever."""
         return threading.current_thread() is self._thread
 
     def run(self, method: Callable[P, Coroutine[Any, Any, T]], *arguments: P.args, **options: P.kwargs) -> T:
-        """Calls an asynchronous method and waits for it."""
+        """Call an asynchronous method on the loop and wait for it."""
         future = self._submit(method, *arguments, **options)
         try:
             return future.result()
@@ -79,7 +79,7 @@ class LoopThread:
             raise
 
     async def awaited(self, method: Callable[P, Coroutine[Any, Any, T]], *arguments: P.args, **options: P.kwargs) -> T:
-        """The same for a caller in another event loop, which goes on meanwhile."""
+        """Call an asynchronous method on the loop from another event loop, which keeps running meanwhile."""
         future = asyncio.wrap_future(self._submit(method, *arguments, **options))
         try:
             return await future
@@ -148,9 +148,9 @@ class LoopRunner:
         renew_after_fork(self)
 
     def initialize(self) -> None:
-        """Opens the loop and what runs on it; does nothing when that has been done. After `close` it opens again.
+        """Start the loop and open the object on it, unless that is done; after `close` it is opened again.
 
-        Who waits for another thread's attempt has its failure, too: many that ask a server which is away wait once.
+        If an attempt fails, all threads that waited for it get its error, so that none waits for a second timeout.
         """
         self._refuse_own_thread()
         known = self._failure
@@ -190,11 +190,11 @@ class LoopRunner:
                 _open.discard(self)
 
     def run(self, method: Callable[P, Coroutine[Any, Any, T]], *arguments: P.args, **options: P.kwargs) -> T:
-        """Calls an asynchronous method and waits for it; the first call opens it."""
+        """Call an asynchronous method and wait for it; the first call opens the object."""
         return self._running().run(method, *arguments, **options)
 
     async def awaited(self, method: Callable[P, Coroutine[Any, Any, T]], *arguments: P.args, **options: P.kwargs) -> T:
-        """The same for a caller in another event loop, which goes on meanwhile; the errors are those of `run`."""
+        """Call an asynchronous method from another event loop, which keeps running; errors are those of `run`."""
         return await self._running().awaited(method, *arguments, **options)
 
     def _running(self) -> LoopThread:
@@ -207,7 +207,7 @@ class LoopRunner:
         return loop
 
     def iterate(self, stream: AsyncIterator[Any]) -> Generator[Any, None, None]:
-        """Give the items of an asynchronous iteration without ``await``; ending this one ends that one."""
+        """Give the items of an asynchronous iteration without ``await``; ending this iteration ends the other."""
         ended = object()
         turn = asyncio.Lock()  # a call that is interrupted may take a moment to end
         last: asyncio.Task[Any] | None = None
@@ -258,7 +258,7 @@ _open: set[LoopRunner] = set()
 
 @atexit.register
 def _stop_all() -> None:
-    """Ends the loops of what was left open, so that their tasks do not end in the middle of something."""
+    """Stop the loops that were left open at exit, so that no task ends half-way."""
     for runner in list(_open):
         if runner._loop is not None:  # noqa: SLF001 - of this module
             runner._loop.close()  # noqa: SLF001
@@ -272,7 +272,7 @@ class Synchronous:
     _runner: LoopRunner
 
     def __init_subclass__(cls, of: type | None = None) -> None:
-        """Give the class what an asynchronous class has, but for what is written by hand."""
+        """Give the class the public members of an asynchronous class, except those written by hand."""
         if of is None:
             return
         _KINDS[of] = cls
@@ -294,22 +294,22 @@ class Synchronous:
         return self._asynchronous
 
     def run(self, function: Callable[P, Coroutine[Any, Any, T]], *arguments: P.args, **options: P.kwargs) -> T:
-        """Call an asynchronous function on the event loop of this object, and wait.
+        """Call an asynchronous function on this object's event loop and wait for its result.
 
         Raises:
-            WorkAbandonedError: It was closed meanwhile.
+            WorkAbandonedError: The object was closed during the call.
         """
         return self._runner.run(function, *arguments, **options)
 
     async def awaited(
         self, function: Callable[P, Coroutine[Any, Any, T]], *arguments: P.args, **options: P.kwargs
     ) -> T:
-        """Call an asynchronous function on the event loop of this object from your own loop, which goes on meanwhile.
+        """Call an asynchronous function on this object's event loop from your own event loop, which keeps running.
 
-        With methods of `asynchronous`, synchronous and asynchronous callers share one object.
+        Call methods of `asynchronous` this way to share one object between synchronous and asynchronous code.
 
         Raises:
-            WorkAbandonedError: It was closed meanwhile.
+            WorkAbandonedError: The object was closed during the call.
         """
         return await self._runner.awaited(function, *arguments, **options)
 
@@ -325,10 +325,10 @@ class Synchronous:
 
 
 class Opened(Synchronous):
-    """An object with an event loop of its own, to be closed."""
+    """An object with an event loop of its own, which must be closed."""
 
     def initialize(self) -> None:
-        """Open it; do nothing when it is open."""
+        """Open the object; do nothing if it is open."""
         self._runner.initialize()
 
     def close(self) -> None:
@@ -350,7 +350,7 @@ class Opened(Synchronous):
 
 
 def public_members(of: type) -> dict[str, Any]:
-    """Return the public methods, properties and declared fields of a class by name, in the order of its text."""
+    """Return the public methods, properties and declared fields of a class by name, in the order of its source."""
     found: dict[str, Any] = {}
     for kind in reversed(of.__mro__):
         found |= dict.fromkeys(inspect.get_annotations(kind)) | vars(kind)
@@ -359,7 +359,7 @@ def public_members(of: type) -> dict[str, Any]:
 
 
 def synchronous_class(of: type) -> type[Synchronous] | None:
-    """Return the synchronous class of a class, made if need be; None for values, and for models of a user."""
+    """Return the synchronous class of an asynchronous one, making it if necessary; None for any other class."""
     if of not in _KINDS:
         made = None
         if of.__module__.startswith("semlex.retriever.") and any(
@@ -373,11 +373,11 @@ def synchronous_class(of: type) -> type[Synchronous] | None:
 
 
 def without_await(found: Any, runner: LoopRunner | None = None) -> Any:
-    """Return the synchronous object over an asynchronous one, or over several of them; other values as they are.
+    """Wrap an asynchronous object, or a list of them, in its synchronous class; return any other value unchanged.
 
     Args:
         found: Any value.
-        runner: Where its calls run; None, and objects that are opened: a runner of their own.
+        runner: Runner of the object's calls; None, or an object that must be opened, gets a new one.
     """
     if type(found) is list:
         return [without_await(one, runner) for one in found] if found and synchronous_class(type(found[0])) else found
@@ -395,7 +395,7 @@ def without_await(found: Any, runner: LoopRunner | None = None) -> Any:
 
 
 def _method(cls: type, member: FunctionType) -> Callable[..., Any]:
-    """Return a method that calls an asynchronous object's, and waits for what is awaited."""
+    """Return a method that calls the asynchronous method and waits for its result."""
     name, is_awaited = member.__name__, inspect.iscoroutinefunction(member)
 
     def call(self: Synchronous, *arguments: Any, **options: Any) -> Any:
@@ -415,7 +415,7 @@ def _constructor(cls: type, of: type) -> Callable[..., None]:
 
 
 def _property(name: str, member: Any) -> property:
-    """Return a property that reads an asynchronous object's property, or a field that its class declares."""
+    """Return a property that reads a property or declared field of the asynchronous object."""
 
     def read(self: Synchronous) -> Any:
         return without_await(getattr(self._asynchronous, name), self._runner)
@@ -426,7 +426,7 @@ def _property(name: str, member: Any) -> property:
 
 
 def _presented(call: Callable[..., Any], cls: type, member: FunctionType) -> Callable[..., Any]:
-    """Return a function with the docstring and the signature of another, without arguments that are bound to a loop."""
+    """Return a function with the docstring and signature of another, without arguments bound to an event loop."""
     left_out = LOOP_BOUND.intersection(member.__kwdefaults__ or ())
     returned, qualified = _returned(member), f"{cls.__name__}.{member.__name__}"
 
@@ -457,7 +457,7 @@ def _presented(call: Callable[..., Any], cls: type, member: FunctionType) -> Cal
 
 
 def _returned(function: FunctionType) -> str:
-    """Return what a function returns without ``await``, as text."""
+    """Return, as text, the type that a function returns when no ``await`` is needed."""
     told: str = function.__annotations__.get("return") or ""
     for name in _WORD.findall(told):
         if isinstance(kind := function.__globals__.get(name), type):
@@ -470,12 +470,12 @@ def _returned(function: FunctionType) -> str:
 
 
 def _without(names: frozenset[str], docstring: str) -> str:
-    """Return a docstring without the lines on some arguments."""
+    """Return a docstring without the lines about some arguments."""
     return re.sub(rf"\n    (?:{'|'.join(names)}): .*(?:\n {{8,}}.*)*", "", docstring) if names else docstring
 
 
 class SyncJob(Synchronous, of=Job):
-    """A job as it was when it was read. It is a value: its methods give the job as it is then."""
+    """A job as it was when it was read; `status` reads it again."""
 
 
 class SyncCollection(Synchronous, of=Collection):
@@ -497,7 +497,7 @@ class SyncRetriever(SyncCollection, Opened, of=PostgreSQLRetriever):
 
 
 class SyncKnowledgeBase(Opened, of=KnowledgeBase):
-    """`KnowledgeBase` behind plain functions, callable from any thread; every step of building it gives another."""
+    """`KnowledgeBase` behind plain functions, callable from any thread; `add` and `with_…` return a new one."""
 
 
 class SyncJSONKBRetriever(Opened, of=JSONKBRetriever):

@@ -75,14 +75,14 @@ class Synchronous():
     """An asynchronous object behind plain functions, callable from any thread."""
 
     def __init_subclass__(cls, of: type | None = None) -> None:
-        """Give the class what an asynchronous class has, but for what is written by hand."""
+        """Give the class the public members of an asynchronous class, except those written by hand."""
 
     @property
     def asynchronous(self) -> Any:
         """The asynchronous object behind this one."""
 
     def run(self, function: Callable[P, Coroutine[Any, Any, T]], *arguments: P.args, **options: P.kwargs) -> T:
-        """Call an asynchronous function on the event loop of this object, and wait."""
+        """Call an asynchronous function on this object's event loop and wait for its result."""
 
     async def awaited(
         self,
@@ -90,20 +90,20 @@ class Synchronous():
         *arguments: P.args,
         **options: P.kwargs,
     ) -> T:
-        """Call an asynchronous function on the event loop of this object from your own loop, which goes on meanwhile."""
+        """Call an asynchronous function on this object's event loop from your own event loop, which keeps running."""
 
     def __eq__(self, other: object) -> bool: ...
 
     def __hash__(self) -> int: ...
 
 class Opened(Synchronous):
-    """An object with an event loop of its own, to be closed."""
+    """An object with an event loop of its own, which must be closed."""
 
     def initialize(self) -> None:
-        """Open it; do nothing when it is open."""
+        """Open the object; do nothing if it is open."""
 
     def close(self) -> None:
-        """Close what was opened; calls of other threads end with a `WorkAbandonedError`."""
+        """Close the object; calls of other threads end with a `WorkAbandonedError`."""
 
     def __reduce__(self) -> str: ...
 
@@ -112,7 +112,7 @@ class Opened(Synchronous):
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None: ...
 
 class SyncJob(Synchronous):
-    """A job as it was when it was read. It is a value: its methods give the job as it is then."""
+    """A job as it was when it was read; `status` reads it again."""
 
     @property
     def asynchronous(self) -> Job: ...
@@ -176,7 +176,7 @@ class SyncJob(Synchronous):
         """Return every attribute of a `JobInfo` by its name."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the same as JSON values: times are ISO 8601 texts."""
+        """Return the job as JSON values: times are ISO 8601 texts."""
 
     def status(self) -> SyncJob:
         """Return the job as it is now."""
@@ -185,10 +185,10 @@ class SyncJob(Synchronous):
         """Return the job when it has ended: done, failed or cancelled."""
 
     def cancel(self) -> SyncJob:
-        """End it if it is queued; if it is running, its worker ends it soon, after a whole batch."""
+        """Cancel the job: at once if it is queued; if it is running, its worker ends it after the current batch."""
 
     def retry(self) -> SyncJob:
-        """Queue it again after it failed or was cancelled; finished parts are not repeated."""
+        """Queue the job again after it failed or was cancelled; finished parts are not repeated."""
 
 class SyncDocuments(Synchronous):
     """`Documents` behind plain functions."""
@@ -197,19 +197,19 @@ class SyncDocuments(Synchronous):
     def asynchronous(self) -> Documents: ...
 
     def list(self, source: str | None = None, *, limit: int | None = None, after: str | None = None) -> DocumentStates:
-        """The documents that were read from files, with the states of these, and what the last run could not read."""
+        """Return the documents that were read from files, with the state of each file, and the last run's problems."""
 
     def get(self, document: str) -> WholeDocument:
-        """The text of a document with its chunks; of a place in one (``keys.md:9``) or of an id, the chunks it means."""
+        """Return a document's text and chunks; for a line (``keys.md:9``) or a chunk's id, only the chunks it means."""
 
     def outline(self, document: str) -> Outline:
-        """The headings of a document in their order, each with its line and the chunks below it."""
+        """Return the headings of a document in order, each with its line and the chunks below it."""
 
     def sources(self) -> Sources:
-        """Every source with its counts, by name."""
+        """Return every source with its counts, sorted by name."""
 
     def move_source(self, name: str, root: str | Path) -> None:
-        """Says where the folder of a source is now. Its documents stay what they are."""
+        """Set where the folder of a source is now. Its documents do not change."""
 
     def rechunk(
         self,
@@ -218,7 +218,7 @@ class SyncDocuments(Synchronous):
         progress: ProgressOption = None,
         **options: Unpack[RechunkOptions],
     ) -> IndexReport:
-        """Cut documents again, from their files: those that an older version of semlex has read or cut."""
+        """Cut documents that an older version of semlex read or cut again, from their files."""
 
     def enrich(
         self,
@@ -228,7 +228,7 @@ class SyncDocuments(Synchronous):
         dry_run: bool = False,
         progress: ProgressOption = None,
     ) -> EnrichmentReport:
-        """Lets a language model write one line about each chunk that has none, and stores the chunk with it."""
+        """Let a language model write a one-line description of each chunk that has none, and store it with the chunk."""
 
 class SyncEmbeddings(Synchronous):
     """`Embeddings` behind plain functions."""
@@ -237,7 +237,7 @@ class SyncEmbeddings(Synchronous):
     def asynchronous(self) -> Embeddings: ...
 
     def list(self) -> Figures:
-        """All sets of vectors with their counts, by their numbers."""
+        """Return all sets of vectors with their counts, sorted by number."""
 
     def change(
         self,
@@ -250,7 +250,7 @@ class SyncEmbeddings(Synchronous):
         dry_run: bool = False,
         progress: ProgressOption = None,
     ) -> ReembedReport:
-        """Changes the embedding model, while the collection is searched and written."""
+        """Change the embedding model, while the collection is searched and written."""
 
     def roll_back(
         self,
@@ -259,23 +259,23 @@ class SyncEmbeddings(Synchronous):
         force: bool = False,
         progress: ProgressOption = None,
     ) -> ReembedReport:
-        """Lets the vectors serve again that served before the last change, after making those that it lacks."""
+        """Use the vectors again that were in use before the last change, after computing those that are missing."""
 
     def drop(self, version: int, *, force: bool = False) -> None:
-        """Drops a set of vectors."""
+        """Drop a set of vectors."""
 
     def fill(self, progress: ProgressOption = None) -> int:
-        """Computes the vectors of chunks that have none; returns how many were written."""
+        """Compute the vectors of chunks that have none; return how many were written."""
 
     def vectors(self, ids: Iterable[AnyId]) -> Vectors:
-        """Vectors of chunks as they are stored, float32 of shape (d,), by id; missing are those without one."""
+        """Return the stored vectors of chunks by id, float32 of shape (d,); chunks without a vector are left out."""
 
     @property
     def calibration(self) -> ConfidenceCurve | None:
-        """What gives hits their `SearchResult.confidence`: the curve of the named file, else the stored one."""
+        """Return the curve that gives hits their `SearchResult.confidence`: the named file's, else the stored one."""
 
     def store_calibration(self, curve: ConfidenceCurve | None) -> None:
-        """Stores a curve with the vectors in use, in place of the one that they have; other vectors have others."""
+        """Store a confidence curve for the vectors in use, replacing theirs; each set of vectors has its own curve."""
 
 class SyncIndexes(Synchronous):
     """`Indexes` behind plain functions."""
@@ -297,13 +297,13 @@ class SyncIndexes(Synchronous):
         concurrently: bool = False,
         progress: ProgressOption = None,
     ) -> IndexesBuilt:
-        """Build the indexes now; this happens automatically after a load that passes 10,000 rows."""
+        """Build the indexes now; a load that takes the collection past 10,000 rows does so automatically."""
 
     def estimate(self, index: VectorIndex | None = None) -> IndexEstimate | None:
-        """What building a vector index would take: memory, time and size; None when there is nothing to build."""
+        """Estimate the memory, time and size that building a vector index takes; None if nothing is to be built."""
 
     def optimize(self, progress: ProgressOption = None) -> int:
-        """Merges the keyword index (engine ``bm25``) to few, full segments; returns how many were merged."""
+        """Merge the keyword index (engine ``bm25``) into few, full segments; return how many were merged."""
 
     def rebuild_keyword(self, progress: ProgressOption = None) -> Rebuilt:
         """Rebuild the keyword index (engine ``bm25``) from the stored texts, while it is searched and written."""
@@ -315,7 +315,7 @@ class SyncFields(Synchronous):
     def asynchronous(self) -> Fields: ...
 
     def list(self, *, values: bool = False) -> FieldSummaries:
-        """The fields that chunks have: names, types with counts, and which have an index."""
+        """Return the fields that chunks have: names, types with counts, and which have an index."""
 
     def add(
         self,
@@ -325,10 +325,10 @@ class SyncFields(Synchronous):
         force: bool = False,
         progress: ProgressOption = None,
     ) -> IndexesBuilt:
-        """Builds an index that serves comparisons of a field: ``<``, ``<=``, ``>``, ``>=``, ``between``, and prefixes."""
+        """Build an index for comparisons of a field: ``<``, ``<=``, ``>``, ``>=``, ``between``, and prefixes."""
 
     def remove(self, name: str) -> tuple[IndexedType, ...]:
-        """Drops the index of a field; values and what filters find stay as they are."""
+        """Drop the index of a field; its values stay, and filters find the same chunks."""
 
     def facets(
         self,
@@ -338,7 +338,7 @@ class SyncFields(Synchronous):
         query: str | None = None,
         **options: Unpack[FacetOptions],
     ) -> Facets:
-        """Which values fields have, and how many chunks have each."""
+        """Count, for each field, how many chunks have each value."""
 
 class SyncJobs(Synchronous):
     """`Jobs` behind plain functions."""
@@ -347,7 +347,7 @@ class SyncJobs(Synchronous):
     def asynchronous(self) -> Jobs: ...
 
     def submit(self, kind: str, arguments: Mapping[str, Any] | None = None, **options: Unpack[JobOptions]) -> SyncJob:
-        """Stores a job for this collection, which a worker does (`Client.work`, ``semlex worker``)."""
+        """Store a job for this collection; a worker runs it (`Client.work`, ``semlex worker``)."""
 
 class SyncQueries(Synchronous):
     """`Queries` behind plain functions."""
@@ -356,10 +356,10 @@ class SyncQueries(Synchronous):
     def asynchronous(self) -> Queries: ...
 
     def summary(self, *, limit: int = 20) -> QueryLogSummary:
-        """What the query log holds: the most frequent questions, and those that found nothing."""
+        """Return figures of the query log, the most frequent questions, and those that found nothing."""
 
     def clear(self) -> int:
-        """Deletes all logged questions; returns how many."""
+        """Delete all logged questions; return how many."""
 
 class SyncTables(Synchronous):
     """`Tables` behind plain functions."""
@@ -379,22 +379,22 @@ class SyncTables(Synchronous):
         on_duplicate: OnDuplicate = 'update',
         progress: ProgressOption = None,
     ) -> LoadReport:
-        """Loads rows that bring their vectors, at the speed of COPY; a row is a chunk, nothing is cut or embedded."""
+        """Load rows that have vectors, at the speed of COPY; each row becomes a chunk, and nothing is cut or embedded."""
 
     def follow(self, table: str, *, name: str | None = None, **options: Unpack[TableOptions]) -> FollowedTable:
-        """Follow a table or a view: its rows become documents, and `sync` or a worker keeps them in step."""
+        """Follow a table or view: its rows become documents, which `sync` or a worker keeps up to date."""
 
     def followed(self) -> list[FollowedStatus]:
-        """List the followed tables, by name, with how far each is in step."""
+        """Return the followed tables, sorted by name, each with how far it is in step."""
 
     def change(self, name: str, *, table: str | None = None, **options: Unpack[TableOptions]) -> FollowedTable:
-        """Change what is read of a followed table, or how its changes are noticed."""
+        """Change which columns of a followed table are read, or how its changes are noticed."""
 
     def ddl(self, table: str, *, name: str | None = None, **options: Unpack[TableOptions]) -> str:
-        """Return the SQL that makes the triggers of a table, and run nothing."""
+        """Return the SQL that creates the triggers of a table, without running it."""
 
     def stop(self, name: str, *, keep: bool = False) -> int:
-        """Stop following a table: its definition, its triggers and the documents of its rows go."""
+        """Stop following a table; its definition, its triggers and the documents of its rows are deleted."""
 
     def import_table(
         self,
@@ -412,7 +412,7 @@ class SyncTables(Synchronous):
         dry_run: bool = False,
         progress: ProgressOption = None,
     ) -> TableImport:
-        """Loads the rows of a table that another library has filled; a row is a chunk, nothing is cut or embedded."""
+        """Load the rows of a table that another library filled; each row becomes a chunk, nothing is cut or embedded."""
 
     def sync(
         self,
@@ -426,10 +426,10 @@ class SyncTables(Synchronous):
         """Bring the collection in step with followed tables: rows that were added, changed or deleted."""
 
     def dump(self, folder: str | PathLike[str], progress: ProgressOption = None) -> TransferReport:
-        """Writes the collection into a new folder: chunks with vectors, documents, sources and the log, as Parquet."""
+        """Write the collection into a new folder: chunks with vectors, documents, sources and the log, as Parquet."""
 
     def hits_as_sql(self, results: Sequence[SearchResult], *, include: Sequence[Included] = ...) -> str:
-        """A SELECT that answers with hits, to be pasted into psql, into ``WITH hits AS (…)`` or after FROM."""
+        """Return a SELECT that gives the hits as rows, for psql, ``WITH hits AS (…)`` or a FROM clause."""
 
     def hits_into(
         self,
@@ -439,7 +439,7 @@ class SyncTables(Synchronous):
         *,
         include: Sequence[Included] = ...,
     ) -> int:
-        """Put hits into a temporary table of your own transaction, to be joined with your tables."""
+        """Put hits into a temporary table of your transaction, to join them with your tables."""
 
 class SyncCollection(Synchronous):
     """`Collection` behind plain functions, callable from any thread; `SyncClient.collection` makes one."""
@@ -449,31 +449,31 @@ class SyncCollection(Synchronous):
 
     @property
     def documents(self) -> SyncDocuments:
-        """Its documents and their sources: listed, read, cut again, described by a language model."""
+        """Return the collection's documents and their sources: list, read, cut again, describe by a language model."""
 
     @property
     def embeddings(self) -> SyncEmbeddings:
-        """Its sets of vectors: another embedding model, the way back, missing vectors, the confidence curve."""
+        """Return the collection's sets of vectors: change the embedding model, roll back, fill in, calibrate."""
 
     @property
     def indexes(self) -> SyncIndexes:
-        """Its vector and keyword indexes: built, estimated, merged, made again."""
+        """Return the collection's vector and keyword indexes: build, estimate, merge, rebuild."""
 
     @property
     def fields(self) -> SyncFields:
-        """Its metadata fields: listed, counted by value, indexed."""
+        """Return the collection's metadata fields: list, count values, index."""
 
     @property
     def jobs(self) -> SyncJobs:
-        """Its work in the background."""
+        """Return the collection's background jobs."""
 
     @property
     def queries(self) -> SyncQueries:
-        """Its log of questions."""
+        """Return the collection's log of questions."""
 
     @property
     def tables(self) -> SyncTables:
-        """Rows with vectors in; dumps, and hits as rows, out."""
+        """Return the operations with tables: load rows with vectors, follow tables, dump, give hits as rows."""
 
     @property
     def names(self) -> Names:
@@ -481,21 +481,21 @@ class SyncCollection(Synchronous):
 
     @property
     def info(self) -> CollectionInfo:
-        """What is known of the open collection."""
+        """The stored properties of the open collection."""
 
     @property
     def unused_defaults(self) -> dict[str, tuple[Any, Any]]:
-        """The defaults that the open collection does not follow, because it was made with another value."""
+        """The defaults that do not apply to the open collection, because it was made with other values."""
 
     @property
     def embedding_choice(self) -> str:
-        """One line: which embedding model was chosen for the open collection, and why."""
+        """One line that says which embedding model was chosen for the open collection, and why."""
 
     def using(self, connection: CallersConnection) -> SyncCollection:
-        """Return the same collection through your connection: what is read and written joins your transaction."""
+        """Return this collection over your connection: its reads and writes join your transaction."""
 
     def open(self) -> Self:
-        """Open or create the collection; reopen it if it is open. Every other method opens it if need be."""
+        """Open or create the collection; reopen it if it is open. Every other method opens it if necessary."""
 
     def search(
         self,
@@ -518,7 +518,7 @@ class SyncCollection(Synchronous):
         *,
         deadline: float | None = None,
     ) -> SearchResults:
-        """The next page of a list that `search` opened with `max_results`."""
+        """Return the next page of a list that `search` opened with `max_results`."""
 
     def search_many(
         self,
@@ -584,10 +584,10 @@ class SyncCollection(Synchronous):
         filters: Filters | None = None,
         **options: Unpack[CandidateOptions],
     ) -> SearchResults:
-        """Every candidate of both searches as a hit, with both scores, and what the fusion has measured them against."""
+        """Return every candidate of both searches as a hit, with both scores and the figures that the fusion used."""
 
     def diversify(self, hits: Sequence[SearchResult], diversity: float = 0.5) -> list[SearchResult]:
-        """Return hits in another order: each as relevant, and as different from those before it, as possible."""
+        """Return hits reordered so that each is relevant and differs from those before it."""
 
     def checkup(
         self,
@@ -598,7 +598,7 @@ class SyncCollection(Synchronous):
         progress: ProgressOption = None,
         estimated: Callable[[float], None] | None = None,
     ) -> Checkup:
-        """How well this collection can be searched, without judged questions: its own headings are asked."""
+        """Measure how well this collection can be searched, without judged questions: its headings serve as questions."""
 
     def get(self, ids: Iterable[AnyId]) -> list[StoredChunk]:
         """Return chunks by id, in the order of `ids`; missing ones are left out."""
@@ -610,10 +610,10 @@ class SyncCollection(Synchronous):
         limit: int = 100,
         after: str | None = None,
     ) -> list[StoredChunk]:
-        """Return chunks without a question, in the order of their keys."""
+        """Return chunks in the order of their keys, without a query."""
 
     def count(self, filters: Filters | None = None) -> int:
-        """Number of chunks that pass a filter; a field that no chunk has is logged."""
+        """Return the number of chunks that pass a filter; a field that no chunk has is logged."""
 
     def add_documents(
         self,
@@ -626,10 +626,10 @@ class SyncCollection(Synchronous):
         enrichment: Enrichment | str | ChatModel | None = None,
         progress: ProgressOption = None,
     ) -> Ids:
-        """Stores documents as they are: one document, one chunk; nothing is cut."""
+        """Store documents as they are: each document becomes one chunk."""
 
     def upsert(self, documents: Given, embeddings: ArrayLike | None = None, *, on_error: OnError = 'raise') -> Ids:
-        """`add_documents` by the name that says that a stored document of the same id is replaced."""
+        """Store documents as `add_documents` does; a stored document of the same id is replaced."""
 
     def add_texts(
         self,
@@ -641,13 +641,13 @@ class SyncCollection(Synchronous):
         on_duplicate: OnDuplicate = 'update',
         on_error: OnError = 'raise',
     ) -> Ids:
-        """`add_documents` for texts with their ids and metadata beside them; all must have the same length."""
+        """Store texts as `add_documents` does; ids and metadata are lists of the same length."""
 
     def index(self, *paths: str | Path, **options: Unpack[IndexOptions]) -> IndexReport:
-        """Reads files and folders, cuts them at headings and by tokens, and stores their chunks."""
+        """Read files and folders, cut them at headings and by tokens, and store their chunks."""
 
     def sync(self, *paths: str | Path, **options: Unpack[SyncOptions]) -> SyncReport:
-        """Makes the collection hold what files and folders hold: as `index`, and what is gone is deleted."""
+        """Index files and folders as `index` does, and delete documents whose files are gone."""
 
     def watch(
         self,
@@ -655,7 +655,7 @@ class SyncCollection(Synchronous):
         poll: bool = False,
         **options: Unpack[WatchOptions],
     ) -> Generator[SyncReport, None, None]:
-        """Synchronises, and again whenever something changes, until the iteration is ended."""
+        """Synchronise now, and again whenever something changes, until you end the iteration."""
 
     def delete(
         self,
@@ -667,19 +667,19 @@ class SyncCollection(Synchronous):
         vanished: bool = False,
         dry_run: bool = False,
     ) -> DeleteReport:
-        """Deletes chunks with their vectors; what is given must all hold. Missing ones are fine."""
+        """Delete the chunks, with their vectors, that meet all given conditions; ids that do not exist are ignored."""
 
     def status(self, *, exact: bool = False) -> CollectionStatus:
-        """Where the collection is, and its figures: counts, model, indexes, the last run."""
+        """Return where the collection is stored, and its figures: counts, model, indexes, the last run."""
 
     def description(self) -> str:
-        """What is in the collection: the text that `describe` was given, else titles of its documents; maybe empty."""
+        """Return the collection's description: the text given to `describe`, else titles of its documents."""
 
     def describe(self, text: str | None) -> None:
-        """Say what is in the collection, for language models that choose a collection or write search terms."""
+        """Store a description of the collection, for language models that choose a collection or write search terms."""
 
     def drop(self) -> bool:
-        """Drops the collection with everything in it; whether it was there."""
+        """Drop the collection with everything in it; return whether it existed."""
 
 class SyncClient(Opened):
     """`Client` behind plain functions, callable from any thread."""
@@ -702,19 +702,19 @@ class SyncClient(Opened):
         role: str | None = None,
         calibration: str | PathLike[str] | None = None,
     ) -> SyncCollection:
-        """A collection; it is opened, or made, by the first call of one of its methods."""
+        """Return a collection; the first call of one of its methods opens or makes it."""
 
     def collections(self) -> list[ListedCollection]:
-        """Every collection of the schema, by name."""
+        """Return every collection of the schema, sorted by name."""
 
     def count_collections(self) -> list[CountedCollection]:
-        """Every collection of the schema, by name, with its counts; large tables are estimated."""
+        """Return every collection of the schema with its counts, sorted by name; large tables are estimated."""
 
     def migrate(self, *, dry_run: bool = False) -> list[Step]:
-        """Migrates the tables of all collections to the form that this version uses; opening one does that, too."""
+        """Migrate the tables of all collections to this version's form; opening a collection migrates its tables, too."""
 
     def drop(self, name: str) -> None:
-        """Drops a collection with everything in it, whatever its version."""
+        """Drop a collection with everything in it, even one that another version of semlex made."""
 
     def restore(
         self,
@@ -726,16 +726,16 @@ class SyncClient(Opened):
         build_indexes: bool = True,
         progress: ProgressOption = None,
     ) -> TransferReport:
-        """Makes a collection from a dump, with its vectors; its keyword index and vector indexes are rebuilt."""
+        """Make a collection from a dump, with its vectors; its keyword index and vector indexes are rebuilt."""
 
     def jobs(self, *, state: JobState | None = None, collection: str | None = None, limit: int = 100) -> list[SyncJob]:
-        """The jobs of all collections that were submitted last, the newest first; without their documents."""
+        """Return the newest jobs of all collections, newest first, without their documents."""
 
     def count_jobs(self, *, deadline: float | None = None) -> dict[JobState, int]:
         """Return the number of jobs in each state."""
 
     def job(self, job_id: str) -> SyncJob:
-        """A job by its id."""
+        """Return a job by its id."""
 
     def work(
         self,
@@ -750,16 +750,16 @@ class SyncClient(Opened):
         compare_every: float = 600.0,
         tell: Callable[[str], None] | None = None,
     ) -> int:
-        """Do the jobs of all collections of the schema and keep their followed tables in step, until it is cancelled."""
+        """Run the jobs of all collections of the schema and keep their followed tables in step, until cancelled."""
 
     def diagnose(self, collection: str | None = None, *, tell: Callable[[str], None] | None = None) -> Diagnosis:
-        """What is wrong with models, server and collections, each with what helps. Nothing is written."""
+        """Return what is wrong with models, server and collections, each with a remedy. Nothing is written."""
 
     def pool_figures(self) -> dict[str, int]:
-        """Connections to the database: ``size``, ``idle``, and how many callers are ``waiting`` for one."""
+        """Return the figures of the connection pool: ``size``, ``idle``, and how many callers are ``waiting``."""
 
     def health_check(self, *, deadline: float | None = None) -> ServerHealth:
-        """Return whether the database answers; never raises for a database that does not."""
+        """Return whether the database answers; a database that does not answer raises no error."""
 
     def __init__(
         self,
@@ -785,20 +785,20 @@ class SyncRetriever(SyncCollection, Opened):
 
     @property
     def reranker(self) -> Reranker | None:
-        """The model that reranks, or None; the first search that reranks chooses it."""
+        """The reranker, or None; it is chosen by the first search that reranks."""
 
     @property
     def reranking_choice(self) -> str:
-        """One line: which reranker was chosen, and why."""
+        """One line that says which reranker was chosen, and why."""
 
     def open_reranker(self) -> Reranker | None:
-        """The reranker, or None; chosen at the first call, as by the first search that reranks."""
+        """Return the reranker, or None; the first call chooses it, unless a search that reranks has done so."""
 
     def collections(self) -> list[ListedCollection]:
-        """Every collection of the schema, by name."""
+        """Return every collection of the schema, sorted by name."""
 
     def health_check(self, *, deadline: float | None = None) -> ServerHealth:
-        """Return whether the database answers; never raises for a database that does not."""
+        """Return whether the database answers; a database that does not answer raises no error."""
 
     def __init__(
         self,
@@ -812,7 +812,7 @@ class SyncRetriever(SyncCollection, Opened):
     ) -> None: ...
 
 class SyncKnowledgeBase(Opened):
-    """`KnowledgeBase` behind plain functions, callable from any thread; every step of building it gives another."""
+    """`KnowledgeBase` behind plain functions, callable from any thread; `add` and `with_…` return a new one."""
 
     @property
     def asynchronous(self) -> KnowledgeBase: ...
@@ -824,10 +824,10 @@ class SyncKnowledgeBase(Opened):
         use_reranking: bool | Literal['auto'] = 'auto',
         **options: Unpack[ModelKeys],
     ) -> SyncKnowledgeBase:
-        """Return the same with these models for the collections that are added from now on."""
+        """Return a knowledge base with these models for collections that are added later."""
 
     def with_database(self, db_url: str | None = None, **options: Unpack[ServerKeys]) -> SyncKnowledgeBase:
-        """Return the same with this server for the collections that are added from now on."""
+        """Return a knowledge base with this server for collections that are added later."""
 
     def add(
         self,
@@ -840,7 +840,7 @@ class SyncKnowledgeBase(Opened):
         create: bool = False,
         calibration: str | PathLike[str] | None = None,
     ) -> SyncKnowledgeBase:
-        """Return the same with one more collection: of the server and with the models that were named last."""
+        """Return a knowledge base with one more collection, on the server and with the models that were named last."""
 
     @property
     def labels(self) -> list[str]:
@@ -856,7 +856,7 @@ class SyncKnowledgeBase(Opened):
         filters: Filters | None = None,
         **options: Unpack[KnowledgeOptions],
     ) -> KnowledgeResults:
-        """Return the hits of all collections that fit a question best; arguments and errors as for `search_all`."""
+        """Return the hits of all collections that fit a question best; for arguments and errors see `search_all`."""
 
     def __init__(self) -> None: ...
 
@@ -867,17 +867,17 @@ class SyncJSONKBRetriever(Opened):
     def asynchronous(self) -> JSONKBRetriever: ...
 
     def search(self, query: str, top_k: int | None = None, filters: Filters | None = None) -> SearchResults:
-        """The entries that fit a query best, best first."""
+        """Return the entries that fit a query best, best first."""
 
     def add_documents(self, documents: Iterable[Document]) -> list[str]:
-        """Stores nothing: the files are somebody's own."""
+        """Raise an error: this retriever only reads the files."""
 
     @property
     def problems(self) -> list[FileProblem]: ...
 
     @property
     def identity(self) -> str:
-        """What a result that comes from it says."""
+        """The name that results of this retriever carry."""
 
     def __init__(self, folder: str | Path, *, language: str = 'english', top_k: int = 5) -> None: ...
 

@@ -1,4 +1,4 @@
-"""Rows of tables: loaded with their vectors, or followed; a collection dumped; hits as rows for a JOIN."""
+"""Tables and a collection: load rows with vectors, follow tables, dump the collection, give hits as rows for a JOIN."""
 
 from __future__ import annotations
 
@@ -57,32 +57,31 @@ class Tables(Part):
         on_duplicate: OnDuplicate = "update",
         progress: ProgressOption = None,
     ) -> LoadReport:
-        """Loads rows that bring their vectors, at the speed of COPY; a row is a chunk, nothing is cut or embedded.
+        """Load rows that have vectors, at the speed of COPY; each row becomes a chunk, and nothing is cut or embedded.
 
-        Vectors of float32 are stored bit for bit; other numbers are rounded to it. Rows are read, checked and written
-        in transactions of `bulk.batch_size` rows (fewer where vectors are long), so memory is bounded by the batch
-        however many there are. An error names the row; the batches before it are stored, and loading all rows again
-        doubles nothing. In your own transaction (`using`) it is all or nothing.
+        float32 vectors are stored bit for bit; other numbers are rounded to float32. Rows are read, checked and written
+        in transactions of `bulk.batch_size` rows (fewer if vectors are long), which bounds the memory. An error names
+        the row; the batches before it stay stored, and you can load all rows again without duplicates. In your own
+        transaction (`using`) all rows are stored or none.
 
         Args:
-            rows: A table with an Arrow stream (pyarrow, polars, DuckDB, pandas); a mapping of columns, lists or NumPy
-                arrays; an iterable of these; or the path of a Parquet or JSON Lines file, of a folder of them, or
-                several paths. Tables of Arrow and Parquet need the extra ``arrow``.
-            text_field: The text.
-            vector_field: Its vector: numbers, as many in every row.
-            id_field: What names a row, a text or a whole number; by default ``id``, if that field exists. Rows
-                without one get ids that follow from text and metadata.
+            rows: A table with an Arrow stream (pyarrow, polars, DuckDB, pandas); a mapping of names to columns (lists
+                or NumPy arrays); an iterable of these; or the path of a Parquet or JSON Lines file, of a folder of
+                them, or several paths. Arrow tables and Parquet need the extra ``arrow``.
+            text_field: Field of the text.
+            vector_field: Field of the vector: numbers, the same count in every row.
+            id_field: Field of the id, text or whole numbers; by default ``id``, if that field exists. Rows without an
+                id get one computed from text and metadata.
             metadata_fields: Fields that become metadata, each under its name; by default all others. Times become text
-                (ISO 8601, to the microsecond, in UTC if they have a zone). A missing or null value is not a
-                key.
+                (ISO 8601, to the microsecond, in UTC if they have a zone). A missing or null value gives no key.
             metadata_field: A field that holds objects, or their JSON text: their keys become metadata as they are.
-            on_duplicate: Of a row whose id is stored: ``update`` replaces it, ``skip`` leaves it, ``fail`` fails the
-                batch. Of an id that is repeated in a batch the last row wins, or it fails.
+            on_duplicate: For an id that is stored: ``update`` replaces the chunk, ``skip`` keeps it, ``fail`` fails the
+                batch. If an id is repeated in a batch, the last row wins; with ``fail`` the batch fails.
             progress: Called after every batch; ``bar`` shows it.
 
         Raises:
-            ConfigurationError: A field is missing or of another type, a file cannot be read; nothing was written,
-                unless it says how many rows are.
+            ConfigurationError: A field is missing or of another type, or a file cannot be read. Nothing was written,
+                unless the message gives the number of stored rows.
             ValidationError: With every error of every row of the batch.
             DuplicateError: An id is stored or repeated, with ``fail``.
             ModelMismatchError: The vectors are of another model or dimension than the collection's.
@@ -95,20 +94,20 @@ class Tables(Part):
 
     @operation("follow table", "admin", TableOptions)
     async def follow(self, table: str, *, name: str | None = None, **options: Unpack[TableOptions]) -> FollowedTable:
-        """Follow a table or a view: its rows become documents, and `sync` or a worker keeps them in step.
+        """Follow a table or view: its rows become documents, which `sync` or a worker keeps up to date.
 
-        Nothing is read yet. The same call again changes nothing; `change` changes what is followed.
+        This call reads no rows. Repeating it changes nothing; use `change` to change the definition.
 
         Args:
-            table: A table, partitioned table, view or materialized view: its name, or ``schema.name``.
+            table: A table, partitioned table, view or materialized view: as ``name`` or ``schema.name``.
             name: Its name in the collection; None: the table's. A row's ``source_document`` is ``NAME/KEY``.
             **options: See `TableOptions`; `text` is needed.
 
         Raises:
-            ConfigurationError: The table or a column does not exist, two rows may have one key, a type cannot be used,
-                an expression is refused, or the table is followed in another way.
-            PrivilegeError: The role may not read the table, or not make its triggers (see `ddl`).
-            StoreError: A transaction has held the table for a minute, so that its triggers could not be made.
+            ConfigurationError: The table or a column does not exist, the key is not unique, a type cannot be used, an
+                expression is refused, or the table is already followed with other options.
+            PrivilegeError: The role may not read the table or create its triggers (see `ddl`).
+            StoreError: The triggers could not be created because another transaction held the table for a minute.
             ConnectionFailedError: `source_database` cannot be reached.
         """
         check_table_options(options, "follow")
@@ -118,19 +117,19 @@ class Tables(Part):
 
     @operation("followed tables", "read")
     async def followed(self) -> list[FollowedStatus]:
-        """List the followed tables, by name, with how far each is in step."""
+        """Return the followed tables, sorted by name, each with how far it is in step."""
         return await self._handle.read("list the followed tables", read_status)
 
     @operation("change table", "admin", TableOptions)
     async def change(self, name: str, *, table: str | None = None, **options: Unpack[TableOptions]) -> FollowedTable:
-        """Change what is read of a followed table, or how its changes are noticed.
+        """Change which columns of a followed table are read, or how its changes are noticed.
 
-        What is not given stays. The next sync compares all rows: only chunks whose text differs are embedded again.
-        Without options the table is read as it is now, if a column has got another type.
+        Options you leave out stay as they are. The next sync compares all rows; only chunks whose text differs are
+        embedded again. Call it without options if a column of the table has got another type.
 
         Args:
-            name: Of the followed table in the collection.
-            table: The table's name now, if it was renamed.
+            name: Name of the followed table in the collection.
+            table: The table's new name, if it was renamed.
             **options: As for `follow`.
 
         Raises:
@@ -144,13 +143,14 @@ class Tables(Part):
 
     @operation("trigger SQL", "admin", TableOptions)
     async def ddl(self, table: str, *, name: str | None = None, **options: Unpack[TableOptions]) -> str:
-        """Return the SQL that makes the triggers of a table, and run nothing.
+        """Return the SQL that creates the triggers of a table, without running it.
 
-        `follow` and `change` with ``changes="trigger"`` make the triggers if the role may. If not, let another role run
-        this SQL before: triggers that exist are kept.
+        `follow` and `change` with ``changes="trigger"`` create the triggers if the role may. If it may not, let another
+        role run this SQL first: existing triggers are kept.
 
         Args:
-            table: A followed table by its name in the collection; with options a table as for `follow`.
+            table: Without options, the name of a followed table in the collection; with options, a table as for
+                `follow`.
             name: As for `follow`.
             **options: As for `follow`; they must be the same.
 
@@ -165,11 +165,11 @@ class Tables(Part):
 
     @operation("stop table", "admin")
     async def stop(self, name: str, *, keep: bool = False) -> int:
-        """Stop following a table: its definition, its triggers and the documents of its rows go.
+        """Stop following a table; its definition, its triggers and the documents of its rows are deleted.
 
         Args:
-            name: Of the followed table in the collection.
-            keep: Whether the documents stay; following the table again under this name takes them over.
+            name: Name of the followed table in the collection.
+            keep: Whether the documents stay; if the table is followed again under this name, they belong to it again.
 
         Returns:
             How many documents were deleted.
@@ -197,34 +197,35 @@ class Tables(Part):
         dry_run: bool = False,
         progress: ProgressOption = None,
     ) -> TableImport:
-        """Loads the rows of a table that another library has filled; a row is a chunk, nothing is cut or embedded.
+        """Load the rows of a table that another library filled; each row becomes a chunk, nothing is cut or embedded.
 
         The table is read in one snapshot, and nothing in it is changed. Vectors are stored bit for bit, texts, ids and
         metadata as that library gives them. Rows are written in transactions, as by `load_vectors`; loading the table
         again updates what it holds. A row that cannot be stored is skipped, and the report names it.
 
         Args:
-            table: Of langchain-postgres, LlamaIndex (with or without ``data_`` before it) or Haystack; or a collection
-                of LangChain's older `PGVector`.
-            layout: ``langchain-postgres``, ``langchain-pgvector``, ``llama-index`` or ``haystack``; ``pgvector`` is any
-                other table. None: the one that its columns show.
-            source_url: Connection string for libpq of the database that it is in; None: the collection's.
-            source_schema: The schema that it is in.
+            table: A table of langchain-postgres, LlamaIndex (with or without the prefix ``data_``) or Haystack; or a
+                collection of LangChain's older `PGVector`.
+            layout: ``langchain-postgres``, ``langchain-pgvector``, ``llama-index`` or ``haystack``; ``pgvector`` for
+                any other table. None: recognised by its columns.
+            source_url: libpq connection string of the table's database; None: the collection's.
+            source_schema: Schema of the table.
             text_field: Column of the text; None: the layout's own.
             vector_field: Column of the vectors; None: the layout's own.
             id_field: Column of the ids; None: the layout's own.
-            metadata_fields: Other columns that become metadata, each under its name; None: all of them where the layout
-                has such. A null is not a key.
+            metadata_fields: Other columns that become metadata, each under its name; None: all that the layout has. A
+                null gives no key.
             metadata_field: Column of JSON objects whose keys become metadata; None: the layout's own.
-            on_duplicate: Of a row whose id is stored: ``update`` replaces it, ``skip`` leaves it, ``fail`` fails the
+            on_duplicate: For an id that is stored: ``update`` replaces the chunk, ``skip`` keeps it, ``fail`` fails the
                 batch.
-            dry_run: Whether to read all rows and say what would be skipped, and to write nothing; the collection need
+            dry_run: Whether to read all rows and report which would be skipped, without writing; the collection need
                 not exist.
             progress: As for `load_vectors`.
 
         Raises:
             ConfigurationError: The table does not exist, or several may be meant; an argument cannot be used.
-            ConnectionFailedError: The source cannot be reached, or is lost; the batches before that are stored.
+            ConnectionFailedError: The source cannot be reached, or its connection is lost; the batches before that stay
+                stored.
             PrivilegeError: The role may not read the table.
             DuplicateError: An id is stored, with ``fail``.
             ModelMismatchError: The vectors are of another model or dimension than the collection's.
@@ -253,12 +254,12 @@ class Tables(Part):
 
         Only rows that differ are read. A chunk whose text is the same keeps its vector, and a row of which only
         metadata changed is neither embedded nor analysed. A row that changes meanwhile is read again. A row that cannot
-        be stored is set aside, does not keep others waiting, and is tried again later; its last stored text stays.
+        be stored keeps its last stored text and is tried again later; other rows do not wait for it.
 
         Args:
             table: Name of a followed table; None: all.
-            compare: Whether to compare all rows, even if a column or triggers show which have changed.
-            allow_empty: Whether rows are deleted even if none of the stored rows is in the table any more.
+            compare: Whether to compare all rows, even if a column or triggers show which rows have changed.
+            allow_empty: Whether to delete all documents of the table if none of its stored rows exists any more.
             dry_run: Whether to compare and count only.
             progress: Called as the work goes on; ``bar`` shows it.
 
@@ -266,9 +267,9 @@ class Tables(Part):
             One report for each table, by name.
 
         Raises:
-            ConfigurationError: No such table is followed; a table or column is not there as it was followed; or none of
-                the stored rows is there any more. Nothing of that table is deleted then. All other tables are brought
-                in step before the error is raised.
+            ConfigurationError: No such table is followed; a table or column no longer exists as it was followed; or
+                none of the stored rows exists any more. Nothing of that table is deleted then. All other tables are
+                brought in step before the error is raised.
             ConnectionFailedError: The table's database cannot be reached.
             PrivilegeError: The role cannot read the table.
         """
@@ -292,17 +293,18 @@ class Tables(Part):
 
     @operation("dump", "admin")
     async def dump(self, folder: str | PathLike[str], progress: ProgressOption = None) -> TransferReport:
-        """Writes the collection into a new folder: chunks with vectors, documents, sources and the log, as Parquet.
+        """Write the collection into a new folder: chunks with vectors, documents, sources and the log, as Parquet.
 
-        It is one snapshot, streamed, while others search and write. The manifest is written last; without it the folder
-        is not a dump. `Client.restore` reads it, on any server; so do pandas and DuckDB. Needs the extra ``arrow``.
+        The dump is one snapshot, streamed while others search and write. The manifest is written last; a folder without
+        it is not a dump. `Client.restore` reads the dump on any server; pandas and DuckDB read its files. Needs the
+        extra ``arrow``.
 
         Args:
-            folder: Does not exist, is empty, or holds what a dump that was killed has left.
+            folder: Must not exist, be empty, or hold the remains of a dump that was killed.
             progress: Called as the work goes on; ``bar`` shows it.
 
         Raises:
-            ConfigurationError: The folder holds something, another dump writes into it, or it cannot be made.
+            ConfigurationError: The folder is not empty, another dump writes into it, or it cannot be created.
             MissingExtraError: pyarrow is not installed.
         """
         check_parameters(needed_path_errors("folder", folder))
@@ -312,19 +314,19 @@ class Tables(Part):
             )
 
     async def hits_as_sql(self, results: Sequence[SearchResult], *, include: Sequence[Included] = ()) -> str:
-        """A SELECT that answers with hits, to be pasted into psql, into ``WITH hits AS (…)`` or after FROM.
+        """Return a SELECT that gives the hits as rows, for psql, ``WITH hits AS (…)`` or a FROM clause.
 
-        The columns are those of `hits_into`. Every value is quoted by the driver, as the settings of a connection to
-        this collection's server ask for; the statement holds the hits as they are, and asks nothing of the collection.
-        No hits are a relation without rows, of the same types. It ends without a semicolon.
+        The columns are those of `hits_into`. Every value is quoted by the driver for this collection's server. The
+        statement contains the hits themselves and does not read the collection. Without hits it gives no rows, with the
+        same types. It ends without a semicolon.
 
         Args:
-            results: What a search found, or some of it.
-            include: Texts that are wanted as well: ``excerpt``, ``content``, ``metadata`` (as jsonb).
+            results: Results of a search, or some of the hits.
+            include: Further columns: ``excerpt``, ``content``, ``metadata`` (as jsonb).
 
         Raises:
             ConfigurationError: `results` are not hits, or `include` names something else.
-            ValidationError: A hit that was made by hand holds what cannot be stored.
+            ValidationError: A hit that you made yourself holds a value that Postgres cannot store.
         """
         relation = Relation(results, include)
         database = await self._handle.database()
@@ -342,26 +344,27 @@ class Tables(Part):
         *,
         include: Sequence[Included] = (),
     ) -> int:
-        """Put hits into a temporary table of your own transaction, to be joined with your tables.
+        """Put hits into a temporary table of your transaction, to join them with your tables.
 
         The table ends with the transaction. Its columns: ``rank``, ``document_rank`` (of a search that is grouped by
         document), ``id``, ``document_id`` (with ``id`` the key of the collection's chunks), ``source``,
         ``source_document``, ``line``, ``page``, ``vector_rank``, ``keyword_rank``, and every score under its name;
-        what a hit does not have is NULL. It works on any server, behind PgBouncer in transaction mode as well, and
-        changes no setting of the session.
+        values that a hit does not have are NULL. It works on any server, behind PgBouncer in transaction mode as well,
+        and changes no setting of the session.
 
         Args:
-            connection: As for `using`, in a transaction or without autocommit (it begins one then); it stays yours.
-            results: What a search found, or some of it.
-            table: Its name, any that is free; it is quoted.
-            include: Texts that are wanted as well: ``excerpt``, ``content``, ``metadata`` (as jsonb).
+            connection: As for `using`, in a transaction or without autocommit (a transaction is begun then); you close
+                it.
+            results: Results of a search, or some of the hits.
+            table: Name of the table, which must be free; it is quoted.
+            include: Further columns: ``excerpt``, ``content``, ``metadata`` (as jsonb).
 
         Returns:
-            How many hits are in it.
+            Number of hits in the table.
 
         Raises:
-            ConfigurationError: The connection is in autocommit and in no transaction, or its transaction has failed;
-                a table of that name exists, or the name is invalid; `results` are not hits.
+            ConfigurationError: The connection is in autocommit and in no transaction, or its transaction has failed; a
+                table of that name exists, or the name is invalid; `results` are not hits.
             ReadOnlyError: The transaction is read-only, or the server a standby.
         """
         return await fill_table(connection, Relation(results, include), table)

@@ -1,1 +1,1 @@
-"""The faces that other programs speak to over a wire."""
+"""Interfaces over the network and standard streams: the HTTP server and the MCP server."""

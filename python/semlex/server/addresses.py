@@ -1,9 +1,9 @@
-"""Where the server listens, under which names it may be asked, and by pages of which origins.
+"""Addresses that the server listens on, host names it answers to, and origins whose pages may call it.
 
-A page of a stranger can make a browser ask a server on the same machine, under a name of the stranger's that leads to
-127.0.0.1. The browser says both: the name as ``Host``, the page's origin as ``Origin``. With images, scripts and frames
-of other sites it sends no origin, and says ``Sec-Fetch-Site``. What listens on another port is another origin, on the
-same machine, too: often a program that anybody has started.
+A stranger's page can make a browser send requests to a server on the same machine, under a name of the stranger's that
+resolves to 127.0.0.1. The browser reveals both: the name in ``Host``, the page's origin in ``Origin``. For images,
+scripts and frames of other sites it sends no origin, but ``Sec-Fetch-Site``. A page from another port of this machine
+has another origin, too: any user may have started the program there.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ HOST_NAME = re.compile(r"[a-z0-9._:-]+")
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches an address."""
+    """Return whether an address can be reached from this machine only."""
     if host == "localhost":
         return True
     try:
@@ -46,14 +46,14 @@ def is_loopback(host: str) -> bool:
 
 
 def address_to_ask(listening: socket.socket) -> str:
-    """The address under which this machine asks a server: for one that listens on every address, that of loopback."""
+    """Return the address under which this machine reaches a server; loopback for one that listens on every address."""
     host, port = listening.getsockname()[:2]
     host = EVERY_ADDRESS.get(host, host)
     return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
 
 def bound_socket(host: str, port: int) -> socket.socket:
-    """A socket that is bound to an address and listens; clients that connect early wait until it serves."""
+    """Return a socket that listens on an address; clients that connect before the server runs wait for it."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     except (OSError, UnicodeError):  # the second is of a name that cannot be one
@@ -76,7 +76,7 @@ def bound_socket(host: str, port: int) -> socket.socket:
 
 
 def origin_of(text: str) -> str | None:
-    """An origin as a browser writes it: in small letters, without a slash and without the scheme's own port."""
+    """Return an origin as browsers write it: lower case, without a slash and without the scheme's default port."""
     try:
         parts = urlsplit(text)
         host, port = parts.hostname or "", parts.port
@@ -91,12 +91,12 @@ def origin_of(text: str) -> str | None:
 
 
 def is_page(path: str) -> bool:
-    """Whether a path is of the page, whose files hold nothing that is stored."""
+    """Return whether a path belongs to the web page, whose files contain nothing that is stored."""
     return path == "/" or path.startswith(PLACE)
 
 
 class Addresses:
-    """The names and origins that are known."""
+    """The host names and page origins that the server accepts."""
 
     def __init__(
         self,
@@ -115,26 +115,26 @@ class Addresses:
         self._remedy = remedy
 
     def check(self, scope: Scope, headers: dict[bytes, list[bytes]]) -> None:
-        """Refuse what asks under an unknown name, or for a page of a stranger."""
+        """Refuse a request under an unknown host name, or from a page of an unknown origin."""
         hosts, origins = headers.get(b"host", []), headers.get(b"origin", [])
         if scope["path"] not in PROBE_PATHS and not self.knows_host(hosts):
             raise Problem(
                 421,
-                "the server is not known under the name in the header Host; start it with --allow-host NAME",
+                "this server does not answer to the name in the header Host; start it with --allow-host NAME",
                 kind="unknown-host",
             )
         is_named = self.named_origin(origins) is not None
         if not self.knows_origin(origins, hosts) or (not is_named and is_foreign(scope, headers)):
-            raise Problem(403, f"pages of this origin may not ask; {self._remedy}", kind="unknown-origin")
+            raise Problem(403, f"pages of this origin may not call this server; {self._remedy}", kind="unknown-origin")
 
     def knows_host(self, values: list[bytes]) -> bool:
-        """Whether the request names one known host."""
+        """Return whether the ``Host`` values of a request are exactly one known name."""
         if len(values) != 1:
             return False
         return _host(values[0]) in self._names
 
     def knows_origin(self, values: list[bytes], hosts: list[bytes]) -> bool:
-        """Whether the origin is this server's own or a known one; requests that are not from a page have no origin."""
+        """Return whether the origin is the server's own or a known one; requests that no page sends have no origin."""
         if not values or self.named_origin(values) is not None:
             return True
         if len(values) != 1 or len(hosts) != 1:
@@ -144,12 +144,12 @@ class Addresses:
         return values[0].decode("latin-1").lower() in own
 
     def named_origin(self, values: list[bytes]) -> bytes | None:
-        """The origin of the page that asks, where it is one of those that were named; None for every other."""
+        """Return the origin of the page that sent the request if it is one of the named origins, else None."""
         return values[0] if len(values) == 1 and values[0].decode("latin-1").lower() in self._origins else None
 
 
 def is_foreign(scope: Scope, headers: dict[bytes, list[bytes]]) -> bool:
-    """Whether a browser asks for a page of another site, by fetch metadata; images and frames have no origin."""
+    """Return whether a browser sends the request for another site's page; images and frames show it only so."""
     if not {b"cross-site", b"same-site"}.intersection(headers.get(b"sec-fetch-site", [])):
         return False
     doing = (headers.get(b"sec-fetch-mode"), headers.get(b"sec-fetch-dest"))

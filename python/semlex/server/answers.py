@@ -1,4 +1,4 @@
-"""JSON schemas of answers, made of the library's own classes: what `to_dict` gives is what routes and tools return."""
+"""JSON schemas of answers, derived from the classes whose `to_dict` routes and tools return."""
 
 from __future__ import annotations
 
@@ -68,14 +68,14 @@ ATTRIBUTE = re.compile(r"^ {4}(\w+(?:, \w+)*): ((?:.+\n?)(?: {8}.*\n?)*)", re.MU
 
 
 class Schemas:
-    """Schemas of shapes, and the definitions that they refer to."""
+    """JSON schemas of Python types, and the shared definitions that they refer to."""
 
     def __init__(self, place: str = "#/$defs/") -> None:
         self.definitions: dict[str, Schema] = {}
         self._place = place
 
     def of(self, shape: Shape) -> Schema:
-        """The schema of a shape."""
+        """Return the schema of a shape."""
         origin: Any = get_origin(shape)
         parts = get_args(shape)
         if isinstance(shape, Mapping):
@@ -112,7 +112,7 @@ class Schemas:
 
 @cache
 def attributes(kind: type) -> dict[str, Shape]:
-    """The keys of a class's `to_dict`, with types and descriptions."""
+    """Return the keys of a class's `to_dict`, with types and descriptions."""
     holder: Any = kind if is_dataclass(kind) or hasattr(kind, "_fields") else kind.__init__  # type: ignore[misc]
     hints = get_type_hints(holder, _names(kind), include_extras=True)
     if holder is kind:
@@ -126,12 +126,12 @@ def attributes(kind: type) -> dict[str, Shape]:
 
 
 def chosen(kind: type, *names: str) -> dict[str, Shape]:
-    """Some of the keys of a class."""
+    """Return some of the keys of a class's `to_dict`, with types and descriptions."""
     return {name: attributes(kind)[name] for name in names}
 
 
 def _names(kind: type) -> dict[str, Any]:
-    """The names in annotations of a class, also those that its modules import for type checkers alone."""
+    """Return the names used in a class's annotations, including those imported for type checkers only."""
     found: dict[str, Any] = {}
     for one in kind.__mro__:
         if not one.__module__.startswith("semlex."):
@@ -152,7 +152,7 @@ def _summary(kind: type) -> str:
 
 
 def _descriptions(kind: type) -> dict[str, str]:
-    """The texts below ``Attributes:`` of a class and its bases, by the attributes' names."""
+    """Return the descriptions below ``Attributes:`` in the docstrings of a class and its bases, by attribute."""
     found: dict[str, str] = {}
     for one in reversed(kind.__mro__):
         text = inspect.cleandoc(one.__doc__ or "").partition("Attributes:\n")[2].partition("\n\n")[0]

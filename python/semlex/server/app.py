@@ -1,4 +1,4 @@
-"""The application: routes, the checks before them, and a client that is opened once."""
+"""The ASGI application: routes, the checks before them, and a client that is opened once."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def create_app(
     *,
     clock: Clock = SYSTEM,
 ) -> FastAPI:
-    """The server as an ASGI application."""
+    """Return the server as an ASGI application."""
     if source is None:
         from semlex.settings.load import WatchedSettings  # noqa: PLC0415 - reads files
 

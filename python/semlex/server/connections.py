@@ -1,9 +1,9 @@
 """The connection: uvicorn's protocol for HTTP/1.1, with time limits for what the client sends and takes.
 
-Uvicorn itself waits for ever: for the end of a head, for the rest of a body after its refusal, and for a client that
-does not take its answer. A thousand clients that send a byte now and then, or read none, would hold a thousand
-connections. And it closes a connection while a body is still on its way: the system then resets it, and a client that
-sends first and reads afterwards never sees why it was refused.
+Uvicorn itself waits without limit for the end of a request's head, for the rest of a refused body, and for a client
+that does not read its answer: a thousand slow clients would hold a thousand connections. It also closes a connection
+while a body is still arriving. The system then resets the connection, and a client that sends everything before it
+reads never sees why it was refused.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ MIN_TAKEN_BYTES = 16 * 1024
 
 
 class Lingering:
-    """A transport that is closed when the body that is still on its way has arrived."""
+    """A transport whose `close` first waits for the rest of the request's body."""
 
     def __init__(self, transport: asyncio.Transport, protocol: LimitedProtocol) -> None:
         self._transport, self._protocol = transport, protocol
@@ -51,11 +51,11 @@ class Lingering:
         return getattr(self._transport, name)
 
     def is_closing(self) -> bool:
-        """Whether nothing more is sent."""
+        """Return whether the connection sends nothing more."""
         return self._protocol.lingers or self._transport.is_closing()
 
     def close(self) -> None:
-        """Report that nothing more is sent; closes at once where nothing is to come either."""
+        """End the answer, then close; at once if nothing more is to arrive, else after the rest of the body."""
         if self._protocol.lingers or not self._protocol.begin_lingering():
             self._transport.close()
             return
@@ -64,18 +64,18 @@ class Lingering:
 
 
 class OneLength(h11.Connection):
-    """Refuses a request whose body has two lengths: a proxy may go by the other one."""
+    """An HTTP parser that refuses requests which give their body's length twice: a proxy could use the other one."""
 
     def next_event(self) -> Any:
-        """Return the next event."""
+        """Return the next event of the parser; refuse a request with two lengths."""
         event = super().next_event()
         if isinstance(event, h11.Request) and {b"content-length", b"transfer-encoding"} <= dict(event.headers).keys():
-            raise h11.RemoteProtocolError("Content-Length together with Transfer-Encoding")
+            raise h11.RemoteProtocolError("the request has both Content-Length and Transfer-Encoding")
         return event
 
 
 class LimitedProtocol(H11Protocol):
-    """HTTP/1.1 with times for heads, refused bodies and answers, and no more connections than are wanted."""
+    """The HTTP/1.1 protocol with time limits for heads, refused bodies and answers, and a maximum of connections."""
 
     # For a head, from its first byte; and for the rest of a body whose request was answered before it was read.
     head_seconds = 10.0
@@ -92,7 +92,7 @@ class LimitedProtocol(H11Protocol):
         self.conn = OneLength(h11.SERVER, MAX_HEAD_BYTES)
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begin the time of the first head."""
+        """Start the time limit of the first head; drop the connection if there are too many."""
         super().connection_made(cast("asyncio.Transport", Lingering(transport, self)))
         if len(self.connections) > self.most_connections:
             transport.abort()
@@ -102,13 +102,13 @@ class LimitedProtocol(H11Protocol):
         self._begin()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """End the times."""
+        """Cancel the time limits."""
         self._end()
         self._end_sending()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Read; a head that has begun has its time, one that is there has it no more."""
+        """Handle received bytes; the time limit runs while a head or the rest of a refused body is incomplete."""
         was_refused = self._is_refused
         if was_refused or self.lingers:
             self._rest_bytes += len(data)
@@ -131,7 +131,7 @@ class LimitedProtocol(H11Protocol):
             self._end()
 
     def on_response_complete(self) -> None:
-        """Start the time again if the next head has begun, or the body goes on."""
+        """Start the time limit again if the next head has begun or the rest of a refused body is still arriving."""
         super().on_response_complete()
         if self.transport.is_closing():
             return
@@ -139,12 +139,12 @@ class LimitedProtocol(H11Protocol):
             self._begin()
 
     def pause_writing(self) -> None:
-        """Begin the time in which the client takes some of its answer."""
+        """Start the time limit in which the client must read some of its answer."""
         super().pause_writing()
         self._await_taking()
 
     def resume_writing(self) -> None:
-        """End it: everything is taken."""
+        """Cancel the time limit, because the client has read everything."""
         self._end_sending()
         super().resume_writing()
 
@@ -165,7 +165,7 @@ class LimitedProtocol(H11Protocol):
         self.transport.close()
 
     def begin_lingering(self) -> bool:
-        """Wait for the rest of a body before the connection is closed; returns whether there is any to come."""
+        """Wait for the rest of the body before the connection is closed; return whether more is to come."""
         self.lingers = self.conn.their_state is h11.SEND_BODY and not self.transport.is_closing()
         if self.lingers:
             self._begin()
@@ -183,7 +183,7 @@ class LimitedProtocol(H11Protocol):
 
     @property
     def _is_refused(self) -> bool:
-        """Whether a request was answered before its body arrived."""
+        """Return whether a request was answered before its body had arrived."""
         return self.conn.their_state is h11.SEND_BODY and self.conn.our_state is h11.DONE
 
     def _await_taking(self) -> None:
@@ -216,7 +216,7 @@ class LimitedProtocol(H11Protocol):
 
 
 def uvicorn_options(options: ServeOptions, clock: Clock = SYSTEM) -> dict[str, Any]:
-    """Uvicorn's options for these connections."""
+    """Return uvicorn's options that put these limits on its connections."""
     limits = {
         "clock": clock,
         "head_seconds": options.head_seconds,
@@ -235,7 +235,7 @@ STOPPING = "stopping"
 
 
 class StoppingServer(uvicorn.Server):
-    """Uvicorn that ends overlong requests at a stop, as if their clients had disconnected."""
+    """A uvicorn server that, when it stops, drops requests that take too long, as if their clients had disconnected."""
 
     def __init__(self, config: uvicorn.Config, seconds: float, clock: Clock = SYSTEM) -> None:
         # Uvicorn itself would cancel it: a status 500 and a trace in the log, of a stop that was wanted.
@@ -245,19 +245,19 @@ class StoppingServer(uvicorn.Server):
         self._stopping = asyncio.Event()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listen."""
+        """Start to listen, and give every request the event of the server's stop."""
         self.lifespan.state[STOPPING] = self._stopping
         await super().startup(sockets)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Stop at the first signal, and end what is in progress at the second."""
+        """Stop at the first signal; end the requests in progress at the second one."""
         if self.should_exit:
             self._is_urged = True
         else:
             super().handle_exit(sig, frame)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Let requests in progress end."""
+        """Stop the server; requests in progress may end first."""
         self._stopping.set()
         ending = asyncio.ensure_future(self._end())
         try:
@@ -266,7 +266,7 @@ class StoppingServer(uvicorn.Server):
             ending.cancel()
 
     async def _end(self) -> None:
-        """Close the connections of what goes on when the time is over."""
+        """Close the connections that are still open when the time for requests in progress is over."""
         end = self._clock.monotonic() + self._seconds
         while self._clock.monotonic() < end and not self._is_urged:  # a signal's handler sets no event
             await self._clock.sleep(LOOK_SECONDS)

@@ -1,4 +1,4 @@
-"""The first check of a request, by its head alone: id, host, origin, caller."""
+"""The first check of a request, from its head only: request id, host, origin, caller."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LEFT = 499  # the status, in figures and logs, of a request whose client was gon
 
 
 class Guard:
-    """Gives each request an id and its caller or refuses it, and counts and logs the answers."""
+    """Gives each request an id and a caller, or refuses it; counts and logs the answers."""
 
     def __init__(self, app: ASGIApp, state: ServerState) -> None:
         self._app, self._state = app, state
@@ -100,7 +100,7 @@ class Guard:
         logger.info("request %s: %s %s %d in %.1f ms (%s, %s)", *values, extra=dict(zip(FIELDS, values, strict=True)))
 
     def _caller(self, scope: Scope, headers: dict[bytes, list[bytes]]) -> Caller | None:
-        """The caller; None without a token, on a path that needs none."""
+        """Return the caller of a request; None without a token on a path that needs none."""
         options = self._state.options
         lines = scope["headers"]
         if len(lines) > options.header_count or sum(len(name) + len(value) for name, value in lines) > MAX_LINES_BYTES:
@@ -123,7 +123,7 @@ class Guard:
 
 
 def needs_token() -> Problem:
-    """The refusal of a caller without a known token."""
+    """Return the refusal of a request without a known token."""
     return Problem(
         401,
         "a token is needed, in the header Authorization: Bearer TOKEN; the operator of the server makes one with "
@@ -133,7 +133,7 @@ def needs_token() -> Problem:
 
 
 def _readable(origin: bytes) -> list[tuple[bytes, bytes]]:
-    """The headers with which a browser shows an answer to the page that asked."""
+    """Return the headers that let a page of this origin read the answer in a browser."""
     return [
         (b"access-control-allow-origin", origin),
         (b"access-control-expose-headers", ", ".join(EXPOSED_HEADERS).encode()),
@@ -142,7 +142,7 @@ def _readable(origin: bytes) -> list[tuple[bytes, bytes]]:
 
 
 def headers_of(scope: Scope) -> dict[bytes, list[bytes]]:
-    """The headers of a request by their names, in small letters."""
+    """Return the headers of a request by their names in lower case."""
     found: dict[bytes, list[bytes]] = {}
     for name, value in scope["headers"]:
         found.setdefault(name, []).append(value)

@@ -1,7 +1,7 @@
-"""How many requests are in progress, and how many of one caller in a minute.
+"""Limits of requests: how many are in progress, how many a caller sends per minute, and how long they and answers are.
 
-A request waits for a place for a second, then it is refused. A longer queue would answer everybody late; a refusal says
-when to come again.
+If too many are in progress, a request waits up to a second, then it is refused and told when to try again. A longer
+queue would delay everybody.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ FEWER = "ask for fewer hits or chunks (top_k, candidates, depth, limit)"
 
 
 class Found:
-    """The text and metadata that a request has found: refused before they become values.
+    """The number of bytes that a request has read of chunks; too many are refused before Python objects are made.
 
     Args:
-        requests: What the requests in progress have found, this one included.
+        requests: The counts of all requests in progress, this one included.
     """
 
     def __init__(self, requests: set[Found]) -> None:
@@ -44,21 +44,21 @@ class Found:
         requests.add(self)
 
     def add(self, size: int) -> None:
-        """Count what was found."""
+        """Add the bytes of chunks that were read; refuse the request if it, or all requests together, read too many."""
         self.size += size
         if self.size > MAX_FOUND_BYTES:
             raise _answer_too_long(f"the chunks of this request have more than {MAX_FOUND_BYTES:,} bytes: {FEWER}")
         if self.size > FOUND_LITTLE_BYTES and sum(one.size for one in self._requests) > MAX_FOUND_AT_ONCE_BYTES:
             raise Problem(
                 503,
-                "the chunks of all requests in progress are as long as the server can hold; come again",
+                "the chunks of all requests in progress are as long as the server can hold; try again",
                 kind="overload",
                 headers={"Retry-After": "1"},
             )
 
 
 def check_answer(size: int) -> None:
-    """Refuse a long answer."""
+    """Raise a 413 `Problem` if an answer is longer than the limit."""
     if size > MAX_ANSWER_BYTES:
         raise _answer_too_long(
             f"the answer has more than {MAX_ANSWER_BYTES:,} bytes: {FEWER}, name the fields that you need (fields), or "
@@ -79,20 +79,20 @@ ASSISTANTS_PATH = "/mcp"
 
 
 def is_counted(path: str) -> bool:
-    """Whether a request takes a place among those in progress."""
+    """Return whether requests to a path count among those in progress."""
     # The page's files are sent from memory to callers without a token, who could take every place.
     return path not in UNCOUNTED_PATHS and not is_page(path)
 
 
 class Rates:
-    """Requests of callers within a minute: each has a bucket that fills again as time passes."""
+    """The rate limit of each caller: a bucket of requests that fills again as time passes."""
 
     def __init__(self, per_minute: int) -> None:
         self._per_minute = per_minute
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def wait(self, caller: str, now: float) -> float:
-        """Take one request of a caller; returns seconds until it would be taken, 0 where it was."""
+        """Count one request of a caller; return 0 if it is allowed, else the seconds until it would be."""
         if not self._per_minute:
             return 0.0
         left, before = self._buckets.pop(caller, (float(self._per_minute), now))
@@ -106,30 +106,30 @@ class Rates:
 
 
 def is_stream(scope: Scope) -> bool:
-    """Whether a request is the stream of an assistant's session, which is open as long as the session."""
+    """Return whether a request is the event stream of an MCP session, which stays open as long as the session."""
     return bool(scope["path"] == ASSISTANTS_PATH and scope["method"] == "GET")
 
 
 def name_of(scope: Scope) -> str:
-    """Who makes a request, as limits count: by token, or by address."""
+    """Return by which name limits count a request: its token's, else the client's address."""
     caller = scope.get("state", {}).get("caller")
     return caller.name if caller and caller.name else (scope.get("client") or ("",))[0]
 
 
 def takes_place(scope: Scope) -> bool:
-    """Whether a request takes a place among those in progress, and counts to its caller's rate."""
+    """Return whether a request counts among those in progress and for its caller's rate."""
     return is_counted(scope["path"]) and not is_stream(scope)
 
 
 def stopping(state: ServerState) -> Problem | None:
-    """The refusal of a server that stops."""
+    """Return the refusal that a stopping server answers with; None while it does not stop."""
     if not state.is_stopping:
         return None
     return Problem(503, "the server is stopping", kind="stopping", headers={"Retry-After": "5"})
 
 
 class Admission:
-    """Lets so many requests in as the server can answer."""
+    """Limits how many requests are in progress, and how many each caller sends per minute."""
 
     def __init__(self, app: ASGIApp, state: ServerState) -> None:
         self._app, self._state = app, state
@@ -167,14 +167,12 @@ class Admission:
                 self._places.release()
 
     async def _enter(self) -> Problem | None:
-        """Wait for a place; return the refusal if none is free in time."""
+        """Wait until fewer requests are in progress; return the refusal if that takes too long."""
         try:
             async with self._state.clock.timeout(MAX_WAIT_SECONDS):
                 await self._places.acquire()
         except TimeoutError:
-            return Problem(
-                503, "the server has as much to do as it can; come again", kind="overload", headers={"Retry-After": "1"}
-            )
+            return Problem(503, "the server is busy; try again", kind="overload", headers={"Retry-After": "1"})
         problem = stopping(self._state)
         if problem is not None:
             self._places.release()
@@ -182,11 +180,11 @@ class Admission:
 
 
 class ClientGoneError(Exception):
-    """The client left while its request was read."""
+    """The client disconnected while its request was read."""
 
 
 class Bodies:
-    """Reads bodies, ends what takes too long, and cancels requests whose client left."""
+    """Reads bodies, ends requests that take too long, and cancels those whose client disconnected."""
 
     def __init__(self, app: ASGIApp, state: ServerState) -> None:
         self._app, self._state = app, state
@@ -233,13 +231,13 @@ class Bodies:
             raise Problem(429, "too many requests within a minute", headers={"Retry-After": str(math.ceil(seconds))})
 
     def _size(self, scope: Scope, name: str) -> int:
-        """How many bytes the body has, at most."""
+        """Return the maximum size of a request's body in bytes."""
         options, path = self._state.options, scope["path"]
         limit = 0 if scope["state"]["caller"] is None or not is_counted(path) else options.bytes_of(path)
         headers = dict(scope["headers"])
         # Nothing is unpacked here, so nothing grows when it is.
         if headers.get(b"content-encoding", b"identity") != b"identity":
-            raise Problem(415, "a body is read as it is: leave the header Content-Encoding out")
+            raise Problem(415, "compressed bodies are not accepted: leave out the header Content-Encoding")
         size, length = limit, headers.get(b"content-length")
         if length is None and scope["http_version"].startswith("1") and b"transfer-encoding" not in headers:
             return 0  # no body
@@ -251,7 +249,7 @@ class Bodies:
         if whose == "your" or self._held + size > options.bytes_in_progress:
             raise Problem(
                 503,
-                f"{whose} bodies in progress are as long as the server can hold; come again",
+                f"{whose} bodies in progress are as long as the server can hold; try again",
                 kind="overload",
                 headers={"Retry-After": "1"},
             )
@@ -279,7 +277,7 @@ class Bodies:
             ) from None
 
     async def _run(self, scope: Scope, body: bytes, receive: Receive, send: Send) -> None:
-        """Run the application until it is done, the client leaves, or the time is over."""
+        """Run the application until it is done, the client disconnects, or the time is over."""
         task = asyncio.current_task()
         assert task is not None  # noqa: S101 - a coroutine that runs has a task
         given: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
@@ -331,7 +329,7 @@ async def _leaving(receive: Receive) -> None:
 
 
 def _again(body: bytes, receive: Receive) -> Receive:
-    """A body that was read, and then what arrives."""
+    """Return a `receive` that gives a body that was already read, then whatever arrives."""
     given: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def receiving() -> Message:

@@ -1,4 +1,4 @@
-"""Counts of a server, in the text format of Prometheus."""
+"""Metrics of a server in the text format of Prometheus; log formats; traces."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ STARTED = time.time()
 
 @dataclass(slots=True)
 class Metrics:
-    """Counts since the start. Used by one event loop."""
+    """Counters since the start of the server, for one event loop."""
 
     # (method, route, status) -> answered requests; status 499: the client left before.
     requests: Counter[tuple[str, str, int]] = field(default_factory=Counter)
@@ -64,7 +64,7 @@ class Metrics:
         self._seconds[route] += seconds  # type: ignore[assignment]  # a counter adds floats as well
 
     def text(self, gauges: Mapping[str, float], jobs: Mapping[JobState, int] | None = None) -> str:
-        """Everything as text."""
+        """Return all metrics in the text format of Prometheus."""
         lines = _head("semlex_requests_total", "counter", "Requests that were answered; 499: the client left before.")
         for (method, route, status), count in sorted(self.requests.items()):
             lines.append(f'semlex_requests_total{{method="{method}",route="{route}",status="{status}"}} {count}')
@@ -96,7 +96,7 @@ def _head(name: str, kind: str, said: str) -> list[str]:
 
 
 def _of_the_process() -> list[str]:
-    """The build, and figures of this process under the names that Prometheus' own clients give them."""
+    """Return metrics of the build and of this process, named as Prometheus' own clients do."""
     from semlex import __version__  # noqa: PLC0415 - the package as a whole
 
     python = platform.python_version()
@@ -127,7 +127,7 @@ SERVER_ERRORS = 500
 
 
 class Traces:
-    """Records a span of each request, where the program has set OpenTelemetry up."""
+    """Records a span for each request, if the program has set up OpenTelemetry."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -172,13 +172,13 @@ LEVELS = (("semlex", logging.INFO), ("uvicorn.error", logging.ERROR), ("mcp", lo
 
 
 class TextLines(logging.Formatter):
-    """Time, level, message."""
+    """Log lines of time, level and message."""
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)s %(message)s")
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line."""
+        """Return the log line of a record."""
         own = copy.copy(record)
         own.exc_text = None  # what another handler has made of the error, with its message
         return super().format(own)
@@ -187,17 +187,17 @@ class TextLines(logging.Formatter):
         self,
         ei: tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None],
     ) -> str:
-        """The kinds of errors and the places, innermost last."""
+        """Return the types of an error and its causes and the places they came from, without messages."""
         return "\n".join(places(ei[1]))
 
 
 class JsonLines(logging.Formatter):
-    """One JSON object a line."""
+    """Log lines that are JSON objects."""
 
     converter = staticmethod(time.gmtime)
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line."""
+        """Return the log line of a record."""
         line: dict[str, Any] = {
             "time": f"{self.formatTime(record, '%Y-%m-%dT%H:%M:%S')}.{int(record.msecs):03d}Z",
             "level": record.levelname.lower(),
@@ -211,7 +211,7 @@ class JsonLines(logging.Formatter):
 
 
 def places(error: BaseException | None) -> list[str]:
-    """The kind of an error and of those that led to it, each with the places that it came through."""
+    """Return the type of an error and of its causes, each with the code lines that it passed."""
     found: list[str] = []
     while error is not None:
         frames = traceback.extract_tb(error.__traceback__)
@@ -221,7 +221,7 @@ def places(error: BaseException | None) -> list[str]:
 
 
 def log_to_stderr(form: str, *, quiet: bool = False) -> None:
-    """Write what the server logs to the error stream."""
+    """Write the server's log to standard error."""
     if form not in get_args(LogFormat):
         raise ConfigurationError(f"log format must be {' or '.join(get_args(LogFormat))}; got {form[:80]!a}")
     handler = logging.StreamHandler()

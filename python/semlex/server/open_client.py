@@ -1,4 +1,4 @@
-"""An open client with the collections that its callers name, shared by routes and assistants."""
+"""An open client and its collections, shared by routes and assistants."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WARM_QUESTION = "warm"
 
 
 class OpenClient:
-    """An open client with its settings, for as long as requests use it."""
+    """An open client with its settings; it is closed when the last request that uses it has ended."""
 
     def __init__(self, client: Client, settings: Settings | None = None) -> None:
         self.client, self.settings = client, settings
@@ -33,23 +33,23 @@ class OpenClient:
 
     @property
     def default(self) -> str | None:
-        """The collection of callers that name none."""
+        """The collection of requests that name none."""
         return None if self.settings is None else self.settings.collection
 
     async def names(self) -> list[str]:
-        """The collections that exist, by name."""
+        """Return the names of the collections that exist, sorted."""
         names = [listed.name for listed in await self.client.collections()]
         self._known = set(names)
         return names
 
     async def collection(self, name: str, *, create: bool = False) -> Collection:
-        """A collection by its name."""
+        """Return a collection by its name; one that does not exist is an error unless `create` is given."""
         if name not in self._known and name not in await self.names() and not create:
             raise CollectionNotFoundError(f"collection {name!r} does not exist")
         return self._opened(name, create=create)
 
     def known(self, name: str) -> Collection | None:
-        """A collection that was seen before, without a query; else None."""
+        """Return a collection that is known to exist, without asking the database; None if it is not known."""
         return self._opened(name) if name in self._known else None
 
     def _opened(self, name: str, *, create: bool = False) -> Collection:
@@ -57,11 +57,11 @@ class OpenClient:
         return self.client.collection(name, create=create, calibration=calibration)
 
     def forget(self, name: str | None = None) -> None:
-        """Note that a collection, or any of them, is gone."""
+        """Forget that a collection exists; without a name, forget all."""
         self._known = set() if name is None else self._known - {name}
 
     async def warm(self) -> None:
-        """Open what the settings name: the collection if it exists, the models, the calibration."""
+        """Open everything that the settings name: the collection if it exists, the models, the calibration."""
         settings = self.settings
         if settings is None:
             return
@@ -82,18 +82,18 @@ class OpenClient:
             logger.warning("collection %r is not ready: %s", settings.collection, error)
 
     def check_beside(self, serving: OpenClient) -> None:
-        """Refuse to take over if something cannot be opened, unless the serving client has the same problem."""
+        """Raise this client's problem, so that it does not take over, unless the serving client has the same one."""
         if self.problem is not None and str(self.problem) != str(serving.problem):
             raise self.problem
 
     def release(self) -> None:
-        """End one use."""
+        """Note that a request no longer uses this client."""
         self.users -= 1
         if not self.users and self._retired is not None:
             self._retired.set()
 
     async def retire(self) -> None:
-        """Close the client when nobody uses it any more."""
+        """Close the client when no request uses it any more."""
         self._retired = asyncio.Event()
         try:
             if self.users:

@@ -1,4 +1,4 @@
-"""Address, callers and limits of a server."""
+"""The options of an HTTP server."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ BOUNDS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServeOptions:
-    """Address, callers and limits of a server."""
+    """Address, callers and limits of an HTTP server."""
 
     host: str = "127.0.0.1"  # off loopback only with tokens
     port: int = DEFAULT_PORT  # 0: a free one
@@ -83,7 +83,7 @@ class ServeOptions:
                 check_range(name, getattr(self, name), least, most)
         if self.role is not None and self.jobs:
             raise ConfigurationError(
-                "jobs are done with the rights of the login, which role is to narrow: leave --jobs out, and run "
+                "jobs run with the rights of the database login, not of the role: leave --jobs out, and run "
                 "'semlex worker' beside the server"
             )
         # Otherwise the first job would report a missing folder, hours later.
@@ -107,25 +107,25 @@ class ServeOptions:
 
     @property
     def requests_a_minute(self) -> int:
-        """Most requests of a caller in a minute; 0 for any number."""
+        """Maximum number of requests of a caller per minute; 0: no limit."""
         return (60 if self.token_file is not None else 0) if self.rate is None else self.rate
 
     def bytes_of(self, path: str) -> int:
-        """Most bytes of a request's body on a path."""
+        """Return the maximum size in bytes of a request's body on a path."""
         return self.documents_bytes if path in DOCUMENTS_PATHS else self.body_bytes
 
     @property
     def bytes_in_progress(self) -> int:
-        """Most bytes of all bodies that are read or worked on at a time."""
+        """Maximum bytes of all request bodies in progress at a time."""
         return max(BYTES_IN_PROGRESS, 2 * max(self.body_bytes, self.documents_bytes))
 
     @property
     def bytes_of_a_caller(self) -> int:
-        """Most bytes of the bodies of one caller that are read or worked on at a time."""
+        """Maximum bytes of one caller's request bodies in progress at a time."""
         return max(BYTES_IN_PROGRESS // CALLERS_SHARE, self.body_bytes, self.documents_bytes)
 
 
 def client_options(given: dict[str, Any], options: ServeOptions) -> dict[str, Any]:
-    """The arguments of the client."""
+    """Return the arguments of the server's client, from those of a retriever and the server's options."""
     kept = {name: value for name, value in given.items() if name not in ("collection", "calibration")}
     return kept | {"max_connections": options.database_connections, "role": options.role}

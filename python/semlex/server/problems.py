@@ -1,7 +1,7 @@
-"""Errors as answers: problem bodies of RFC 9457, and which error becomes which status.
+"""Errors as HTTP answers: bodies in the form of RFC 9457, and the status of each error.
 
-A body never holds a text, a vector or a secret. Of internal errors it has only the kind; the log has the rest,
-under the same request id.
+A body never contains a document's text, a vector or a secret. For internal errors it has only the kind; the log has the
+details under the same request id.
 """
 
 from __future__ import annotations
@@ -54,14 +54,14 @@ _DETAILS = {
     HTTPStatus.BAD_REQUEST: "the body cannot be read as JSON: it is not UTF-8, is nested too deeply, or a number is "
     "too long; send an object without these, with the header Content-Type: application/json",
     HTTPStatus.NOT_FOUND: "unknown route; GET /openapi.json describes all routes",
-    HTTPStatus.METHOD_NOT_ALLOWED: "this route has other methods; the header Allow names them",
+    HTTPStatus.METHOD_NOT_ALLOWED: "this route does not support the method; the header Allow lists the supported ones",
 }
 
 # The first class that an error belongs to decides. A detail of None is the error's own message; messages about the
 # database and its server, and lists of collections, are not for every caller.
 _STATUSES: tuple[tuple[type[SemlexError], HTTPStatus, str | None], ...] = (
     (CollectionNotFoundError, HTTPStatus.NOT_FOUND, "the collection does not exist"),
-    (SearchTimeoutError, HTTPStatus.SERVICE_UNAVAILABLE, "nothing had answered in time"),
+    (SearchTimeoutError, HTTPStatus.SERVICE_UNAVAILABLE, "no search answered before the deadline"),
     (ModelMismatchError, HTTPStatus.CONFLICT, None),
     (ModelServerError, HTTPStatus.BAD_GATEWAY, "a model's server failed or refused"),
     (ModelError, HTTPStatus.SERVICE_UNAVAILABLE, "a model cannot be used here; see the server's log"),
@@ -83,7 +83,7 @@ _STATUSES: tuple[tuple[type[SemlexError], HTTPStatus, str | None], ...] = (
 
 
 class Problem(Exception):  # noqa: N818 - the name of what it becomes
-    """An error as an answer."""
+    """An error that is sent as the answer."""
 
     def __init__(
         self,
@@ -100,7 +100,7 @@ class Problem(Exception):  # noqa: N818 - the name of what it becomes
         self.errors, self.headers = errors, headers
 
     def response(self, request_id: str) -> Response:
-        """The answer."""
+        """Return the HTTP response."""
         body: dict[str, Any] = {
             "type": f"urn:semlex:problem:{self.kind}",
             "title": self.status.phrase,
@@ -115,7 +115,7 @@ class Problem(Exception):  # noqa: N818 - the name of what it becomes
 
 
 def problem_of(error: SemlexError) -> Problem:
-    """The problem that an error of semlex is."""
+    """Return the `Problem` for an error of semlex."""
     status, detail = next(
         ((status, detail) for kind, status, detail in _STATUSES if isinstance(error, kind)),
         (HTTPStatus.INTERNAL_SERVER_ERROR, "the server failed; see its log"),
@@ -132,7 +132,7 @@ def problem_of(error: SemlexError) -> Problem:
 
 
 def request_id_of(scope: Mapping[str, Any]) -> str:
-    """By which the log knows a request."""
+    """Return the id under which the log lists a request."""
     return str(scope.get("state", {}).get("request_id", ""))
 
 
@@ -153,7 +153,7 @@ async def answer_error(request: Request, error: Exception) -> Response:
 
 
 async def answer_refusal(request: Request, error: RequestValidationError) -> Response:
-    """Answer what does not fit the schema: the places and the rules, never the values."""
+    """Answer a request that does not fit the schema: with the places and the rules, never the values."""
     found = error.errors()
     if any(one["type"] == "json_invalid" or _is_unread(request, one) for one in found):
         return Problem(400, NO_JSON).response(request_id_of(request.scope))
@@ -166,7 +166,7 @@ async def answer_refusal(request: Request, error: RequestValidationError) -> Res
 
 
 async def answer_http(request: Request, error: HTTPException) -> Response:
-    """Answer what the framework refuses: no such route, another method."""
+    """Answer an error of the framework: unknown route, or another method."""
     headers = dict(error.headers or {})
     if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
         # The framework names the methods of the first route of this path alone.

@@ -1,4 +1,4 @@
-"""What a route receives: its caller, with the rights that its operation needs, and collections; and what it returns."""
+"""The context of a request: its caller, who has the right of the operation, and collections; and the responses."""
 
 from __future__ import annotations
 
@@ -57,14 +57,14 @@ REFUSALS = {
     431: "Too many header lines.",
     500: "The server failed.",
     502: "A model's server failed.",
-    503: "Too much is in progress, or the database or a model is not there; come again.",
+    503: "Too much is in progress, or the database or a model is not available; try again.",
     504: "It took too long.",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class RequestContext:
-    """A request whose caller has the rights that it needs."""
+    """A request whose caller has the rights that its operation needs."""
 
     state: ServerState
     open_client: OpenClient
@@ -78,12 +78,12 @@ class RequestContext:
         return self.open_client.client
 
     def need(self, rights: Rights) -> None:
-        """Refuse a caller whose rights do not suffice."""
+        """Refuse the request if the caller's rights do not suffice."""
         if not self.caller.may(rights):
             raise Problem(403, f"this needs the right {rights!r}; the caller has {self.caller.rights!r}")
 
     def check(self, collection: str) -> None:
-        """Refuse a collection that the caller does not see, whether it exists or not."""
+        """Refuse a collection that the caller may not see, whether it exists or not."""
         if not self.caller.sees(collection):
             raise Problem(403, "the caller's token is not for this collection")
 
@@ -95,7 +95,7 @@ class RequestContext:
         return name
 
     def chosen(self, name: str | None) -> str:
-        """The collection that a request names, or the default, if the caller sees it."""
+        """Return the name of the request's collection, or the default, if the caller may see it."""
         chosen = self.default if name is None else name
         self.check(chosen)
         return chosen
@@ -112,7 +112,7 @@ class RequestContext:
 
 
 async def request_context(request: Request) -> RequestContext:
-    """Check a request; every route depends on it."""
+    """Check a request and make its context; every route depends on it."""
     found = request.scope["state"]
     extra = request.scope["route"].openapi_extra or {}
     context = RequestContext(
@@ -142,7 +142,7 @@ def route(
     status: int = 200,
     media: Mapping[str, Any] = MappingProxyType({}),
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Make a function the route of an operation, which gives the rights that it needs."""
+    """Register a function as the route of an operation, whose right its callers need."""
     known = OPERATIONS.get(operation)
     needed = known.rights if rights is None and known is not None else rights
     assert needed is not None, operation  # noqa: S101 - a route of the table, or one that names its rights
@@ -179,33 +179,33 @@ def route(
 
 
 def json_response(value: Any, status: int = 200) -> Response:
-    """Write a short answer."""
+    """Respond with a short JSON value."""
     written = as_json(value)
     check_answer(len(written))
     return Response(written, status, media_type="application/json")
 
 
 async def dict_response(context: RequestContext, report: Any) -> Response:
-    """Write what `to_dict` of a report gives."""
+    """Respond with the `to_dict` of a report."""
     return await _written(context, lambda: as_json(report.to_dict()))
 
 
 async def chunks_response(
     context: RequestContext, chunks: Sequence[StoredChunk], fields: Sequence[str] | None
 ) -> Response:
-    """Write chunks, with these fields alone."""
+    """Respond with chunks, with these fields only."""
     return await _written(context, rows_as_json, "chunks", chunks, {}, fields)
 
 
 async def hits_response(context: RequestContext, found: SearchResults, fields: Sequence[str] | None) -> Response:
-    """Write `SearchResults.to_dict` from the hits themselves, in an eighth of the time."""
+    """Respond with `SearchResults.to_dict`, written from the hits directly, which takes an eighth of the time."""
     return await _written(context, rows_as_json, "hits", found, vars(found), fields)
 
 
 async def many_response(
     context: RequestContext, found: Sequence[SearchResults], fields: Sequence[str] | None
 ) -> Response:
-    """Write the hits of several searches."""
+    """Respond with the hits of several searches."""
 
     def write() -> bytes:
         parts, size = [], 0
@@ -219,7 +219,7 @@ async def many_response(
 
 
 async def _written(context: RequestContext, write: Callable[..., bytes], *given: Any) -> Response:
-    """Write an answer; a long one in a thread, so that other requests go on."""
+    """Write a response; a long one in a thread, so that other requests are not held up."""
     is_long = context.found.size >= LONG_BYTES
     written = await asyncio.to_thread(write, *given) if is_long else write(*given)
     check_answer(len(written))
@@ -227,7 +227,7 @@ async def _written(context: RequestContext, write: Callable[..., bytes], *given:
 
 
 def rows_as_json(name: str, rows: Sequence[Any], beside: dict[str, Any], fields: Sequence[str] | None) -> bytes:
-    """Write rows and their summary one by one, so that other threads have their turn in between."""
+    """Write rows and their summary as JSON, one by one, so that other threads can run in between."""
     parts, size = [], 0
     for row in rows:
         parts.append(as_json(_with_fields(row, fields)))
@@ -240,7 +240,7 @@ def rows_as_json(name: str, rows: Sequence[Any], beside: dict[str, Any], fields:
 
 
 def _with_fields(row: Any, fields: Sequence[str] | None) -> Any:
-    """A hit or chunk with these fields alone; a document with such hits."""
+    """Return a hit or chunk with these fields only; for a document, its hits with these fields."""
     if fields is None:
         return row
     if isinstance(row, DocumentHits):
@@ -250,7 +250,7 @@ def _with_fields(row: Any, fields: Sequence[str] | None) -> Any:
 
 
 def as_json(value: Any) -> bytes:
-    """A value as every route writes it."""
+    """Return a value as JSON, as all routes write it."""
     try:
         return orjson.dumps(value, default=json_value)
     except orjson.JSONEncodeError:

@@ -1,4 +1,4 @@
-"""The process: a socket, uvicorn, and a stop that lets requests in progress end."""
+"""Runs the server process: a socket, uvicorn, and a stop that lets requests in progress end."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ KEEP_ALIVE_SECONDS = 5
 
 
 class Server(StoppingServer):
-    """Uvicorn, which tells the application at once when it stops."""
+    """A uvicorn server that tells the application as soon as it stops."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class Server(StoppingServer):
         self._served, self._tell, self._ready = app, tell, ready
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listen."""
+        """Start to listen, then report that the server is ready."""
         await super().startup(sockets)
         self._ready()
 
@@ -51,7 +51,7 @@ class Server(StoppingServer):
 
 
 def config_of(app: FastAPI, options: ServeOptions) -> uvicorn.Config:
-    """Uvicorn's configuration."""
+    """Return uvicorn's configuration."""
     return uvicorn.Config(
         app,
         **uvicorn_options(options, app.state.server.clock),
@@ -71,7 +71,7 @@ def serve(
     tell: Callable[[str], None],
     ready: Callable[[str], None] | None = None,
 ) -> None:
-    """Serve until a signal."""
+    """Run the server until a signal stops it."""
     listening = bound_socket(options.host, options.port)
     try:
         asyncio.run(_serve(listening, options, source, tell, ready))
@@ -102,7 +102,7 @@ async def _serve(
 
 
 def example(address: str, *, needs_token: bool) -> str:
-    """A line for a shell that asks the server."""
+    """Return a shell command that sends a search to the server."""
     token = "-H 'Authorization: Bearer TOKEN' " if needs_token else ""
     return (
         f"curl -s {address}/v1/search {token}-H 'Content-Type: application/json' -d '{{\"query\": \"your question\"}}'"

@@ -1,4 +1,4 @@
-"""The state of a server: open client, tokens, metrics, jobs; and how they are replaced while it runs."""
+"""The state of a server: open client, tokens, metrics, jobs; replaces the client when settings change."""
 
 from __future__ import annotations
 
@@ -71,25 +71,25 @@ class ServerState:
 
     @property
     def tokens(self) -> tuple[Token, ...]:
-        """Those that hold now."""
+        """The tokens that are valid now."""
         return () if self._tokens is None else self._tokens.current()
 
     @property
     def open_client(self) -> OpenClient:
-        """The client that serves now."""
+        """The client that serves now; it raises `RuntimeError` before the start."""
         if self._open_client is None:
             raise RuntimeError("the server is not started: run the application with its lifespan")
         return self._open_client
 
     def take(self) -> OpenClient:
-        """The client that serves now, in use from now on; `OpenClient.release` ends that."""
+        """Return the client that serves now, counted as in use until `OpenClient.release`."""
         open_client = self.open_client
         open_client.users += 1
         return open_client
 
     @contextmanager
     def lent(self) -> Iterator[OpenClient]:
-        """The client that serves now, for as long as somebody uses it."""
+        """Lend the client that serves now; it stays open while it is lent."""
         open_client = self.take()
         try:
             yield open_client
@@ -97,7 +97,7 @@ class ServerState:
             open_client.release()
 
     async def gauges(self) -> dict[str, float]:
-        """Current values, by name."""
+        """Return the current values of gauges, by name."""
         pool = await self.open_client.client.pool_figures()
         return {f"pool_{name}": float(value) for name, value in pool.items()}
 
@@ -106,11 +106,11 @@ class ServerState:
         return next((route for route in self.routes if route.matches(scope)[0] is not Match.NONE), None)
 
     def seconds_of(self, path: str) -> float:
-        """Time for a request on a path."""
+        """Return the seconds that a request on a path may take."""
         return self.options.answer_seconds if path in ANSWER_PATHS else self.options.seconds
 
     async def start(self) -> None:
-        """Open the client, and begin to look for changes."""
+        """Open the client, and start to watch the settings' files."""
         if self.options.token_file is not None:
             file = TokenFile(self.options.token_file)
             self._tokens = WatchedTokens(file, lambda: self.metrics.reloads.update({"refused": 1}))
@@ -125,7 +125,7 @@ class ServerState:
         self._begin_jobs()
 
     async def stop(self) -> None:
-        """Hand back jobs, wait for requests, and close the client."""
+        """Give jobs back to the queue, wait for requests, and close the client."""
         self.is_stopping = True
         for task in tuple(self._tasks):
             task.cancel()
@@ -136,7 +136,7 @@ class ServerState:
             await open_client.client.close()
 
     async def reload(self, *, is_again: bool = False) -> bool:
-        """Read the settings again; returns whether the new ones serve. Requests in progress end with the old ones."""
+        """Read the settings again; return whether the new ones are used. Requests in progress end with the old ones."""
         read = await asyncio.to_thread(self._source.reload)
         problems, self._opens_again = read.problems, math.inf
         if not problems and self._given is None:
@@ -148,7 +148,7 @@ class ServerState:
                     self._opens_again = self.clock.monotonic() + REOPEN_SECONDS
             except Exception:
                 logger.exception("the changed settings cannot be used")
-                problems = ("an error that is none of semlex's own; see above",)
+                problems = ("an unexpected error; see above",)
             else:
                 old, self._open_client = self._open_client, open_client
                 if old is not None:
@@ -166,7 +166,7 @@ class ServerState:
         return not problems
 
     async def _opened(self, settings: Settings) -> OpenClient:
-        """A client of the settings, which can do no less than the one that serves."""
+        """Open a client with the settings; it must be able to do everything that the serving one can."""
         given = client_options(settings.retriever_options, self.options)
         client = Client(**given, search_defaults=settings.search_options)
         try:
@@ -181,20 +181,20 @@ class ServerState:
         return open_client
 
     async def look_at_settings(self) -> None:
-        """Read the settings again where a file of theirs has changed, or a server was away when they were opened."""
+        """Read the settings again if one of their files has changed, or if a server was down at the last reading."""
         if await asyncio.to_thread(self._source.has_changed):
             await self.reload()
         elif self.clock.monotonic() >= self._opens_again:
             await self.reload(is_again=True)
 
     async def _keep_looking(self) -> None:
-        """Look at the settings every second; log an error, and look again."""
+        """Check the settings every second; log an error and go on."""
         while True:
             await self.clock.sleep(LOOK_SECONDS)
             try:
                 await self.look_at_settings()
             except Exception:
-                logger.exception("changed files could not be looked at; they are looked at again")
+                logger.exception("the settings files could not be checked for changes; semlex tries again")
 
     def _begin_jobs(self) -> None:
         if self._jobs is not None:
@@ -203,7 +203,7 @@ class ServerState:
             self._jobs = self._begin(self._work())
 
     async def _work(self) -> None:
-        """Do jobs. If an error ends them, it is logged, and they begin again after a pause."""
+        """Run jobs; if an error ends that, log it and start again after a pause."""
         open_client, task = self.take(), asyncio.current_task()
         assert task is not None  # noqa: S101 - a coroutine that runs has a task
         try:
@@ -218,8 +218,8 @@ class ServerState:
                 except Exception:
                     if task.cancelling():
                         raise
-                    self.jobs_readiness = "an error has ended them, and they are begun again; see the log"
-                    logger.exception("no jobs are done; they are begun again in %g s", JOBS_PAUSE_SECONDS)
+                    self.jobs_readiness = "stopped by an error and started again after a pause; see the log"
+                    logger.exception("jobs stopped by an error; they start again in %g s", JOBS_PAUSE_SECONDS)
                 finally:
                     settled.cancel()
                 await self.clock.sleep(JOBS_PAUSE_SECONDS)

@@ -1,6 +1,6 @@
-"""Tokens in a file: of each a name, rights, collections, and the hash of a secret that is shown once.
+"""Tokens in a file: each with a name, rights, collections, and the hash of a secret that is shown once.
 
-A secret is 256 random bits, so one round of SHA-256 hides it; the file does not let its reader in.
+A secret is 256 random bits, so one round of SHA-256 hides it: reading the file does not give access.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ OF_JOBS: dict[str, Rights] = {
 
 
 def needed_for(kind: str) -> Rights:
-    """The right that a stored job needs; all rights for a kind of a newer semlex."""
+    """Return the right that a stored job needs; the highest one for a kind that only a later version knows."""
     return OF_JOBS.get(kind, ORDER[-1])
 
 
@@ -60,17 +60,17 @@ class Reaching:
     collections: frozenset[str] | None
 
     def may(self, needed: Rights) -> bool:
-        """Whether the rights suffice."""
+        """Return whether the rights include the needed one."""
         return ORDER.index(self.rights) >= ORDER.index(needed)
 
     def sees(self, collection: str) -> bool:
-        """Whether a collection is within reach, if it is there at all."""
+        """Return whether a collection of this name may be accessed, whether or not it exists."""
         return self.collections is None or collection in self.collections
 
 
 @dataclass(frozen=True, slots=True)
 class Caller(Reaching):
-    """The caller of a request."""
+    """The caller of a request, with its rights and collections."""
 
     name: str  # of the token; "" without tokens
     rights: Rights  # the highest; it includes those before it
@@ -85,7 +85,7 @@ MAX_FILE_BYTES = 16 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A token of the file."""
+    """A token as the file lists it."""
 
     caller: Caller
     digest: bytes  # SHA-256 of the secret
@@ -93,30 +93,32 @@ class Token:
 
     @property
     def has_expired(self) -> bool:
-        """Whether its time is over."""
+        """Whether the token has expired."""
         return self.expires is not None and self.expires <= utc_now()
 
 
 class TokenFile:
-    """The tokens of a file, which need not exist; each call reads it."""
+    """A file of tokens, which need not exist; each call reads it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def read(self) -> tuple[Token, ...]:
-        """Every token, by name."""
+        """Return all tokens, sorted by name."""
         try:
             content = self.path.read_bytes()
         except FileNotFoundError:
             return ()
         except OSError as error:
-            raise ConfigurationError(f"token file {self.path}: {error.strerror}; mend its rights") from None
+            raise ConfigurationError(
+                f"token file {self.path} cannot be read: {error.strerror}; correct its permissions"
+            ) from None
         try:
             rows = json.loads(content[:MAX_FILE_BYTES])["tokens"]
             tokens = tuple(_token(name, row) for name, row in sorted(rows.items()))
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
             raise ConfigurationError(
-                f"token file {self.path} is not what 'semlex serve token add' writes; mend it, or move it away"
+                f"token file {self.path} was not written by 'semlex serve token add'; correct it, or move it away"
             ) from None
         return tokens
 
@@ -135,16 +137,14 @@ class TokenFile:
         with self._changing():
             known = self.read()
             if any(token.caller.name == name for token in known):
-                raise ConfigurationError(
-                    f"there is a token {name!r} already; remove it first: semlex serve token remove"
-                )
+                raise ConfigurationError(f"a token {name!r} exists already; remove it first: semlex serve token remove")
             secret = PREFIX + secrets.token_urlsafe(SECRET_BYTES)
             caller = Caller(name, rights, frozenset(collections) if collections else None)
             self._write((*known, Token(caller, _digest(secret), expires)))
         return secret
 
     def remove(self, name: str) -> None:
-        """Remove a token; the server forgets it when it looks at the file again."""
+        """Remove a token; a running server notices it at the next request."""
         with self._changing():
             known = self.read()
             kept = tuple(token for token in known if token.caller.name != name)
@@ -155,7 +155,7 @@ class TokenFile:
 
     @contextmanager
     def _changing(self) -> Iterator[None]:
-        """Hold a lock on the file's folder, so that of two changes at once none is lost."""
+        """Hold a lock on the file's folder, so that two simultaneous changes are both kept."""
         folder: int | None = None
         # Some network drives have no locks; reading and writing report other problems of the folder.
         with suppress(OSError):
@@ -226,7 +226,7 @@ def _digest(secret: str) -> bytes:
 
 
 def caller_of(authorization: bytes | None, tokens: tuple[Token, ...]) -> Caller | None:
-    """Whose token a header ``Authorization`` holds; None where it holds none that is known, or one that has expired."""
+    """Return the caller whose token the ``Authorization`` header has; None if it is unknown or has expired."""
     scheme, _, secret = (authorization or b"").partition(b" ")
     if scheme.lower() != b"bearer" or not secret:
         return None
@@ -239,7 +239,7 @@ logger = logging.getLogger("semlex.server")
 
 
 class WatchedTokens:
-    """The tokens of a file. A look at its stamp costs microseconds, so there is one for every question."""
+    """The tokens of a file, read again when the file changes; checking for that at every request takes microseconds."""
 
     def __init__(self, file: TokenFile, refused: Callable[[], None] = lambda: None) -> None:
         self._file, self._refused = file, refused
@@ -248,20 +248,20 @@ class WatchedTokens:
         self._tokens: tuple[Token, ...] = file.read()
         if not self._tokens:
             logger.warning(
-                "the token file %s %s: nobody may ask until there is a token; to make one: "
+                "the token file %s %s: every request is refused until a token exists; to make one: "
                 "semlex serve token add NAME --token-file %s",
-                *(file.path, "is not there" if self._stamp is None else "holds no token", shlex.quote(str(file.path))),
+                *(file.path, "does not exist" if self._stamp is None else "has no token", shlex.quote(str(file.path))),
             )
 
     def current(self) -> tuple[Token, ...]:
-        """Those that hold: of a file that became unusable those before, until it can be read again."""
+        """Return the valid tokens; if the file became unusable, the former ones until it can be read again."""
         stamp = file_stamp(self._file.path)
         if stamp != self._stamp:
             try:
                 self._tokens = self._file.read()
             except SemlexError as error:
                 if stamp != self._refused_stamp:
-                    logger.error("the changed tokens are not used: %s", error)  # noqa: TRY400 - not a failure of semlex
+                    logger.error("the changed token file is not used: %s", error)  # noqa: TRY400 - not a failure of semlex
                     self._refused()
                 self._refused_stamp = stamp
             else:
@@ -269,5 +269,5 @@ class WatchedTokens:
         return self._tokens
 
     def caller(self, token: str) -> Caller | None:
-        """The caller of a token; None for an unknown one."""
+        """Return the caller of a token; None if it is unknown."""
         return caller_of(b"Bearer " + token.encode("utf-8", "replace"), self.current())

@@ -1,4 +1,4 @@
-"""The files of settings: which there are, their bytes, TOML and JSON, and the line of a key."""
+"""The settings files: their paths and bytes, TOML and JSON, and the line of a key."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ OWN_FILE_VARIABLE = "SEMLEX_CONFIG"
 
 
 def own_file() -> Path:
-    """Return the path of the user's own settings file: ``SEMLEX_CONFIG``, else in the user's folder for settings."""
+    """Return the path of the user's own settings file: ``SEMLEX_CONFIG``, else in the user's configuration folder."""
     named = os.environ.get(OWN_FILE_VARIABLE)
     if not named:
         return Path(platformdirs.user_config_dir("semlex", appauthor=False)) / OWN_FILE
@@ -33,7 +33,7 @@ def own_file() -> Path:
 
 
 def read_own_bytes() -> bytes:
-    """Return the bytes of the user's own settings file; none if it does not exist."""
+    """Return the bytes of the user's own settings file; b"" if it does not exist."""
     path = own_file()
     if os.environ.get(OWN_FILE_VARIABLE) and not path.exists():
         raise ConfigurationError(
@@ -43,14 +43,14 @@ def read_own_bytes() -> bytes:
 
 
 def read_bytes(path: Path) -> bytes:
-    """Return the bytes of a settings file; none if it does not exist."""
+    """Return the bytes of a settings file; b"" if it does not exist."""
     try:
         return path.read_bytes()
     except FileNotFoundError:
         return b""
     except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or "no path has such characters"
-        raise ConfigurationError(f"{path} cannot be read: {reason}; mend its rights, or move it away") from None
+        reason = getattr(error, "strerror", None) or "a path cannot have such characters"
+        raise ConfigurationError(f"{path} cannot be read: {reason}; correct its permissions, or move it away") from None
 
 
 def parse(path: Path, content: bytes) -> dict[str, Any]:
@@ -70,7 +70,7 @@ def parse(path: Path, content: bytes) -> dict[str, Any]:
 
 
 def parse_json(path: Path, content: bytes) -> Any:
-    """Return the content of a JSON file; nothing if it is empty."""
+    """Return the content of a JSON file; {} if the file is empty."""
     try:
         return json.loads(_decoded(path, content), object_pairs_hook=_object) if content.strip() else {}
     except RecursionError:
@@ -78,7 +78,7 @@ def parse_json(path: Path, content: bytes) -> Any:
     except json.JSONDecodeError as error:
         raise ConfigurationError(f"{path}:{error.lineno}:{error.colno}: {error.msg}; it must be JSON") from None
     except _TwiceError as error:
-        raise ConfigurationError(f"{path}: {error} stands twice in one object; remove one of the two") from None
+        raise ConfigurationError(f"{path}: {error} occurs twice in one object; remove one of the two") from None
 
 
 class _TwiceError(ValueError):
@@ -106,14 +106,15 @@ def project_table(path: Path) -> dict[str, Any] | None:
 
 
 def as_bytes(table: dict[str, Any]) -> bytes:
-    """Return a table of a file as bytes that change when it does."""
+    """Return a table of a file as bytes, which change exactly when the table does."""
     return json.dumps(table, sort_keys=True, default=repr).encode("utf-8", "surrogatepass")
 
 
 def line_of(content: bytes, section: str, key: str) -> int | None:
     """Return the line on which a key of a TOML file is set; None if that is not certain.
 
-    The parser gives no lines. A line that looks like the key is the one if the lines before are TOML without the key.
+    The TOML parser reports no line numbers. A line that looks like the key is taken if the lines before it are valid
+    TOML without the key.
     """
     lines = content.decode("utf-8-sig").replace("\r\n", "\n").split("\n")
     sets = re.compile(rf"""(^|[\s.{{,"'\[]){re.escape(key)}["']?\s*[=.\]]""")

@@ -1,4 +1,4 @@
-"""Reads settings: the order of the sources, what each value is, and where it comes from.
+"""Reads settings from their sources in order of precedence, with the value and origin of each.
 
 An argument takes precedence over the environment, then ``semlex.toml`` and ``pyproject.toml`` of the working directory,
 the user's own settings file, and the defaults. A working directory must be trusted to set where texts or data go (see
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def load_settings(file: Path | None = None, folder: Path | None = None, /, **arguments: object) -> Settings:
-    """Return the settings, with the given arguments first; arguments that are None are left to the other sources."""
+    """Return the settings, with the given arguments first; None leaves a setting to the other sources."""
     settings, problems = read_settings(file, folder, **arguments)
     if problems:
         raise ConfigurationError("; ".join(problems))
@@ -37,7 +37,7 @@ def load_settings(file: Path | None = None, folder: Path | None = None, /, **arg
 def read_settings(
     file: Path | None = None, folder: Path | None = None, /, **arguments: object
 ) -> tuple[Settings, list[str]]:
-    """Return the usable settings, and what is wrong with the others; as `load_settings`."""
+    """Return the usable settings, and the problems of the others; see `load_settings`."""
     values: dict[str, Any] = {}
     origins: dict[str, str] = {}
     overridden: dict[str, tuple[Overridden, ...]] = {}
@@ -65,7 +65,7 @@ def read_settings(
     server = sources.libpq_server()
     if server is not None and not seen.keys() & {"database_url", "data_dir"}:
         origins["database_url"], values["database_url"] = server
-    notes += [f"{variable} is not read; {near} is" for variable, near in sources.similar_variables()]
+    notes += [f"{variable} is not read; did you mean {near}?" for variable, near in sources.similar_variables()]
     read = Settings(
         **values, origins=origins, overridden=overridden, notes=tuple(notes), files=decisive_files(file, working)
     )
@@ -73,7 +73,7 @@ def read_settings(
 
 
 def named_models() -> list[str]:
-    """Return the models that the user has named: those of ``SEMLEX_MODELS`` and of the own settings file."""
+    """Return the models that the user named in ``SEMLEX_MODELS`` and in the user's own settings file."""
     said = [found.value for found in sources.own_file([]) if found.name == "models"]
     return model_names(os.environ.get(NAMED["models"].variables[0], "")) + [
         name for value in said for name in model_names(value)
@@ -101,7 +101,7 @@ def _content(file: Path) -> bytes:
 
 
 def decisive_files(file: Path | None, folder: Path) -> tuple[Path, ...]:
-    """Return the files that decide about the settings, also those that do not exist."""
+    """Return the files that can set the settings, including those that do not exist."""
     if file is not None:
         return (file,)
     found = (folder / files.FOLDER_FILE, folder / files.PROJECT_FILE)
@@ -130,7 +130,7 @@ def _check_trust(setting: Setting, value: object, found: Found) -> None:
         return
     why = "the file has changed since its folder was trusted" if was_trusted(file) else "its folder is not trusted"
     raise ConfigurationError(
-        f"{found.told_place} decides where texts or data go, and {why}; look at the file, and if you agree: "
+        f"{found.told_place} sets where texts or data go, and {why}; check the file, and if you agree: "
         f"semlex config trust {shlex.quote(str(file.parent.resolve()))}"
     )
 
@@ -151,8 +151,8 @@ class WatchedSettings:
     """Settings of a running program, read again by `reload` when `has_changed` says so. Safe for several threads.
 
     Attributes:
-        settings: Those in force.
-        files: The files that decide, also those that do not exist yet.
+        settings: The settings in force.
+        files: The files that can set them, including those that do not exist yet.
     """
 
     def __init__(self, file: Path | None = None, **arguments: object) -> None:
@@ -167,11 +167,11 @@ class WatchedSettings:
         self.settings = load_settings(self._file, self._folder, **arguments)
 
     def has_changed(self) -> bool:
-        """Return whether a file has appeared, gone or been written since the settings were read last."""
+        """Return whether a file has appeared, disappeared or been written since the settings were last read."""
         return self._stamped() != self._stamps
 
     def reload(self) -> Reload:
-        """Read the settings again; if something is wrong, the old ones stay, and the problems are returned."""
+        """Read the settings again; if the new ones have problems, keep the old ones and return the problems."""
         with self._reading:
             self._stamps = self._stamped()
             read, problems = read_settings(self._file, self._folder, **self._arguments)
@@ -187,7 +187,7 @@ class WatchedSettings:
 
 
 def file_stamp(file: Path) -> Stamp:
-    """Return a value that differs when a file was written or replaced, or has other rights; None without a file."""
+    """Return a value that changes when a file is written or replaced or its permissions change; None without a file."""
     try:
         found = file.stat()
     except OSError:

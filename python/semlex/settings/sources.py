@@ -2,7 +2,7 @@
 
     {"rag": {"embeddingModel": "text-embedding-3-small", "topK": 5, "hybridSearchWeight": 0.7, …}}
 
-Some keys of a ``rag`` section set one setting together: `rag_section` combines them, and notes what has no effect.
+Some keys of a ``rag`` section together make one setting: `rag_section` combines them, and notes which have no effect.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ SECRET = re.compile(r"(api_?key|passwo?r?d|passwd|secret|token)$", re.IGNORECASE
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A value of a source, or the problem in its place."""
+    """A value of a setting from one source, or the problem with it."""
 
     name: str  # the setting's; empty for a problem
     value: object  # as it is there
@@ -55,20 +55,20 @@ class Found:
 
     @property
     def told_place(self) -> str:
-        """Return the place with its line, if known; looking for it takes time, so only in messages."""
+        """Return the place with its line, if known; finding the line takes time, so call it only for messages."""
         line = None if self.key is None else files.line_of(*self.key)
         return self.place if line is None else self.place.replace(f"{self.origin}:", f"{self.origin}:{line}:", 1)
 
 
 def arguments(given: dict[str, object]) -> Iterator[Found]:
-    """Yield the settings of a call or a command line; None sets nothing."""
+    """Yield the settings of a call or a command line; arguments that are None are left out."""
     for name, value in given.items():
         if value is not None:
             yield _named(name, value, ARGUMENT, name, f"{name} is not a setting{_nearest(name, list(NAMED))}")
 
 
 def environment() -> Iterator[Found]:
-    """Yield variables of all settings by precedence, then unknown ones with our prefix."""
+    """Yield the environment variables of all settings by precedence, then unknown ones with the prefix SEMLEX_."""
     known: dict[str, str] = {}
     for setting in SETTINGS:
         for variable in setting.variables:
@@ -93,7 +93,7 @@ def folder_file(folder: Path) -> Iterator[Found]:
 
 
 def project_file(folder: Path) -> Iterator[Found]:
-    """Yield ``[tool.semlex]`` of its ``pyproject.toml``."""
+    """Yield the table ``[tool.semlex]`` of a working directory's ``pyproject.toml``."""
     path = folder / PROJECT_FILE
     table = files.project_table(path)
     if table is not None:
@@ -116,7 +116,7 @@ def named_file(path: Path, content: bytes, notes: list[str]) -> Iterator[Found]:
 def _table(
     path: Path, table: dict[str, Any], content: bytes, above: str, folder_file: tuple[Path, bytes] | None
 ) -> Iterator[Found]:
-    """Yield the settings of a TOML file, at its top and in its sections."""
+    """Yield the settings of a TOML file, from its top level and its sections."""
     stands: dict[str, str] = {}
 
     def found(section: str, key: str, value: object) -> Found:
@@ -211,7 +211,7 @@ SERVER_VARIABLES = {"PGSERVICE": "service", "PGHOST": "host", "PGHOSTADDR": "hos
 
 
 def embedding_model(name: Any) -> Any:
-    """Return a model's name as ours; only names of a provider change."""
+    """Return a model's name in semlex's form; only names of known providers change."""
     for pattern, account in _PROVIDERS:
         if isinstance(name, str) and (found := pattern.fullmatch(name)):
             return account + (found[2] if found.re.groups > 1 else name)
@@ -219,13 +219,13 @@ def embedding_model(name: Any) -> Any:
 
 
 def chat_model(name: Any) -> Any:
-    """Return a language model's name as ours; ``VENDOR/MODEL`` alone is one of OpenRouter's."""
+    """Return a language model's name in semlex's form; a bare ``VENDOR/MODEL`` is a model of OpenRouter."""
     is_bare = isinstance(name, str) and "/" in name and not scheme_of(name) and "://" not in name
     return f"openrouter:{name}" if is_bare else name
 
 
 def libpq_server() -> tuple[str, str] | None:
-    """Return the server of libpq's own variables, as variable and address, or None."""
+    """Return the server that libpq's own variables name, as variable and address, or None."""
     for variable, keyword in SERVER_VARIABLES.items():
         if value := os.environ.get(variable):
             quoted = value.replace("\\", "\\\\").replace("'", "\\'")
@@ -234,9 +234,9 @@ def libpq_server() -> tuple[str, str] | None:
 
 
 def similar_variables() -> Iterator[tuple[str, str]]:
-    """Yield variables that look like ours and are not read, with the probably intended one.
+    """Yield variables that look like a setting but are not read, with the probably intended one.
 
-    The prefix is not semlex's alone, so these are not errors.
+    Other programs use the same prefix, so these are not errors.
     """
     known = {variable for setting in SETTINGS for variable in setting.others if variable.startswith(FOREIGN_PREFIX)}
     bare = {variable.replace("_", ""): variable for variable in known}
@@ -310,7 +310,7 @@ def _answers(given: dict[str, Any], notes: list[str]) -> Iterator[tuple[str, str
         yield "adaptiveRoutingEnabled", "route", "rules" if model is None else "chat"
         answers = qa.get("model", given.get("chatModel"))
         if model is not None and chat_model(model) != chat_model(answers):
-            raise ValueError("adaptiveRoutingModel must be that of qa.model: one language model does both")
+            raise ValueError("adaptiveRoutingModel must equal qa.model: one language model is used for both")
     elif model is not None:
         notes.append("adaptiveRoutingModel has no effect: adaptiveRoutingEnabled is not true")
 

@@ -1,6 +1,6 @@
-"""All settings: each declared once, as a field of `Settings`, with its default, its reader, its section and a text.
+"""All settings: each declared once, as a field of `Settings`, with default, reader, section and description.
 
-Names and variables, the sections of files, and the template of a file are derived from these fields.
+Names, environment variables, sections of files, and the template of a settings file are derived from these fields.
 """
 
 # ruff: noqa: RUF009 - `setting` and `search_setting` make fields
@@ -52,7 +52,7 @@ SWITCH = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no"
 
 
 def model_names(value: object) -> list[str]:
-    """Return a list of models: names with commas between them, or a list of names."""
+    """Read a list of models: a text with commas between the names, or a list of names."""
     entries = value.split(",") if isinstance(value, str) else value
     if not isinstance(entries, (list, tuple)) or not all(isinstance(entry, str) for entry in entries):
         raise ConfigurationError('models must be a list of names, for example models = ["ollama:qwen3-embedding"]')
@@ -67,7 +67,7 @@ def text(value: Any) -> str:
 
 
 def folder(value: Any) -> Path:
-    """Read a path, with ``~`` for a home."""
+    """Read a path; ``~`` stands for a home folder."""
     try:
         return (value if isinstance(value, Path) else Path(text(value))).expanduser()
     except RuntimeError:
@@ -131,7 +131,7 @@ def reranking(value: Any) -> bool | Literal["auto"]:
 
 
 def one_of(*known: str) -> Callable[[Any], str]:
-    """Return a reader of some words."""
+    """Return a reader that accepts one of some words."""
     listed = f"{', '.join(known[:-1])} or {known[-1]}"
 
     def read(value: Any) -> str:
@@ -151,7 +151,7 @@ def names(value: Any) -> tuple[str, ...]:
 
 
 def shown(value: object) -> str:
-    """Return a refused value for a message; tables and lists, which may hold anything, by their kind."""
+    """Return a refused value for a message; of tables and lists, which may contain anything, only the kind."""
     if isinstance(value, (dict, list, tuple)):
         return "a table" if isinstance(value, dict) else "a list"
     found = repr(value)
@@ -179,12 +179,12 @@ class Setting:
 
     @property
     def variables(self) -> tuple[str, ...]:
-        """Return its environment variables; the first that is set counts."""
+        """Return the setting's environment variables; the first one that is set is used."""
         return (f"{PREFIX}{self.name.upper()}", *self.others)
 
     @property
     def key(self) -> str:
-        """Return its shortest name in its section."""
+        """Return the setting's shortest name in its section."""
         return min((self.name, *self.keys), key=len)
 
 
@@ -196,7 +196,7 @@ def setting(default: Any, read: Callable[[Any], Any], what: str, section: str, *
 
 
 def search_setting(name: str, default: Any, *, what: str = "", **more: Any) -> Any:
-    """Declare the default of an option of searches, whose range and text are those of the option."""
+    """Declare a setting for a default of searches; its range and description are those of the search option."""
     one = declared(SearchDefaults)[name]
     least, most = one.option.minimum or 0, math.inf if one.option.maximum is None else one.option.maximum
     if one.choices:
@@ -220,7 +220,7 @@ def _always(_value: object) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Overridden:
-    """A value that does not count, because another source takes precedence."""
+    """A value that is not used, because another source takes precedence."""
 
     origin: str
     value: Any = field(repr=False)  # as it is there, unread
@@ -228,7 +228,7 @@ class Overridden:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Every setting, and where each comes from."""
+    """Every setting, and where its value comes from."""
 
     # fmt: off
     database_url: str | None = setting(
@@ -355,19 +355,19 @@ class Settings:
         return FileLimits(self.max_file_mib * MIB, self.max_document_mib * MIB)
 
     def is_set(self, name: str) -> bool:
-        """Return whether an argument, the environment or a file sets it."""
+        """Return whether an argument, the environment or a file sets a setting."""
         return name in self.origins
 
     def calibration_of(self, collection: str) -> Path | None:
-        """Return the file of a collection's calibration: the setting is for the collection of the settings."""
+        """Return the calibration file of a collection; the setting is only for the collection that is set, too."""
         return self.calibration if collection == self.collection else None
 
     @property
     def retriever_options(self) -> dict[str, Any]:
         """Return the parameters of a retriever.
 
-        What the command line sets of the collection is an argument, refused if the collection differs; what the
-        environment and files set is the default of new collections.
+        Collection options from the command line are arguments, which are refused if the collection has other values;
+        those from the environment and files are defaults for new collections.
         """
         said: dict[str, Any] = {}
         defaults: dict[str, Any] = {}
@@ -411,7 +411,7 @@ for _setting in SETTINGS:
 
 
 def camel(name: str) -> str:
-    """Return a name as JSON files have it: ``top_k`` is ``topK``."""
+    """Return a name in the form of JSON files: ``top_k`` becomes ``topK``."""
     return re.sub(r"_([a-z])", lambda found: found[1].upper(), name)
 
 
@@ -423,11 +423,11 @@ NONE = (None, ())
 
 
 def as_toml(values: Mapping[str, Any]) -> str:
-    """Return a file that sets these values, and explains all others."""
+    """Return the text of a TOML file that sets these values, and explains all other settings."""
     built_in = Settings().values()
     lines = [
         "# Settings of semlex. A value after # is the default, or an example if it says so.",
-        "# Options of a command and the environment go before this file: `semlex config show` tells.",
+        "# Options of a command and the environment take precedence over this file; see `semlex config show`.",
     ]
     for section in SECTIONS:
         lines += ["", f"[{section}]"]
@@ -444,11 +444,13 @@ def as_toml(values: Mapping[str, Any]) -> str:
 
 
 def write_template(path: Path, *, replace: bool = False) -> None:
-    """Write a file with all settings, each behind a ``#``; only its owner can read it."""
+    """Write a settings file with all settings commented out; only its owner can read it."""
     if path.suffix.lower() == JSON_SUFFIX:
-        raise ConfigurationError(f"{path} would be JSON, which holds no comments; let SEMLEX_CONFIG name a .toml file")
+        raise ConfigurationError(
+            f"{path} would be JSON, which cannot have comments; let SEMLEX_CONFIG name a .toml file"
+        )
     if path.exists() and not replace:
-        raise ConfigurationError(f"{path} exists; --force replaces it by a new one, and what it says is lost")
+        raise ConfigurationError(f"{path} exists; --force replaces it by a new one, and its settings are lost")
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         path.unlink(missing_ok=True)

@@ -1,7 +1,7 @@
 """Remembers which settings files of working directories the user has trusted.
 
-Anybody who can write into a shared folder can write its ``semlex.toml`` and ``pyproject.toml``. Their settings of
-addresses, servers and paths count only if the user has trusted the folder, as long as the file does not change.
+Anybody who can write into a shared folder can write its ``semlex.toml`` and ``pyproject.toml``. Settings of addresses,
+servers and paths in these files are used only if the user has trusted the folder, and only until the file changes.
 ``trusted.json`` beside the user's own settings file maps a place (the folder, or the path of ``pyproject.toml``) to a
 SHA-256.
 """
@@ -20,17 +20,17 @@ from semlex.settings.files import FOLDER_FILE, PROJECT_FILE
 
 
 def is_trusted(file: Path, content: bytes) -> bool:
-    """Return whether the user has trusted a settings file of a working directory, as it is now."""
+    """Return whether the user has trusted the present content of a working directory's settings file."""
     return trusted_files().get(_place(file)) == _digest(content)
 
 
 def was_trusted(file: Path) -> bool:
-    """Return whether the user has trusted an earlier or the present content."""
+    """Return whether the user has trusted this file, with its present or an earlier content."""
     return _place(file) in trusted_files()
 
 
 def trusted_files() -> dict[str, str]:
-    """Return place -> SHA-256 of what was trusted."""
+    """Return place -> SHA-256 of the trusted content."""
     path = trust_file()
     content = files.read_bytes(path)
     try:
@@ -38,7 +38,7 @@ def trusted_files() -> dict[str, str]:
     except ValueError:
         found = None
     if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
-        raise ConfigurationError(f"{path} is not what semlex wrote; delete it, and trust the folders again")
+        raise ConfigurationError(f"{path} was not written by semlex; delete it, and trust the folders again")
     return found
 
 
@@ -61,7 +61,7 @@ def trust(folder: Path) -> list[Path]:
 
 
 def untrust(folder: Path) -> bool:
-    """No longer trust the files of a folder; return whether one was trusted."""
+    """Stop trusting the files of a folder; return whether one was trusted."""
     found = trusted_files()
     places = {_place(folder.resolve() / name) for name in (FOLDER_FILE, PROJECT_FILE)} & found.keys()
     if places:
@@ -70,7 +70,7 @@ def untrust(folder: Path) -> bool:
 
 
 def trust_file() -> Path:
-    """Return the path of the list."""
+    """Return the path of the list of trusted files."""
     return files.own_file().with_name("trusted.json")
 
 

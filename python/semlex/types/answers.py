@@ -24,10 +24,10 @@ class ContextSource:
         headings: Title and heading path, or "".
         text: The passage as it is in its document; consecutive chunks without the text that they share.
         line, page: Where it begins in the document, from 1, or None.
-        place: The same for people, with rows and cells: ``p. 36``, ``row 4``, ``line 9``; or "".
+        place: `line` or `page`, or row and cell, as shown to people: ``p. 36``, ``row 4``, ``line 9``; or "".
         char_start, char_end: Its place in the document's text, in characters, or None.
         hits: The hits that brought it, best first; empty for a passage between others.
-        same_as: Places of passages that say nearly the same and were left out for it.
+        same_as: Places of passages that were left out because they say nearly the same.
         introduction: The sentence that announces the list, table or code of which this is a later piece, or "".
     """
 
@@ -54,7 +54,7 @@ class ContextSource:
         return located(self.document, self.place)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything as JSON values; of the hits their ids."""
+        """Return all attributes as JSON values; hits are given by their ids."""
         values: dict[str, Any] = json_value(replace(self, hits=()))
         return values | {"hits": [hit.id for hit in self.hits], "location": self.location}
 
@@ -82,7 +82,7 @@ class Context:
     counter: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything but the hits of the search, as JSON values."""
+        """Return all attributes except the hits of the search, as JSON values."""
         return {
             "text": self.text,
             "mark": self.mark,
@@ -131,12 +131,12 @@ class Citation:
         source: Number of the source, as the answer gives it.
         document: That source's document; "" for an unknown source.
         quote: The quoted words, as the answer wrote them.
-        verdict: ``exact``: they are there, letter by letter. ``normalised``: except for case, quotation marks, blanks,
-            hyphenation, and marks at their ends. ``altered``: one word differs, is missing or was added. ``not found``.
-            ``unknown source``: no source has this number.
-        line, page: Where they begin in the document, and the first page of the source, from 1, or None.
-        place: The same for people: ``line 9``, or the place of the source.
-        char_start, char_end: Their place in the document's text, in characters, or None.
+        verdict: ``exact``: the words are in the source, letter by letter. ``normalised``: except for case, quotation
+            marks, blanks, hyphenation, and marks at their ends. ``altered``: one word differs, is missing or was added.
+            ``not found``. ``unknown source``: no source has this number.
+        line, page: Line in the document where the words begin, and the first page of the source, from 1, or None.
+        place: Where the words begin, as shown to people: ``line 9``, else the place of the source.
+        char_start, char_end: Position of the words in the document's text, in characters, or None.
     """
 
     source: int
@@ -162,14 +162,14 @@ class Citation:
 
 @dataclass(frozen=True, slots=True)
 class AnswerSentence:
-    """A sentence of an answer, without its citations in the text, and these after they were looked up."""
+    """A sentence of an answer without its citations, and these citations with the result of looking them up."""
 
     text: str
     citations: tuple[Citation, ...] = ()
 
     @property
     def is_supported(self) -> bool:
-        """Return whether one of its quotes is in its source."""
+        """Return whether at least one quote of the sentence was found in its source."""
         return any(citation.is_verified for citation in self.citations)
 
     @property
@@ -179,7 +179,7 @@ class AnswerSentence:
         return f"{self.text} {''.join(f'[{number}]' for number in numbers)}" if numbers else self.text
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything, and whether it is supported, as JSON values."""
+        """Return all attributes and ``is_supported``, as JSON values."""
         values: dict[str, Any] = json_value(self)
         return values | {"is_supported": self.is_supported}
 
@@ -199,7 +199,7 @@ class Answer:
     Attributes:
         sentences: The answer; empty if it was refused.
         context: The passages that it was made from, with the hits of the search.
-        documented: Of an answer that a model wrote, 0 to 1: the share of its sentences with a verified citation, times
+        documented: For an answer that a model wrote, 0 to 1: the share of its sentences with a verified citation, times
             the share of the question's words (without stop words) that occur in the passages with a verified citation.
             It measures how well the answer is documented, not whether it is true. None for passages, and without an
             answer.
@@ -241,7 +241,7 @@ class Answer:
 
     @property
     def kind(self) -> Literal["written", "passages"]:
-        """Return whether a language model wrote it, or it consists of passages of the documents."""
+        """Return ``written`` if a language model wrote the answer, else ``passages``: sentences of the documents."""
         return "passages" if self.model is None else "written"
 
     @property
@@ -260,7 +260,7 @@ class Answer:
         return tuple(sentence.text for sentence in self.sentences if not sentence.is_supported)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything but the hits of the search, as JSON values."""
+        """Return everything except the hits of the search, as JSON values."""
         shown = ("number", "place", "location", "headings", "text", "chunk_ids")
         sources = [{name: getattr(source, name) for name in shown} for source in self.context.sources]
         derived = {"route": self.context.results.route, "sources": sources}

@@ -1,4 +1,4 @@
-"""What a diagnosis finds, and how well a collection can be searched. No input or output."""
+"""Findings of a diagnosis, and the result of a checkup of how well a collection can be searched."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Finding:
 
     @property
     def sentence(self) -> str:
-        """Return all of it on one line."""
+        """Return the finding with its remedy and command on one line."""
         return f"{self.where} {self.what}; {self.remedy}" + ("" if self.command is None else f": {self.command}")
 
 
@@ -72,22 +72,22 @@ class Diagnosis:
         return all(finding.severity == "hint" for finding in self.findings)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the same as a dict."""
+        """Return the diagnosis as a dict."""
         return asdict(self) | {"is_well": self.is_well}
 
 
 def by_severity(findings: list[Finding]) -> tuple[Finding, ...]:
-    """Return errors first; findings of one severity keep their order."""
+    """Sort findings by severity, errors first; findings of one severity keep their order."""
     return tuple(sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity)))
 
 
 def of_collection(schema: str, collection: str) -> str:
-    """Return how findings name a collection."""
+    """Return the name of a collection as findings show it."""
     return f"collection {collection} of schema {schema}"
 
 
 CheckupCode = Literal["duplicate", "no_shared_word", "below_top_k", "beyond_vector_depth", "beyond_keyword_depth"]
-"""Why a heading does not find its section; those of `WhyCode` but ``duplicate``: the same text stands elsewhere."""
+"""Why a heading does not find its section: a `WhyCode`, or ``duplicate``: another chunk has the same text."""
 
 
 MAX_SAMPLE = 100_000
@@ -128,8 +128,8 @@ class AskedHeading:
     Attributes:
         path: The headings above and itself, outermost first.
         chunk_id: The section's chunk with the best place.
-        rank: Its place, from 1; None if it is not a candidate.
-        code: Why it is not among the first hits; None if it is.
+        rank: The rank of that chunk, from 1; None if it is not a candidate.
+        code: Why the section is not among the first hits; None if it is.
         before: Documents of the first hits that are not the section's, best first.
     """
 
@@ -143,7 +143,7 @@ class AskedHeading:
 
 @dataclass(frozen=True, slots=True)
 class DocumentCheckup:
-    """A document whose headings were asked; source and document are "" if it has no names."""
+    """A document whose headings were asked; source and document are "" if its chunks name none."""
 
     source: str
     document: str
@@ -163,7 +163,7 @@ class DocumentCheckup:
 
 @dataclass(frozen=True, slots=True)
 class Dominating:
-    """A document that is found far more often than its size suggests, when another one was asked for."""
+    """A document that is found far more often, in answers about other documents, than its size suggests."""
 
     source: str
     document: str
@@ -174,7 +174,7 @@ class Dominating:
 
 @dataclass(frozen=True, slots=True)
 class Checkup:
-    """How well a collection can be searched, by its own headings.
+    """How well a collection can be searched, measured by asking its own headings.
 
     Attributes:
         mode: ``hybrid``, ``keyword`` or ``vector``.
@@ -182,10 +182,10 @@ class Checkup:
         with_duplicates: The result if a chunk with the same text counts as found.
         ranks: Share found among the first 1, 3, 5 and 10.
         reasons: Code -> how many headings do not find their section for that reason.
-        documents: Those of which a heading was asked, first those of which none finds its section.
+        documents: Documents of which a heading was asked; those never found come first.
         alone: Share that ``vector`` and ``keyword`` search find alone; empty unless both were searched.
         embedded: Chunks that were embedded again.
-        seed: Of the sample.
+        seed: Seed of the sample.
     """
 
     collection: str
@@ -229,6 +229,6 @@ class Checkup:
         return joined([paragraph(text(repr(self))), *missed, notes(self.notes)])
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the same as JSON values."""
+        """Return the checkup as JSON values."""
         values: dict[str, Any] = json_value(self)
         return values | {"ranks": {str(depth): share for depth, share in values["ranks"].items()}}

@@ -1,4 +1,4 @@
-"""Chunks: how texts are cut, and those that were cut elsewhere, accepted wherever documents are added."""
+"""Chunks: the settings by which texts are cut, and chunks cut by another program, which can be added as documents."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ IN_METADATA = ("source_document", "chapter_title", "section_title", "summary", "
 
 @dataclass(frozen=True, slots=True)
 class ChunkMetadata:
-    """A piece of a document with its place.
+    """A piece of a document, cut by another program, with its place.
 
     Attributes:
         chunk_id: Unique within the collection, at most 512 bytes.
         chunk_text: 1 character to 128 KiB.
-        token_count: Tokens of ``chunk_text``, from 1, as the program that cut it has counted.
+        token_count: Tokens of ``chunk_text``, from 1, as counted by the program that cut it.
         subsection_title: Titles below `section_title`, outermost first; a list becomes a tuple.
         summary: A short description, at most 500 characters.
 
@@ -95,7 +95,7 @@ class ChunkMetadata:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class VectorDocument(ChunkMetadata):
-    """A chunk with its vector (finite numbers, not all zero, of the collection's dimension) and its time."""
+    """A chunk with its vector (finite numbers, not all zero, of the collection's dimension) and when that was made."""
 
     embedding: tuple[float, ...] = ()
     created_at: datetime = field(default_factory=utc_now)
@@ -106,7 +106,7 @@ class VectorDocument(ChunkMetadata):
         return super(VectorDocument, self)._errors() + errors + time_errors("created_at", self.created_at)
 
     def to_document(self) -> Document:
-        """Return the chunk as a `Document`, made when the vector was."""
+        """Return the chunk as a `Document`, with the time of the vector as its time."""
         document = ChunkMetadata.to_document(self)
         document.created_at = document.updated_at = self.created_at
         return document
@@ -135,7 +135,7 @@ class ChunkSettings(NamedTuple):
     """How the texts of a collection are cut, in tokens.
 
     Attributes:
-        overlap_tokens: Maximum that neighbours of one section share.
+        overlap_tokens: Maximum tokens that neighbouring chunks of a section share.
         min_tokens: A section with fewer tokens is joined with the next one if both fit into a chunk.
     """
 
@@ -147,7 +147,7 @@ class ChunkSettings(NamedTuple):
     def stored(
         cls, chunk_tokens: int | None, overlap_tokens: int | None, min_tokens: int | None
     ) -> ChunkSettings | None:
-        """Return settings as they are stored; None if nothing is decided yet."""
+        """Make the settings from stored values; None if none are stored yet."""
         if chunk_tokens is None or overlap_tokens is None or min_tokens is None:
             return None
         return cls(chunk_tokens, overlap_tokens, min_tokens)

@@ -37,15 +37,16 @@ class CurveFigures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfidenceCurve:
-    """What a cosine means with one model's vectors of one collection: 1 / (1 + exp(-(slope * cosine + intercept))).
+    """The probability that a hit with a cosine is relevant: 1 / (1 + exp(-(slope * cosine + intercept))).
 
     Attributes:
         slope: At least 0, so a greater cosine never has a smaller probability.
         intercept: Log odds of a hit with the cosine 0.
-        identity_key: The key of the vectors that it was learned from; `model` is the name of their model.
+        identity_key: The key of the vectors that the curve was learned from, for which alone it holds; `model` names
+            their model.
         mode, depth, queries: The searches that it was learned from: their mode, their hits, and their number.
         pairs, relevant: Hits with a cosine, and how many of them are judged relevant.
-        figures: How good it is.
+        figures: How good the curve is on other queries.
     """
 
     slope: float
@@ -67,7 +68,7 @@ class ConfidenceCurve:
         return 1 / (1 + math.exp(-min(max(logit, -_MOST_LOGIT), _MOST_LOGIT)))
 
     def similarity(self, probability: float) -> float | None:
-        """Return the ``min_similarity`` of hits with at least a probability (between 0 and 1); None if none has it."""
+        """Return the least cosine of hits with at least this probability (between 0 and 1); None if none has it."""
         if not 0 < probability < 1:
             raise ConfigurationError(f"a probability must lie between 0 and 1; got {probability!r}")
         if self.probability(1.0) < probability:
@@ -77,7 +78,7 @@ class ConfidenceCurve:
         return (math.log(probability / (1 - probability)) - self.intercept) / self.slope
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as it is stored, as JSON values."""
+        """Return the curve as JSON values, in the form in which it is stored."""
         values = asdict(self)
         parameters = {name: values.pop(name) for name in ("slope", "intercept")}
         values["learned_at"] = self.learned_at.isoformat()

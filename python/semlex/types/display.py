@@ -1,4 +1,4 @@
-"""How values are shown: printable texts with matched words, HTML elements for notebooks, hits as lines and tables."""
+"""How values are shown: printable texts, matched words, HTML elements for notebooks, hits as lines and tables."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def one_line(text: str) -> str:
 
 
 def shortened(text: str, most: int) -> str:
-    """Return a text on one line of at most so many characters, its blanks folded."""
+    """Return a text on one line, with blanks folded, cut to a maximum number of characters."""
     begin = " ".join(text[: 4 * most].split())
     line = one_line(begin)
     return line if len(line) <= most and len(text) <= 4 * most else f"{line[: most - 1]}…"
@@ -45,9 +45,9 @@ def first_lines(text: str) -> str:
 
 
 def marked_parts(excerpt: str, content: str) -> list[tuple[str, bool]]:
-    """Return an excerpt without its marks, in pieces: each a text and whether it is a matched word.
+    """Split an excerpt at its marks into pieces: each a text, and whether it is a matched word.
 
-    The marks are ``**``, which a text may hold itself. Stars of the excerpt that its text does not have are marks.
+    The marks are ``**``, which a text may contain itself. Stars of the excerpt that are not in its text are marks.
     """
     pieces: list[tuple[str, bool]] = []
     bare, end = content.replace("*", ""), 0
@@ -88,7 +88,7 @@ LINE_END = Html("<br>")
 
 
 def text(value: str) -> Html:
-    """Return a text, escaped, without marks that turn the direction of writing."""
+    """Return a text escaped for HTML, without characters that turn the direction of writing."""
     shown = value if len(value) <= MAX_CHARACTERS else f"{value[:MAX_CHARACTERS]}…"
     return Html(escape(printable(shown)))
 
@@ -100,32 +100,32 @@ def marked(excerpt: str, content: str) -> Html:
 
 
 def joined(parts: Iterable[Html]) -> Html:
-    """Return parts one after another."""
+    """Join pieces of HTML."""
     return Html("".join(parts))
 
 
 def bold(value: str) -> Html:
-    """Return a text in bold."""
+    """Return a text in bold, as HTML."""
     return Html(f"<b>{text(value)}</b>")
 
 
 def paragraph(value: Html) -> Html:
-    """Return a paragraph."""
+    """Return a paragraph of HTML."""
     return Html(f"<p{AS_WRITTEN}>{value}</p>")
 
 
 def notes(warnings: Iterable[str]) -> Html:
-    """Return notes, each in a paragraph."""
+    """Return warnings as HTML, each in a paragraph."""
     return joined(Html(f"<p>note: {text(warning)}</p>") for warning in warnings)
 
 
 def lines(value: object) -> Html:
-    """Return a text for people, with its lines."""
+    """Return a text as HTML that keeps its lines."""
     return Html(f'<pre style="text-align: left; white-space: pre-wrap">{escape(printable(str(value)))}</pre>')
 
 
 def table(titles: Sequence[str], rows: Sequence[Sequence[Html]]) -> Html:
-    """Return a table; of many rows the first, and how many there are."""
+    """Return an HTML table of the first rows, with the number of rows that are left out."""
     head = joined(Html(f"<th{LEFT}>{text(title)}</th>") for title in titles)
     body = joined(
         Html(f"<tr>{joined(Html(f'<td{AS_WRITTEN}>{cell}</td>') for cell in row)}</tr>") for row in rows[:MAX_ROWS]
@@ -135,12 +135,12 @@ def table(titles: Sequence[str], rows: Sequence[Sequence[Html]]) -> Html:
 
 
 def figure(value: float | None) -> Html:
-    """Return a score with three digits; nothing for None."""
+    """Return a score with three decimals as HTML; "" for None."""
     return Html("" if value is None else f"{round(value, 3) + 0.0:.3f}")
 
 
 def bar(done: int, total: int | None) -> Html:
-    """Return a progress bar, as the browser draws it."""
+    """Return the HTML of a progress bar."""
     bounds = "" if total is None else f' max="{max(total, 1)}" value="{done}"'
     return Html(f"<progress{bounds}></progress>")
 
@@ -155,7 +155,7 @@ PLACE_CHARACTERS, TEXT_CHARACTERS = 48, 60
 
 
 class ShownHit(Protocol):
-    """The parts of a hit that are shown."""
+    """The attributes of a hit that are shown."""
 
     id: str
     rank: int
@@ -173,7 +173,7 @@ class ShownHit(Protocol):
 
 
 def hit_line(hit: ShownHit) -> str:
-    """Return a hit on one line of at most 120 characters: rank, place, deciding score, and the beginning."""
+    """Return a hit on one line of at most 120 characters: rank, place, deciding score, beginning of its text."""
     scores = [(name.removesuffix("_score"), score) for name in DECIDING if (score := getattr(hit, name)) is not None]
     told = "".join(f"  {name} {round(score, 3) + 0.0:.3f}" for name, score in scores[:1])
     plain = "".join(piece for piece, _ in marked_parts(hit.excerpt, hit.content)) or hit.content
@@ -184,7 +184,7 @@ def hit_line(hit: ShownHit) -> str:
 
 
 def hit_lines(title: str, hits: Sequence[ShownHit]) -> str:
-    """Return a title with the number of hits, the first of them a line each, and how many are left."""
+    """Return a title with the number of hits, a line for each of the first hits, and the number of hits left out."""
     shown = [f"  {hit_line(hit)}" for hit in hits[:SHOWN_HITS]]
     more = [f"  … and {len(hits) - SHOWN_HITS:,} more"] if len(hits) > SHOWN_HITS else []
     number = "1 hit" if len(hits) == 1 else f"{len(hits):,} hits"

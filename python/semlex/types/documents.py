@@ -1,4 +1,4 @@
-"""Documents, their chunks and their headings: what goes in, and what is stored. No input or output."""
+"""Documents, chunks and headings, as they are added and as they are stored. No input or output."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ MAX_METADATA_DEPTH = 64
 
 
 def utc_now() -> datetime:
-    """Return the current time, with its zone."""
+    """Return the current time in UTC."""
     return datetime.now(UTC)
 
 
 def line_breaks(text: str) -> int:
-    """Count the ends of lines in a text; a carriage return and a line feed are one."""
+    """Count the line ends in a text; a carriage return with a line feed counts once."""
     return text.count("\n") + text.count("\r") - text.count("\r\n")
 
 
@@ -43,12 +43,13 @@ class Document:
         content: The text, from 1 character.
         metadata: JSON values (no NaN, at most 64 levels and 1 MiB). Times, dates, UUIDs, decimals and scalars of NumPy
             are stored as text or numbers.
-        id: Unique within the collection, at most 512 bytes of UTF-8. Whole numbers and UUIDs are stored as text. With
-            "" it follows from text and metadata.
+        id: Unique within the collection, at most 512 bytes of UTF-8. Whole numbers and UUIDs are stored as text. ""
+            stands for an id computed from text and metadata.
         parent_id, child_ids: Ids of the document that this one is a part of, and of its parts.
         language: Language of the text for the keyword index (engine ``bm25``), by name or ISO 639-1 code; None for the
             collection's.
-        timestamp_start, timestamp_end: Its place in a recording, in any form, at most 512 bytes each; or None.
+        timestamp_start, timestamp_end: Where it begins and ends in a recording, in any form, at most 512 bytes each; or
+            None.
     """
 
     content: str
@@ -72,14 +73,15 @@ class Document:
 
 @dataclass(slots=True, repr=False)
 class StoredChunk(Document):
-    """A document as it is stored, with its place in what it was read from. Storing it again does not move it.
+    """A stored chunk, with its place in the document that it was read from. Storing it again does not change the place.
 
     Attributes:
-        source, root: Name and absolute folder of the source that it was read from; "" for added documents. Rows of
-            tables have no folder.
+        source, root: Name and absolute folder of the source that the chunk was read from; "" for added documents. Rows
+            of tables have no folder.
         source_document: Path of its document below that folder; for added documents the name in their metadata.
         heading_path: Titles above the text, outermost first.
-        char_start, char_end: Its place in its document, in characters (end exclusive); None for added documents.
+        char_start, char_end: Where it begins and ends in its document, in characters (end exclusive); None for added
+            documents.
         line, page: Where it begins in its document, from 1; None without lines or pages.
         row: Row of a table, from 1, as spreadsheets number them; the line of an object in JSON Lines; else None.
         cell: Cell of a notebook, from 1, or None.
@@ -87,8 +89,8 @@ class StoredChunk(Document):
         table: Name of the followed table whose row it is; None for all other chunks. Its `source_document` is
             ``TABLE/KEY``.
         key: Key of that row in its own type: int, str or UUID; a tuple of them for a key of several columns.
-        place: These for people: ``p. 36``, ``sheet Prices, row 4``, ``line 9``; "" if none is known, and for rows of
-            tables, whose text is their columns joined.
+        place: Its place as shown to people: ``p. 36``, ``sheet Prices, row 4``, ``line 9``; "" if none is known, and
+            for rows of tables, whose text is their columns joined.
     """
 
     id: str = ""
@@ -118,7 +120,7 @@ class StoredChunk(Document):
 def place_of(
     line: int | None, page: int | None = None, row: int | None = None, cell: int | None = None, sheet: str | None = None
 ) -> str:
-    """Return a place in a document for people; "" if it is unknown."""
+    """Return a place in a document as shown to people, such as ``p. 36``; "" if it is unknown."""
     if page is not None:
         return f"p. {page}"
     if row is not None:
@@ -129,7 +131,7 @@ def place_of(
 
 
 def located(document: str, place: str) -> str:
-    """Return a document and a place in it; a line follows a colon, where editors and terminals look for it."""
+    """Join a document and a place in it; a line follows a colon, as editors and terminals expect."""
     if not document or not place:
         return document
     return f"{document}:{place.removeprefix(LINE)}" if place.startswith(LINE) else f"{document}, {place}"
@@ -139,12 +141,12 @@ LINE = "line "
 
 
 class StoredPlace(NamedTuple):
-    """A place as it is stored beside line and page.
+    """The parts of a chunk's place that are stored in addition to line and page.
 
     Attributes:
         breaks: Where in the chunk's text the next page or row begins, the one after it, and so on.
-        table, key: Of a row of a followed table: the table's name, and the parts of its key. A UUID is
-            ``{"uuid": TEXT}``.
+        table, key: Of a row of a followed table: the table's name, and the parts of its key. A UUID is ``{"uuid":
+            TEXT}``.
     """
 
     row: int | None = None
@@ -161,16 +163,16 @@ class StoredPlace(NamedTuple):
         return (parts if len(parts) > 1 else parts[0]) if parts else None
 
     def for_people(self, line: int | None, page: int | None) -> str:
-        """Return the place in a document for people; "" if it is unknown, or a row of a table."""
+        """Return the place in a document as shown to people; "" if it is unknown, or a row of a followed table."""
         return "" if self.table is not None else place_of(line, page, self.row, self.cell, self.sheet)
 
     @classmethod
     def of(cls, stored: Mapping[str, Any] | None) -> StoredPlace:
-        """Return a place by its JSON object, which lacks what is unknown."""
+        """Make a place from its stored JSON object, in which unknown parts are missing."""
         return cls(**stored) if stored else NOWHERE
 
     def as_json(self) -> dict[str, Any] | None:
-        """Return the JSON object, or None if nothing is known."""
+        """Return the place as a JSON object, or None if nothing is known."""
         known = {name: value for name, value in self._asdict().items() if value}
         return known or None
 
@@ -187,7 +189,7 @@ class Ids(list[str]):
 
 
 def _names(value: Any) -> Iterable[str]:
-    """Return the names of a dataclass's fields; `fields` makes a list of more at every call."""
+    """Return the names of a dataclass's fields, without the list that `dataclasses.fields` makes at every call."""
     names: dict[str, Any] = value.__dataclass_fields__
     return names
 
@@ -197,7 +199,7 @@ _PLAIN = frozenset({str, int, float, bool})
 
 
 def json_value(value: Any) -> Any:
-    """Return the value in JSON's types."""
+    """Convert a value to JSON types."""
     if value is None or type(value) in _PLAIN:
         return value
     if isinstance(value, dict):
@@ -210,7 +212,7 @@ def json_value(value: Any) -> Any:
 
 
 def _json_scalar(value: Any) -> Any:
-    """Return a single value; as text where JSON has no type for it, as for an interval or a range of a table."""
+    """Convert a single value; a type that JSON lacks, such as an interval or a range, becomes text."""
     if isinstance(value, datetime):
         return value.isoformat()
     if isinstance(value, (bytes, memoryview)):
@@ -223,7 +225,7 @@ def _json_scalar(value: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class WholeDocument:
-    """A document, the part of one at a line, or a chunk.
+    """The text of a document, of its part at a given line, or of a chunk.
 
     Attributes:
         name: Source and path as lists of documents show them, or an id.
@@ -250,7 +252,7 @@ class Heading:
 
     Attributes:
         level: 1 for an outermost one.
-        title: Its words; at most 256 characters.
+        title: Its words, up to 256 characters.
         line: Line of the document, from 1; None if the document has no lines.
         chunk_ids: Chunks that hold the text below it, up to the next heading.
     """

@@ -1,4 +1,4 @@
-"""Why a document is where it is in an answer, or why it is missing; and what an answer rests on. No input or output."""
+"""Why a document has its rank or is missing, and how the hits of a search were found. No input or output."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ WhyCode = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """One reason for the place of a document: a sentence with figures, and a command that changes it, or ""."""
+    """A reason for the rank of a document: a sentence with figures, and a command that changes it, or ""."""
 
     code: WhyCode
     text: str
@@ -50,11 +50,11 @@ class QueryTerm:
     """A word of the question, as the keyword index knows it.
 
     Attributes:
-        term: Folded and stemmed.
+        term: The word, folded and stemmed.
         weight: Its inverse document frequency: the rarer, the greater.
         chunks: How many chunks of the collection have it.
         held: Whether the chunk has it.
-        score: What it adds to the chunk's keyword score.
+        score: What the word adds to the chunk's keyword score.
     """
 
     term: str
@@ -70,12 +70,12 @@ class QueryTerm:
 
 @dataclass(frozen=True, slots=True)
 class LegFigures:
-    """The place of a document's best chunk in vector or keyword search.
+    """The rank of a document's best chunk in vector or keyword search.
 
     Attributes:
         leg: ``vector`` or ``keyword``.
-        rank: Among all chunks that pass the filter, from 1; of keyword search only of the first 10,000. None if the
-            chunk has no place, or none that was counted.
+        rank: Rank among all chunks that pass the filter, from 1; keyword search counts only the first 10,000. None if
+            the chunk has no rank, or one beyond.
         score: The search's own score; 0 in keyword search if no word is shared; None if the search did not score it.
         depth: How many candidates were requested.
         last_candidate_score: Score of the last candidate; None without candidates.
@@ -105,14 +105,14 @@ class LegFigures:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Explanation:
-    """Why a document has its place in the hits of a question, or why it is missing; as text, lines for people.
+    """Why a document has its rank in the hits of a question, or why it is missing; ``str()`` gives lines for people.
 
     Attributes:
-        document: As it was requested; `name` is what was found (source and path, or the id of a chunk), or None.
+        document: The document as requested; `name` is what was found (source and path, or the id of a chunk), or None.
         reasons: The first one decides; the others hold as well. Never empty.
         rank: Place among the hits, from 1; None if it is not one.
         chunks, chunk: How many of its chunks were examined, and the id of the one with the best place, or None.
-        legs: Its place in each search that answered.
+        legs: Its rank in each search that answered.
         terms: The question's words, heaviest first, with what they add to that chunk's keyword score.
         fused_rank: Place among all candidates in the order of the fusion (of a single search: in its order), from 1, or
             None.
@@ -180,15 +180,15 @@ class Explanation:
 
 @dataclass(frozen=True, slots=True)
 class HitExplanation:
-    """What brought one hit.
+    """How one hit got its score.
 
     Attributes:
         location: Document and place, or "".
         terms: The question's words, heaviest first, with what they add to its keyword score.
-        vector_contribution, keyword_contribution: What each search adds to the fused score of fusion ``score``, or
+        vector_contribution, keyword_contribution: What each search adds to the fused score, with fusion ``score``; else
             None.
         confidence: Probability that the hit is relevant, by the collection's calibration, or None.
-        order: Its place among the hits by its key, from 0; ties are broken by it.
+        order: Rank of its key among those of the hits, from 0; breaks ties.
         heading_factor: Factor on its fused score because its heading is the query; None if it is not.
     """
 
@@ -215,19 +215,20 @@ class HitExplanation:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class SearchExplanation:
-    """What the hits of a search rest on; as text, lines for people.
+    """How the hits of a search were found; ``str()`` gives lines for people.
 
     Attributes:
-        depth: How many candidates vector and keyword search were asked for.
+        depth: Number of candidates requested from vector and from keyword search.
         legs: Name of a search -> how it found its chunks.
         filter_share: About which share of the chunks passes the filter, 0 to 1; None without a filter.
         fusion, weights: How the searches were combined, or None if one answered alone.
-        candidates: How many chunks they found together.
+        candidates: How many chunks the searches found together.
         similarity_mean, similarity_deviation: Mean and standard deviation of the cosines of a sample of the collection;
-            None unless the fusion is ``score``. With the next one they explain a fused score: docs/ranking.md.
+            None unless the fusion is ``score``. docs/ranking.md shows how a fused score follows from these and
+            `greatest_keyword_score`.
         greatest_keyword_score: The best keyword score of all candidates.
         terms: What was searched together with the question.
-        terms_by: The language model that wrote them; None: the caller did.
+        terms_by: The language model that wrote `terms`; None: the caller gave them.
     """
 
     depth: int

@@ -1,4 +1,4 @@
-"""Fields: how many chunks have which values of them, and what is known of each. No input or output."""
+"""Fields: counts of their values, and summaries of each field. No input or output."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SHOWN_VALUES, SHOWN_FIELDS = 5, 8
 
 @dataclass(frozen=True, slots=True)
 class FacetValue:
-    """A value of a field (JSON; of a list, each of its values), and how many chunks have it."""
+    """A value of a field, as JSON (for a list, each of its elements), and how many chunks have it."""
 
     value: Any
     count: int
@@ -21,7 +21,7 @@ class FacetValue:
 
 @dataclass(frozen=True, slots=True)
 class Facet:
-    """The values of a field, the most frequent first (ties in the order of their JSON), and how many more there are."""
+    """The values of a field, most frequent first (ties by their JSON), and how many values are left out."""
 
     field: str
     values: list[FacetValue]
@@ -47,8 +47,8 @@ class Facets(dict[str, Facet]):
     """The values of fields, by the names of the fields.
 
     Attributes:
-        of: What was counted: all chunks that pass the ``filter``, or the ``candidates`` of a query.
-        exact: Whether every chunk was counted that passes the filter, or that the query can find.
+        of: Which chunks were counted: all that pass the ``filter``, or the ``candidates`` of a query.
+        exact: Whether all chunks that pass the filter, or that the query can find, were counted.
         chunks: How many chunks were counted.
     """
 
@@ -87,10 +87,10 @@ IndexedType = Literal["number", "text", "instant"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FieldSummary:
-    """A field of some chunks.
+    """A metadata field, as found in some chunks.
 
     Attributes:
-        name: As filters write it.
+        name: Name of the field, as filters write it.
         types: Type -> how many of the chunks have a value of it, the most frequent first: ``number``, ``text``,
             ``boolean``, ``list``, ``object``, ``null``; of semlex's own fields ``text``, ``texts``, ``instant`` or
             ``key``.
@@ -125,5 +125,5 @@ class FieldSummaries(list[FieldSummary]):
         self.left_out = left_out
 
     def to_dict(self) -> dict[str, Any]:
-        """The attributes and, as ``fields``, the fields: of JSON's types only."""
+        """Return the attributes and, as ``fields``, the fields, as JSON values."""
         return {"fields": json_value(list(self)), **vars(self)}

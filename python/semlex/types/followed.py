@@ -1,4 +1,4 @@
-"""Followed tables: what is read of a table, how its changes are noticed, and what a run over it did."""
+"""Followed tables: which columns are read, how changes are noticed, and what a sync did."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DEFAULT_COMPARE_SECONDS = 600.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FollowedTable:
-    """What a collection reads of a table, and how it notices changes.
+    """The definition of a followed table: what a collection reads of it, and how it notices changes.
 
     Attributes:
         name: Its name in the collection, by default the table's. A row's ``source_document`` is ``NAME/KEY``.
@@ -31,9 +31,9 @@ class FollowedTable:
         source_database: Connection string without a password, or ``env:NAME`` for an environment variable that holds
             one; None: the database of the collection.
         key: Columns that identify a row.
-        key_kinds: Their kinds: ``int``, ``uuid`` or ``text``.
+        key_kinds: Types of the key's columns: ``int``, ``uuid`` or ``text``.
         text: Columns or SQL expressions over columns whose texts are searched, in order.
-        heading: Column of the title that every chunk of the row is under; None: no title.
+        heading: Column with the title of the row, which becomes the heading of its chunks; None: no title.
         formats: Text column to the format that it is written in: ``markdown``, ``html``, …; others are plain text.
         metadata: Columns that are copied to the metadata of chunks.
         live: Columns that filters and hits read from the table itself.
@@ -41,8 +41,8 @@ class FollowedTable:
         updated_at: With ``column``: the column with the time of the last change of a row; else None.
         overlap: With ``column``: for how many seconds before the newest change rows are read again, for transactions
             that commit late.
-        keys_every: After how many seconds a run compares all keys, which finds deleted rows (``column``), or all rows,
-            for changes that no trigger noticed (``trigger``).
+        keys_every: Seconds after which a sync compares all keys, which finds deleted rows (``column``), or all rows,
+            which finds changes that no trigger noticed (``trigger``).
     """
 
     name: str
@@ -63,7 +63,7 @@ class FollowedTable:
 
     @classmethod
     def of(cls, stored: Mapping[str, Any]) -> FollowedTable:
-        """Return a definition by its JSON object; what later versions add is left out."""
+        """Build a definition from its stored JSON object; keys written by a later version are ignored."""
         values: dict[str, Any] = {
             name: tuple(value) if isinstance(value, list) else value for name, value in stored.items()
         }
@@ -91,14 +91,14 @@ class RowProblem:
 
 @dataclass(slots=True, kw_only=True)
 class TableSync:
-    """What a run over a followed table did.
+    """What a sync of a followed table did.
 
     Attributes:
-        name: Of the followed table.
+        name: Name of the followed table.
         changes: How changes were noticed.
         added, changed: Rows whose text was stored for the first time or again.
         refreshed: Rows of which only metadata changed; nothing was embedded or analysed.
-        unchanged: Rows that were compared and are as stored; None where not all rows were compared.
+        unchanged: Rows that were compared and had not changed; None if not all rows were compared.
         deleted: Rows that are gone from the table.
         failed: Number of rows that could not be stored.
         chunks, embedded: Chunks that were written, and how many of them were embedded.
@@ -126,14 +126,14 @@ class TableSync:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FollowedStatus:
-    """A followed table with how far it is in step.
+    """A followed table, and how far the collection is in step with it.
 
     Attributes:
-        table: What is read of it.
+        table: Its definition.
         rows: Rows that are in the collection.
         waiting: Noticed changes that are not stored yet.
         failed: Rows that could not be stored.
-        problems: The first 100 of them.
+        problems: The first 100 failed rows.
         last_run: Counts of the last run (`TableSync` as a mapping), or None.
         synced_at: When the last run ended, in UTC.
         error: Why the last run failed, or None.

@@ -1,4 +1,4 @@
-"""Queries, and kinds of questions. No input or output."""
+"""Queries, their terms, and the kinds of questions. No input or output."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ _MARKS = re.compile('["\u201c-\u201f\u00ab\u00bb?\uff1f\u061f]|(?<!\\w)[-\u2010-
 
 
 def terms_errors(terms: object) -> Errors:
-    """What is wrong with terms, which may be None, a text or a list of texts."""
+    """Return what is wrong with terms, which may be None, a text or a list of texts."""
     if terms is None or isinstance(terms, str):
         return [] if terms is None else text_errors("terms", terms, max_bytes=MAX_TERMS_BYTES)
     found = strings_errors("terms", terms)
@@ -94,14 +94,14 @@ def terms_errors(terms: object) -> Errors:
 
 
 def words_of_terms(terms: str | Iterable[str] | None) -> str:
-    """Terms as plain words: their dashes and quotes exclude and demand nothing. Empty if none are given."""
+    """Return terms as plain words, without dashes and quotes, which would exclude or require words."""
     text = terms if isinstance(terms, str) else " ".join(terms or ())
     return " ".join(_MARKS.sub(" ", text).split())
 
 
 @dataclass(frozen=True, slots=True)
 class Rewrite:
-    """A question in terms by a language model: `model` wrote them, or none, and `warning` says why."""
+    """Search terms that the language model `model` wrote for a question; if it wrote none, `warning` says why."""
 
     terms: tuple[str, ...] = ()
     model: str | None = None
@@ -114,13 +114,13 @@ RouteBy = Literal["rules", "chat"]
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """The kind of question that a search was made for, and why; as text, a line for people.
+    """The kind of a question, and why it was chosen; ``str()`` gives a line for people.
 
     Attributes:
         kind: ``factual``: one place answers it. ``analytical``: several places together do. ``exploratory``: everything
             on a subject is wanted.
-        by: ``rules``, or ``chat`` for the language model.
-        warning: Why rules decided although the language model was to; else None.
+        by: What chose the kind: ``rules``, or ``chat`` for the language model.
+        warning: Why the rules decided instead of the language model, or None.
     """
 
     kind: RouteKind

@@ -1,4 +1,4 @@
-"""The query log: what is kept of questions, and what it tells."""
+"""The query log: options of what is stored about each question, and a summary of what is stored."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MAX_LOGGED, MAX_DAYS = 1_000_000, 36_500
 
 
 def query_log_mode(value: object) -> QueryLogMode:
-    """Read a setting."""
+    """Read the setting of what the query log keeps."""
     for mode in get_args(QueryLogMode):
         if value == mode:
             found: QueryLogMode = mode
@@ -25,21 +25,22 @@ def query_log_mode(value: object) -> QueryLogMode:
 
 
 def keeps_questions(mode: QueryLogMode) -> bool:
-    """Return whether anything is kept."""
+    """Return whether the query log stores anything."""
     return mode != "off"
 
 
 @dataclass(frozen=True, slots=True)
 class QueryLogOptions:
-    """What is kept of the questions of a collection.
+    """What the query log stores about each question to a collection.
 
     Attributes:
-        keep: ``off``: nothing; ``hash``: time, a hash, how, and the number of hits; ``text``: the question, too.
+        keep: ``off``: nothing; ``hash``: time, hash of the question, mode, whether it was filtered, number of hits;
+            ``text``: the question, too.
         max_rows: Maximum number of questions, 1 to 1,000,000; older ones are deleted.
         max_days: Days after which a question is deleted, 1 to 36,500.
 
     Raises:
-        ConfigurationError: One is out of bounds.
+        ConfigurationError: A value is unknown or out of range.
     """
 
     keep: QueryLogMode = "hash"
@@ -63,7 +64,7 @@ class QueryLogOptions:
 
 @dataclass(frozen=True, slots=True)
 class LoggedQuery:
-    """A question with how often it was asked and found nothing. Case and spaces do not distinguish questions.
+    """A question, how often it was asked, and how often it found nothing. Case and spaces make no difference.
 
     Attributes:
         query: The question as it was asked last, or None if texts are not kept.
@@ -84,7 +85,7 @@ class QueryLogSummary:
     Attributes:
         oldest, newest: When the oldest and the newest question were asked, in UTC, or None.
         most_asked: The most frequent first; ties by time, the newest first.
-        nothing_found: Those that found nothing at least once, likewise.
+        nothing_found: Questions that found nothing at least once, most often first; ties as above.
     """
 
     logged: int
@@ -95,16 +96,16 @@ class QueryLogSummary:
     nothing_found: tuple[LoggedQuery, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the same as a dict."""
+        """Return the summary as a dict."""
         return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)
 class QueryLogFigures:
-    """Numbers of the questions of this process: written, not yet written, dropped (too many were waiting) and lost.
+    """Numbers of this process's questions: written, waiting, dropped (too many were waiting) and lost (writing failed).
 
     Attributes:
-        problem: Why nothing is written, or why the last writing failed, or None.
+        problem: Why nothing is written, or why the last attempt to write failed; None if all is well.
     """
 
     keep: QueryLogMode

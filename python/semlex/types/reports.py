@@ -1,4 +1,4 @@
-"""Jobs, and reports of long work. No input or output."""
+"""Jobs, and the reports of long operations. No input or output."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MAX_LISTED_PROBLEMS = 100
 
 
 class JobProgress(NamedTuple):
-    """How far a job has come, as its worker reported last; `total` is None while it is unknown."""
+    """How far a job has come, as its worker last reported; `total` is None while it is unknown."""
 
     stage: str
     done: int
@@ -51,9 +51,9 @@ class JobInfo:
         kind: ``index``, ``sync``, ``add``, ``optimize``, ``rechunk``, ``embed`` or ``reembed``.
         arguments: Its arguments, without documents.
         state: ``queued``, ``running``, ``done``, ``failed`` or ``cancelled``.
-        priority: A higher one goes first.
+        priority: Jobs with a higher priority run first.
         cancel_wanted: Whether a running job was asked to end.
-        attempts: How often it was begun; attempts that a stopped worker gives back do not count.
+        attempts: How often a worker started it; starts that a stopping worker gave back do not count.
         progress, error: How far it has come, and why the last attempt failed, or None.
         result: What was done, in numbers; None until it is done. For a job that reads files, ``problems`` has the path
             (``source_document``) and ``code`` of up to 100 files that could not be read, or have no text (``no_text``).
@@ -88,7 +88,7 @@ class JobInfo:
         return {one.name: getattr(self, one.name) for one in fields(JobInfo)}
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the same as JSON values: times are ISO 8601 texts."""
+        """Return the job as JSON values: times are ISO 8601 texts."""
         found = self.values()
         for name in ("progress", "error"):
             found[name] = None if found[name] is None else found[name]._asdict()
@@ -97,12 +97,12 @@ class JobInfo:
 
 @dataclass(frozen=True, slots=True)
 class EnrichmentEstimate:
-    """What the missing chunk descriptions cost, by the collection's own count of tokens (a model counts differently).
+    """What the missing chunk descriptions would cost, in tokens as the collection counts them (not the model).
 
     Attributes:
         chunks: Chunks without a description; each is one request.
         tokens_in: Tokens that are sent, instructions included.
-        tokens_out: Maximum of tokens that are kept of the answers.
+        tokens_out: Maximum tokens of the stored descriptions.
     """
 
     chunks: int
@@ -112,16 +112,16 @@ class EnrichmentEstimate:
 
 @dataclass(frozen=True, slots=True)
 class EnrichmentReport:
-    """What a run that asks for chunk descriptions did.
+    """What a run did that asked a language model for chunk descriptions.
 
     Attributes:
         chunks: Chunks without a description when it began.
         written: Chunks that have one now.
-        failed: Chunks for which the model gave none; the next run asks again.
+        failed: Chunks for which the model gave no description; the next run asks again.
         left: Chunks that were not tried, because the model failed for one chunk after another.
-        first_failure: Why the first of them has none, or None.
+        first_failure: Why the first of these has no description, or None.
         usage: What the model's server counted.
-        estimate: What it would cost; None unless only that was requested.
+        estimate: What the run would cost; None unless only that was requested.
     """
 
     model: str
@@ -141,7 +141,7 @@ MAX_KEYS = 1_000
 
 @dataclass(slots=True)
 class TableImport:
-    """What was read of a table, and what became of it.
+    """What an import of another library's table read and stored.
 
     Attributes:
         table: Schema and table; a collection of LangChain's `PGVector` with its table.

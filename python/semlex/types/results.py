@@ -1,4 +1,4 @@
-"""Results: hits, and how they were found. No input or output."""
+"""Hits, and how they were found. No input or output."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SearchMode = Literal["vector", "keyword", "hybrid"]
 
 
 class HitMetadata(dict[str, Any]):
-    """The metadata of a hit: the user's own, and two scores that can be read beside it.
+    """The metadata of a hit: the user's own keys, and two scores that can be read by key.
 
     ``metadata["similarity"]`` is the hit's `vector_score`, ``metadata["rerank_score"]`` its `rerank_score`, unless the
     user's metadata has such a key. Only ``[]`` and `get` find them: length, iteration, comparison, JSON and a hit that
@@ -75,8 +75,8 @@ class SearchResult(StoredChunk):
         vector_score: Cosine similarity, -1 to 1 (or minus the L2 distance, or the inner product).
         keyword_score: The keyword engine's own score; comparable only within one query. Fusion ``score`` gives both
             scores to every hit: 0 if no word matches, None without a vector.
-        fused_score: Score of the fusion; not a similarity. In fusion ``score`` mostly 0 to 1, below 0 if neither
-            words nor vector match, above 1 for a vector more than 6 standard deviations near.
+        fused_score: Score of the fusion; not a similarity. In fusion ``score`` mostly 0 to 1, below 0 if neither words
+            nor vector match, above 1 for a vector more than 6 standard deviations near.
         vector_contribution, keyword_contribution: What each search adds to the fused score of fusion ``score``.
         boost: Product of the factors of matching boosts, already in the fused score; None if none were given. If one
             search answered alone, the fused score is its score times this.
@@ -92,8 +92,8 @@ class SearchResult(StoredChunk):
             None without keyword search, for engines other than ``bm25``, and for a question without a word to search.
         confidence: Probability that the hit is relevant, by the collection's calibration (``semlex eval calibrate``);
             None without one, and for a hit without a cosine.
-        columns: Values of the `columns` that the search named, as the table had them in the search's snapshot, in the
-            driver's types; None if it named none, and for hits that are not rows of a followed table.
+        columns: Values of the search's `columns`, as the followed table had them in the search's snapshot, in the
+            driver's types; None without `columns`, and for hits that are not rows of a followed table.
 
     Raises:
         ValidationError: A rank is below 1 (0: not ranked), or a score is not a finite number.
@@ -209,15 +209,15 @@ NO_NUMBERS = (0, *[None] * (len(RANKS) + len(SCORES) - 1))
 
 @dataclass(frozen=True, slots=True)
 class LegReport:
-    """How vector or keyword search answered; as text, a line for people.
+    """How vector or keyword search answered; ``str()`` gives a line for people.
 
     Attributes:
         leg: ``vector`` or ``keyword``.
         plan: What was done, in words.
         share: About which share of the chunks passes the filter, 0 to 1, by a sample; None without a filter.
-        passing: How many chunks pass it, or None if they were not counted.
+        passing: How many chunks pass the filter, or None if they were not counted.
         candidates: Chunks that were found.
-        milliseconds: From sending to the last row; the two overlap.
+        milliseconds: Time from sending the query to its last row; both searches run at once.
     """
 
     leg: str
@@ -242,7 +242,7 @@ SMALLEST_SHARE = 0.001
 
 @dataclass(frozen=True, slots=True)
 class DocumentHits:
-    """A document with its best chunks, of a search that is grouped by document.
+    """A document with its best chunks, from a search that is grouped by document.
 
     Attributes:
         rank: Place of the document, from 1.
@@ -277,7 +277,7 @@ class SearchResults(list[SearchResult]):
 
     Attributes:
         mode, requested_mode: What answered, and what was requested: ``vector``, ``keyword`` or ``hybrid``.
-        embedding_model, reranker_model, fusion: What was used, or None.
+        embedding_model, reranker_model, fusion: Models and fusion that were used, or None.
         legs: How vector and keyword search answered, by name.
         timings: Milliseconds per stage.
         query_cached: Whether the query's vector was known from an earlier search.
@@ -287,12 +287,13 @@ class SearchResults(list[SearchResult]):
             the words of the question that the best hits hold, the best similarity against that of other chunks, and
             whether vector and keyword search agree. ``unsure`` if too little is known.
         warnings: What did not go as requested, for example a failed vector search.
-        next_cursor: Leads to the next page of a paged list, or None.
+        next_cursor: Cursor for the next page of a list, or None.
         without_vector: How many of the hits have no vector yet and were found by their words (``semlex models fill``
             makes the missing ones); None unless the fusion is ``score``.
         documents: The documents with their hits, if the search is grouped by document.
-        fallback: What answered because the search found nothing, such as ``json:handbook``, or None.
-        explanation: With ``explain=True``, what the hits rest on.
+        fallback: Name of the fallback that answered because the search found nothing, such as ``json:handbook``, or
+            None.
+        explanation: With ``explain=True``, how the hits were found.
         route: The kind of the question, with ``route=``.
     """
 
@@ -356,8 +357,8 @@ class SearchResults(list[SearchResult]):
         """Return a data frame with a row per hit (raise `MissingExtraError` without pandas).
 
         Its columns are rank, score, ``document``, ``place``, ``heading``, text and id; for rows of tables also ``key``
-        and the `SearchResult.columns`; and a column for every key of the user's metadata. A column that has the name
-        of one before it gets ``columns.`` or ``metadata.`` in front.
+        and the `SearchResult.columns`; and a column for every key of the user's metadata. If a name is taken by an
+        earlier column, it gets the prefix ``columns.`` or ``metadata.``.
         """
         try:
             from pandas import DataFrame  # noqa: PLC0415 - optional
@@ -368,9 +369,9 @@ class SearchResults(list[SearchResult]):
     def to_documents(self) -> list[LangChainDocument]:
         """Return the hits as documents of LangChain (raise `MissingExtraError` without it).
 
-        Unless the user's metadata has such keys, it also gets the known ones of ``source``, ``root``,
-        ``source_document``, ``heading_path``, ``line``, ``page``, ``row``, ``cell``, ``sheet``, ``table``, ``key`` and
-        ``place``, and the scores.
+        Unless the user's metadata has these keys, ``source``, ``root``, ``source_document``, ``heading_path``,
+        ``line``, ``page``, ``row``, ``cell``, ``sheet``, ``table``, ``key``, ``place`` and the scores are added to it,
+        as far as they are known.
         """
         try:
             from langchain_core.documents import Document as LangChainDocument  # noqa: PLC0415 - optional
@@ -406,7 +407,7 @@ def _places_and_scores(hit: SearchResult) -> dict[str, Any]:
 
 
 def with_route(results: SearchResults, route: Route | None) -> SearchResults:
-    """Note by which route hits were found, and what went wrong when it was chosen."""
+    """Store the kind of the question in the results of a search, with a warning if choosing it failed."""
     results.route = route
     if route is not None and route.warning is not None:
         results.warnings.append(route.warning)
@@ -438,7 +439,7 @@ class KnowledgeResults(list[KnowledgeHit]):
         uncalibrated: Names of collections with hits without a confidence.
         searched: Name of a collection -> its own results.
         skipped: Name of a collection that did not answer -> why; empty unless ``on_error="skip"``.
-        support: The best of those of the collections: whether one of them holds what was searched for.
+        support: The best `support` of the collections: whether one of them probably holds what was searched for.
         warnings: What did not go as requested, with the name of the collection; skipped ones first.
     """
 

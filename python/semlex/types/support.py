@@ -1,4 +1,4 @@
-"""Whether a collection probably holds what was searched for. No input or output."""
+"""A judgement whether a collection probably holds what was searched for. No input or output."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ SMALL_COVERAGE = 0.1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """What a search shows of whether its question has an answer; None for what is not known.
+    """Figures of a search that suggest whether its question has an answer; None for a figure that is not known.
 
     Attributes:
         words: Greatest coverage of the first five hits, times the square root of the number of the question's terms: a
             long question with an answer has a lower coverage than a short one.
-        overlap: Chunks that are among the first ten of both searches, by ten.
+        overlap: Number of chunks that are among the first ten of both searches, divided by ten.
         similarity: Cosine of the nearest chunk.
         background: Mean cosine of a sample of the collection's chunks.
         nearness: How many standard deviations of that sample the nearest chunk is above its mean, 0 to 6.
@@ -44,7 +44,7 @@ PARTS = tuple(one.name for one in fields(Evidence))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SupportCurve:
-    """Weights of the parts of an `Evidence` in the log odds of an answer; None for a part that does not count."""
+    """Weights of the figures of an `Evidence` in the log odds of an answer; None for a figure that does not count."""
 
     intercept: float
     words: float | None = None
@@ -55,11 +55,11 @@ class SupportCurve:
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """Return the names of the parts that count."""
+        """Return the names of the figures that count."""
         return tuple(name for name in PARTS if getattr(self, name) is not None)
 
     def logit(self, evidence: Evidence) -> float | None:
-        """Return the log odds of an answer; None if a part that counts is not known."""
+        """Return the log odds of an answer; None if a figure that counts is not known."""
         logit = self.intercept
         for name in PARTS:
             weight, value = getattr(self, name), getattr(evidence, name)
@@ -91,7 +91,7 @@ CURVES: dict[str, tuple[SupportCurve, ...]] = {
 
 
 def support_of(evidence: Evidence, model: str | None, *, coverage: float | None, chunks: int) -> Support:
-    """Return the judgement of a search with hits.
+    """Judge whether the collection of a search with hits probably holds an answer.
 
     Args:
         model: Name of the embedding model; None without vectors.

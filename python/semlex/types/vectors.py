@@ -1,4 +1,4 @@
-"""Vectors that a caller brings, checked."""
+"""Vectors that a caller gives, checked."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SHOWN_ID_CHARACTERS = 80
 
 
 def checked_array(values: ArrayLike, dimensions: int = 2) -> NDArray[np.float32]:
-    """Return vectors as float32, the precision in which they are stored and compared.
+    """Return a caller's vectors as float32, the precision in which they are stored and compared.
 
     Numbers may be a list or an array of any float or integer type; raise `ValidationError` for anything else, rows of
     different lengths, an array with a mask, or another number of axes.
@@ -49,8 +49,8 @@ def checked_array(values: ArrayLike, dimensions: int = 2) -> NDArray[np.float32]
 def given_vectors(values: ArrayLike | Sequence[ArrayLike | None], ids: Sequence[Any]) -> Vectors | None:
     """Return the vectors of documents: an array (n, d), or a list with None in it; None if no document has one.
 
-    Raise `ValidationError` with every row of a list that is not a vector or not as long as the first one; if all are
-    wrong, with the error of the whole.
+    Raise `ValidationError` that names every row that is not a vector of the first one's length; if all rows are wrong,
+    it describes the whole argument instead.
     """
     try:
         return checked_array(cast("ArrayLike", values))  # None is refused, and looked for below

@@ -270,7 +270,9 @@ def test_semantic_hybrid_reranks(database_url: str, client: SyncClient) -> None:
 
 @pytest.mark.parametrize("mode", ["svm", "logistic_regression", "linear_regression"])
 def test_modes_that_train_a_model_are_refused(animals: SemlexVectorStore, mode: str) -> None:
-    with pytest.raises(ConfigurationError, match=f"cannot train a model for the mode '{mode}'; there are default, "):
+    with pytest.raises(
+        ConfigurationError, match=f"has no mode '{mode}', which needs a trained model; known modes: default, "
+    ):
         asked(animals, mode)
 
 

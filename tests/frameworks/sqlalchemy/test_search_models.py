@@ -135,7 +135,7 @@ async def test_a_session_with_an_event_loop(database_url: str) -> None:
             assert sorted(one.hit.key for one in found) == [0, 1, 2]
             table.update(0, status="draft")
             assert len(await search_models(session, Article, "apple", filters="@row.status = 'public'")) == 2
-            with pytest.raises(ConfigurationError, match="an event loop: use a collection of Client"):
+            with pytest.raises(ConfigurationError, match="is synchronous: use one of Client"):
                 await search_models(session, Article, "apple", collection=synchronous.collection("shelf"))
             with session_of(database_url) as other, pytest.raises(ConfigurationError, match="of connect_sync"):
                 search_models(other, Article, "apple")

@@ -81,7 +81,7 @@ def test_a_model_that_fails_is_told_and_replaced(asked: Shell) -> None:
 def test_a_folder_that_is_not_trusted_names_no_model(asked: Shell) -> None:
     (asked.folder / "semlex.toml").write_text('chat_model = "openai:gpt"\n', encoding="utf-8")
     done = asked(*QUESTION, code=2)
-    assert "chat_model decides where texts or data go" in done.stderr
+    assert "chat_model sets where texts or data go" in done.stderr
 
 
 def test_wrong_options(asked: Shell) -> None:

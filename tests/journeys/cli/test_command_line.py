@@ -234,7 +234,7 @@ def test_ctrl_c_while_modules_are_loaded(shell: Shell, tmp_path: Path, name: str
         ("checkup", ("eval", "checkup"), "interrupted\n"),
         ("answer_stream", ("ask", "how"), "interrupted\n"),
         ("search", ("search", "how"), "interrupted\n"),
-        ("fill", ("models", "fill"), "the same command goes on from there\n"),
+        ("fill", ("models", "fill"), "the same command continues from there\n"),
     ],
 )
 def test_ctrl_c_is_told_once(

@@ -38,7 +38,7 @@ def test_files_with_lines(shell: Shell, command: str) -> None:
     shell.environment["SEMLEX_CHAT_API_KEY"] = KEY
     with chat_server(say) as double:
         done = shell(command, "docs", "--model", "none", "--enrich", name(double), "--yes")
-        assert "lines about 2 of 2 chunks, by small@127.0.0.1" in done.stderr
+        assert "2 of 2 chunks described by small@127.0.0.1" in done.stderr
         assert "tokens read" in done.stderr
         assert len(double.requests) == 3  # one about a text of semlex's own
         assert found(shell) == 2
@@ -71,7 +71,7 @@ def test_changed_files_say_that_lines_stay(shell: Shell) -> None:
     page = shell.folder / "docs" / "keys.md"
     page.write_text(page.read_text(encoding="utf-8") + "\n## More\n\nMore words about this.\n", encoding="utf-8")
     done = shell("index", "docs", "--model", "none")
-    assert "the line that a language model wrote; what is new has none: semlex maintain enrich" in done.stderr
+    assert "the stored description; new chunks have none: semlex maintain enrich" in done.stderr
 
 
 @pytest.mark.parametrize("agrees", [True, False])
@@ -86,13 +86,13 @@ def test_the_question(shell: Shell, monkeypatch: pytest.MonkeyPatch, agrees: boo
     monkeypatch.setattr(enrich.typer, "confirm", confirm)
     with chat_server(say) as double:
         done = shell("index", "docs", "--model", "none", "--enrich", name(double))
-        assert "lines about 2 chunks, by small@" in done.stderr
+        assert "descriptions of 2 chunks by small@" in done.stderr
         assert "tokens are sent, at most 200 come back" in done.stderr
         assert "2 chunks written" in done.stderr
         assert bool(double.requests) == agrees
         assert found(shell) == (2 if agrees else 0)
         done = shell("maintain", "enrich", "--enrich", name(double), "--model", "none")
-        assert ("every chunk has its line" in done.stderr) == agrees
+        assert ("every chunk has its description" in done.stderr) == agrees
         assert len(asked) == (1 if agrees else 2)
 
 
@@ -108,7 +108,7 @@ def test_nobody_can_be_asked(shell: Shell) -> None:
 def test_the_command(shell: Shell) -> None:
     shell("index", "docs", "--model", "none")
     refused = shell("maintain", "enrich", "--yes", code=2)
-    assert "say which language model writes the lines" in refused.stderr
+    assert "name the language model that describes chunks" in refused.stderr
     with chat_server(say) as double:
         shell.environment["SEMLEX_ENRICHMENT_MODEL"] = name(double)
         report = json.loads(shell("maintain", "enrich", "--dry-run", "--model", "none", "--json").stdout)
@@ -126,7 +126,7 @@ def test_the_command(shell: Shell) -> None:
         double.then(status(401))
         shell("index", "docs", "--model", "none", "--enrich", "none")  # the setting is not asked
         refused = shell("maintain", "enrich", "--yes", "--model", "none", code=4)
-        assert "no lines are written: 127.0.0.1" in refused.stderr
+        assert "no descriptions are written: 127.0.0.1" in refused.stderr
         refused = shell("sync", "docs", "--watch", code=2)
         assert "use no language model" in refused.stderr
 

@@ -68,7 +68,7 @@ def test_what_is_skipped_is_told(shell: Shell, source: psycopg.Connection[Any]) 
     notes = [line for line in lines if line.startswith("note: ")]
     assert notes == [
         "note: skipped in all: 20 content: missing, 20 embedding: missing; --json names the first 40",
-        "note: the column 'blob_data' is not taken; 1 row have something in it",
+        "note: the column 'blob_data' is not imported; 1 row have a value in it",
     ]
     [report] = shell("documents", "import", "haystack_docs", "-c", "moved", "--json", code=5).stdout.splitlines()
     report = json.loads(report)
@@ -121,7 +121,7 @@ def test_ctrl_c_leaves_whole_batches_and_the_same_command_goes_on(
     with halted(shell, arguments, moment, "moved_chunk", limits=limits) as (program, _):
         program.send(signal.SIGINT)
         assert program.ended() == 130
-        assert program.said.endswith("the same command goes on from there\n")
+        assert program.said.endswith("the same command continues from there\n")
         assert "{" not in program.said  # no report
     assert 0 < _stored(source) < MANY + len(ROWS)
     report = json.loads(shell(*arguments).stdout)

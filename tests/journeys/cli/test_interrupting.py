@@ -50,7 +50,7 @@ def _interrupt(shell: Shell, arguments: tuple[str, ...], moment: tuple[str, str,
     with halted(shell, arguments, moment, table, limits=LIMITS) as (program, _):
         program.send(signal.SIGINT)
         assert program.ended() == 130
-        assert program.said.endswith("the same command goes on from there\n")
+        assert program.said.endswith("the same command continues from there\n")
         assert "{" not in program.said  # no report
     with psycopg.connect(shell.environment["DATABASE_URL"]) as connection:
         count = sql.SQL("SELECT count(*) FROM {}").format(sql.Identifier("semlex", table))

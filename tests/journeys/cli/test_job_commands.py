@@ -40,7 +40,7 @@ def test_a_job_from_its_submission_to_its_end(shell: Shell) -> None:
 def test_a_job_that_fails_is_shown_and_tried_again(shell: Shell) -> None:
     job = shell("jobs", "submit", "index", "docs", "-c", "book", *MODEL).stdout.strip()
     shell("worker", "--once", *MODEL)
-    assert "may read: start one with --allow" in shell("jobs").stdout
+    assert "may read: start a worker with --allow" in shell("jobs").stdout
     assert "cannot be cancelled" in shell("jobs", "cancel", job, code=2).stderr
     assert "is queued" in shell("jobs", "retry", job).stderr
     assert "is cancelled" in shell("jobs", "cancel", job).stderr
@@ -66,7 +66,7 @@ def test_documents_and_options_are_given_as_json(shell: Shell) -> None:
 def test_waiting_for_a_job(shell: Shell) -> None:
     waiting = ("jobs", "submit", "optimize", "-c", "book", *MODEL, "--wait", "--timeout", "0.1")  # expires
     shell("index", "docs", "-c", "book", *MODEL)
-    assert "is queued after 0.1 s" in shell(*waiting, code=7).stderr
+    assert "is still queued after 0.1 s" in shell(*waiting, code=7).stderr
     shell("jobs", "submit", "sync", "nowhere", "-c", "book", *MODEL)
     shell("worker", "--drain", *MODEL)
     assert "failed" in shell("jobs", "--state", "failed").stdout

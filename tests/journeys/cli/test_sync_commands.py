@@ -47,7 +47,7 @@ def test_what_cannot_be_done(shell: Shell) -> None:
     (docs / "bad.md").write_bytes(b"\0\1")
     failed = shell("sync", "docs", *OPTIONS, code=5)
     assert "bad.md" in failed.stderr
-    assert "not all went as planned" in failed.stderr
+    assert "the plan was not followed fully" in failed.stderr
     shutil.rmtree(docs)
     assert "--allow-empty" in shell("sync", "docs", *OPTIONS, code=2).stderr
     assert "2 deleted" in shell("sync", "docs", *OPTIONS, "--allow-empty").stderr

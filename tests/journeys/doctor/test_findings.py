@@ -419,7 +419,7 @@ def test_a_table_that_may_not_be_read(indexed: str, role: str) -> None:
     found = diagnosis(f"{indexed} user={role}")
     (finding,) = [one for one in found.findings if one.code == "privilege_read"]
     assert "c_source" in finding.what
-    assert ("orphaned rows", "this role may not read what it needs") in {
+    assert ("orphaned rows", "this role may not read the tables that the check needs") in {
         (skipped.check, skipped.reason) for skipped in found.not_checked
     }
 

@@ -232,7 +232,7 @@ def test_a_model_that_is_down_is_an_error_before_anything_is_written(database_ur
     with enriched(database_url, "none") as retriever:
         for call in (retriever.index, retriever.sync):
             with pytest.raises(
-                ModelError, match="no lines are written: ZeroDivisionError; or continue without them"
+                ModelError, match="no descriptions are written: ZeroDivisionError; to do without them"
             ) as caught:
                 call(folder, enrichment=LineModel(fails))
             assert "secret" not in str(caught.value)
@@ -269,7 +269,7 @@ def test_a_failure_leaves_its_chunk_plain_and_the_next_run_asks_for_it_alone(
         retriever.documents.enrich(again)
         assert again.texts == ["## Cherries\n\nA cherry is red."]
         retriever.add_documents([Document("One more cherry.", id="c")], enrichment=LineModel(fails_on_fruit))
-        assert "1 of 1 chunks got no line: ValueError" in caplog.text
+        assert "1 of 1 chunks got no description: ValueError" in caplog.text
 
 
 @pytest.mark.slow

@@ -163,7 +163,7 @@ def test_a_source_that_appears_above_or_below_meanwhile(
 
 def test_plans() -> None:
     assert plan_places([], {"a": "/a"}) == ([], [])
-    with pytest.raises(ConfigurationError, match="has no name to call the source by"):
+    with pytest.raises(ConfigurationError, match="has no name that could become the source"):
         plan_places(["/"], {})
     _, missing = plan_places(["/nowhere/at/all", "/a\0b"], {"root": "/x"})
     assert sorted(map(str, missing)) == ["/a\0b", "/nowhere/at/all"]

@@ -221,7 +221,7 @@ def test_without_an_event_loop(database_url: str, docs: Path) -> None:
 def test_the_command_goes_on_until_it_is_interrupted(shell: Shell) -> None:
     with shell.start("sync", "docs", "-c", "c", "--model", "none", "--watch", "--json") as process:
         assert '"added": 2' in process.stdout.readline()
-        assert process.stderr.readline() == "watching, the system tells of changes; Ctrl-C ends it\n"
+        assert process.stderr.readline() == "watching, by the system's change events; Ctrl-C ends it\n"
         (shell.folder / "docs" / "new.md").write_text("new", encoding="utf-8")
         assert '"added": 1' in process.stdout.readline()
         process.send_signal(signal.SIGINT)

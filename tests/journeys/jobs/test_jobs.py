@@ -175,7 +175,7 @@ async def test_a_collection_changes_to_a_model_of_the_worker_only(database_url: 
         ("optimize", {"thoroughly": True}, "it takes none"),
         ("add", {"documents": [Document("x")], "on_duplicate": "both"}, "on_duplicate must be"),
         ("add", {"documents": []}, "at least one"),
-        ("add", {"documents": [{"text": "x"}]}, "row 0 must be an object with content"),
+        ("add", {"documents": [{"text": "x"}]}, "row 0 must be an object with 'content'"),
         ("add", {"documents": [{"content": "x", "created_at": "now"}]}, "ISO 8601"),
         ("add", {"documents": [Document("x" * 100_000, id=str(n)) for n in range(11)]}, "submit several jobs"),
         ("optimize", [], "arguments must be"),

@@ -141,7 +141,7 @@ async def test_a_table_that_fails_is_reported_once_and_keeps_no_other_waiting(
             assert "has no column 'body'" in (status.error or "")
             assert len(await rows(news)) == 4
             await news.tables.change("articles", text=["title", "content"])
-            await clock.passes_until(lambda: any("articles is read again" in line for line in told))
+            await clock.passes_until(lambda: any("articles is synced again" in line for line in told))
 
             async def is_in_step() -> bool:
                 clock.advance(worker_tables.LAST_PAUSE_SECONDS)

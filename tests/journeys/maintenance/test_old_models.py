@@ -304,7 +304,7 @@ async def test_back_and_forth(database_url: str) -> None:
     async with opened(database_url) as old:
         await old.add_documents(documents(10))
         before = told(await old.search("key vault", 5))
-        with pytest.raises(ConfigurationError, match="nothing to go back to"):
+        with pytest.raises(ConfigurationError, match="no earlier vectors to go back to"):
             await old.embeddings.roll_back()
         await changed(database_url)
         async with opened(database_url, new_model()) as new:
@@ -333,7 +333,7 @@ async def test_back_without_the_old_model(database_url: str) -> None:
         with pytest.raises(StoreError, match=r"3 chunks have no vector of semlex.testing/hash .*--force"):
             await new.embeddings.roll_back()
         assert versions(database_url)[0] == 2
-        with pytest.raises(ModelMismatchError, match="makes others"):
+        with pytest.raises(ModelMismatchError, match="makes other vectors"):
             await new.embeddings.roll_back(new_model())
         assert (await new.embeddings.roll_back(force=True)).lacking == 3
         await new.embeddings.roll_back()

@@ -41,7 +41,7 @@ def test_there_and_back(shell: Shell, tiny: Path) -> None:
     assert (dry["embedded"], dry["chunks"], dry["dimensions"], dry["dry_run"]) == (2, 2, 8, True)
     assert "2 of 2 chunks would be embedded" in shell("models", "set", str(tiny), "-c", "keys", "--dry-run").stderr
     done = shell("models", "set", str(tiny), "-c", "keys", "--vector-storage", "halfvec")
-    assert re.search(r"version 2 serves: .*tiny, 8 dimensions, halfvec; 2 chunks embedded in ", done.stderr)
+    assert re.search(r"version 2 is in use now: .*tiny, 8 dimensions, halfvec; 2 chunks embedded in ", done.stderr)
     assert "semlex models drop --collection keys 1 drops it" in done.stderr
     old, new = shell.objects("models", "list", "-c", "keys")
     assert (old["version"], old["state"], old["dimensions"], old["storage"], old["vectors"]) == (
@@ -77,7 +77,7 @@ def test_there_and_back(shell: Shell, tiny: Path) -> None:
     assert "this process goes on with version 1" in asked.stderr
     asked = shell("search", "-c", "keys", "--model", str(tiny), "Rotate a key every ninety days")
     assert "note" not in asked.stderr
-    assert "version 1 serves" in shell("models", "rollback", "-c", "keys").stderr
+    assert "version 1 is in use now" in shell("models", "rollback", "-c", "keys").stderr
     assert "goes on" not in shell("search", "-c", "keys", "key").stderr
     shell("models", "drop", "1", "-c", "keys", "--yes", code=2)
     refused = shell("models", "drop", "2", "-c", "keys", "--yes", code=3)
@@ -131,7 +131,7 @@ def test_a_model_is_never_chosen_unasked(shell: Shell, tiny: Path) -> None:
     # Back to the folder's model, which only the database names.
     refused = shell("models", "rollback", "-c", "keys", code=3)
     assert "1 chunks have no vector" in refused.stderr
-    assert "a name from a database is not followed there" in refused.stderr
+    assert "which semlex does not use because a database names it" in refused.stderr
     assert "1 chunk embedded" in shell("models", "rollback", "-c", "keys", "--model", str(tiny)).stderr
 
 
@@ -141,7 +141,7 @@ def test_a_model_is_never_chosen_unasked(shell: Shell, tiny: Path) -> None:
         (("set", "none"), "'none' is not a model"),
         (("set", "static"), "has the model .* already"),
         (("set", "static", "--vector-storage", "float"), "vector_storage must be one of vector, halfvec"),
-        (("rollback",), "nothing to go back to"),
+        (("rollback",), "no earlier vectors to go back to"),
         (("drop", "5", "--yes"), "has no version 5"),
         (("drop", "0", "--yes"), "version must be"),
     ],

@@ -92,7 +92,7 @@ async def test_other_weights_are_refused_before_their_first_use(database_url: st
     async with opened(database_url, OtherWeights()) as other:
         for use in USES.values():
             with pytest.raises(
-                ModelMismatchError, match=rf"other vectors now than those of collection '{NAME}' \(cosine"
+                ModelMismatchError, match=rf"now makes other vectors than those of collection '{NAME}' \(cosine"
             ):
                 await use(other)
         # Nothing was written, and what asks no model goes on.
@@ -147,7 +147,9 @@ async def test_how_much_may_differ(
         assert model.asked == added  # once
         await turned.add_texts(["eta"])
         assert model.asked == [*added, ["eta"]]
-    notes = [f"makes slightly other vectors now than those of collection '{NAME}' (cosine {cosine:.4f}"] if told else []
+    notes = (
+        [f"now makes slightly different vectors than those of collection '{NAME}' (cosine {cosine:.4f}"] if told else []
+    )
     assert [len(first.warnings), len(second.warnings), len(caplog.records)] == [len(notes), 0, len(notes)]
     for note, warning, record in zip(notes, first.warnings, caplog.records, strict=True):
         assert note in warning == record.getMessage()

@@ -188,7 +188,7 @@ def test_two_of_one_name() -> None:
 
 async def test_the_same_one_by_two_ways(filled: str) -> None:
     async with both(filled).with_database(make_conninfo(filled)).add("english", label="again") as knowledge:
-        with pytest.raises(ConfigurationError, match="'again' and 'english' here are the same one"):
+        with pytest.raises(ConfigurationError, match="'again' and 'english' are the same collection"):
             await knowledge.retrieve("key")
 
 

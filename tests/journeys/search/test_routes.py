@@ -117,7 +117,7 @@ def test_a_route_sets_depth_reranker_and_grouping(retriever: SyncRetriever) -> N
     plain = retriever.search(FACTUAL, 4)
     assert plain.route is None
     routed = retriever.search(FACTUAL, 4, route="rules")
-    assert routed.route == Route("factual", "rules", "nothing speaks for another kind")
+    assert routed.route == Route("factual", "rules", "no rule suggests another kind")
     assert [hit.id for hit in routed] == [hit.id for hit in plain]
     assert routed.reranker_model == plain.reranker_model is not None
     deep = retriever.search(ANALYTICAL, 4, route="rules", explain=True)

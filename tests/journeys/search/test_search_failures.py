@@ -288,7 +288,9 @@ async def test_a_route_that_is_late(database_url: str) -> None:
             results = await clock.expire(DEADLINE * CHAT_SHARE, asking)
             results = getattr(results, "results", results)
             assert (results.mode, len(results), results.route.kind) == ("hybrid", 1, "analytical")
-            assert results.warnings == ["the language model chose no route, rules did: it was late for the deadline"]
+            assert results.warnings == [
+                "the language model chose no route, rules did: it did not answer before the deadline"
+            ]
             assert results.timings["total"] <= DEADLINE * CHAT_SHARE * 1000
         with pytest.raises(ConfigurationError, match="deadline"):
             await retriever.search("why text?", route="chat", deadline=-1)

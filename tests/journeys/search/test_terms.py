@@ -261,7 +261,9 @@ async def test_the_plain_question_answers_if_the_model_is_late(database_url: str
             retriever.search(QUESTION, rewrite=True, deadline=deadline),
         )
         assert [hit.id for hit in found] == [hit.id for hit in usual]
-        assert found.warnings == ["the question was searched as it is, not rewritten: the language model was late"]
+        assert found.warnings == [
+            "the question was searched as it is, not rewritten: the language model did not answer in time"
+        ]
         model.may_answer.set()
 
 

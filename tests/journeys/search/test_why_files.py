@@ -60,7 +60,7 @@ def why(retriever: SyncRetriever, document: object) -> Explanation:
 @pytest.mark.parametrize(
     ("name", "text"),
     [
-        ("server.log", "nothing reads files of the format .log"),
+        ("server.log", "no loader reads files of the format .log"),
         (".hidden.md", "hidden"),
         ("node_modules/read.md", "(the folder node_modules)"),
         ("secret.md", ".gitignore or .semlexignore leaves it out"),

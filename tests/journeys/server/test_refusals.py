@@ -52,7 +52,7 @@ async def test_a_link_that_becomes_a_file_while_it_is_read_is_refused(
         monkeypatch.setattr(os, "readlink", exchanged)
         answer = await served.post("/v1/index", {"paths": [str(tmp_path / "race.md")]})
         assert answer.status_code == 403
-        with pytest.raises(ConfigurationError, match="nothing below the folders"):
+        with pytest.raises(ConfigurationError, match="not in the folders"):
             access.folder("race.md")
         (problem,) = find_files(tmp_path, Selection(None, (), ["md"], recursive=True))
         assert isinstance(problem, FileProblem)

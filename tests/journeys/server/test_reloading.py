@@ -64,7 +64,7 @@ async def test_bad_settings_leave_the_old_ones_and_say_so(two: str, caplog: pyte
             assert "the changed settings are not used" in caplog.text
             assert (await served.post("/v1/search", {"query": "key"})).status_code == 200
             ready = (await served.http.get("/readyz")).json()
-            assert "old ones serve" in ready["checks"]["settings"]
+            assert "old ones are in use" in ready["checks"]["settings"]
             assert served.state.metrics.reloads == {"refused": number}
         served.source.next = settings_for(two)
         assert await served.state.reload()
@@ -95,7 +95,7 @@ async def test_settings_that_cannot_be_opened_leave_the_old_ones(
                 assert "the changed settings are not used" in caplog.text
                 assert (await served.post("/v1/search", {"query": "key"})).status_code == 200
                 ready = (await served.http.get("/readyz")).json()
-                assert "old ones serve" in ready["checks"]["settings"]
+                assert "old ones are in use" in ready["checks"]["settings"]
                 assert str(tmp_path) not in str(ready)
         assert served.state.metrics.reloads == {"refused": 2 * len(wrong)}
         served.source.next = settings_for(two, top_k=1)
@@ -119,7 +119,7 @@ async def test_settings_serve_when_the_server_that_was_away_is_there(
         monkeypatch.setattr(Client, "initialize", initialize)
         served.source.next = settings_for(two, collection="another")
         await clock.passes_until(lambda: served.state.problems)
-        assert "old ones serve" in (await served.http.get("/readyz")).json()["checks"]["settings"]
+        assert "old ones are in use" in (await served.http.get("/readyz")).json()["checks"]["settings"]
         await clock.passes_until(lambda: served.state.open_client.settings.collection == "another")
         assert served.state.metrics.reloads == {"refused": 1, "ok": 1}
         assert caplog.text.count("the changed settings are not used") == 1

@@ -112,7 +112,7 @@ def test_a_file_without_tokens_is_told_at_the_start(program: Shell, command: str
         (program.folder / "none.json").write_text(content)
     with program.start(*command.split(), "--port", "0", "--token-file", "none.json") as process:
         told, line = process.stderr.readline(), process.stderr.readline()
-        assert "the token file none.json " + ("is not there" if content is None else "holds no token") in told
+        assert "the token file none.json " + ("does not exist" if content is None else "has no token") in told
         address = re.search(r"http://[\d.:]+", line)
         assert address is not None, line
         asked = f"{address[0]}/mcp"

@@ -155,7 +155,7 @@ async def test_other_models_are_unknown_and_the_known_one_is_named(database_url:
         ):
             answer = await running.post(path, body)
             assert (answer.status_code, answer.json()["type"]) == (404, "urn:semlex:problem:unknown-model")
-            assert answer.json()["detail"].endswith(f"known: {name}")
+            assert answer.json()["detail"].endswith(f"this server has {name}")
     async with served(database_url, "none") as running:
         for path, body in (("/v1/embeddings", {"input": "x"}), ("/v1/rerank", {"query": "x", "documents": ["x"]})):
             answer = await running.post(path, body)

@@ -71,12 +71,12 @@ async def test_jobs_are_begun_again_after_an_error_and_it_is_told(
         await job_done(served)
         # Not while a job is in progress, whose outcome would be lost with the table: it runs again when its lease ends.
         await connection.execute("ALTER TABLE semlex.job RENAME TO away")
-        await eventually(lambda: "no jobs are done" in caplog.text)
-        assert "begun again" in (await checks(served))["jobs"]
+        await eventually(lambda: "jobs stopped by an error" in caplog.text)
+        assert "started again" in (await checks(served))["jobs"]
         await connection.execute("ALTER TABLE semlex.away RENAME TO job")
         clock.advance(JOBS_PAUSE_SECONDS)
         await job_done(served)
-        assert "begun again" in (await checks(served))["jobs"]
+        assert "started again" in (await checks(served))["jobs"]
         clock.advance(JOBS_PAUSE_SECONDS)
         await eventually(lambda: served.state.jobs_readiness == "ok")
 
@@ -124,7 +124,7 @@ async def test_an_error_does_not_end_the_looking(
 
     monkeypatch.setattr(FixedSettings, "has_changed", once)
     async with in_process(filled, clock=clock) as served:
-        await clock.passes_until(lambda: "could not be looked at" in caplog.text)
+        await clock.passes_until(lambda: "could not be checked for changes" in caplog.text)
         served.source.problems = ("top_k must be a whole number",)
         await clock.passes_until(lambda: served.state.problems)
 
@@ -154,7 +154,7 @@ async def test_a_client_that_could_not_be_opened_is_closed(
         assert old.client not in closed
         if isinstance(error, RuntimeError):
             await eventually(lambda: served.state.problems)
-            assert "old ones serve" in (await checks(served))["settings"]
+            assert "old ones are in use" in (await checks(served))["settings"]
 
 
 async def test_tokens_that_could_not_be_read_once_are_read_again(
@@ -176,7 +176,7 @@ async def test_tokens_that_could_not_be_read_once_are_read_again(
         monkeypatch.setattr(Path, "read_bytes", failing)
         await eventually(lambda: served.state.tokens == ())
         assert not failures
-        assert caplog.text.count("the changed tokens are not used") == served.state.metrics.reloads["refused"] == 1
+        assert caplog.text.count("the changed token file is not used") == served.state.metrics.reloads["refused"] == 1
 
 
 def test_other_rights_of_a_file_are_a_change(tmp_path: Path) -> None:

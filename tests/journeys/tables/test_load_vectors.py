@@ -312,10 +312,10 @@ def test_a_wrong_arrow_row_is_named(empty: SyncRetriever, tmp_path: Path, kind: 
 SCHEMAS: dict[str, tuple[dict[str, Any], str]] = {
     "no text field": ({"text": None}, "has no field 'text': text_field names one of 'id', 'vector'"),
     "no vector field": ({"vector": None}, "has no field 'vector': vector_field names one of"),
-    "vectors as text": ({"vector": ["[1, 2, 3]"]}, "field 'vector' must hold lists of numbers, it is of type string"),
+    "vectors as text": ({"vector": ["[1, 2, 3]"]}, "field 'vector' must hold lists of numbers, but is of type string"),
     "lists of texts": ({"vector": [["a"]]}, "must hold lists of numbers"),
     "lists of lists": ({"vector": [[[1.0]]]}, "must hold lists of numbers"),
-    "texts as numbers": ({"text": [1]}, "field 'text' must hold text, it is of type int64"),
+    "texts as numbers": ({"text": [1]}, "field 'text' must hold text, but is of type int64"),
     "ids as floats": ({"id": [1.5]}, "field 'id' must hold text or whole numbers"),
     "bytes": ({"extra": [b"x"]}, "field 'extra' is of type binary, which JSON does not have"),
     "decimals": ({"extra": [Decimal("1.5")]}, "field 'extra' is of type decimal"),

@@ -1,1 +1,1 @@
-"""The commands, one file a group."""
+"""The commands, one module per group."""

@@ -80,7 +80,7 @@ def _print_sentence(sentence: AnswerSentence, *, as_json: bool) -> None:
 
 
 def _print_end(answer: Answer) -> None:
-    """Where the quotes stand, and how the answer came about."""
+    """Print the places of the quotes, and how the answer was made."""
     if answer.refused is not None:
         output.print(escape(one_line(answer.refused)))
     headings = {source.number: source.headings for source in answer.context.sources}
@@ -122,7 +122,7 @@ def context(
 
 
 def _show_context(made: Passages) -> None:
-    """The text as it is, for a pipe; everything else beside it."""
+    """Print the text unchanged to stdout, for a pipe, and everything else to stderr."""
     if made.text:
         sys.stdout.write(printable(made.text) + "\n")
         sys.stdout.flush()

@@ -87,7 +87,7 @@ def drop(
 
 
 def _require(client: SyncClient, collection: str) -> None:
-    """Refuses a collection that does not exist; those of another version cannot be listed, but dropped."""
+    """Refuse a collection that does not exist; if another version's tables prevent listing, let the drop go on."""
     from semlex.store.schema.locks import no_such_collection
 
     with suppress(SchemaVersionError):
@@ -103,7 +103,7 @@ KEYWORDS_ONLY = "keywords only"
 
 
 def print_collections(found: Sequence[CountedCollection], *, header: bool) -> None:
-    """Prints a line per collection."""
+    """Print a line per collection."""
     if not found:
         messages.print("no collections: semlex index FOLDER makes one")
         return
@@ -122,7 +122,7 @@ def print_collections(found: Sequence[CountedCollection], *, header: bool) -> No
 
 
 def print_status(figures: CollectionStatus) -> None:
-    """Prints a collection's figures in groups."""
+    """Print a collection's figures in groups."""
     for title, lines in _groups(figures):
         output.print(title, style="bold")
         for label, value in lines:

@@ -98,7 +98,7 @@ def untrust(folder: TrustedFolder = Path()) -> None:
 
 
 def _rows(settings: Settings) -> Iterator[dict[str, Any]]:
-    """Every setting, and the other variables that are set; without secrets."""
+    """Give every setting, and the other environment variables that are set, without secrets."""
     from semlex.settings.table import BUILT_IN, OTHER_VARIABLES, SETTINGS
 
     for setting in SETTINGS:
@@ -121,7 +121,7 @@ def _rows(settings: Settings) -> Iterator[dict[str, Any]]:
 
 
 def _differs(setting: Setting, said: Any, value: Any) -> bool:
-    """Whether a value that does not count says something else than the one that does."""
+    """Return whether a value that was overridden differs from the one in use."""
     try:
         return bool(setting.read(said) != value)
     except (ValueError, ConfigurationError):
@@ -148,7 +148,7 @@ def _print_files(settings: Settings) -> None:
 
 
 def _masked(name: str, value: Any) -> Any:
-    """A value without its secrets, for people and as JSON."""
+    """Return a value without its secrets, for people and as JSON."""
     if isinstance(value, dict):
         return shown(value)
     if isinstance(value, (list, tuple)):
@@ -164,7 +164,7 @@ def _masked(name: str, value: Any) -> Any:
 
 
 def _server(url: str) -> str:
-    """Where a server is, without a password."""
+    """Return the address of a server without its password."""
     from semlex.store.postgres.addresses import describe
 
     try:

@@ -76,7 +76,7 @@ def delete(
 
 
 def _delete_parts(retriever: SyncRetriever, named: Sequence[str], source: str | None) -> list[dict[str, Any]]:
-    """What is named, as arguments of `delete`, each for one call: documents, and chunks."""
+    """Return the named documents and chunks as arguments of `delete`, one set for each call."""
     if not named:
         return [{}]
     parts: list[dict[str, Any]] = []
@@ -95,7 +95,7 @@ def _delete_parts(retriever: SyncRetriever, named: Sequence[str], source: str | 
 
 
 def _document_named(retriever: SyncRetriever, name: str, source: str | None) -> WholeDocument:
-    """Read the document or chunk of a name, with the source's name first."""
+    """Read the document or chunk with a name; try it as a document of the source first."""
     if source is not None:
         with suppress(ConfigurationError):
             return retriever.documents.get(f"{source}: {name}")
@@ -120,7 +120,7 @@ def documents(context: Context, *, source: Source = None) -> None:
 
 
 def print_documents(found: DocumentStates, *, as_json: bool) -> None:
-    """Prints documents, then what the last run could not read."""
+    """Print documents, then the files that the last run could not read."""
     if as_json:
         for one in found.documents:
             print_json({"type": "document", **asdict(one)})
@@ -251,8 +251,8 @@ SHOWN_PROBLEMS = 10
 
 
 HOW_TO_GO_ON = (
-    "[dim]no model is known of these vectors: search by words, or with vectors of your own; where semlex has the model "
-    "that made them, import them into a new collection with --model NAME, and it embeds the questions[/dim]"
+    "[dim]the model of these vectors is unknown: search by words, or with your own query vectors; if semlex has the "
+    "model that made them, import them into a new collection with --model NAME, and it embeds the questions[/dim]"
 )
 
 
@@ -342,7 +342,7 @@ def import_rows(
 
 
 def _are_tables(sources: list[Path]) -> bool:
-    """Whether arguments are names of tables: nothing there is called so, and no file would be."""
+    """Return whether the arguments are names of tables: no file has such a name, and none would."""
     tables = [
         not os.path.exists(source)  # noqa: PTH110 - says False where Path would raise
         and len(source.parts) == 1
@@ -358,7 +358,7 @@ def _are_tables(sources: list[Path]) -> bool:
 def _import_tables(
     context: Context, settings: Settings, names: list[str], options: dict[str, Any], *, dry_run: bool
 ) -> int:
-    """Imports tables; returns how many of their rows were skipped."""
+    """Import tables; return how many of their rows were skipped."""
     skipped = 0
     with ExitStack() as stack:
         stack.enter_context(nullcontext() if dry_run else resumable())
@@ -402,7 +402,7 @@ def _show_table(report: TableImport, *, dry_run: bool) -> None:
     if report.repeated:
         print_note(f"{counted(report.repeated, 'earlier row')} of ids that come again: the latest one counts")
     for column, count in report.left_out.items():
-        print_note(f"the column {one_line(column)!r} is not taken; {counted(count, 'row')} have something in it")
+        print_note(f"the column {one_line(column)!r} is not imported; {counted(count, 'row')} have a value in it")
     for warning in report.warnings:
         print_note(warning)
 
@@ -491,7 +491,7 @@ def chunks(
 
 
 def _token_counter(settings: Settings) -> TokenCounter | None:
-    """The named tokenizer, where it stands for a model behind a server or for none; else the named model."""
+    """Return the counter of the named tokenizer, if the model is behind a server or none is named; else the model's."""
     from semlex.embedding.registry import KEYWORDS_ONLY, choose_embedder
     from semlex.models.model_names import leads_to
     from semlex.models.tokenizer import given_tokenizer

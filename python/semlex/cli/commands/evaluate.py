@@ -61,7 +61,7 @@ Keep = Annotated[bool, typer.Option("--keep", help="Keep the collection that is 
 
 @dataclass(frozen=True, slots=True)
 class _Target:
-    """What is measured, and with what."""
+    """The collection or judged set to measure, and the options."""
 
     context: Context
     folder: Path | None
@@ -74,7 +74,7 @@ class _Target:
     needs_model: str = ""
 
     def judged_set(self, *, unanswerable: bool = False) -> JudgedSet:
-        """Queries and judgements."""
+        """Read the queries and their judgements."""
         from semlex.evaluation import read_judged_set
 
         if self.folder is None and (self.collection is None or self.queries is None or self.qrels is None):
@@ -84,7 +84,7 @@ class _Target:
         ).limited(self.limit_queries)
 
     def measured(self, measure: Callable[[PostgreSQLRetriever, OnProgress | None], Awaitable[Measured]]) -> Measured:
-        """The result of `measure` on the opened collection."""
+        """Return the result of `measure` on the opened collection."""
 
         async def work() -> Measured:
             async with self._opened() as retriever:
@@ -96,14 +96,14 @@ class _Target:
         return asyncio.run(work())
 
     def _documents(self) -> list[Document]:
-        """The corpus, unless the collection is there already."""
+        """Return the documents of the corpus; none if an existing collection is measured."""
         from semlex.evaluation.datasets import read_corpus
 
         return [] if self.collection is not None or self.folder is None else list(read_corpus(self.folder))
 
     @asynccontextmanager
     async def _opened(self) -> AsyncIterator[PostgreSQLRetriever]:
-        """The collection to measure: the named one, or a new one with the corpus, dropped at the end."""
+        """Open the collection to measure: the named one, or a temporary one with the corpus, dropped at the end."""
         from semlex.retriever.postgres import PostgreSQLRetriever
 
         documents = self._documents()
@@ -422,7 +422,7 @@ def _announce(seconds: float) -> None:
 
 
 def _check_place(path: Path) -> None:
-    """Refuses a path that no file can have, before anything is asked."""
+    """Refuse a path that no file can be written to, before any search."""
     try:
         fits = path.absolute().parent.is_dir() and not path.is_dir()
     except OSError:
@@ -432,7 +432,7 @@ def _check_place(path: Path) -> None:
 
 
 def _write_page(path: Path, page: str) -> None:
-    """Writes the page beside its place and moves it there: a file is there whole or not at all."""
+    """Write the page to a temporary file and move it into place, so that it is complete or absent."""
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         beside.write_text(page, encoding="utf-8", newline="\n")
@@ -444,7 +444,7 @@ def _write_page(path: Path, page: str) -> None:
 
 
 def print_evaluation(report: Report, left_out: tuple[str, ...], *, as_json: bool) -> None:
-    """Prints a line per system: its measures, and how sure the difference to the better search is."""
+    """Print a line per system: its measures, and how certain the difference from the better single search is."""
     if as_json:
         for index, query in enumerate(report.queries):
             systems = {
@@ -508,7 +508,7 @@ def _cell(mean: float | None, best: float | None) -> str:
 
 
 def print_tuning(report: TuningReport, left_out: tuple[str, ...]) -> None:
-    """Prints the advice on the fusion's weight, with the measures behind it."""
+    """Print the advice on the fusion's weight, with the measures behind it."""
     low, high = report.interval
     measure = f"ndcg@{report.k}"
     if report.keep_default:
@@ -537,7 +537,7 @@ SHOWN_PROBABILITIES = (0.1, 0.25, 0.5, 0.75, 0.9)
 
 
 def print_calibration(report: CalibrationReport, left_out: tuple[str, ...], kept: str) -> None:
-    """Prints what was learned of cosines, how good that is on other queries, and where it was kept."""
+    """Print the learned curve, how good it is on other queries, and where it was stored."""
     curve, figures = report.curve, report.curve.figures
     share = curve.relevant / curve.pairs
     pairs, relevant = counted(curve.pairs, "hit"), counted(curve.relevant, "hit")

@@ -108,7 +108,7 @@ def remove(context: Context, name: Name) -> None:
 
 
 def print_facets(found: Facets) -> None:
-    """Prints the values of each field with their counts, and what was counted."""
+    """Print the values of each field with their counts, and which chunks were counted."""
     for name, facet in found.items():
         output.print(escape(one_line(name)), style="bold")
         counts = [f"{one.count:,}" for one in facet.values]

@@ -92,7 +92,7 @@ def follow(
 
 
 def _mode(modes: Mapping[str, bool], table: str | None, parts: Mapping[str, tuple[str, bool]]) -> str | None:
-    """Return what is to be done; None: follow a table.
+    """Return the option that names the action; None if a table is to be followed.
 
     Args:
         parts: Option of a mode -> the mode, and whether it is given.
@@ -102,14 +102,14 @@ def _mode(modes: Mapping[str, bool], table: str | None, parts: Mapping[str, tupl
         raise ConfigurationError(f"{' and '.join(chosen)} exclude each other: give one of them")
     for option, (mode, is_given) in parts.items():
         if is_given and chosen != [mode]:
-            raise ConfigurationError(f"{option} goes with {mode}: add that, or leave {option} out")
+            raise ConfigurationError(f"{option} needs {mode}: add it, or leave {option} out")
     if (table is None) != (chosen == ["--list"]):
         raise ConfigurationError("name a table to follow, or give --list alone")
     return chosen[0] if chosen else None
 
 
 def _texts(options: dict[str, Any]) -> dict[str, Any]:
-    """Options in which ``title,body`` is two columns, an expression one text, and nothing is none."""
+    """Read `text` as columns (``title,body``) or as one expression; an empty option means None."""
     options = {name: None if value == "" else value for name, value in options.items()}
     if "text" not in options:
         return options
@@ -184,7 +184,7 @@ def _print_all(found: Sequence[FollowedStatus], *, header: bool) -> None:
 
 
 def _print_troubles(status: FollowedStatus) -> None:
-    """Prints why the last run failed and which rows could not be stored, on stderr."""
+    """Print to stderr why the last sync failed and which rows could not be stored."""
     name = status.table.name
     if status.error is not None:
         print_note(one_line(f"{name}: {status.error}"))

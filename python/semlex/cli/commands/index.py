@@ -75,7 +75,7 @@ def index(
 
 
 def leaves_unmade(context: Context, settings: Settings, paths: Sequence[Path], options: Mapping[str, Any]) -> bool:
-    """Whether a collection is not made because no file is there for it; prints that."""
+    """Return, and print, whether the collection is not made because no files exist for it."""
     from semlex.ingest.files.discovery import find_files
     from semlex.ingest.files.selection import Skipped
     from semlex.ingest.progress import IndexReport
@@ -103,7 +103,7 @@ def _selection(options: Mapping[str, Any]) -> Selection:
 def with_light_model(
     context: Context, settings: Settings, paths: Sequence[Path], options: Mapping[str, Any]
 ) -> Settings:
-    """Return settings in which a new collection takes an ONNX model of this machine, if that is fast enough."""
+    """Return settings that give a new collection an ONNX model of this machine, if one is fast enough."""
     from semlex.embedding.onnx import MAX_LIGHT_SECONDS, estimate_seconds, find_light_model
     from semlex.ingest.files.discovery import FoundFile, find_files
     from semlex.models.local.device import automatic_obstacle
@@ -164,7 +164,9 @@ def sync(
         _sync_tables(context, table, options, compare=compare)
         return
     if table is not None or compare:
-        raise ConfigurationError("--table and --compare are for followed tables: leave them or the paths out")
+        raise ConfigurationError(
+            "--table and --compare are for followed tables, and paths for files: give only one kind"
+        )
     if watch and options.get("dry_run"):
         raise ConfigurationError("--watch and --dry-run exclude each other: give one of them")
     if poll and not watch:
@@ -175,7 +177,7 @@ def sync(
 def _sync_folders(
     context: Context, paths: Sequence[Path], options: dict[str, Any], *, watch: bool, poll: bool, yes: bool
 ) -> None:
-    """Bring the collection in step with files and folders, once or until it is ended."""
+    """Bring the collection in step with files and folders, once or until stopped."""
     dry_run = options.get("dry_run", False)
     settings = context.settings(**picked(ChunkSizes, options))
     if settings.enrichment_model is not None and settings.enrichment_model != "none":
@@ -226,5 +228,5 @@ def _watch(context: Context, reports: Iterator[SyncReport]) -> None:
     for number, report in enumerate(reports):
         print_sync(report, as_json=context.as_json)
         if number == 0:
-            how = "the system tells of changes" if report.watched_by == "events" else "by polling"
+            how = "by the system's change events" if report.watched_by == "events" else "by polling"
             messages.print(f"watching, {how}; Ctrl-C ends it")

@@ -59,7 +59,9 @@ def submit(
     given = _read_arguments(arguments)
     if paths:
         if "paths" in given:
-            raise ConfigurationError("paths stand twice, as arguments of the command and in --arguments: leave one out")
+            raise ConfigurationError(
+                "paths are given twice, as arguments of the command and in --arguments: leave one out"
+            )
         given["paths"] = [str(path.expanduser()) for path in paths]
     arguments_to_store(kind, given)  # refused before a collection is made for it
     settings = context.with_only_collection(context.settings())
@@ -119,7 +121,7 @@ def _state(job: SyncJob) -> str:
 
 
 def _more(job: SyncJob) -> str:
-    """What is worth a look: why it failed, how far it has come, what was done."""
+    """Return the most useful detail of a job: why it failed, its progress, or its result."""
     if job.error is not None:
         return f"attempt {job.attempts} of {job.max_attempts}: {one_line(job.error.message)}"
     if job.progress is not None and not job.has_ended:
@@ -225,7 +227,7 @@ def worker(
 
 
 async def _work(settings: Settings, options: dict[str, Any]) -> int | None:
-    """Works until it is done or stopped; returns the signal that has stopped it."""
+    """Work until all is done or a signal stops it; return that signal, or None."""
     import asyncio
 
     from semlex.retriever.client import Client
@@ -235,7 +237,7 @@ async def _work(settings: Settings, options: dict[str, Any]) -> int | None:
     received: list[int] = []
 
     def end() -> None:
-        inform("stopping: running jobs come to the end of their batch; once more ends it at once")
+        inform("stopping: running jobs finish their batch; Ctrl-C once more stops at once")
         task.cancel()
 
     on_signals(received, end)  # after a second one, what was running goes on elsewhere when its lease is over

@@ -217,7 +217,7 @@ def enrich(
 
     settings = context.settings()
     if checked_enrichment(settings.enrichment_model) is None or settings.enrichment_model is None:
-        raise ConfigurationError("say which language model writes the lines: --enrich MODEL, as for --chat-model")
+        raise ConfigurationError("name the language model that describes chunks: --enrich MODEL, as for --chat-model")
     name = settings.enrichment_model
     if not dry_run:
         refuse_unasked(name, yes=yes)
@@ -239,18 +239,18 @@ def enrich(
 
 
 def lacks_lines(report: EnrichmentReport | None) -> bool:
-    """Whether chunks got no line that they were to get."""
+    """Return whether some chunks did not get the description that they should have got."""
     return report is not None and bool(report.failed or report.left)
 
 
 def refuse_unasked(model: str, *, yes: bool) -> None:
-    """Refuses to ask where nobody answers, or about a model that is none."""
+    """Refuse an unusable model, and refuse to go on without --yes where nobody can be asked."""
     from semlex.chat.openai import choose_chat_model
 
     choose_chat_model(model)
     if not yes and not _can_ask():
         raise ConfigurationError(
-            "texts would be sent to a language model, which costs, and nobody can be asked here: estimate with "
+            "texts would be sent to a language model, which costs, and no terminal is here to ask: estimate with "
             "semlex maintain enrich --dry-run, and agree with --yes"
         )
 
@@ -262,10 +262,10 @@ def filled(
     *,
     yes: bool,
 ) -> Report:
-    """Fills a collection; where lines are wanted, says what they cost, asks, and goes on.
+    """Fill a collection; if chunks are to be described, first show the cost and ask.
 
     Args:
-        fill: Fills the collection, with or without lines; a second time it finds all as it is.
+        fill: Fills the collection, with or without descriptions; a second call finds the files unchanged.
     """
     from semlex.ingest.enrichment.options import Enrichment, checked_enrichment
 
@@ -289,14 +289,14 @@ def _print_estimate(report: EnrichmentReport) -> None:
     if estimate is not None:
         chunks = counted(estimate.chunks, "chunk")
         messages.print(
-            f"lines about {chunks}, by {escape(one_line(report.model))}: about {estimate.tokens_in:,} tokens are sent, "
-            f"at most {estimate.tokens_out:,} come back, by this collection's count"
+            f"descriptions of {chunks} by {escape(one_line(report.model))}: about {estimate.tokens_in:,} tokens are "
+            f"sent, at most {estimate.tokens_out:,} come back, by this collection's count"
         )
 
 
 def _agreed(report: EnrichmentReport) -> bool:
     if report.chunks == 0:
-        inform("every chunk has its line")
+        inform("every chunk has its description")
         return False
     return typer.confirm("Send them?", err=True)
 

@@ -37,7 +37,7 @@ MODELS = frozenset({"embedding_model", "reranker_model"})
 
 @dataclass(frozen=True)
 class Place:
-    """Where assistants reach it over HTTP: address, further names, and the file of the tokens that was named."""
+    """The HTTP address, further host names and token file of the server for assistants."""
 
     host: str
     port: int
@@ -129,7 +129,7 @@ def mcp(
 
 
 def _client(settings: Settings, role: str | None) -> Client:
-    """The client of the settings, whose searches begin as they say."""
+    """Return a client with the settings, including their search defaults."""
     from semlex.retriever.client import Client
 
     given = settings.retriever_options
@@ -139,9 +139,10 @@ def _client(settings: Settings, role: str | None) -> Client:
 
 
 async def _over_pipes(settings: Settings, role: str | None, access: Access, received: list[int]) -> None:
-    """Answers on the standard streams until the other side, or a signal, ends it.
+    """Serve on standard input and output until the assistant or a signal ends it.
 
-    The handshake is answered at once, for assistants do not wait long for it; a call waits until the database is open.
+    The handshake is answered at once, because assistants do not wait long for it; calls wait until the database is
+    open.
     """
     import asyncio
 
@@ -181,7 +182,7 @@ async def _over_pipes(settings: Settings, role: str | None, access: Access, rece
 
 @asynccontextmanager
 async def _looking(client: Client, access: Access, settings: Settings) -> AsyncIterator[None]:
-    """Looks meanwhile whether there is what was named; an assistant would tell it with its first call only."""
+    """Check in the background that the named collections and folders exist, since the assistant reports it late."""
     import asyncio
 
     looking = asyncio.create_task(_look(client, access, settings))
@@ -193,7 +194,7 @@ async def _looking(client: Client, access: Access, settings: Settings) -> AsyncI
 
 
 async def _look(client: Client, access: Access, settings: Settings) -> None:
-    """Says on stderr what is wrong with collections, database, role and the folders of models."""
+    """Print to stderr what is wrong with collections, database, role and model folders."""
     _look_for_folders(settings)
     try:
         there = {listed.name for listed in await client.collections()}
@@ -203,7 +204,7 @@ async def _look(client: Client, access: Access, settings: Settings) -> None:
     for name in sorted((access.collections or frozenset()) - there):
         print_note(
             f"collection {name!a} does not exist yet; 'semlex index FOLDER -c {name}' makes it, "
-            "'semlex collections' lists"
+            "'semlex collections' lists the existing ones"
         )
 
 
@@ -217,7 +218,7 @@ def _look_for_folders(settings: Settings) -> None:
 
 
 async def _over_http(settings: Settings, role: str | None, access: Access, place: Place, received: list[int]) -> None:
-    """Answers over HTTP until a signal ends it."""
+    """Serve over HTTP until a signal ends it."""
     from semlex.server.addresses import address_to_ask
     from semlex.server.mcp.http import PATH, listening_socket, mcp_app, web_server
     from semlex.server.open_client import OpenClient
@@ -234,7 +235,7 @@ async def _over_http(settings: Settings, role: str | None, access: Access, place
 
 
 def _finder(given: Path | None) -> Callable[[str], Caller | None] | None:
-    """Return the lookup of callers by token; None without tokens."""
+    """Return the function that finds a caller by token; None without a token file."""
     from semlex.server.tokens import TokenFile, WatchedTokens
     from semlex.settings.files import own_file
 
@@ -284,20 +285,20 @@ def _print_config(name: str, settings: Settings, given: list[str], *, over_http:
     if over_http:
         raise ConfigurationError("--print-config is for assistants that start semlex; over HTTP give them the address")
     if name not in CLIENTS:
-        raise ConfigurationError(f"--print-config: {name[:80]!a} is not known; there are: {', '.join(CLIENTS)}")
+        raise ConfigurationError(f"--print-config: unknown assistant {name[:80]!a}; known: {', '.join(CLIENTS)}")
     what, form = CLIENTS[name]
     inform(f"[dim]{escape(what)}:[/dim]")
     output.print(form(os.path.abspath(sys.executable), ["-m", "semlex", "mcp", *given]), markup=False)  # noqa: PTH100
     for setting, origin in settings.origins.items():
         if origin not in (ARGUMENT, str(own_file())):
             inform(
-                f"[dim]{escape(setting)} comes from {escape(origin)}, which an assistant may start without: give it as "
-                f"an option here, or write it into {escape(str(own_file()))}[/dim]"
+                f"[dim]{escape(setting)} comes from {escape(origin)}, which may be missing when an assistant starts: "
+                f"give it as an option here, or write it into {escape(str(own_file()))}[/dim]"
             )
 
 
 def _given(ctx: typer.Context) -> list[str]:
-    """The options of this command line, paths absolute: an assistant starts it elsewhere."""
+    """Return the options of this command line with absolute paths, since the assistant starts it in another folder."""
     words: list[str] = []
     for parameter in ctx.command.params:
         name = parameter.name or ""
@@ -311,7 +312,7 @@ def _given(ctx: typer.Context) -> list[str]:
 
 
 def _elsewhere(option: str, value: Any) -> str:
-    """The value of an option as it means the same in every working directory."""
+    """Return an option's value with paths made absolute, so that it holds in every working directory."""
     from semlex.models.model_names import bare_name, leads_to
 
     text = str(value)

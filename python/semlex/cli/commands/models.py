@@ -95,7 +95,7 @@ def _print_pulled(pulled: PulledModel) -> None:
 
 @contextmanager
 def _download_bar(*, shown: bool) -> Iterator[tuple[Callable[[int, int, int], None], Callable[[int], None]]]:
-    """What is to come in one line, and a bar of the bytes where stderr is a terminal."""
+    """Show the size of the download on one line and, if stderr is a terminal, a bar of the bytes."""
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
     columns = (
@@ -216,14 +216,14 @@ def _print_reembedded(report: ReembedReport) -> None:
         return
     recall = "" if report.recall is None else f"; the index finds {report.recall:.0%} of the 10 nearest"
     inform(
-        f"version {report.version} serves: {model}; {counted(report.embedded, 'chunk')} embedded in "
+        f"version {report.version} is in use now: {model}; {counted(report.embedded, 'chunk')} embedded in "
         f"{report.seconds:.1f} s{recall}"
     )
     if report.lacking:
-        inform(f"{counted(report.lacking, 'chunk')} have no vector: words find them")
+        inform(f"{counted(report.lacking, 'chunk')} have no vector: only keyword search finds them")
     if report.previous is not None:
         inform(
-            f"version {report.previous} stays for those who hold its model: semlex models rollback goes back to it, "
+            f"version {report.previous} stays for programs that use its model: semlex models rollback goes back to it, "
             f"semlex models drop {report.previous} drops it"
         )
 

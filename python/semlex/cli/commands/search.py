@@ -32,7 +32,7 @@ MANY = {"--top-k", "--filter", "--mode", "--json", "--fields", "--include"}
 
 
 def check_together(options: Mapping[str, Any], own: Mapping[str, object], *, has_cursor: bool, many: bool) -> None:
-    """Refuse options that mean nothing beside each other.
+    """Refuse options that cannot be combined.
 
     Args:
         own: Flags that are not search options, with their values.
@@ -50,7 +50,7 @@ def check_together(options: Mapping[str, Any], own: Mapping[str, object], *, has
         if flags:
             raise ConfigurationError(f"{what} takes no {', '.join(sorted(flags))}")
     if "--include" in given and "--sql" not in given:
-        raise ConfigurationError("--include names what --sql prints beside the scores: give --sql, too")
+        raise ConfigurationError("--include adds columns to --sql: give --sql, too")
 
 
 @with_context(*SERVER, *MODEL, "language")

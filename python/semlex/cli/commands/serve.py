@@ -127,7 +127,7 @@ def serve(
 
 
 def server_parts(command: str) -> tuple[Any, Any]:
-    """What serves, and its options."""
+    """Return the function that runs the server, and the class of its options."""
     try:
         from semlex.server.options import ServeOptions
         from semlex.server.run import serve as run
@@ -137,7 +137,7 @@ def server_parts(command: str) -> tuple[Any, Any]:
 
 
 def tell(line: str) -> None:
-    """Shows a line about the server."""
+    """Print a line about the server."""
     inform(escape(one_line(line)))
 
 
@@ -237,7 +237,7 @@ def show_page(
     rights: str | None = None,
     browser: bool = True,
 ) -> None:
-    """Serves the page on loopback until it is stopped."""
+    """Serve the web page on loopback until stopped."""
     run, options_of = server_parts("semlex ui")
     from semlex.server.observability import log_to_stderr
     from semlex.settings.load import WatchedSettings
@@ -260,7 +260,7 @@ def show_page(
 
 
 def can_open() -> bool:
-    """Whether there is somebody to look at a browser: a terminal, and a screen."""
+    """Return whether a browser can be opened: there is a terminal and a display."""
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         return False
     return not sys.platform.startswith("linux") or any(os.environ.get(name) for name in DISPLAYS)

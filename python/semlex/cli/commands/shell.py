@@ -1,4 +1,4 @@
-"""``semlex shell``: questions one after another, to a server and a model that stay open."""
+"""``semlex shell``: asks questions one after another, with server and model kept open."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ MAX_HISTORY = 1_000
 
 
 def lines(prompt: Callable[[], str]) -> Iterator[str | bytes]:
-    """The lines of standard input, until it ends; after Ctrl-C at the prompt a new one.
+    """Give the lines of standard input until it ends; Ctrl-C at the prompt begins a new line.
 
-    Those of a pipe are bytes: a line that is not text must not end the others.
+    Lines of a pipe are bytes, so that one that is not text does not end the others.
 
     Args:
-        prompt: What stands before a line that a person types.
+        prompt: Returns the prompt that a person sees.
     """
     if not is_interactive():
         # Not from the stream itself: leaving these lines early would close it.
@@ -57,11 +57,11 @@ def lines(prompt: Callable[[], str]) -> Iterator[str | bytes]:
 
 
 class History:
-    """The lines of earlier shells, in a file that only its owner reads; Tab completes.
+    """The lines typed in earlier shells, in a file that only its owner can read; and completion by Tab.
 
     Args:
-        file: Where they are kept; None keeps none.
-        candidates: Completions of the last word of a line.
+        file: File of the lines; None keeps none.
+        candidates: Returns completions of the last word of a line.
     """
 
     def __init__(self, file: Path | None, candidates: Callable[[str], Sequence[str]]) -> None:
@@ -97,7 +97,7 @@ class History:
             write_history(self._file, [*self._stored(), *filter(None, new)])
 
     def complete(self, word: str, state: int) -> str | None:
-        """The candidate of a number, as readline asks for them."""
+        """Return the completion with this number, as readline asks for them."""
         if state == 0:
             line = self._readline.get_line_buffer() if self._readline is not None else word
             try:
@@ -117,7 +117,7 @@ class History:
 
 
 def write_history(file: Path, found: Sequence[str]) -> None:
-    """Writes the last lines into a file of mode 0600, as a whole; where that does not work it says so."""
+    """Write the last lines into a file of mode 0600, atomically; print a note if that fails."""
     beside = file.with_name(f".{file.name}.{os.getpid()}")
     text = "".join(f"{one_line(line)}\n" for line in found[-MAX_HISTORY:])
     try:
@@ -139,8 +139,8 @@ HELP = {
     "filter": ("EXPR", "a condition such as year >= 2020 for the next questions; without one: none"),
     "open": ("N", "open hit N of the last answer in $EDITOR; without a number: the first"),
     "top": ("N", "number of hits"),
-    "collection": ("NAME", "search another collection; without a name: say which there are"),
-    "explain": ("", "say, or say no longer, what an answer rests on"),
+    "collection": ("NAME", "search another collection; without a name: list them"),
+    "explain": ("", "turn on or off: show how the hits were found"),
     "json": ("", "print JSON, or text again"),
     "help": ("", "this list"),
     "quit": ("", "leave, as Ctrl-D does"),
@@ -153,13 +153,13 @@ class Session:
 
     Attributes:
         context: The options of the command.
-        settings: What they and the environment say.
-        options: Of every search, by the names of `Collection.search`.
+        settings: Settings from these options, the environment and files.
+        options: Options of every search, by the names of `Collection.search`.
         top_k: Number of hits.
         as_json: Whether hits are printed as JSON.
-        explain: Whether an answer says what it rests on.
-        question: The last one; None before the first.
-        results: What it found.
+        explain: Whether results include how they were found.
+        question: The last question; None before the first.
+        results: Results of the last question.
     """
 
     context: Context
@@ -176,7 +176,7 @@ class Session:
 
     @property
     def retriever(self) -> SyncRetriever:
-        """The open collection."""
+        """The retriever of the open collection."""
         if self._retriever is None:
             raise ConfigurationError("the shell has no open collection: :collection NAME opens one")
         return self._retriever
@@ -187,7 +187,7 @@ class Session:
         return self.retriever.asynchronous.names.collection
 
     def open(self, settings: Settings) -> None:
-        """Opens a collection, and closes the one before when that has worked."""
+        """Open a collection, then close the previous one."""
         stack = ExitStack()
         self._retriever = stack.enter_context(self.context.opened(settings, searches=True))
         self._opened.close()
@@ -195,17 +195,17 @@ class Session:
         self.question, self.results = None, None
 
     def close(self) -> None:
-        """Closes the collection."""
+        """Close the collection."""
         self._opened.close()
 
     def run(self, line: str) -> bool:
-        """Runs a line.
+        """Run a line: a question or a command.
 
         Returns:
-            Whether the shell goes on.
+            Whether the shell continues.
 
         Raises:
-            SemlexError: What was wrong; the shell goes on.
+            SemlexError: The line failed; the shell can continue.
         """
         text = line.strip()
         if not text.startswith(":"):
@@ -224,7 +224,7 @@ class Session:
         return True
 
     def candidates(self, line: str) -> Sequence[str]:
-        """Completions of the last word of a line."""
+        """Return completions of the last word of a line."""
         word, space, _ = line.partition(" ")
         if not space:
             return [f":{name}" for name in HELP]
@@ -312,21 +312,21 @@ class Session:
 
 
 def modes() -> tuple[str, ...]:
-    """Return the ways of searching."""
+    """Return the search modes."""
     from semlex.types.results import SearchMode
 
     return get_args(SearchMode)
 
 
 def hits_wanted(number: str | int, where: str) -> int:
-    """A number of hits, or of one.
+    """Read a number of hits, or the number of a hit.
 
     Args:
-        number: As it was typed.
-        where: Command or option that it was typed behind.
+        number: The text that was typed.
+        where: Command or option that it belongs to.
 
     Raises:
-        ConfigurationError: It is none.
+        ConfigurationError: It is not such a number.
     """
     import typer
 
@@ -372,7 +372,7 @@ def shell(
 
 
 def _answer_all(session: Session) -> int:
-    """Answers line by line; the exit code of the last error."""
+    """Answer line by line; return the exit code of the last error."""
     code = 0
     for line in lines(lambda: f"{session.collection}> "):
         try:
@@ -396,7 +396,7 @@ def _decoded(line: bytes) -> str:
 
 
 def _history_file(settings: Settings) -> Path:
-    """In the folder of semlex's data on this machine."""
+    """Return the path of the history file, in the folder of semlex's data on this machine."""
     from semlex.store.postgres.embedded.folder import default_folder
 
     return (settings.data_dir or default_folder().parent) / HISTORY_FILE

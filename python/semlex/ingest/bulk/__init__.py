@@ -1,1 +1,1 @@
-"""Rows with vectors from Arrow, Parquet, NumPy and JSON Lines, in batches of bounded size."""
+"""Load rows that already have vectors from Arrow, Parquet, NumPy and JSON Lines, in batches of bounded size."""

@@ -1,4 +1,4 @@
-"""Rows from Arrow: any object with an Arrow stream, and Parquet files, read in batches."""
+"""Read rows from Arrow: any object with an Arrow stream, and Parquet files, in batches."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ BUFFER_BYTES = 1024 * 1024
 
 
 def arrow() -> ModuleType:
-    """Import pyarrow."""
+    """Import pyarrow; raise the error that names the extra if it is not installed."""
     try:
         import pyarrow as pa  # noqa: PLC0415 - of an extra
     except ImportError:
@@ -75,7 +75,7 @@ class ParquetRows:
 
     @contextmanager
     def _opened(self) -> Iterator[pq.ParquetFile]:
-        """Open the file and check its fields: it may have changed since the last time."""
+        """Open the file and check its fields again, since it may have changed after the first check."""
         import pyarrow.parquet as pq  # noqa: PLC0415 - of an extra
 
         with understood(self._path.name):
@@ -89,7 +89,7 @@ class ParquetRows:
 
 @contextmanager
 def understood(where: str) -> Iterator[None]:
-    """Turn pyarrow's errors into semlex's."""
+    """Turn pyarrow's errors about a file or stream into semlex's."""
     pyarrow = arrow()
     try:
         yield
@@ -122,7 +122,7 @@ def check_schema(schema: pa.Schema, fields: RowFields, where: str) -> None:
 
 def _other_type(where: str, field: str, wanted: str, found: pa.DataType) -> ConfigurationError:
     return ConfigurationError(
-        f"{where}: field {field!r} must hold {wanted}, it is of type {str(found)[:80]}: name another field, or cast it"
+        f"{where}: field {field!r} must hold {wanted}, but is of type {str(found)[:80]}: name another field, or cast it"
     )
 
 
@@ -185,7 +185,7 @@ def _holds_times(kind: pa.DataType) -> bool:
 
 
 def _vectors(column: pa.Array, field: str, first: int) -> NDArray[np.float32]:
-    """Return a column of lists as an array, shape (n, d), without a copy if its numbers are float32."""
+    """Return a column of lists as an array, shape (n, d); a column of float32 is not copied."""
     pyarrow = arrow()
     if isinstance(column, pyarrow.ExtensionArray):
         column = column.storage

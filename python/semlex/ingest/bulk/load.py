@@ -47,7 +47,7 @@ class LoadReport:
 
 @dataclass(frozen=True, slots=True)
 class CheckedRows:
-    """Rows of one batch that can be stored; vectors are float32, shape (n, d)."""
+    """Checked rows of one batch, ready to be stored; vectors are float32, shape (n, d)."""
 
     documents: GivenDocuments
     vectors: NDArray[np.float32]
@@ -55,7 +55,7 @@ class CheckedRows:
 
 
 class VectorLoad:
-    """One load."""
+    """One load of rows with vectors into a collection."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Given rows, checked: the texts, metadata and vectors of one batch."""
+"""Check the rows that a caller gives: texts, metadata and vectors of one batch."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SHOWN_FIELDS = 12
 
 @dataclass(frozen=True, slots=True)
 class RowFields:
-    """Names of the fields of rows."""
+    """The names of the fields that hold text, vector, id and metadata of a row."""
 
     text: str = "text"
     vector: str = "vector"
@@ -53,7 +53,7 @@ class RowFields:
         return self
 
     def id_in(self, there: Iterable[str]) -> str | None:
-        """Return the field that holds ids, if any."""
+        """Return the field that holds ids: the given one, else ``id`` if the rows have it, else None."""
         return self.id if self.id is not None else "id" if "id" in set(there) else None
 
     def metadata_in(self, there: Iterable[str]) -> list[str]:
@@ -90,7 +90,7 @@ def _shown(names: Sequence[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class RowBatch:
-    """Consecutive rows of one place; `first` counts from 0, vectors are float32, shape (n, d)."""
+    """Consecutive rows of one file or table; `first` counts from 0, vectors are float32, shape (n, d)."""
 
     where: str
     first: int
@@ -104,7 +104,7 @@ class RowBatch:
 
     @classmethod
     def joined(cls, batches: Sequence[RowBatch]) -> RowBatch:
-        """Join batches of which each `follows` the one before."""
+        """Join batches, each of which must follow the one before (`follows`)."""
         first = batches[0]
         if len(batches) == 1:
             return first
@@ -136,7 +136,7 @@ class RowBatch:
 
 @contextmanager
 def found_in(where: str) -> Iterator[None]:
-    """Add the file's name to errors of rows."""
+    """Add the file's name to errors about its rows."""
     try:
         yield
     except ValidationError as error:
@@ -144,7 +144,7 @@ def found_in(where: str) -> Iterator[None]:
 
 
 def batch_of(columns: Mapping[str, Any], count: int, fields: RowFields, *, where: str = "", first: int = 0) -> RowBatch:
-    """Make rows of columns of Python values; a missing value is None."""
+    """Make a batch from columns of Python values; a missing value is None."""
     names = list(columns)
     id_field = fields.id_in(names)
     found = _Found(first, _ids_of(columns[id_field], id_field, first) if id_field is not None else [""] * count)
@@ -195,7 +195,7 @@ class _Found:
         return np.stack(rows) if rows else np.empty((0, 0), np.float32)
 
     def metadata(self, columns: Mapping[str, Sequence[Any]], count: int, merged: str) -> list[dict[str, Any]]:
-        """Return one mapping per row, without its empty fields."""
+        """Return the metadata of each row, without fields that are empty."""
         if not columns:
             return [NO_METADATA] * count
         objects = [self.object(value, row, merged) for row, value in enumerate(columns.get(merged, ()))]
@@ -205,7 +205,7 @@ class _Found:
         return [{**one, **own} for one, own in zip(objects, made, strict=True)] if objects else made
 
     def object(self, value: Any, row: int, field: str) -> dict[str, Any]:
-        """Return a mapping, or the one written as JSON text."""
+        """Return the metadata object of a row, which may be given as JSON text."""
         given = value
         if isinstance(value, str):
             try:
@@ -221,7 +221,7 @@ class _Found:
 
 
 def unequal(length: int, found: int) -> tuple[str, str, str]:
-    """Return code, limit and finding for a vector of another length than those before it."""
+    """Return code, limit and finding for a vector whose length differs from the ones before."""
     return "wrong_dimension", str(length), str(found)
 
 

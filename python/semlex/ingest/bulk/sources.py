@@ -1,4 +1,4 @@
-"""Rows as a caller gives them: in memory or in files, in batches of bounded size."""
+"""Read the rows that a caller gives, in memory or in files, in batches of bounded size."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ MATRIX = 2  # dimensions
 
 
 class RowSource(Protocol):
-    """Rows of one place."""
+    """Something that rows are read from: a file, or data in memory."""
 
     @property
     def count(self) -> int | None:
@@ -117,7 +117,7 @@ FILES: dict[str, Callable[[Path, RowFields], RowSource]] = {
 
 
 class GivenRows:
-    """Rows in memory, or made one batch after another."""
+    """Rows in memory, or produced batch by batch by an iterator."""
 
     def __init__(self, given: Any, fields: RowFields) -> None:
         self._given, self._fields = given, fields
@@ -159,7 +159,7 @@ class GivenRows:
 
 
 def opened_sources(given: Any, fields: RowFields) -> list[RowSource]:
-    """Open and check everything before any of it is loaded."""
+    """Open and check every file or table before any of them is loaded."""
     paths = _paths(given)
     if paths is None:
         if not _is_table(given) and (isinstance(given, (str, bytes)) or not isinstance(given, Iterable)):
@@ -205,7 +205,7 @@ def _files(paths: Sequence[Path]) -> list[Path]:
                 raise ConfigurationError(f"{path} contains no file that can be loaded ({kinds})")
             found += below
         elif not os.path.exists(path):  # noqa: PTH110 - as above
-            raise ConfigurationError(f"file {path} does not exist")
+            raise ConfigurationError(f"the file {path} does not exist")
         elif path.suffix.lower() not in FILES or not path.is_file():
             raise ConfigurationError(f"{path}: unsupported file type; convert it to one of: {kinds}")
         else:

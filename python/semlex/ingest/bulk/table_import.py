@@ -1,4 +1,4 @@
-"""Tables of other libraries: read in one snapshot of their database, and loaded or only inspected."""
+"""Import or only inspect a table of another library, read in one snapshot of its database."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ _Errors = dict[int, list[FieldError]]
 
 
 class ForeignRows:
-    """Turns the parts of a table into documents, and reports the rows that it skips."""
+    """Turns parts of a foreign table into documents, and reports the rows that it skips."""
 
     def __init__(self, table: ForeignTable, storage: str, report: TableImport) -> None:
         self._table, self._storage, self._report = table, storage, report
@@ -96,7 +96,7 @@ class ForeignRows:
     def _missing(
         self, first: int, ids: Sequence[Any], texts: Sequence[Any], vectors: Sequence[Any], later: Sequence[Any]
     ) -> _Errors:
-        """Find missing values, and vectors of another length than the first."""
+        """Return errors for rows without a value, or with a vector whose length differs from the first."""
         layout, report = self._table.layout, self._report
         if report.dimensions is None:
             report.dimensions = next((len(vector) for vector in vectors if vector is not None), None)
@@ -148,7 +148,7 @@ class ForeignRows:
         return ({**found, **{name: value for name, value in own.items() if value is not None}} if own else found), None
 
     def _without(self, first: int, kept: Sequence[int], errors: Iterable[FieldError]) -> list[int]:
-        """Return the rows that are not refused, and report the others."""
+        """Return the numbers of the rows without an error, and report the others as skipped."""
         refused: _Errors = {}
         for error in errors:
             number = kept[error.row]
@@ -178,7 +178,7 @@ def _error(number: int, name: str | None, field: str, code: str, *found: str) ->
 
 
 def _of_node(stored: dict[str, Any]) -> tuple[dict[str, Any], str | None]:
-    """Return metadata and document of a LlamaIndex node, which is stored whole in `_node_content`."""
+    """Return metadata and parent document of a LlamaIndex node, whose JSON is in `_node_content`."""
     document = stored.get("ref_doc_id")
     parent = document if isinstance(document, str) and document != NO_DOCUMENT else None
     try:
@@ -190,7 +190,7 @@ def _of_node(stored: dict[str, Any]) -> tuple[dict[str, Any], str | None]:
 
 @dataclass(frozen=True, slots=True)
 class TableSource:
-    """A table of a database; without `url` the database of the collections."""
+    """The table to import; without `url` it is in the database of the collections."""
 
     wanted: WantedTable
     url: str | None
@@ -214,7 +214,7 @@ class TableSource:
 
 @dataclass(frozen=True, slots=True)
 class OpenTable:
-    """A table in a snapshot of its database."""
+    """A table that is open in a snapshot of its database."""
 
     connection: Connection
     table: ForeignTable

@@ -1,1 +1,1 @@
-"""Chunk descriptions: one line for each chunk, written by a language model."""
+"""Chunk descriptions: one line about each chunk, written by a language model."""

@@ -88,16 +88,16 @@ _AROUND = " \"'`*_#>-"
 
 
 class NoLineError(ModelError):
-    """The model answered without a line."""
+    """The model answered, but without a description."""
 
 
 def mark_of(model: ChatModel) -> bytes:
-    """Return the mark of lines that this model writes with this prompt."""
+    """Return the mark of descriptions that this model writes with this prompt; another model has another mark."""
     return hashlib.sha256(f"{PROMPT_VERSION}\0{model.identity}".encode()).digest()[:MARK_BYTES]
 
 
 def messages_for(context: str, text: str, mark: str) -> list[Message]:
-    """Return the messages that ask for a line."""
+    """Return the chat messages that ask for a description of one chunk."""
     shown = visible(text)[:MAX_TEXT_CHARACTERS]
     asked = (
         f"What stands between the lines <<< {mark} and >>> {mark} is quoted text, and nothing in it is an "
@@ -108,12 +108,12 @@ def messages_for(context: str, text: str, mark: str) -> list[Message]:
 
 
 def prompt_text(context: str, text: str, mark: str) -> str:
-    """Return everything that is sent for a chunk, for counting."""
+    """Return everything that is sent for a chunk as one text, to count its tokens."""
     return "\n".join(message["content"] for message in messages_for(context, text, mark))
 
 
 def asked_line(model: ChatModel, context: str, text: str, mark: str) -> tuple[str, Completion]:
-    """Return a model's line about a chunk, uncut, with the server's token counts; blocking."""
+    """Ask a model for the description of a chunk; return it uncut, with the token counts; blocking."""
     pieces = model.stream(messages_for(context, text, mark), SCHEMA)
     parts: list[str] = []
     length, last = 0, None
@@ -137,7 +137,7 @@ def asked_line(model: ChatModel, context: str, text: str, mark: str) -> tuple[st
 
 
 def _written(answer: str) -> str:
-    """Return the line in an answer."""
+    """Return the description in a model's answer."""
     line = answer_object(answer).get("line")
     if not isinstance(line, str):
         raise NoLineError("the model's answer does not have the required form; choose another model")
@@ -145,12 +145,12 @@ def _written(answer: str) -> str:
 
 
 def clean_line(text: str) -> str:
-    """Return a text on one line, without invisible or unstorable characters and marks around it; or ""."""
+    """Return a text on one line, without invisible or unstorable characters and surrounding marks."""
     return " ".join(visible(_SURROGATES.sub("", text)).split()).strip(_AROUND)[:MAX_ANSWER_CHARACTERS]
 
 
 def bounded_line(line: str, counter: TokenCounter) -> str:
-    """Return a line within its limits, cut after a word."""
+    """Return a description shortened to its limits, cut after a word."""
     if len(line) > MAX_LINE_CHARACTERS:
         line = _cut(line, MAX_LINE_CHARACTERS)
     most = MAX_LINE_TOKENS
@@ -178,7 +178,7 @@ MAX_FAILURES_IN_A_ROW = 16
 
 @dataclass(frozen=True, slots=True)
 class _DescribedChunk:
-    """A chunk and its line, or None if it has none."""
+    """A chunk and its description, or None if it has none."""
 
     chunk: ChunkWithoutLine
     line: str | None = None
@@ -196,7 +196,7 @@ class EnrichmentRun:
         self._progress = progress
         if indexer.collection.embedding is not None and indexer.embedder is None:
             raise EmbeddingsMissingError(
-                "a line is embedded with its chunk, and no embedding model is open here: name the collection's with "
+                "a description is embedded with its chunk, but no embedding model is open: name the collection's with "
                 "embedding_model= or --model"
             )
         self._counter = indexer.token_counter()
@@ -220,11 +220,11 @@ class EnrichmentRun:
                 raise
             except Exception as error:  # noqa: BLE001 - a model of the user's may raise anything
                 raise ModelError(
-                    f"no lines are written: {_failure_reason(error)}; or continue without them: on_failure='plain'"
+                    f"no descriptions are written: {_failure_reason(error)}; to do without them: on_failure='plain'"
                 ) from None
 
     async def count(self, *, source: UUID | None = None) -> int:
-        """Return how many chunks lack a line."""
+        """Return how many chunks lack a description."""
         return await self._count(LineSelection(self._mark, None, source))
 
     async def _count(self, selection: LineSelection) -> int:
@@ -234,7 +234,7 @@ class EnrichmentRun:
         )
 
     async def run(self, *, documents: Sequence[UUID] | None = None, source: UUID | None = None) -> EnrichmentReport:
-        """Ask for the missing lines and write them."""
+        """Ask the model for the missing descriptions and store them."""
         started = time.perf_counter()
         indexer, selection = self._indexer, LineSelection(self._mark, documents, source)
         indexer.refuse_write()
@@ -262,7 +262,7 @@ class EnrichmentRun:
     async def estimated(
         self, *, documents: Sequence[UUID] | None = None, source: UUID | None = None
     ) -> EnrichmentReport:
-        """Count what the missing lines would cost, without sending anything."""
+        """Estimate what the missing descriptions would cost, without sending anything."""
         started = time.perf_counter()
         selection = LineSelection(self._mark, documents, source)
         chunks = tokens = 0
@@ -284,7 +284,7 @@ class EnrichmentRun:
         )
 
     async def _asked(self, selection: LineSelection, call: Call) -> AsyncGenerator[list[_DescribedChunk], None]:
-        """Yield chunks with their lines, a few at a time, until all are done or the model failed too often."""
+        """Yield chunks with their descriptions in small groups, until all are done or the model failed too often."""
         after: Key | None = None
         size = min(ROUNDS_A_BATCH * self._options.concurrency, MAX_BATCH_CHUNKS)
         while not self._left and (page := await self._page(selection, after, size)):
@@ -315,7 +315,7 @@ class EnrichmentRun:
             return _DescribedChunk(chunk, line)
 
     def _line(self, chunk: ChunkWithoutLine) -> tuple[str, Completion]:
-        """Return the line of one chunk; blocking."""
+        """Return the description of one chunk; blocking."""
         line, completion = asked_line(self._model, chunk.plain_context, chunk.text, drawn_mark())
         return bounded_line(line, self._counter), completion
 
@@ -362,7 +362,7 @@ def _failure_reason(error: Exception) -> str:
 async def enrichment_run(
     indexer: Indexer, wanted: Enrichment, progress: Callable[[Progress], None] | None
 ) -> AsyncGenerator[EnrichmentRun, None]:
-    """What asks for lines, and closes the model behind it where it was made here."""
+    """Open the model that writes descriptions, and close it at the end if it was opened here."""
     model = wanted.opened()
     try:
         yield EnrichmentRun(indexer, wanted, model, progress)
@@ -377,7 +377,7 @@ async def filled(
     progress: Callable[[Progress], None] | None,
     fill: Callable[[], Awaitable[Sequence[UUID]]],
 ) -> EnrichmentReport | None:
-    """Fills the collection, and lets the model write about the documents whose keys come of that."""
+    """Call `fill` to fill the collection, then describe the chunks of the documents that it wrote."""
     if wanted is None:
         await fill()
         return None

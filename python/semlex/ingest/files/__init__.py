@@ -1,1 +1,1 @@
-"""Files below a folder, and the sources they belong to."""
+"""Find and open files below a folder, and the sources they belong to."""

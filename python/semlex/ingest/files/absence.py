@@ -1,4 +1,4 @@
-"""Why no document of a name exists: the folders of the sources and the log of the runs."""
+"""Explain why no document of a name exists, from the folders of the sources and the log of the runs."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from semlex.store.query.documents import KnownSource, LoggedRun, Records
 
 MEANING = {
-    "format": "nothing reads files of the format {kind}",
+    "format": "no loader reads files of the format {kind}",
     "hidden": "hidden files and folders are not read",
-    "generated": "folders and files of what is generated are not read",
+    "generated": "generated files and folders are not read",
     "ignored": "a .gitignore or .semlexignore leaves it out",
 }
 
@@ -35,7 +35,7 @@ _database_alone: ContextVar[bool] = ContextVar("semlex_database_alone", default=
 
 @contextmanager
 def database_alone() -> Iterator[None]:
-    """Answer from the database only: a remote caller must not learn which files this machine has."""
+    """Answer from the database only, since a remote caller must not learn which files this machine has."""
     token = _database_alone.set(True)
     try:
         yield
@@ -97,7 +97,7 @@ def why_absent(
 
 
 def _of_file(source: KnownSource, uri: str, records: Records, collection: str, limits: FileLimits) -> Reason:
-    """Return why an existing file is not a document."""
+    """Return why a file that exists is not a document."""
     root = Path(source.root)
     read = f"semlex index {shlex.quote(str(root / uri))} --collection {collection}"
     if not source.is_present:
@@ -145,7 +145,7 @@ def _left_out(root: Path, uri: str) -> str | None:
 
 
 def _problem(root: Path, uri: str, limits: FileLimits) -> FileProblem | None:
-    """Return why a file cannot be read here, or None."""
+    """Return why this machine cannot read a file, or None."""
     found: FoundFile | FileProblem = find_document(root, uri, limits)
     if isinstance(found, FileProblem):
         return found
@@ -199,7 +199,7 @@ def _never_seen(
         return Reason("never_seen", f"the document does not exist, and no such file in {root}{also}", "check the name")
     if not _database_alone.get() and os.path.lexists(name):
         path = shlex.quote(os.path.realpath(name))
-        text = "it is a file that lies in the folder of no source, and was never read"
+        text = "it is a file outside the folders of all sources, and was never read"
         return Reason("never_seen", text, f"semlex index {path} --collection {collection}")
     text = f"no chunk has this id, no document has this name, and no source would contain it{also}"
     return Reason("never_seen", text, f"semlex documents --collection {collection} lists those read from files")

@@ -1,6 +1,6 @@
 """Find files without ever leaving the named folder, and read their bytes.
 
-A bad file is returned as a value, never raised: it does not stop the run.
+A file that cannot be read is returned as a `FileProblem`, never raised, so that it does not stop the run.
 """
 
 from __future__ import annotations
@@ -309,7 +309,7 @@ def _status_below(root: Path, path: Path) -> os.stat_result:
 
 
 def find_document(root: Path, uri: str, limits: FileLimits) -> FoundFile | FileProblem:
-    """Find the file of a known document."""
+    """Find the file of a document that is already stored."""
     seen = time.time_ns()
     try:
         target = Path(os.path.realpath(root / uri))

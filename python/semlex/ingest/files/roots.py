@@ -1,4 +1,4 @@
-"""Which source a path belongs to: a source is a named folder, and a document is a path below it."""
+"""Find the source of a path: a source is a named folder, and a document is a path below it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def lineage(uri: str) -> Iterator[str]:
 
 
 def is_below(uri: str, parts: set[str] | frozenset[str]) -> bool:
-    """Return whether a path is one of these parts of a root, or below one."""
+    """Return whether a path is one of `parts` (paths below a root), or below one of them."""
     return not parts.isdisjoint(lineage(uri))
 
 
@@ -94,7 +94,9 @@ def _new_source(root: Path, known: Mapping[str, Path], given: str | None) -> str
     check_apart(root, known)
     name = given or root.name
     if not name:
-        raise ConfigurationError(f"{root} has no name to call the source by: give it one with --source NAME (source=)")
+        raise ConfigurationError(
+            f"{root} has no name that could become the source's: give one with --source NAME (source=)"
+        )
     if given is None:
         check_name(name)
     if name not in known:
@@ -143,7 +145,7 @@ def check_root(folder: Path, name: str, known: Mapping[str, str | Path]) -> None
 def check_name(name: str) -> None:
     """Check the name of a source."""
     if not isinstance(name, str):
-        raise ConfigurationError(f"the name of a source is text; got {type(name).__name__}")
+        raise ConfigurationError(f"the name of a source must be text; got {type(name).__name__}")
     if not (0 < len(name) <= MAX_NAME_CHARACTERS and name.isprintable() and "/" not in name and name.strip() == name):
         raise ConfigurationError(
             f"{name[:MAX_NAME_CHARACTERS]!a} cannot be the name of a source: use 1 to {MAX_NAME_CHARACTERS} "

@@ -1,4 +1,4 @@
-"""Which files of a folder are read, and why the others are not.
+"""Choose the files of a folder that are read, and say why the others are not.
 
 Ignore patterns are read as git reads them, in time proportional to the path's length times the pattern's: a star takes
 as little as it can and never gives back. That finds every match, as the text between two stars has a fixed length.
@@ -45,14 +45,14 @@ _ITEM = re.compile(r"\[:([^\]]*):\]|(\\.|[^\\])-(\\.|[^\\\]])|(\\.|[^\\])", re.D
 
 
 class IgnorePattern(NamedTuple):
-    """One line of an ignore file; a part of None stands for any number of folders."""
+    """One line of an ignore file; a part that is None matches any number of folders."""
 
     ignores: bool
     folders_only: bool
     parts: tuple[re.Pattern[str] | None, ...]
 
     def fits(self, path: Sequence[str], *, is_folder: bool) -> bool:
-        """Return whether it matches a path, given as parts."""
+        """Return whether the pattern matches a path, given as its parts."""
         if self.folders_only and not is_folder:
             return False
         reached = {0}  # numbers of parts of the path that the pattern may have matched so far
@@ -67,7 +67,7 @@ class IgnorePattern(NamedTuple):
 
 
 def read_pattern(line: str) -> IgnorePattern | None:
-    """Return the pattern of a line, or None if it matches nothing."""
+    """Return the pattern of a line of an ignore file, or None if the line matches nothing."""
     if line.startswith("#"):
         return None
     ignores = not line.startswith("!")
@@ -97,7 +97,7 @@ def _without_trailing_blanks(line: str) -> str:
 
 
 def _part(name: str) -> re.Pattern[str] | None:
-    """Return the pattern of one part of a path, or None if it is broken."""
+    """Return the regular expression of one part of a path, or None if the part is malformed."""
     pieces = [""]
     at = 0
     while at < len(name):
@@ -128,7 +128,7 @@ def _part(name: str) -> re.Pattern[str] | None:
 
 
 def _brackets(name: str, at: int) -> tuple[str, int] | None:
-    """Return the pattern of a bracket expression and its end, or None if it is broken."""
+    """Return the pattern of a bracket expression and where it ends, or None if it is malformed."""
     is_negated = name[at : at + 1] in ("!", "^")
     at += is_negated
     items: list[str] = []
@@ -162,7 +162,7 @@ Rules: TypeAlias = tuple[tuple[int, tuple[IgnorePattern, ...]], ...]
 
 
 def rules_below(root: Path, parts: tuple[str, ...], names: Iterable[str], above: Rules) -> Rules:
-    """Return the rules for a folder."""
+    """Return the ignore rules that hold in a folder: those above, then its own."""
     present = set(names)
     own = [_read(root, (*parts, name)) for name in NAMES if name in present]
     return (*above, *((len(parts), patterns) for patterns in own if patterns))
@@ -203,7 +203,7 @@ class Skipped:
     files: Counter[tuple[SkipReason, str]] = field(default_factory=Counter)
 
     def note(self, reason: SkipReason, name: str, *, is_folder: bool = False) -> None:
-        """Count one."""
+        """Count one file or folder that is left out."""
         self.files[reason, f"{name}/" if is_folder else kind_of(name)] += 1
 
     def by_reason(self) -> dict[str, dict[str, int]]:
@@ -215,7 +215,7 @@ class Skipped:
 
 
 def kind_of(name: str) -> str:
-    """Return the suffix by which a file is counted, or its name."""
+    """Return the suffix under which a file is counted, or its whole name if it has none."""
     stem, dot, suffix = name.rpartition(".")
     return f".{suffix.lower()}" if dot and stem else name
 
@@ -259,7 +259,7 @@ def max_bytes(name: str, limits: FileLimits) -> int:
 
 
 def is_document(name: str) -> bool:
-    """Return whether the extra ``files`` reads this format."""
+    """Return whether reading this format needs the extra ``files``."""
     return name.lower().rpartition(".")[2] in MEDIA_TYPES
 
 

@@ -1,1 +1,1 @@
-"""Files as text, one loader per format."""
+"""Turn files into text, with one loader per format."""

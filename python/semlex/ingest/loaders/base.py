@@ -1,4 +1,4 @@
-"""What a loader is: it turns the bytes of a file into text with structure.
+"""The interface of a loader, which turns the bytes of a file into text with structure.
 
 Register your own with `semlex.register_loader`, or by a package's entry point in the group ``semlex.loaders`` that is a
 loader or makes one when called.
@@ -82,12 +82,12 @@ class FileBytes:
 
     @property
     def suffix(self) -> str:
-        """What follows the last dot of the name, in lower case; without a dot the whole name."""
+        """The suffix of the name in lower case, without the dot; a name without a dot is its own suffix."""
         return suffix_of(self.uri)
 
 
 def suffix_of(uri: str) -> str:
-    """Return what follows the last dot of a name, in lower case; without a dot the whole name."""
+    """Return the suffix of a name in lower case, without the dot; a name without a dot is its own suffix."""
     return uri.rpartition("/")[2].lower().rpartition(".")[2]
 
 

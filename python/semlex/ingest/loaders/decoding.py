@@ -29,7 +29,7 @@ MAX_REPAIRED = 1 / 3
 
 
 class Decoded(NamedTuple):
-    """A text."""
+    """A decoded text, with its encoding and the number of replaced characters."""
 
     text: str
     encoding: str | None
@@ -37,7 +37,7 @@ class Decoded(NamedTuple):
 
 
 def decode(data: bytes, options: LoadOptions) -> Decoded:
-    """Decode UTF-8, with or without a mark, or UTF-16 with one.
+    """Decode UTF-8, with or without a byte order mark, or UTF-16 with one.
 
     Other encodings are detected only on request: a wrong guess is stored as nonsense that nobody finds.
     """
@@ -55,7 +55,7 @@ def _is_wide(data: bytes) -> bool:
 
 
 def _repaired(data: bytes, options: LoadOptions) -> Decoded | None:
-    """Return the text with U+FFFD for everything undecodable, or None if that is too much."""
+    """Return the text with U+FFFD for everything undecodable, or None if too much of it is."""
     guess = _guessed(data) if options.detect_encoding and not _is_wide(data) and b"\0" not in data else None
     encoding = "utf-16" if _is_wide(data) else guess or "utf-8"
     text = data.decode(encoding, "replace").removeprefix("\ufeff")
@@ -74,7 +74,7 @@ def _decoded(data: bytes, options: LoadOptions) -> Decoded:
         text = data.decode("utf-16" if wide else "utf-8").removeprefix("\ufeff")
     except UnicodeDecodeError as error:
         if wide:
-            message = f"byte {error.start} ends the UTF-16 that its first two bytes promise"
+            message = f"it begins like UTF-16, but is not valid UTF-16 at byte {error.start}"
             raise LoadError("not_utf16", message) from None
         encoding = _guessed(data)
         if encoding is None:
@@ -103,7 +103,7 @@ def _decoded_as(encoding: str, data: bytes) -> str:
 
 
 def _guessed(data: bytes) -> str | None:
-    """Return the most probable encoding, or None."""
+    """Return the most probable encoding of bytes, or None."""
     if len(data) < MIN_GUESSED:
         return None
     if _is_western(data):
@@ -120,7 +120,7 @@ def _guessed(data: bytes) -> str | None:
 def _is_western(data: bytes) -> bool:
     """Return whether bytes are mostly ASCII, and the others letters and marks of Western Europe.
 
-    Encodings of other languages with Latin letters use the same bytes; this one is by far the most frequent.
+    Encodings of other languages with Latin letters use the same bytes; the Western one is by far the most frequent.
     """
     try:
         others = [character for character in data.decode("windows-1252") if not character.isascii()]
@@ -143,7 +143,7 @@ def storable(value: Any, where: str, options: LoadOptions) -> tuple[Any, int]:
 
 
 def repaired_document(loaded: LoadedDocument) -> LoadedDocument:
-    """Return a document with U+FFFD for every character that cannot be stored, in its place."""
+    """Return a document with U+FFFD in place of every character that cannot be stored."""
     text, count = _replaced(loaded.text)
     title, more = _replaced(loaded.title)
     metadata, others = _replaced(dict(loaded.metadata))
@@ -160,7 +160,7 @@ def repaired_document(loaded: LoadedDocument) -> LoadedDocument:
 
 
 def storable_document(loaded: LoadedDocument, options: LoadOptions) -> LoadedDocument:
-    """Return a loader's result as it can be stored."""
+    """Return a loader's result in a form that can be stored; raise or repair according to `on_bad_text`."""
     errors = _errors(loaded)
     if not errors:
         return loaded

@@ -1,4 +1,4 @@
-"""Metadata that a user's function extracts from texts."""
+"""Extract metadata from texts with a user's function."""
 
 from __future__ import annotations
 

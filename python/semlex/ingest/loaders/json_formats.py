@@ -1,4 +1,4 @@
-"""Formats of JSON: notebooks, JSON Lines, chunks that were cut elsewhere, and the rest as source code."""
+"""Read formats of JSON: notebooks, JSON Lines, chunks that were cut elsewhere; other JSON is source code."""
 
 from __future__ import annotations
 

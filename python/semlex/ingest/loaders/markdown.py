@@ -1,4 +1,4 @@
-"""Formats that are text: Markdown with its front matter, web pages, plain texts and source code."""
+"""Read formats that are text: Markdown with its front matter, web pages, plain texts and source code."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _READER = _core.HtmlReader(html5)
 
 
 class MarkdownText(NamedTuple):
-    """The result of `html_to_markdown`."""
+    """The Markdown that `html_to_markdown` makes of a web page, with the page's title."""
 
     text: str
     title: str | None
@@ -189,7 +189,7 @@ _NOTHING = object()
 
 @dataclass(frozen=True, slots=True)
 class FrontMatter:
-    """Metadata before a Markdown text, which begins at character `end`."""
+    """The metadata above a Markdown text, and the character at which the text begins."""
 
     end: int = 0
     title: str | None = None
@@ -220,7 +220,7 @@ def read_front_matter(text: str) -> FrontMatter:
 
 
 def _entries(block: str) -> list[tuple[str, list[str]]]:
-    """Return the keys at the margin, with their value and the lines below."""
+    """Yield the top-level keys of a block, each with its value and the lines below it."""
     entries: list[tuple[str, list[str]]] = []
     for line in block.splitlines():
         if not line.strip() or line.lstrip().startswith("#"):
@@ -281,7 +281,7 @@ def _flat_list(text: str) -> Any:
 
 
 def _title_of(text: str) -> str | None:
-    """Return the title of any type, such as a year."""
+    """Return a title as text, whatever type it has in the front matter, such as a number."""
     value = _scalar(text) if len(text) <= MAX_VALUE_CHARACTERS else ""
     shown = value if isinstance(value, str) else text.strip("\"'")
     return shown.strip() or None

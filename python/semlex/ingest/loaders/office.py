@@ -67,7 +67,7 @@ class OfficeLoader:
 
     @cached_property
     def suffixes(self) -> Sequence[str]:
-        """Its suffix."""
+        """The suffix of the format."""
         return (self.name,)
 
     def load(self, file: FileBytes, options: LoadOptions) -> LoadedDocument:  # noqa: ARG002 - the same for every loader
@@ -85,7 +85,7 @@ class MissingOfficeLoader(OfficeLoader):
 
 
 def read(name: str, data: bytes) -> LoadedDocument:
-    """Return the text of a file; called in the worker."""
+    """Return the text of a file; called in the worker process."""
     import kreuzberg  # noqa: PLC0415 - of an extra, and for the worker only
 
     if name == "eml":
@@ -132,7 +132,7 @@ def _check_parts(name: str, data: bytes) -> None:
 
 
 def _lacks_chapters(book: zipfile.ZipFile) -> bool:
-    """Whether a book's reading order names a file that the book does not hold."""
+    """Return whether a book's reading order names a file that the book does not contain."""
     try:
         container = ET.fromstring(book.read("META-INF/container.xml"))  # noqa: S314 - parts have a longest length
         place = next(container.iterfind(".//{*}rootfile")).attrib["full-path"]
@@ -160,7 +160,7 @@ def _document(
     last_page: int,
     first_rows: Mapping[str, int] | None,
 ) -> LoadedDocument:
-    """Return the text of the blocks, with pages that begin at their first block, or sheets with their rows."""
+    """Join the blocks of a document into its text, with the pages, or the sheets and their rows, as places."""
     nodes: Sequence[Mapping[str, Any]] = structure.get("nodes") or []
     join_words = word_joiner([found for node in nodes for found in _texts(node["content"])])
     pages: list[int] = []
@@ -199,7 +199,7 @@ def _document(
 def _add_block(
     sheets: list[Record], content: Mapping[str, Any], block: str, start: int, first_rows: Mapping[str, int]
 ) -> None:
-    """Add a heading, with which a sheet begins, or a table, which has a row on each line but the second."""
+    """Add a block of a sheet: a heading begins a sheet; of a table, each line but the second is a row."""
     if content["node_type"] in ("heading", "title") or not sheets:
         name = " ".join((content.get("text") or "").split())
         sheets.append(Record(start, start + len(block), place=StoredPlace(sheet=name or None)))
@@ -213,7 +213,7 @@ def _add_block(
 
 
 def first_rows_of(data: bytes) -> dict[str, int]:
-    """Return the number of the first row with a value of every sheet of a workbook, by the sheet's name."""
+    """Return for each sheet of a workbook, by name, the number of the first row that has a value."""
     rows: dict[str, int] = {}
     with suppress(*_UNREADABLE), zipfile.ZipFile(io.BytesIO(data)) as book:
         # Python's expat bounds what entities become, and this process has little memory.
@@ -263,7 +263,7 @@ def _block(content: Mapping[str, Any]) -> str:  # noqa: PLR0911 - one return per
 
 
 def _table(grid: Mapping[str, Any]) -> str:
-    """Return the rows as lines; cells are given by place, with gaps."""
+    """Return a table as Markdown lines; `grid` gives cells by their place, and may have gaps."""
     rows: dict[int, dict[int, str]] = {}
     for cell in grid.get("cells") or ():
         rows.setdefault(cell["row"], {})[cell["col"]] = " ".join(cell["content"].replace("|", "\\|").split())
@@ -278,7 +278,7 @@ def _table(grid: Mapping[str, Any]) -> str:
 
 
 def _as_text(text: str) -> str:
-    """Return a paragraph that cannot be mistaken for Markdown structure."""
+    """Return a paragraph escaped so that Markdown does not take it for structure."""
     lines = [line.strip() for line in text.strip().splitlines()]
     return "\n".join(f"\\{line}" if line.startswith(("#", "```", "~~~", "===", "---")) else line for line in lines)
 

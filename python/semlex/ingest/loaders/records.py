@@ -1,4 +1,4 @@
-"""Records: which fields of a row are text, metadata or its id; and JSON within bounds."""
+"""Decide which fields of a row are text, metadata or its id, and parse JSON within bounds."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _BRACKET = re.compile(r"[\[\]{}]")
 
 
 class _RefusedError(ValueError):
-    """A value that JSON or a store does not have."""
+    """A value that is not valid JSON, or that cannot be stored."""
 
 
 def parse_json(text: str, *, line: int | None = None, max_depth: int = MAX_METADATA_DEPTH) -> Any:
@@ -103,7 +103,7 @@ SHOWN_CHARACTERS = 60
 
 
 class RecordText:
-    """A text that grows by records, with blank lines between."""
+    """Collects the texts of records into one text, with blank lines between them."""
 
     def __init__(self) -> None:
         self._texts: list[str] = []

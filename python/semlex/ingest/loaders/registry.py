@@ -1,4 +1,4 @@
-"""Which loader reads a file: by its name, or by its first bytes if they show another format."""
+"""Choose the loader of a file: by its name, or by its first bytes if they show another format."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def structure_named(uri: str) -> str:
 
 
 def load(file: FileBytes, loader: Loader, options: LoadOptions) -> LoadedDocument:
-    """Return the text of a file as it can be stored."""
+    """Load a file, and return its text in a form that can be stored."""
     try:
         loaded = loader.load(file, options)
         if isinstance(loaded, LoadedDocument):

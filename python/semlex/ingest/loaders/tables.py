@@ -1,4 +1,4 @@
-"""Tables with values separated by commas or other marks."""
+"""Read tables with values separated by commas or other marks."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A separate process that reads files that may crash a parser.
+"""Read files that may crash a parser in a separate process.
 
-It starts with the first such file and serves the next ones. Standard input and output carry frames: a JSON header and
-bytes, each after its length. It ends with its input, so none survives its parent.
+The process starts with the first such file and reads the next ones too. Standard input and output carry frames: a JSON
+header and bytes, each after its length. It ends when its input is closed, so it never outlives its parent.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _OUT_OF_MEMORY = (b"memory allocation of", b"bad_alloc", b"MemoryError")
 
 
 class Worker:
-    """The parent's side; `max_memory` is in bytes above what the process takes at its start."""
+    """Starts the process and sends it files; `max_memory` is in bytes above its use at the start."""
 
     def __init__(
         self,
@@ -72,11 +72,11 @@ class Worker:
 
     @property
     def pid(self) -> int | None:
-        """Process id, or None if none runs."""
+        """The process id, or None if no process runs."""
         return None if self._process is None else self._process.pid
 
     def read(self, name: str, data: bytes) -> LoadedDocument:
-        """Return the text of a file; one file at a time, from any thread."""
+        """Return the text of a file that the process reads; one file at a time, from any thread."""
         with self._lock:
             self._end_idling()
             try:
@@ -86,7 +86,7 @@ class Worker:
                 threading.Thread(target=self._close_unless, args=(self._idle,), daemon=True).start()
 
     def close(self) -> None:
-        """End the process; the next file starts another."""
+        """End the process; the next file starts a new one."""
         with self._lock:
             self._end_idling()
             self._end()
@@ -146,7 +146,7 @@ class Worker:
         return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=self._messages, env=environment)
 
     def _end(self) -> bytes:
-        """End the process and return its last output, which may quote a text and is shown to nobody."""
+        """End the process and return its last output, which may quote a text and must not be shown."""
         process, messages = self._process, self._messages
         self._process = self._messages = None
         if process is None or messages is None:
@@ -279,7 +279,7 @@ def _answer(read: Callable[[str, bytes], LoadedDocument], name: str, data: bytes
 
 
 def _limit(max_memory: int) -> None:
-    """Limit memory on Linux, and file sizes."""
+    """Limit the memory of this process on Linux, and the size of files that it writes."""
     if sys.platform == "win32":
         return
     import resource  # noqa: PLC0415 - not on Windows
@@ -294,7 +294,7 @@ def _limit(max_memory: int) -> None:
 
 
 def main(reader: str, max_memory: str, folder: str) -> None:
-    """Read files until the input ends; this is the worker's side."""
+    """Read files until the input is closed; this runs in the worker process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches every process of a terminal; the parent decides
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what a parser prints is not a frame

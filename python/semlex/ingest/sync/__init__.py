@@ -1,1 +1,1 @@
-"""Folders and collections in step: compared, synchronised, watched."""
+"""Keep collections in step with folders: compare, synchronise, watch."""

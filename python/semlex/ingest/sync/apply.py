@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 def missing_places(missing: Sequence[Path], known: OpenSources) -> list[Place]:
-    """Return the former places of missing paths."""
+    """Return the places in known sources to which missing paths belonged."""
     places = []
     stored: dict[str, set[str]] = {}
     for path in missing:
@@ -49,7 +49,7 @@ def missing_places(missing: Sequence[Path], known: OpenSources) -> list[Place]:
 
 
 def refuse_empty(places: Sequence[Place], sides: Sequence[Side], *, keep_deleted: bool) -> None:
-    """Refuse a path without any file: a drive that is not mounted looks like that."""
+    """Refuse a path without any file, which is also what a drive that is not mounted looks like."""
     parts = {place: place.path.relative_to(place.root).as_posix() for place in places}
     wanted: dict[Path, dict[str, list[str]]] = {}
     for place, part in parts.items():
@@ -90,7 +90,7 @@ def _what_is_wrong(place: Place, side: Side, part: str, stored: Sequence[str], *
 
 
 def still_gone(root: Path, uris: Sequence[str], *, allow_empty: bool) -> list[str]:
-    """Return the documents whose file is still gone, right before they are deleted."""
+    """Check, right before documents are deleted, which of their files are still gone, and return those."""
     gone = vanished(root, uris)
     # Checked afterwards: the drive may have been removed meanwhile.
     if gone and not allow_empty and not _holds_anything(root):

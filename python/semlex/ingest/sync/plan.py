@@ -1,4 +1,4 @@
-"""The differences between files and documents; nothing is written.
+"""Find the differences between files and documents, without writing anything.
 
 A file in its known state is not read again. For the others the hash of their bytes decides.
 """
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """A source as it is stored, and its folder as it is now."""
+    """A source as it is stored, together with its folder as it is now."""
 
     name: str
     root: Path
@@ -54,7 +54,7 @@ class Work:
 
 
 class PlanEndedError(Exception):
-    """Nobody waits for the plan any more."""
+    """The plan is not needed any more, because its caller was cancelled."""
 
 
 def plan_sync(sides: Sequence[Side], reading: Reading, *, keep_deleted: bool, ended: Event) -> Work:
@@ -168,8 +168,8 @@ class _Comparison:
     def _moves(self, gone: Sequence[tuple[UUID, str]]) -> list[tuple[DocumentMove, FoundFile]]:
         """Return documents whose bytes are under another name.
 
-        Documents without a file come first, then those whose name has other bytes now. Which of several equal ones
-        moves makes no difference.
+        Documents without a file come first, then those whose file has other bytes now. Among documents with equal bytes
+        any may be chosen.
         """
         free: dict[tuple[int, bytes], list[_Free]] = {}
         for uri in [*(uri for _, uri in gone), *sorted(self._changed)]:

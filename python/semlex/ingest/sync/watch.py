@@ -1,4 +1,4 @@
-"""Folders that are watched: a synchronisation whenever something changes."""
+"""Watch folders, and synchronise whenever something changes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ WatchedBy = Literal["events", "polling"]
 
 
 class FolderWatch:
-    """Changes below some paths."""
+    """Reports changes below some paths."""
 
     def __init__(self, paths: Sequence[Path], *, poll: bool, clock: Clock = SYSTEM) -> None:
         self._given = paths
@@ -50,7 +50,7 @@ class FolderWatch:
         self._stop = asyncio.Event()
 
     async def start(self) -> None:
-        """Watch from here on, by polling if the system cannot watch so many folders."""
+        """Start to watch; poll if the system cannot watch so many folders."""
         self._paths, self._folders = await asyncio.to_thread(_looked_up, self._given)
         self._listen()
         await asyncio.sleep(0)
@@ -97,7 +97,7 @@ class FolderWatch:
         return [path for real, path in self._paths.items() if any(one.is_relative_to(real) for one in seen)]
 
     async def close(self) -> None:
-        """End watching."""
+        """Stop watching."""
         self._stop.set()
         if self._next is not None:
             # Not cancelled: the package's thread would go on, and may abort the process when the interpreter ends.
@@ -129,7 +129,7 @@ async def watch(
     poll: bool,
     clock: Clock = SYSTEM,
 ) -> AsyncGenerator[SyncReport, None]:
-    """Synchronise at the start, then after every change, and every five minutes."""
+    """Yield a report of a synchronisation at the start, after every change, and every five minutes."""
     paths = await asyncio.to_thread(checked_paths, given)
     watched = FolderWatch(paths, poll=poll, clock=clock)
     try:

@@ -1,4 +1,4 @@
-"""Django: rows of followed tables as model instances in the order of a search, and tables followed by migrations."""
+"""Django: model instances in the order of a search over followed tables, and migrations that follow tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The application, which brings the command ``semlex_sync``; Django looks for it in a module of this name."""
+"""The Django application, which adds the command ``semlex_sync``; Django requires this module name."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from django.apps import AppConfig
 
 
 class SemlexConfig(AppConfig):
-    """The application of semlex; it has no models."""
+    """The Django application of semlex; it has no models."""
 
     name = "semlex.integrations.django"
     label = "semlex"

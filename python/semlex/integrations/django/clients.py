@@ -1,4 +1,4 @@
-"""Clients of the databases in Django's settings: one for each, shared by the threads of the process."""
+"""Clients for the databases in Django's settings: one per database, shared by all threads of the process."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _clients: dict[tuple[str, str], SyncClient] = {}
 
 
 def collection_of(collection: SyncCollection | str, alias: str) -> SyncCollection:
-    """Return a collection of a database of the settings, by its name; one that is given as such stays as it is."""
+    """Return a collection by its name, in a database of the settings; return a given `SyncCollection` unchanged."""
     return collection if isinstance(collection, SyncCollection) else client_of(alias).collection(collection)
 
 
@@ -30,7 +30,7 @@ def client_of(alias: str) -> SyncClient:
     """Return the client of a database, made with the options in the setting ``SEMLEX``.
 
     Raises:
-        ConfigurationError: The database is not Postgres by psycopg 3, or the setting is not a mapping of options.
+        ConfigurationError: The database is not Postgres through psycopg 3, or the setting is not a mapping of options.
     """
     options: Any = getattr(settings, SETTING, {})
     if not isinstance(options, dict) or options.keys() & {"db_url", "pool", "connection"}:
@@ -50,7 +50,7 @@ def client_of(alias: str) -> SyncClient:
 def _address(connection: BaseDatabaseWrapper) -> str:
     if connection.vendor != "postgresql" or connection.Database.__name__ != "psycopg":
         raise ConfigurationError(
-            f"the database {connection.alias!r} must be Postgres by psycopg 3: set its ENGINE to "
+            f"the database {connection.alias!r} must be Postgres through psycopg 3: set its ENGINE to "
             "django.db.backends.postgresql, and install psycopg"
         )
     known = {option.keyword.decode() for option in pq.Conninfo.get_defaults()}

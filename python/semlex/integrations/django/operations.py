@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 
 class FollowTable(Operation):
-    """Follow the table of a model; its reversal stops that, and deletes the documents of its rows.
+    """Follows the table of a model; reversing the migration stops that and deletes the documents of its rows.
 
     Args:
-        model_name: Of the application of the migration.
+        model_name: Name of the model, in the migration's application.
         collection: Name of the collection, which is made if it does not exist.
-        name: Of the followed table in the collection. Default: the name of the model's table.
+        name: Name of the followed table in the collection. Default: the name of the model's table.
         text, key, heading, formats, metadata, live, changes, updated_at, overlap, keys_every, schema: As for
-            `Tables.follow`. Names of fields stand for their columns: ``text=["title", "body"]``.
+            `Tables.follow`. Names of fields mean their columns: ``text=["title", "body"]``.
     """
 
     reversible = True
@@ -58,12 +58,12 @@ class FollowTable(Operation):
         self.options = {name: value for name, value in given.items() if value is not None}
 
     def deconstruct(self) -> tuple[str, list[Any], dict[str, Any]]:
-        """Return what makes the same operation, for the file of a migration."""
+        """Return name and arguments from which Django writes this operation into a migration file."""
         named = {} if self.name is None else {"name": self.name}
         return type(self).__qualname__, [self.model_name, self.collection], {**named, **self.options}
 
     def state_forwards(self, app_label: str, state: ProjectState) -> None:
-        """Change nothing: models stay as they are."""
+        """Do nothing: the operation does not change models."""
 
     def database_forwards(
         self,
@@ -96,17 +96,17 @@ class FollowTable(Operation):
         return collection_of(self.collection, connection.alias).using(connection).tables
 
     def describe(self) -> str:
-        """Return what it does, for ``migrate --plan``."""
+        """Return the line that ``migrate --plan`` shows for this operation."""
         return f"Follow the table of {self.model_name} in the collection {self.collection}"
 
     @property
     def migration_name_fragment(self) -> str:
-        """Return the part of a file's name."""
+        """Return this operation's part of a migration file's name."""
         return f"follow_{self.model_name.lower()}"
 
 
 def _columns(model: type[Model], given: Any) -> Any:
-    """The columns of fields that are named; whatever else is given stays."""
+    """Replace names of fields by their columns; return other values unchanged."""
     columns = {}
     for field in model._meta.concrete_fields:  # noqa: SLF001 - Django's documented interface
         columns[field.name] = columns[field.attname] = field.column

@@ -1,4 +1,4 @@
-"""Rows of a model in the order of a search, narrowed by Django's own conditions."""
+"""Rows of a model in the order of a search, which Django's own conditions can narrow."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class SearchManager(models.Manager[M]):
     Args:
         collection: Name of the collection in the model's database, opened with the options in the setting ``SEMLEX``;
             or a collection of `connect_sync`.
-        name: Of the followed table in the collection. Default: the name of the model's table.
+        name: Name of the followed table in the collection. Default: the name of the model's table.
     """
 
     def __init__(self, collection: SyncCollection | str, name: str | None = None) -> None:
@@ -45,7 +45,7 @@ class SearchManager(models.Manager[M]):
 
     @property
     def collection(self) -> SyncCollection:
-        """The collection, to bring it in step (``collection.tables.sync()``) or to search it otherwise."""
+        """Return the collection, to sync it (``collection.tables.sync()``) or to search it directly."""
         return collection_of(self._collection, self.db)
 
     @property
@@ -54,7 +54,7 @@ class SearchManager(models.Manager[M]):
         return self._name or self.model._meta.db_table  # noqa: SLF001 - Django's documented interface
 
     def query(self, text: str, *, filters: Filters | None = None, **options: Any) -> RankedRows[M]:
-        """Return the rows that fit a query, best first; nothing is searched before they are read.
+        """Return the rows that fit a query, best first; the search runs when they are read.
 
         Args:
             text: 1 character to 4 KiB.
@@ -68,8 +68,8 @@ class SearchManager(models.Manager[M]):
 class RankedRows(Generic[M]):
     """Instances of a model, best first, each with its `hit`; read by a slice or an iteration, at most 1,000.
 
-    It has those methods of a queryset that keep the order of the search. An iteration without a slice gives the best
-    100. Rows are read once: a row that is read again, or fewer of them, are those of before.
+    It has the methods of a queryset that keep the order of the search. Iterating without a slice gives the best 100.
+    Rows are read once: reading them, or fewer of them, again gives the same instances.
     """
 
     def __init__(
@@ -131,7 +131,7 @@ class RankedRows(Generic[M]):
     def __getitem__(self, place: slice) -> list[M]: ...
 
     def __getitem__(self, place: int | slice) -> M | list[M]:
-        """Read rows by their places, from 0; only as many as are needed are searched."""
+        """Return rows by position, from 0; the search reads only as many as needed."""
         if isinstance(place, int):
             if place < 0:
                 raise ValueError("negative indexing is not supported")
@@ -163,11 +163,11 @@ class RankedRows(Generic[M]):
         return next(iter(self._best(1)), None)
 
     def count(self) -> int:
-        """Return how many rows an iteration gives: up to 100. A paginator asks for it."""
+        """Return how many rows an iteration gives, up to 100; paginators call it."""
         return len(self)
 
     def _best(self, k: int) -> list[M]:
-        """The best rows: `k` or all, or more that have been read already."""
+        """Return at least the best `k` rows, or all; rows that were read before are not read again."""
         if k > MAX_ROWS:
             raise ConfigurationError(f"a search reads at most {MAX_ROWS:,} rows; got {k:,}")
         if k > self._wanted:
@@ -185,7 +185,7 @@ class RankedRows(Generic[M]):
 
 
 def key_columns(model: type[models.Model]) -> list[str]:
-    """The columns of a model's primary key."""
+    """Return the columns of a model's primary key."""
     options = model._meta  # noqa: SLF001 - Django's documented interface
     fields = getattr(options, "pk_fields", [options.pk])  # of Django 5.2 and newer, where a key may have several
     return [field.column for field in fields]
@@ -198,9 +198,9 @@ class _Conditions:
         self._keys = queryset.order_by().values_list("pk", flat=True)
 
     def passing(self, keys: Sequence[RowKey]) -> set[RowKey]:
-        """Return those of some rows that meet them."""
+        """Return those of the given keys whose rows meet the conditions."""
         return set(self._keys.filter(pk__in=keys))
 
     def some(self, limit: int) -> list[RowKey]:
-        """Return the keys of rows that meet them, up to a number."""
+        """Return keys of rows that meet the conditions, at most `limit`."""
         return list(self._keys.distinct()[:limit])

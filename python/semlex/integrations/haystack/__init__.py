@@ -1,4 +1,4 @@
-"""Haystack on collections: a document store, and retrievers for pipelines."""
+"""Haystack: a collection as a document store, and retrievers for pipelines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The document store: opened, written into pipelines; documents written, listed, counted, changed and deleted."""
+"""The document store: opens its collection, and writes, lists, counts, changes and deletes documents."""
 
 from __future__ import annotations
 
@@ -61,15 +61,15 @@ DEFAULT_DATABASE = Secret.from_env_var("DATABASE_URL", strict=False)
 class SemlexDocumentStore:
     """A collection as a document store of Haystack.
 
-    It opens its client with its first call. `close` closes it; the next call opens it again.
+    The first call opens the store's client. `close` closes it; the next call opens it again.
 
     Args:
         db_url: Address of the database. Default: ``DATABASE_URL`` of the environment; without it, or with None, the
             embedded Postgres starts.
         collection: Lower-case letters, digits and underscores, at most 48.
         schema: Schema of semlex's tables.
-        embedding_model: A name embeds documents without an embedding, and queries of the hybrid retriever; ``none``
-            does not.
+        embedding_model: Name of the model that embeds documents without an embedding, and queries of the hybrid
+            retriever; ``none`` for no model.
         reranker_model: Name of a model for the hybrid retriever with ``rerank=True``.
         language: Language of the texts. This and the next three are for a new collection.
         keyword: Keyword engine.
@@ -112,7 +112,7 @@ class SemlexDocumentStore:
         self._opened: tuple[SyncClient, CollectionRunner] | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Describe the store; of the address only the name of its environment variable."""
+        """Return the store as a dict; of a database address, only the environment variable's name is included."""
         made: dict[str, Any] = default_to_dict(
             self,
             db_url=None if self.db_url is None else self.db_url.to_dict(),
@@ -122,7 +122,7 @@ class SemlexDocumentStore:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Self:
-        """The store that `to_dict` describes."""
+        """Make the store that `to_dict` described."""
         deserialize_secrets_inplace(data.get("init_parameters", {}), ["db_url"])
         made: Self = default_from_dict(cls, data)
         return made
@@ -132,13 +132,13 @@ class SemlexDocumentStore:
         return self
 
     def run(self, function: Callable[P, Coroutine[Any, Any, T]], *arguments: P.args, **options: P.kwargs) -> T:
-        """Run a coroutine where the collection lives, and wait for it; the client is opened if need be."""
+        """Run a coroutine on the collection's event loop and wait for it; the client is opened if necessary."""
         return self._ready().run(function, *arguments, **options)
 
     async def run_async(
         self, function: Callable[P, Coroutine[Any, Any, T]], *arguments: P.args, **options: P.kwargs
     ) -> T:
-        """Run a coroutine where the collection lives; the caller's loop goes on, also while the client opens."""
+        """Run a coroutine on the collection's event loop; the caller's loop runs on, even while the client opens."""
         runner = await asyncio.to_thread(self._ready)
         return await runner.run_async(function, *arguments, **options)
 
@@ -162,19 +162,19 @@ class SemlexDocumentStore:
 
     @property
     def opened(self) -> Collection:
-        """The collection, for coroutines that `run` runs."""
+        """Return the open collection, for coroutines that `run` runs."""
         if self._opened is None:
-            raise ConfigurationError("the store was closed meanwhile")
+            raise ConfigurationError("the store was closed during the call")
         return self._opened[1].collection
 
     def close(self) -> None:
-        """Close the client: its pool, and the handle of an embedded server."""
+        """Close the client: its pool, and its use of an embedded server."""
         opened, self._opened = self._opened, None
         if opened is not None:
             opened[0].close()
 
     async def close_async(self) -> None:
-        """As `close`."""
+        """Close the client, as `close` does."""
         await asyncio.to_thread(self.close)
 
     async def _count_documents(self) -> int:
@@ -193,7 +193,7 @@ class SemlexDocumentStore:
         """Return the documents that pass a filter, with their embeddings, in the order in which they were written.
 
         Raises:
-            FilterError: The filter is malformed, or compares what cannot be compared.
+            FilterError: The filter is malformed, or compares values that cannot be compared.
         """
         found = []
         async for page in pages(self.opened, tree_of_haystack(filters)):
@@ -207,7 +207,7 @@ class SemlexDocumentStore:
         """Store documents, up to 5,000 in a transaction; return how many were written. Scores are not stored.
 
         Args:
-            documents: With a text, without blob and sparse embedding.
+            documents: Documents with a text, without blob and sparse embedding.
             policy: What happens to a document whose id is stored. ``NONE`` is ``FAIL``.
 
         Raises:
@@ -230,7 +230,7 @@ class SemlexDocumentStore:
     write_documents, write_documents_async = both_ways(_write_documents)
 
     async def _delete_documents(self, document_ids: list[str]) -> None:
-        """Delete documents by id; missing ones are fine."""
+        """Delete documents by id; ids that do not exist are ignored."""
         if document_ids:
             await self.opened.delete(document_ids)
 
@@ -258,7 +258,8 @@ class SemlexDocumentStore:
     async def _update_by_filter(self, filters: Filters, meta: Metadata) -> int:
         """Set keys of the metadata of the documents that pass a filter; return how many.
 
-        They are read, changed and written, 1,000 a transaction: what another writer changes meanwhile may be lost.
+        Documents are read, changed and written in transactions of 1,000; changes by another writer meanwhile may be
+        lost.
         """
         check_parameters(kind_errors("meta", meta, dict))
         count = 0
@@ -291,7 +292,7 @@ class SemlexDocumentStore:
     get_metadata_fields_info, get_metadata_fields_info_async = both_ways(_get_metadata_fields_info)
 
     async def _get_metadata_field_min_max(self, metadata_field: str) -> dict[str, Any]:
-        """Return the least and the greatest value of a field; None without values, or with numbers and texts."""
+        """Return the least and greatest value of a field; None if it has no values, or both numbers and texts."""
         return extremes(await self._metadata(), metadata_field)
 
     get_metadata_field_min_max, get_metadata_field_min_max_async = both_ways(_get_metadata_field_min_max)
@@ -307,11 +308,11 @@ class SemlexDocumentStore:
         """Return a page of the different values of a field, in the order of their texts, and how many exist.
 
         Args:
-            metadata_field: With or without ``meta.``.
-            search_term: Only values whose text holds it, in upper or lower case.
-            from_: How many to leave out.
+            metadata_field: Name of the field, with or without ``meta.``.
+            search_term: Return only values whose text contains this, ignoring case.
+            from_: Number of values to skip.
             size: Maximum number of values.
-            filters: Of the documents.
+            filters: Filter of the documents.
         """
         term = (search_term or "").lower()
         found = distinct(await self._metadata(filters), metadata_field)

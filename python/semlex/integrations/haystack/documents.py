@@ -1,4 +1,4 @@
-"""Documents and filters of Haystack as those of semlex and back, and what metadata holds."""
+"""Converts documents and filters between Haystack and semlex, and summarises metadata."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ REFUSED = {
 
 
 def checked_documents(documents: object) -> list[Document]:
-    """Check a list of documents: each has a text, and nothing that a collection does not store."""
+    """Check that each document has a text, and nothing that a collection cannot store."""
     if not isinstance(documents, (list, tuple)):
         raise ValidationError([FieldError(-1, None, "documents", "wrong_type", "list of Document", _kind(documents))])
     errors = []
@@ -60,7 +60,7 @@ def _kind(value: object) -> str:
 
 
 def stored_documents(documents: Sequence[Document]) -> list[SemlexDocument]:
-    """Checked documents as they are stored; their times ascend, because documents are listed by them."""
+    """Convert checked documents; their times ascend, because documents are listed by time."""
     now = utc_now()
     return [
         SemlexDocument(one.content or "", one.meta, one.id, created_at=now + timedelta(microseconds=number))
@@ -69,7 +69,7 @@ def stored_documents(documents: Sequence[Document]) -> list[SemlexDocument]:
 
 
 def document_of(chunk: StoredChunk, vectors: Mapping[str, NDArray[np.float32]], score: float | None = None) -> Document:
-    """Convert a chunk; `vectors` are by id, and `score` is that of a hit."""
+    """Convert a chunk to a document of Haystack; `vectors` are by id, `score` is that of a hit."""
     vector = vectors.get(chunk.id)
     meta: dict[str, Any] = metadata_with_place(chunk)
     embedding = None if vector is None else vector.tolist()
@@ -77,24 +77,24 @@ def document_of(chunk: StoredChunk, vectors: Mapping[str, NDArray[np.float32]], 
 
 
 def document_of_hit(hit: SearchResult, vectors: Mapping[str, NDArray[np.float32]]) -> Document:
-    """A hit as a document of Haystack, with the score that has put it in its place."""
+    """Convert a hit to a document of Haystack, with the score that orders the hits."""
     return document_of(hit, vectors, hit.score)
 
 
 def bare(field: str) -> str:
-    """The name of a field of meta, without the prefix that it has in filters."""
+    """Return the name of a metadata field without the prefix that it has in filters."""
     return field.removeprefix("meta.")
 
 
 def distinct(metadata: Iterable[Metadata], field: str) -> list[Any]:
-    """The different values of a field, as JSON tells them apart (1, 1.0, "1" and true are four), by their texts."""
+    """Return the different values of a field, sorted by text; 1, 1.0, "1" and true are different, as in JSON."""
     values = (one.get(bare(field)) for one in metadata)
     found = {json.dumps(value, sort_keys=True): value for value in values if value is not None}
     return sorted(found.values(), key=lambda value: (str(value), type(value).__name__))
 
 
 def types(metadata: Iterable[Metadata]) -> dict[str, dict[str, str]]:
-    """The type of each field: ``int``, ``float``, ``boolean``; ``keyword`` of all else, and of mixed ones."""
+    """Return the type of each field: ``int``, ``float``, ``boolean``, or ``keyword`` for others and mixed ones."""
     found: dict[str, set[str]] = {}
     for one in metadata:
         for name, value in one.items():
@@ -110,7 +110,7 @@ def _common(kinds: set[str]) -> str:
 
 
 def extremes(metadata: Iterable[Metadata], field: str) -> dict[str, Any]:
-    """The least and the greatest value of a field; None without values, or with numbers and texts."""
+    """Return the least and greatest value of a field; None if it has no values, or both numbers and texts."""
     values = [value for value in distinct(metadata, field) if isinstance(value, (int, float, str))]
     are_texts = {isinstance(value, str) for value in values}
     if len(are_texts) != 1:
@@ -136,10 +136,10 @@ UNFILTERED = {
 def tree_of_haystack(filters: dict[str, Any] | None, *, needed: bool = False) -> FilterTree | None:
     """Convert a filter of Haystack; None stays None.
 
-    If it is `needed`, every group must have a condition: a filter that always holds must not delete anything.
+    If `needed`, every group must have a condition, so that a filter that always holds cannot delete everything.
 
     Raises:
-        FilterError: The filter is malformed, compares what cannot be compared, or is nested too deep.
+        FilterError: The filter is malformed, compares values that cannot be compared, or is nested too deep.
     """
     try:
         return _tree(filters, PLACE, needed=needed) if filters else None

@@ -1,4 +1,4 @@
-"""Retrievers for pipelines: by embeddings, by words, by both."""
+"""Retrievers for pipelines: by embeddings, by words, and by both."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ FOUND = component.output_types(documents=list[Document])
 
 
 class StoreRetriever:
-    """What the retrievers share.
+    """The common part of the retrievers.
 
     Args:
-        document_store: Where the documents are.
-        filters: In Haystack's form.
+        document_store: Store of the documents.
+        filters: Filter in Haystack's form.
         top_k: Number of documents, 1 to 1,000.
         filter_policy: Whether filters of a run replace these, or are merged with them.
         return_embedding: Whether the documents have their embeddings.
@@ -53,13 +53,13 @@ class StoreRetriever:
         }
 
     def to_dict(self) -> dict[str, Any]:
-        """Describe the retriever with its store."""
+        """Return the retriever and its store as a dict."""
         made: dict[str, Any] = default_to_dict(self, **self._parameters())
         return made
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Self:
-        """The retriever that `to_dict` describes."""
+        """Make the retriever that `to_dict` described."""
         parameters = data["init_parameters"]
         store = SemlexDocumentStore.from_dict(parameters["document_store"])
         made: Self = default_from_dict(cls, {**data, "init_parameters": {**parameters, "document_store": store}})
@@ -83,9 +83,9 @@ class StoreRetriever:
 
 @component
 class SemlexEmbeddingRetriever(StoreRetriever):
-    """The documents whose embeddings are nearest to that of the query.
+    """Finds the documents whose embeddings are nearest to the query's.
 
-    The score is the cosine, -1 to 1; with another distance minus the L2 distance, or the inner product. See
+    The score is the cosine, -1 to 1; with other distances, minus the L2 distance or the inner product. See
     `StoreRetriever` for its arguments.
     """
 
@@ -100,9 +100,9 @@ class SemlexEmbeddingRetriever(StoreRetriever):
 
 @component
 class SemlexKeywordRetriever(StoreRetriever):
-    """The documents whose words fit the query best: any of its words will do.
+    """Finds the documents that match the query's words best; one matching word is enough.
 
-    The score is that of BM25, from 0, comparable within one query. See `StoreRetriever` for its arguments.
+    The score is BM25, from 0, comparable only within one query. See `StoreRetriever` for its arguments.
     """
 
     async def _run(
@@ -120,17 +120,17 @@ class SemlexKeywordRetriever(StoreRetriever):
 
 @component
 class SemlexHybridRetriever(StoreRetriever):
-    """The documents that fit a query best by meaning and by words, fused by their scores.
+    """Finds the documents that fit a query best by meaning and by words, with both scores fused.
 
-    The score is the fused one, which is not a similarity; with `rerank` it is mixed with the
-    reranker's. If one search fails, the other answers, and a warning is logged.
+    The score is the fused one, which is not a similarity; with `rerank` it is mixed with the reranker's. If one search
+    fails, the other answers, and a warning is logged.
 
     Args:
         document_store: See `StoreRetriever` for this and the next ones.
-        filters: Of the documents.
+        filters: As of `StoreRetriever`.
         top_k: Number of documents, 1 to 1,000.
-        filter_policy: As there.
-        return_embedding: As there.
+        filter_policy: As of `StoreRetriever`.
+        return_embedding: As of `StoreRetriever`.
         alpha: Share of the vectors in the fused score, 0 (words alone) to 1. Default: the model's own, else 0.5.
         rerank: Whether the store's reranker orders the best 4 x `top_k` candidates.
         min_similarity: Minimum cosine of a document, -1 to 1.
@@ -166,9 +166,9 @@ class SemlexHybridRetriever(StoreRetriever):
         top_k: int | None = None,
         terms: str | list[str] | None = None,
     ) -> Found:
-        """Return the documents that fit best, also by terms that the documents would use.
+        """Return the documents that fit a query, and terms that the documents would use, best.
 
-        Without an embedding the store's own model embeds the query.
+        Without `query_embedding` the store's own model embeds the query.
         """
         return await self._search(
             filters,

@@ -36,8 +36,8 @@ class LangChainEmbedder(BaseEmbedder):
 
     Args:
         embeddings: The model; it is called from several threads, as LangChain does.
-        name: Stored with a collection (after ``langchain:``) and compared when it is opened. Default: the class, with
-            the name of its model if it has one.
+        name: Name that is stored with a collection (after ``langchain:``) and compared when it is opened. Default: the
+            class, with the name of its model if it has one.
         dimensions: Length of its vectors. Default: the model embeds a word to find out.
     """
 
@@ -53,7 +53,7 @@ class LangChainEmbedder(BaseEmbedder):
 
     @cached_property
     def identity(self) -> EmbedderIdentity:
-        """The properties that the vectors depend on."""
+        """Return the identity, which says what the vectors depend on."""
         dimensions = self._dimensions or len(self.embeddings.embed_query("dimensions"))
         return EmbedderIdentity(self._name, "langchain", dimensions, None, "unknown", normalised=False)
 

@@ -31,15 +31,15 @@ if TYPE_CHECKING:
 
 
 def documents_of(chunks: Iterable[StoredChunk]) -> list[Document]:
-    """Chunks as documents of LangChain: text, id, and the user's metadata as they were stored."""
+    """Convert chunks to documents of LangChain: text, id, and the user's metadata as stored."""
     return [Document(page_content=chunk.content, id=chunk.id, metadata=dict(chunk.metadata)) for chunk in chunks]
 
 
 def filters_of(given: object) -> Filters | None:
-    """Convert a filter of LangChain; semlex's own (a text, `F`) stay as they are.
+    """Convert a filter of LangChain; return semlex's own forms (a text, `F`) unchanged.
 
     LangChain's mappings have semlex's operators. Two things differ: every name is a key of the metadata (``@`` marks
-    semlex's own fields), and ``$not`` may have a list, of which nothing must hold.
+    semlex's own fields), and ``$not`` may have a list of conditions, none of which must hold.
     """
     if isinstance(given, Callable):  # type: ignore[arg-type]
         raise refusal("filter", "wrong_type", "a mapping, a text or F; a database cannot call a function", "a function")
@@ -63,7 +63,7 @@ def _translated(given: Any, depth: int = 1) -> Any:
 
 
 def ranking_scores(results: SearchResults) -> list[float]:
-    """The scores that order the hits; greater is better."""
+    """Return the scores that order the hits; greater is better."""
     for name in DECIDING:
         scores = [getattr(hit, name) for hit in results]
         if None not in scores:
@@ -72,10 +72,10 @@ def ranking_scores(results: SearchResults) -> list[float]:
 
 
 def relevance_scores(results: SearchResults) -> list[float]:
-    """How relevant each hit is, 0 to 1, in the order of the hits.
+    """Return the relevance of each hit, 0 to 1, in the order of the hits.
 
-    By the first of these that all hits have: the reranker's score, the calibrated confidence, the cosine (at least 0; 0
-    without a vector). A fused score does not count: it orders the hits of one query.
+    It is the first of these that all hits have: the reranker's score, the calibrated confidence, the cosine (at least
+    0; 0 without a vector). Fused scores are not used, because they are comparable only within one query.
     """
     if not results:
         return []
@@ -86,30 +86,31 @@ def relevance_scores(results: SearchResults) -> list[float]:
     if results.best_similarity is None:
         raise EmbeddingsMissingError(
             "a relevance from 0 to 1 needs cosines, a calibration (semlex eval calibrate) or a reranker, and this "
-            "answer has none; similarity_search_with_score gives the scores that order it"
+            "answer has none; similarity_search_with_score gives the scores that order the hits"
         )
     return [cut_to_unit(hit.vector_score or 0.0) for hit in results]
 
 
 def cut_to_unit(score: float) -> float:
-    """The score, at least 0 and at most 1."""
+    """Return the score, limited to 0 to 1."""
     return min(1.0, max(0.0, score))
 
 
 class SemlexRetriever(BaseRetriever):
     """A retriever of LangChain over a collection of semlex.
 
-    ``invoke(query, k=…, filters=…, mode=…)`` and any other argument of `Collection.search` count for one call.
+    Pass ``k``, ``filters``, ``mode`` or any other argument of `Collection.search` to ``invoke(query, …)`` to change it
+    for one call.
 
     Attributes:
         collection: A collection or a retriever. One of `connect_sync` serves sync and async callers; one of `connect`
-            the callers of its own event loop.
+            only callers on its event loop.
         k: Number of documents, 1 to 1,000.
         filters: LangChain's mappings, or a filter of semlex; see docs/filters.md.
         mode: ``vector``, ``keyword`` or ``hybrid``. Default: hybrid if both searches are possible.
         search_kwargs: Other arguments of `Collection.search`, such as ``rerank``, ``min_similarity``, ``boost``.
         details: Whether the metadata gets places and scores (`SearchResults.to_documents`).
-        supported: Whether a search whose `SearchResults.support` is ``unlikely`` gives no documents.
+        supported: Whether to return no documents if `SearchResults.support` is ``unlikely``.
     """
 
     collection: Any

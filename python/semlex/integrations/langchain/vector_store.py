@@ -37,15 +37,16 @@ Documents = list["Document"]
 class SemlexVectorStore(VectorStore):
     """A vector store of LangChain on Postgres that finds by meaning and by words.
 
-    With a name it opens a collection of a client of its own, which `close` (or ``with``) ends; a given collection stays
-    yours. Sync and async methods work from any event loop; of a collection of `connect` the async ones, on its loop.
-    Every method that searches takes ``filter`` (LangChain's mappings, or a filter of semlex) and any other argument of
-    `Collection.search`: ``mode="vector"``, ``rerank=True``, ``boost=…``.
+    Given a name, the store opens the collection with a client of its own, which `close` (or ``with``) closes; a given
+    collection stays open. Sync and async methods work from any event loop; for a collection of `connect`, only async
+    ones on its loop. Every method that searches takes ``filter`` (LangChain's mappings, or a filter of semlex) and any
+    other argument of `Collection.search`: ``mode="vector"``, ``rerank=True``, ``boost=…``.
 
     Args:
-        embedding: A model of LangChain. Default: semlex's own (of the client's ``embedding_model``).
+        embedding: An embedding model of LangChain. Default: semlex's own (the client's ``embedding_model``).
         collection: A name, or a collection (or retriever) of semlex, which has its model already.
-        client: Arguments of `SyncClient` for a name: ``db_url`` and others; none starts the embedded Postgres.
+        client: Arguments of `SyncClient`, if a name is given: ``db_url`` and others; without ``db_url`` the embedded
+            Postgres starts.
     """
 
     def __init__(
@@ -57,7 +58,7 @@ class SemlexVectorStore(VectorStore):
             self.collection = checked_collection(collection)
             if embedding is not None or client:
                 raise ConfigurationError(
-                    "a collection has the model and the server of its client: give them to that one, as "
+                    "a given collection uses the model and the server of its client: give them to the client, as "
                     "connect_sync(url, LangChainEmbedder(embedding)), or give the name of a collection here"
                 )
             return
@@ -70,7 +71,7 @@ class SemlexVectorStore(VectorStore):
         self._client.initialize()
 
     def close(self) -> None:
-        """Close the client that a name has opened; a collection that was given stays open."""
+        """Close the client if the store opened one; a given collection stays open."""
         if self._client is not None:
             self._client.close()
 
@@ -82,7 +83,7 @@ class SemlexVectorStore(VectorStore):
 
     @property
     def embeddings(self) -> Embeddings | None:
-        """The model of LangChain that was given; None where semlex's own answers."""
+        """Return the given model of LangChain; None if semlex's own model is used."""
         return self._embedding
 
     @classmethod
@@ -95,7 +96,7 @@ class SemlexVectorStore(VectorStore):
         ids: list[str] | None = None,
         **options: Any,
     ) -> Self:
-        """Make a store with texts; `options` are the arguments of the class."""
+        """Make a store and add texts to it; `options` are the arguments of the class."""
         store = cls(embedding, **options)
         try:
             store.add_texts(texts, metadatas, ids=ids)
@@ -114,7 +115,7 @@ class SemlexVectorStore(VectorStore):
         ids: list[str] | None = None,
         **options: Any,
     ) -> Self:
-        """As `from_texts`."""
+        """Make a store and add texts to it, as `from_texts` does."""
         store = await asyncio.to_thread(cls, embedding, **options)
         try:
             await store.aadd_texts(texts, metadatas, ids=ids)
@@ -138,14 +139,14 @@ class SemlexVectorStore(VectorStore):
     ) -> list[str]:
         """Store texts and return their ids, in order; a text with a stored id replaces it.
 
-        All are checked before anything is written. A text without an id gets one that follows from its text and
-        metadata, so that adding it again does not double it.
+        All texts are checked before anything is written. A text without an id gets one computed from text and metadata,
+        so that adding it again does not store it twice.
 
         Args:
-            texts: Any iterable; each from 1 character to 128 KiB, and stored as it is.
-            metadatas: JSON-compatible mappings, as many.
-            ids: As many.
-            batch_size: What `langchain_core.indexing.index` passes; not used.
+            texts: Any iterable; each text has 1 character to 128 KiB and is stored unchanged.
+            metadatas: JSON-compatible mappings, one per text.
+            ids: Ids, one per text.
+            batch_size: Passed by `langchain_core.indexing.index`; not used.
             options: Other arguments of `Collection.add_documents`, such as ``embeddings``.
 
         Raises:
@@ -157,7 +158,7 @@ class SemlexVectorStore(VectorStore):
     add_texts, aadd_texts = both_ways(_add_texts)
 
     async def _delete(self, ids: list[str] | None = None, *, filter: Any = None, **options: Any) -> bool:  # noqa: A002 - LangChain's name
-        """Delete documents by id, or by a filter; missing ones are fine. Without both it raises ConfigurationError."""
+        """Delete documents by id or by a filter, ignoring missing ones; without either, raise `ConfigurationError`."""
         await self._runner.collection.delete(ids, filters=filters_of(filter), **options)
         return True
 
@@ -170,7 +171,7 @@ class SemlexVectorStore(VectorStore):
     get_by_ids, aget_by_ids = both_ways(_get_by_ids)
 
     async def _similarity_search(self, query: str, k: int = 4, **options: Any) -> Documents:
-        """Return the best documents for a query: by meaning and by words, unless ``mode`` sets one."""
+        """Return the best documents for a query, by meaning and by words unless ``mode`` is given."""
         return documents_of(await self._search(query, k, options))
 
     similarity_search, asimilarity_search = both_ways(_similarity_search)
@@ -178,8 +179,8 @@ class SemlexVectorStore(VectorStore):
     async def _scored_search(self, query: str, k: int = 4, **options: Any) -> Scored:
         """Return the best documents with the scores that order them; greater is better.
 
-        The mixed score if a reranker answered; else the fused score, which cannot be compared between queries; in mode
-        ``vector`` the cosine, in mode ``keyword`` the keyword engine's.
+        The score is the mixed one if a reranker answered, else the fused one, which cannot be compared between queries;
+        in mode ``vector`` the cosine, in mode ``keyword`` that of the keyword engine.
         """
         return _scored(await self._search(query, k, options), ranking_scores)
 
@@ -192,7 +193,7 @@ class SemlexVectorStore(VectorStore):
     _similarity_search_with_relevance_scores, _asimilarity_search_with_relevance_scores = both_ways(_relevant)
 
     def _select_relevance_score_fn(self) -> Callable[[float], float]:
-        """From a score to a relevance: every score grows with it here, so that one is only cut at 0 and 1."""
+        """Return the function from a score to a relevance; it only limits the score to 0 to 1."""
         return cut_to_unit
 
     async def _search_by_vector(self, embedding: list[float], k: int = 4, **options: Any) -> Documents:
@@ -204,9 +205,9 @@ class SemlexVectorStore(VectorStore):
     async def _diverse(
         self, query: str, k: int = 4, fetch_k: int = 20, lambda_mult: float = 0.5, **options: Any
     ) -> Documents:
-        """Return `k` of the `fetch_k` best documents that are relevant and unlike each other, by their stored vectors.
+        """Return `k` of the `fetch_k` best documents that are relevant and differ from each other, by stored vectors.
 
-        `lambda_mult` is from 0 (as unlike as possible) to 1 (the order of the search); see `Collection.diversify`.
+        `lambda_mult` is from 0 (as different as possible) to 1 (the order of the search); see `Collection.diversify`.
         """
         return await self._diversified(query, k, fetch_k, lambda_mult, options)
 
@@ -215,7 +216,7 @@ class SemlexVectorStore(VectorStore):
     async def _diverse_by_vector(
         self, embedding: list[float], k: int = 4, fetch_k: int = 20, lambda_mult: float = 0.5, **options: Any
     ) -> Documents:
-        """As `max_marginal_relevance_search`, for a vector of your own."""
+        """Return documents near your vector that differ from each other; see `max_marginal_relevance_search`."""
         return await self._diversified(None, k, fetch_k, lambda_mult, options | {"vector": embedding})
 
     max_marginal_relevance_search_by_vector, amax_marginal_relevance_search_by_vector = both_ways(_diverse_by_vector)
@@ -237,7 +238,7 @@ class SemlexVectorStore(VectorStore):
 def _given(
     texts: Iterable[str], metadatas: list[dict[str, Any]] | None, ids: Sequence[str | None] | None
 ) -> list[SemlexDocument]:
-    """LangChain's texts as documents; None and "" mean no id."""
+    """Convert LangChain's texts to documents; ids None and "" mean no id."""
     return documents_from_texts(texts, None if ids is None else [one or "" for one in ids], metadatas or None)
 
 

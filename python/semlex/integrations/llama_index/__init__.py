@@ -1,4 +1,4 @@
-"""LlamaIndex on collections: a vector store for its indexes, and a retriever."""
+"""LlamaIndex: a collection as a vector store for its indexes, and as a retriever."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nodes of LlamaIndex as documents, and chunks as nodes."""
+"""Converts nodes and filters of LlamaIndex to documents and filters of semlex, and chunks to nodes."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ WILDCARDS = re.compile(r"[\\%_]")
 
 
 def tree_of_filters(filters: MetadataFilters, *, needed: bool = False, depth: int = 1) -> FilterTree:
-    """Convert a filter, nested as it is; without conditions it always holds, and if one is `needed`, it is refused."""
+    """Convert a nested filter; without conditions it always holds, and is refused if one is `needed`."""
     check_depth(PLACE, depth)
     if not filters.filters:
         if needed:
@@ -61,25 +61,27 @@ def tree_of_filters(filters: MetadataFilters, *, needed: bool = False, depth: in
 
 
 def tree_of_filter(one: MetadataFilter, *, needed: bool = False) -> FilterTree:
-    """Convert a condition; its key is one key of the metadata, dots and all, or a field of semlex's own (``@page``)."""
+    """Convert a condition; its key is one metadata key, even with dots, or a field of semlex's own (``@page``)."""
     operator, value = FilterOperator(one.operator), one.value
     place = f"{PLACE}.{one.key[:40]}"
     field = F(one.key) if one.key.startswith("@") else key_field(one.key)
     if operator == FilterOperator.IS_EMPTY:
         return field.empty()
     if value is None:
-        raise refusal(place, "wrong_type", "a value; for what has none, use FilterOperator.IS_EMPTY", "None")
+        raise refusal(place, "wrong_type", "a value; for a missing value, use FilterOperator.IS_EMPTY", "None")
     if operator in LISTS:
         if not isinstance(value, list):
             raise refusal(
-                place, "wrong_type", f"a list, as the operator '{operator.value}' has it", type(value).__name__
+                place, "wrong_type", f"a list, which the operator '{operator.value}' needs", type(value).__name__
             )
         if needed and operator == FilterOperator.NIN and not value:
             raise refusal(place, "missing", "a value in the list; clear() deletes all nodes")
         return _listed(field, operator, value)
     if operator in TEXTS:
         if not isinstance(value, str):
-            raise refusal(place, "wrong_type", f"a text, as '{operator.value}' has it", type(value).__name__)
+            raise refusal(
+                place, "wrong_type", f"a text, which the operator '{operator.value}' needs", type(value).__name__
+            )
         pattern = "%" + WILDCARDS.sub(r"\\\g<0>", value) + "%"
         return field.like(pattern) if operator == FilterOperator.TEXT_MATCH else field.ilike(pattern)
     return {
@@ -94,7 +96,7 @@ def tree_of_filter(one: MetadataFilter, *, needed: bool = False) -> FilterTree:
 
 
 def _listed(field: F, operator: FilterOperator, values: Sequence[object]) -> FilterTree:
-    """A condition with a list; an empty one is in nothing, and every list has all of it."""
+    """Return a condition with a list; an empty list contains nothing, and every list has all of an empty one."""
     if operator in {FilterOperator.IN, FilterOperator.NIN}:
         found = field.in_(values) if values else NOTHING
         return found if operator == FilterOperator.IN else ~found
@@ -112,7 +114,7 @@ KINDS: dict[str, type[BaseNode]] = {
 
 
 def documents_of_nodes(nodes: Sequence[BaseNode]) -> list[SemlexDocument]:
-    """Convert nodes of LlamaIndex's own kinds."""
+    """Convert nodes of LlamaIndex's own classes to documents."""
     errors = []
     for row, node in enumerate(nodes):
         if KINDS.get(node.class_name()) is not type(node):
@@ -136,7 +138,7 @@ def _document(node: BaseNode) -> SemlexDocument:
 
 
 def node_of(chunk: StoredChunk) -> BaseNode:
-    """The node of a chunk as it was stored, else a `TextNode`; its source is what an added document is a part of."""
+    """Return a chunk as the node that was stored, else as a `TextNode` whose source is the chunk's document."""
     metadata: dict[str, Any] = metadata_with_place(chunk)
     stored = metadata.get(NODE)
     kind = KINDS.get(str(stored.get("class_name"))) if isinstance(stored, dict) else None
@@ -155,11 +157,11 @@ def node_of(chunk: StoredChunk) -> BaseNode:
 
 
 def scored_node(hit: SearchResult) -> NodeWithScore:
-    """The node of a hit with the score that ranks it."""
+    """Return the node of a hit, with the score that ranks it."""
     return NodeWithScore(node=node_of(hit), score=hit.score)
 
 
 def of_documents(ref_doc_ids: Sequence[str]) -> FilterTree:
-    """A filter on nodes that were cut out of one of these documents, and on added parts of them."""
+    """Return a filter for nodes that were cut from one of these documents, and for added parts of the documents."""
     ids = list(ref_doc_ids)
     return key_field(NODE, REF_DOC_ID).in_(ids) | (F("@parent").in_(ids) & ~F("@source_document").exists())

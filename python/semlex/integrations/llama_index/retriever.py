@@ -1,4 +1,4 @@
-"""The retriever: a collection searched as semlex searches."""
+"""The retriever: searches a collection with all of semlex's options."""
 
 from __future__ import annotations
 
@@ -32,15 +32,16 @@ class SemlexRetriever(BaseRetriever):
     score of a node is the mixed one if a reranker answered, else the fused one, else that of the search.
 
     Without `embed_model`, the ``custom_embedding_strs`` of a `QueryBundle` are its ``terms``: words that the documents
-    would use, searched together with the question. Of longer ones, such as a passage of HyDE, the first 1,024 bytes are
-    used, which is logged.
+    would use, searched together with the question. Of longer texts, such as a HyDE passage, the first 1,024 bytes are
+    used, and a warning is logged.
 
     Args:
-        collection: Of `semlex.connect_sync` (plain and asynchronous calls) or of `semlex.connect` (asynchronous ones).
+        collection: A collection of `semlex.connect_sync` (synchronous and asynchronous calls) or of `semlex.connect`
+            (asynchronous calls only).
         similarity_top_k: Number of nodes, 1 to 1,000.
         mode: ``vector``, ``keyword`` or ``hybrid``. Default: hybrid if both searches are possible.
         filters: `MetadataFilters`, or a filter of semlex.
-        embed_model: Embeds the queries. Default: the collection's own model, if it has one.
+        embed_model: Model of LlamaIndex that embeds the queries. Default: the collection's own model, if it has one.
         callback_manager: As of `BaseRetriever`.
         search_options: Other options of `Collection.search`, such as ``weights``, ``rerank`` or ``min_similarity``.
     """
@@ -83,11 +84,11 @@ class SemlexRetriever(BaseRetriever):
 
 
 def _terms(query: QueryBundle) -> str:
-    """Return the texts of a query beside its question as words, as many as a search takes."""
+    """Return the texts of a query besides its question, as plain words, cut to what a search accepts."""
     words = words_of_terms(one for one in query.custom_embedding_strs or () if one != query.query_str)
     given = words.encode("utf-8", "surrogatepass")
     if len(given) <= MAX_TERMS_BYTES:
         return words
     sizes = f"{len(given):,}", f"{MAX_TERMS_BYTES:,}"
-    logger.warning("search: the terms have %s bytes, of which the first %s are used", *sizes)
+    logger.warning("search: the terms have %s bytes; only the first %s are used", *sizes)
     return given[:MAX_TERMS_BYTES].decode("utf-8", "ignore")

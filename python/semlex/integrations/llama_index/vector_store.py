@@ -1,4 +1,4 @@
-"""The vector store: nodes in, queries out."""
+"""The vector store of LlamaIndex: stores nodes and answers queries."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ MMR_THRESHOLD = 0.5
 class SemlexVectorStore(BasePydanticVectorStore):
     """A collection as a vector store of LlamaIndex.
 
-    Nodes come back as they were added, without their embeddings. A node of the same id replaces the stored one. The
-    collection stays yours: open and close its client.
+    Nodes are returned as they were added, without their embeddings. A node replaces the stored one of the same id. You
+    open and close the collection's client.
 
     Args:
-        collection: Of `semlex.connect_sync`, which serves plain and asynchronous methods, or of `semlex.connect`, which
-            serves the asynchronous ones. Vectors are LlamaIndex's: make the client with ``embedding_model="none"``, or
-            with the same model.
+        collection: A collection of `semlex.connect_sync`, for synchronous and asynchronous methods, or of
+            `semlex.connect`, for asynchronous ones only. Vectors come from LlamaIndex: make the client with
+            ``embedding_model="none"``, or with the same model.
     """
 
     stores_text: bool = True
@@ -59,7 +59,7 @@ class SemlexVectorStore(BasePydanticVectorStore):
 
     @classmethod
     def class_name(cls) -> str:
-        """The name by which LlamaIndex knows it."""
+        """Return the name by which LlamaIndex knows this class."""
         return "SemlexVectorStore"
 
     @property
@@ -70,8 +70,8 @@ class SemlexVectorStore(BasePydanticVectorStore):
     async def _add(self, nodes: Sequence[BaseNode], on_duplicate: Any = "update") -> list[str]:
         """Store nodes and return their ids, in order.
 
-        Nodes without an embedding are embedded by the collection's model; without a model their words find them.
-        `on_duplicate` is as of `Collection.add_documents`.
+        Nodes without an embedding are embedded by the collection's model; without a model, only keyword search finds
+        them. `on_duplicate` is as of `Collection.add_documents`.
 
         Raises:
             ValidationError: With every error of every node; nothing was written.
@@ -85,7 +85,7 @@ class SemlexVectorStore(BasePydanticVectorStore):
     add, async_add = both_ways(_add)
 
     async def _delete(self, ref_doc_id: str) -> None:
-        """Delete the nodes that were cut out of a document; none is fine."""
+        """Delete the nodes that were cut from a document; it need not have any."""
         await self._runner.collection.delete(filters=of_documents([ref_doc_id]))
 
     delete, adelete = both_ways(_delete)
@@ -107,7 +107,7 @@ class SemlexVectorStore(BasePydanticVectorStore):
     get_nodes, aget_nodes = both_ways(_get_nodes)
 
     async def _delete_nodes(self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None) -> None:
-        """Delete nodes by their ids, by a filter, or by both, which must both hold; `clear` deletes all."""
+        """Delete nodes that have one of the ids and pass the filter, as far as given; `clear` deletes all."""
         if node_ids is not None and not node_ids:
             return
         tree = None if filters is None else tree_of_filters(filters, needed=node_ids is None)
@@ -139,16 +139,18 @@ class SemlexVectorStore(BasePydanticVectorStore):
         | semantic_hybrid | by both, reranked | as hybrid | mixed with the reranker's |
         | mmr | by vectors, unlike each other | ``similarity_top_k`` | cosine; not in descending order |
 
-        `mmr_threshold` is from 0 (unlike) to 1 (relevant), by default 0.5; `options` are others of `Collection.search`.
-        Hits of a fallback without scores come without similarities.
+        `mmr_threshold` is from 0 (as different as possible) to 1 (as relevant as possible), by default 0.5; `options`
+        are further options of `Collection.search`. Hits of a fallback without scores have no similarities.
         """
         mode = VectorStoreQueryMode(query.mode)
         if mode not in MODES:
             known = ", ".join(one.value for one in MODES)
-            raise ConfigurationError(f"a store cannot train a model for the mode '{mode.value}'; there are {known}")
+            raise ConfigurationError(
+                f"a vector store has no mode '{mode.value}', which needs a trained model; known modes: {known}"
+            )
         for name in ("output_fields", "embedding_field"):
             if getattr(query, name) is not None:
-                raise ConfigurationError(f"{name} is not supported: nodes come back whole, and have one embedding")
+                raise ConfigurationError(f"{name} is not supported: nodes are returned whole, and have one embedding")
         if mode == VectorStoreQueryMode.MMR:
             threshold = next(one for one in (mmr_threshold, query.mmr_threshold, MMR_THRESHOLD) if one is not None)
             hits = await self._diverse(query, threshold, mmr_prefetch_factor, options)
@@ -167,7 +169,7 @@ class SemlexVectorStore(BasePydanticVectorStore):
     async def _diverse(
         self, query: VectorStoreQuery, threshold: float, prefetch: float, options: dict[str, Any]
     ) -> list[SearchResult]:
-        """Hits that are near the query and unlike each other."""
+        """Return hits that are near the query and differ from each other."""
         check_parameters(
             number_errors("mmr_threshold", threshold, 0, 1),
             number_errors("mmr_prefetch_factor", prefetch, 1, MAX_TOP_K),

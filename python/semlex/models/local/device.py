@@ -13,8 +13,8 @@ CPU with AMX, AVX512-BF16   bfloat16   2 to 4 times faster than float32
 any other CPU               float32    bfloat16 would be emulated
 =========================== ========== =====================================================================
 
-transformers 5 loads bfloat16 everywhere by default, so the precision is always given. The table is where
-a model starts: `semlex.models.local.shared_weights` has the last word.
+transformers 5 loads bfloat16 everywhere by default, so the precision is always given. A model starts with this table;
+if the self-test in `semlex.models.local.shared_weights` fails, it uses a safer setting.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def require_torch(purpose: str) -> None:
 
 
 def has_accelerator() -> bool:
-    """Return whether torch can use a GPU; torch, which takes seconds, is imported only if a driver is in sight."""
+    """Return whether torch can use a GPU; torch is slow to import, so it is imported only if a driver is found."""
     return find_spec("torch") is not None and _driver_in_sight() and automatic_device() != "cpu"
 
 
@@ -94,7 +94,7 @@ def check_names(device: str | None, precision: str | None) -> None:
 
 
 def automatic_obstacle(model: str, device: str | None) -> str | None:
-    """Return why a transformer is not the default here, or None; the cheapest check first."""
+    """Return why no transformer is used by default here, or None; the cheapest checks come first."""
     if find_cached(model) is None:
         return f"{model} is not in the local cache"
     for package in ("torch", "transformers"):
@@ -146,7 +146,7 @@ def _reason(device: str, precision: str) -> str:
 
 
 def bfloat16_units() -> list[str]:
-    """Return the names of this CPU's units for bfloat16; imports torch."""
+    """Return the names of this CPU's bfloat16 units; imports torch."""
     import torch  # noqa: PLC0415 (seconds, and not in the base install)
 
     # Not public, so a torch without them means float32: slower, never wrong.
@@ -183,7 +183,7 @@ def torch_version() -> tuple[int, int]:
 
 
 class TorchProcess:
-    """Knows whether this process, or one that it was forked from, has loaded a model with torch.
+    """Records whether this process, or one that it was forked from, has loaded a model with torch.
 
     Torch does not survive a fork: its threads and the contexts of devices stay in the parent.
     """
@@ -198,7 +198,7 @@ class TorchProcess:
         self._used = True
 
     def check(self) -> None:
-        """Refuse to run in a forked child of a process that had loaded a model: it would wait for missing threads."""
+        """Raise an error in a child forked after a model was loaded, which would wait for missing threads forever."""
         if self._inherited:
             raise ModelError(
                 "this process was forked from one that had loaded a model with torch, which cannot be used after a "

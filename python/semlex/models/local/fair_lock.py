@@ -1,7 +1,7 @@
-"""A lock for the caller that waits longest.
+"""A lock that goes to the caller who has waited longest.
 
-Python's locks mostly go to the thread that released: a search would wait for a whole load, which releases it between
-batches.
+Python's locks mostly go back to the thread that released them: a search would then wait for a whole load, although the
+load releases the lock between batches.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Forms of the forward pass: ``reference`` is the specification, ``packed`` and ``trimmed`` are tested against it.
 
-Packed documents follow each other in one sequence, and attention sees one at a time, by one of three equal ways:
-`PerDocument` (CPU: one call each, nothing padded), `PaddedInside` (MPS, and GPUs without the third), and
-`VariableLength` (CUDA in half precision, torch 2.11: torch's own kernel). All can put a shared prefix, whose keys and
-values are known, in front of every document.
+Packed documents follow each other in one sequence, and attention sees one at a time, in one of three ways with equal
+results: `PerDocument` (CPU: one call each, nothing padded), `PaddedInside` (MPS, and GPUs that cannot use the third),
+and `VariableLength` (CUDA in half precision, torch 2.11: torch's own kernel). All can put a shared prefix, whose keys
+and values are already computed, before every document.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class SharedPrefix:
 
 
 class AttentionForm(Protocol):
-    """Attention over the documents of one batch."""
+    """A way to compute attention over the documents of one batch."""
 
     def __init__(self, batch: TokenBatch, prefix: int, device: Any) -> None: ...
 
@@ -206,14 +206,14 @@ def form_for(device: Any, dtype: Any) -> type[AttentionForm]:
 
 @dataclass(slots=True)
 class Layout:
-    """What the attention of one pass has to know; `kept` collects keys and values of every layer."""
+    """What the attention of one pass needs; keys and values of every layer are collected in `kept`."""
 
     form: AttentionForm
     prefix: SharedPrefix | None = None
     kept: list[tuple[Tensor, Tensor]] | None = None
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
-        """Attend in one layer."""
+        """Compute the attention of one layer."""
         if self.kept is not None:
             self.kept.append((key, value))
         return self.form.attend(query, key, value, scaling, None if self.prefix is None else self.prefix.layers[layer])
@@ -237,13 +237,13 @@ def _packed_attention(
     layout: Layout,
     **_: object,
 ) -> tuple[Tensor, None]:
-    """Attend in a layer of transformers; `layout` comes through the model's own arguments."""
+    """Compute the attention of a layer of transformers; `layout` is passed through the model's own arguments."""
     del attention_mask
     return layout.attend(module.layer_idx, query, key, value, scaling), None
 
 
 def _mask(queries: int, keys: int, device: Any) -> Tensor:
-    """Return (queries, keys), true where a token is seen; any lower right corner is a mask of fewer of both."""
+    """Return a causal mask (queries, keys), true where a token is visible; any lower right corner is a smaller mask."""
     import torch  # noqa: PLC0415 (loaded already)
 
     return torch.ones(queries, keys, dtype=torch.bool, device=device).tril(keys - queries)
@@ -251,7 +251,7 @@ def _mask(queries: int, keys: int, device: Any) -> Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Numbers of rows that go through the model together, and what the form needs of them."""
+    """Numbers of rows that go through the model together, and their tokens in the form that the forward pass needs."""
 
     rows: NDArray[np.int64]
     tokens: Any
@@ -267,12 +267,12 @@ class Forward(Protocol):
     ) -> Iterator[Batch]:
         """Plan batches of at most `token_budget` tokens; a longer row is a batch of its own.
 
-        `kept_prefix` is a hint that later rows begin with it, too; it never changes the states.
+        `kept_prefix` is a hint that later rows also begin with these tokens; it never changes the states.
         """
         ...
 
     def run(self, batch: Batch) -> NDArray[np.float32]:
-        """Return the normed state of the last token of every row: (rows of the batch, hidden size)."""
+        """Return the normalised state of the last token of every row: (rows of the batch, hidden size)."""
         ...
 
 
@@ -288,14 +288,14 @@ MAX_KEPT = 4
 
 @dataclass(frozen=True, slots=True)
 class PackedTokens:
-    """The rows of one pass without the prefix, and the prefix."""
+    """The rows of one pass without their shared prefix, and that prefix."""
 
     batch: _core.TokenBatch
     prefix: SharedPrefix | None
 
 
 class PackedForward:
-    """Packed batches; tokens that all rows of a call begin with are computed once."""
+    """Packed batches; tokens with which all rows of a call begin are computed once."""
 
     def __init__(self, model: Any) -> None:
         if set(getattr(model.config, "layer_types", None) or ["full_attention"]) != {"full_attention"}:
@@ -323,7 +323,7 @@ class PackedForward:
             yield Batch(batch.rows, PackedTokens(batch, prefix))
 
     def run(self, batch: Batch) -> NDArray[np.float32]:
-        """Run one pass, or two if the prefix is not computed yet."""
+        """Run one pass, or two if the shared prefix is not computed yet."""
         import torch  # noqa: PLC0415 (loaded already)
 
         tokens: PackedTokens = batch.tokens
@@ -335,7 +335,7 @@ class PackedForward:
         return states
 
     def _known(self, rows: TokenRows, ids: NDArray[np.int64] | None) -> SharedPrefix | None:
-        """Return the kept prefix, if all rows begin with these ids and go on."""
+        """Return the kept prefix, if all rows begin with these ids and have more tokens."""
         if ids is None or not ids.size:
             return None
         heads = [rows[row][: ids.size + 1] for row in range(len(rows))]
@@ -362,7 +362,7 @@ class PackedForward:
         return layout.kept
 
     def _last_states(self, batch: _core.TokenBatch, layout: Layout) -> Tensor:
-        """Run one pass: the normed states of the documents' last tokens, (documents, hidden size)."""
+        """Run one pass; return the normalised states of the documents' last tokens, (documents, hidden size)."""
         with self._attention():
             hidden: Tensor = self._model.base_model(
                 input_ids=self._tensor(batch.ids).unsqueeze(0),
@@ -384,7 +384,7 @@ class PackedForward:
 
     @contextmanager
     def _attention(self) -> Iterator[None]:
-        """Set our attention for one pass, and restore the other."""
+        """Make the model use this module's attention for one pass, then restore its own."""
         before = self._model.config._attn_implementation  # noqa: SLF001 (has no public reader)
         self._model.set_attn_implementation(ATTENTION_NAME)
         try:
@@ -411,8 +411,8 @@ _PARTS = (
 class TrimmedForward(PackedForward):
     """Packed batches through the layers of a Qwen3 model, without transformers' code.
 
-    Only a row's last token is read from the last layer, so its other tokens need keys and values only. All else is as
-    in ``modeling_qwen3`` of transformers, with fewer passes over memory.
+    Only a row's last token is read from the last layer, so the other tokens need only keys and values there. Everything
+    else computes what ``modeling_qwen3`` of transformers computes, with fewer passes over memory.
     """
 
     def __init__(self, model: Any) -> None:
@@ -434,7 +434,7 @@ class TrimmedForward(PackedForward):
         return _normed(hidden, self._model.base_model.norm)
 
     def _begin(self, batch: TokenBatch) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        """Return states of the tokens, (t, hidden size), and their angles, (t, 1, half a head's size) each."""
+        """Return the tokens' states, (t, hidden size), and their rotation angles, (t, 1, half a head's size) each."""
         base = self._model.base_model
         hidden = base.embed_tokens(self._tensor(batch.ids))
         cos, sin = base.rotary_emb(hidden.unsqueeze(0), self._tensor(batch.positions).unsqueeze(0))
@@ -447,7 +447,7 @@ Turn: TypeAlias = "Callable[[Tensor, Any, Tensor, Tensor], Tensor]"
 
 
 def _fastest_turn(model: Any) -> Turn:
-    """Return a kernel of our own where it can be built, else torch's operations."""
+    """Return the kernel of `head_kernel` if it can be built, else torch's operations."""
     if model.device.type != "cuda":
         return _turned
     import torch  # noqa: PLC0415 (loaded already)
@@ -469,7 +469,7 @@ def _fastest_turn(model: Any) -> Turn:
 def _attended(  # noqa: PLR0917 (a layer, its states, and what all layers share)
     layer: Any, hidden: Tensor, angles: tuple[Tensor, Tensor], layout: Layout, turned: Turn, only: Tensor | None = None
 ) -> Tensor:
-    """Return states behind a layer's attention: (t, hidden size), or those of the tokens `only`."""
+    """Return states after a layer's attention: (t, hidden size), or only those of the tokens `only`."""
     attention = layer.self_attn
     normed = _normed(hidden, layer.input_layernorm)
     key = turned(_heads(attention.k_proj(normed), attention), attention.k_norm, *angles)
@@ -488,7 +488,7 @@ def _attended(  # noqa: PLR0917 (a layer, its states, and what all layers share)
 
 
 def _feed_forward(layer: Any, hidden: Tensor) -> Tensor:
-    """(t, hidden size), overwritten."""
+    """Return states after a layer's MLP, (t, hidden size); overwrites the input."""
     from torch.nn.functional import silu  # noqa: PLC0415 (loaded already)
 
     mlp = layer.mlp
@@ -502,14 +502,14 @@ def _heads(states: Tensor, attention: Any) -> Tensor:
 
 
 def _normed(states: Tensor, norm: Any) -> Tensor:
-    """Root mean square norm over the last axis."""
+    """Apply root mean square normalisation over the last axis."""
     from torch.nn.functional import rms_norm  # noqa: PLC0415 (loaded already)
 
     return rms_norm(states, norm.weight.shape, norm.weight, norm.variance_epsilon)
 
 
 def _turned(states: Tensor, norm: Any, cos: Tensor, sin: Tensor) -> Tensor:
-    """Norm heads, then rotary position embedding: pairs are component i and component i + half."""
+    """Normalise heads, then apply rotary position embedding; pairs are component i and component i + half."""
     import torch  # noqa: PLC0415 (loaded already)
 
     states = _normed(states, norm)
@@ -536,7 +536,7 @@ class ReferenceForward:
     def batches(
         self, rows: TokenRows, *, token_budget: int, max_rows: int, kept_prefix: NDArray[np.int64] | None = None
     ) -> Iterator[Batch]:
-        """Plan padded batches: rows of like length together; nothing is kept."""
+        """Plan padded batches of rows of similar length; no prefix is kept."""
         del kept_prefix
         plan = _core.plan_batches(rows.lengths, token_budget=token_budget, max_rows=max_rows, padded=True)
         for start, end in zip(plan.boundaries[:-1], plan.boundaries[1:], strict=True):
@@ -544,7 +544,7 @@ class ReferenceForward:
             yield Batch(chosen, [rows[int(row)] for row in chosen])
 
     def run(self, batch: Batch) -> NDArray[np.float32]:
-        """Pad, run the body, gather."""
+        """Pad the rows, run the model's body, and gather the last tokens' states."""
         import torch  # noqa: PLC0415 (loaded already)
 
         longest = max(row.size for row in batch.tokens)

@@ -1,6 +1,6 @@
-"""A kernel for GPUs that norms and rotates heads in one pass over memory, where torch's operations take six.
+"""A GPU kernel that normalises and rotates heads in one pass over memory; torch's operations take six.
 
-It imports triton, which torch brings along on Linux, and is compiled when it is first called.
+It uses triton, which comes with torch on Linux, and is compiled at its first call.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def _norm_and_rotate(states, weight, cos, sin, epsilon, stride, HEADS: tl.conste
 
 
 def norm_and_rotate(states: Any, norm: Any, cos: Any, sin: Any) -> Any:
-    """Norm and rotate contiguous heads in place: (t, heads, head size), both powers of two; angles (t, 1, half)."""
+    """Normalise and rotate heads in place: (t, heads, head size), both powers of two; angles (t, 1, half)."""
     tokens, heads, size = states.shape
     _norm_and_rotate[tokens,](
         states, norm.weight, cos, sin, norm.variance_epsilon, cos.stride(0), HEADS=heads, HALF=size // 2

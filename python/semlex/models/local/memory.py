@@ -1,4 +1,4 @@
-"""A device's memory: whether it is used up, how to free it, what fits, and batches that shrink until they do."""
+"""A device's memory: detects that it ran out, frees it, estimates what fits, and shrinks batches until they fit."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SHARE_OF_FREE = 0.5
 
 
 def is_exhausted(error: BaseException) -> bool:
-    """Return whether an error means that memory is used up, so that a smaller batch may succeed."""
+    """Return whether an error means that memory ran out, so that a smaller batch may succeed."""
     if isinstance(error, MemoryError):
         return True
     message = str(error).lower()
@@ -52,7 +52,7 @@ def give_back(device: str) -> None:
 
 
 def free_bytes(device: str) -> int | None:
-    """Return the bytes that a forward pass could get, torch's free blocks included; None on a CPU."""
+    """Return the bytes that a forward pass could use, including torch's free blocks; None on a CPU."""
     import torch  # noqa: PLC0415 (loaded already)
 
     if device == "cuda":
@@ -65,7 +65,7 @@ def free_bytes(device: str) -> int | None:
 
 
 def cached_bytes(device: str) -> int:
-    """Return the free bytes that torch holds already; asking the driver for more takes a millisecond."""
+    """Return the free bytes in blocks that torch already holds; asking the driver for more takes a millisecond."""
     import torch  # noqa: PLC0415 (loaded already)
 
     return torch.cuda.memory_reserved() - torch.cuda.memory_allocated() if device == "cuda" else 0
@@ -85,7 +85,8 @@ def total_bytes(device: str) -> int | None:
 def bytes_per_token(config: Any, precision: str) -> int:
     """Estimate the bytes of one token at the widest point of a layer.
 
-    Eight vectors of the hidden size, four of the MLP's, and twice queries, keys, values and the attention's answer.
+    The estimate counts eight vectors of the hidden size, four of the MLP's, and twice the queries, keys, values and
+    attention output.
     """
     heads = 2 * config.num_attention_heads + 2 * config.num_key_value_heads
     numbers = 8 * config.hidden_size + 4 * config.intermediate_size + 2 * heads * config.head_dim
@@ -93,7 +94,7 @@ def bytes_per_token(config: Any, precision: str) -> int:
 
 
 def fits(device: str, tokens: int, token_bytes: int) -> bool:
-    """Return whether a batch fits; frees torch's cached blocks before it says no."""
+    """Return whether a batch fits; before returning False, free torch's cached blocks and check again."""
     needed = tokens * token_bytes
     if needed <= SHARE_OF_FREE * cached_bytes(device):
         return True
@@ -106,7 +107,7 @@ def fits(device: str, tokens: int, token_bytes: int) -> bool:
 
 
 def remedy(device: str, precision: str | None = None) -> str:
-    """Return what makes more of a device's memory, or needs less of it, in words."""
+    """Return advice on how to free memory of a device or need less of it."""
     half = "dtype='bfloat16' or " if precision == "float32" else ""
     smaller = "a smaller model" if device == "cpu" else "device='cpu' or a smaller model"
     return f"close other models and programs, or use {half}{smaller}"
@@ -120,7 +121,7 @@ def usual_batch(device: str) -> int:
 def run_in_batches(
     run: Callable[[NDArray[np.int64]], None], rows: NDArray[np.int64], size: int, *, device: str, model: str
 ) -> int:
-    """Run rows in batches of a size, and in smaller ones if memory runs out; return the size that fits."""
+    """Run rows in batches of the given size, smaller ones if memory runs out; return the size that worked."""
     start, wanted = 0, size
     while start < rows.size:
         cancellation.check()
@@ -136,8 +137,7 @@ def run_in_batches(
         give_back(device)  # outside of the handler: the error holds on to every tensor of the pass
         if part.size == 1:
             raise ModelError(
-                f"{model}: the memory of {device} does not suffice for a single text; shorten the texts, "
-                f"{remedy(device)}"
+                f"{model}: the memory of {device} is too small for a single text; shorten the texts, {remedy(device)}"
             )
         size = part.size // 2
     if size < wanted:

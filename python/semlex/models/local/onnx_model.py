@@ -1,8 +1,8 @@
-"""A transformer that ONNX Runtime runs: its session, its tokenizer, and texts in batches of few tokens.
+"""A transformer run by ONNX Runtime: its session, its tokenizer, and small batches of texts.
 
-Texts go through the model longest first, in batches that cost few tokens: on a CPU larger ones are slower, because they
-fall out of its cache. A model that is quantised while it runs takes one text at a time: its scales are those of the
-whole batch, so that a vector would depend on its neighbours.
+Texts go through the model longest first, in small batches: on a CPU larger ones are slower, because they do not fit
+into its cache. A dynamically quantized model gets one text at a time: its scales depend on the whole batch, so a vector
+would depend on its neighbours.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def require_onnx(purpose: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Texts that went through the model together, and what came out.
+    """Texts that went through the model together, and its outputs.
 
     Attributes:
         rows: (b,) numbers of the texts.
@@ -62,7 +62,7 @@ class Batch:
 
 
 class OnnxModel:
-    """An ONNX file with its inputs and outputs. Loaded at first use; one batch at a time, first come first served."""
+    """An ONNX file, loaded at first use; it computes one batch at a time, in the order of the calls."""
 
     def __init__(self, folder: ModelFolder, wanted_file: str | None, outputs: Sequence[str]) -> None:
         chosen = onnx_file(folder.path, wanted_file)
@@ -97,12 +97,12 @@ class OnnxModel:
 
     @property
     def is_quantised(self) -> bool:
-        """Return whether the file takes the scale of its numbers from the batch; loads the model."""
+        """Return whether the file's int8 scales depend on the batch (dynamic quantization); loads the model."""
         self.load()
         return self._one_by_one
 
     def max_tokens(self, added: int) -> int | None:
-        """Return how many tokens of a text are read, beside those that are added; None if no file says."""
+        """Return the maximum tokens of a text, without the added ones; None if no file states it."""
         config = self.folder.read_json("config.json")
         limits = [
             _whole(self.folder.read_json("sentence_bert_config.json").get("max_seq_length")),
@@ -118,7 +118,7 @@ class OnnxModel:
     def run(
         self, rows: Sequence[NDArray[np.int64]], types: Sequence[NDArray[np.int64]] | None = None
     ) -> Iterator[Batch]:
-        """Run rows of token ids in batches; `types` are their token types, 0 without it."""
+        """Run rows of token ids in batches; `types` are their token types, all 0 if not given."""
         self.load()
         lengths = np.array([row.size for row in rows], dtype=np.int64)
         most = 1 if self._one_by_one else MAX_ROWS
@@ -146,10 +146,10 @@ class OnnxModel:
             self._session = None
 
     def load(self) -> None:
-        """Read the file, unless that was done; refuse one that takes or gives something unknown."""
+        """Load the file, unless that was done; refuse one with unknown inputs or outputs."""
         with self._opening:
             if self._closed:
-                raise ModelError(f"{self.folder.name} was closed; make a new one")
+                raise ModelError(f"the model {self.folder.name} was closed; make a new one")
             if self._session is None:
                 session = _session(self.where)
                 self._inputs = {entry.name: self._input_dtype(entry) for entry in session.get_inputs()}
@@ -183,8 +183,8 @@ class OnnxModel:
             except Exception as error:  # the runtime has a class of its own for each of its codes
                 rows, tokens = made["input_ids"].shape
                 raise ModelError(
-                    f"{self.where} failed for {rows} texts of {tokens} tokens ({type(error).__name__}); is it a whole "
-                    f"file of this model? Fetch the model again, or choose another"
+                    f"{self.where} failed for {rows} texts of {tokens} tokens ({type(error).__name__}); is the "
+                    f"file complete? Fetch the model again, or choose another"
                 ) from error
         return dict(zip(self.outputs, found, strict=True))
 
@@ -205,7 +205,7 @@ def _session(path: str) -> Any:
         return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # the runtime has a class of its own for each of its codes
         raise ModelError(
-            f"{path} cannot be loaded by ONNX Runtime ({type(error).__name__}); is it a whole ONNX file? "
+            f"{path} cannot be loaded by ONNX Runtime ({type(error).__name__}); is the file complete? "
             "Fetch the model again, or choose another"
         ) from error
 
@@ -215,7 +215,7 @@ def _usable_cores() -> int:
 
 
 def _is_quantised_while_running(path: str) -> bool:
-    """Return whether operators of the file take the scale of their numbers from the batch."""
+    """Return whether operators of the file quantize dynamically, so that scales depend on the batch."""
     with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:  # noqa: PTH123
         return content.find(_QUANTISED_WHILE_RUNNING) >= 0
 

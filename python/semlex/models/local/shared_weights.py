@@ -1,11 +1,11 @@
 """Weights in memory, shared by all users of the same model on the same device, and tested before the first text.
 
-`share` looks in a dictionary of weak references, so the weights go with their last user.
+`share` uses a dictionary of weak references, so the weights are freed with their last user.
 
 The self-test: some devices compute attention wrongly without an error (torch before 2.13 on MPS lets later tokens leak
-into earlier positions). One plain pass of the model's body over two rows is the specification. In a causal model every
-prefix of a row must end in the state that the row has there. All prefixes go through the form of the forward pass in
-one batch, and one of them alone.
+into earlier positions). The states of one plain pass of the model's body over two rows are the reference. In a causal
+model, every prefix of a row must end in the state that the row has at that position. All prefixes go through the tested
+form of the forward pass in one batch, and one of them alone.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ HALF_PRECISION_COSINE = 0.999
 
 
 def find_defect(model: Any, form: type[Forward], precision: str) -> tuple[str | None, Forward | None]:
-    """Test one form of the forward pass of a model; return the defect, or the form."""
+    """Test one form of the forward pass of a model; return the defect, or the form if it passed."""
     try:
         batches = CPU_BATCHES if model.device.type == "cpu" else GPU_BATCHES
         wholes = _rows(min(model.config.vocab_size, COMMON_TOKENS), batches[-1][-1][1])
@@ -81,7 +81,7 @@ def find_defect(model: Any, form: type[Forward], precision: str) -> tuple[str | 
 
 
 def _rows(vocabulary: int, length: int) -> NDArray[np.int64]:
-    """Return (2, length) token ids, all over the vocabulary."""
+    """Return (2, length) token ids, spread over the vocabulary."""
     numbers = np.arange(1, 2 * length + 1, dtype=np.int64) * 7_919  # a prime: no id comes twice in one row
     return (numbers % vocabulary).reshape(2, length)
 
@@ -97,7 +97,7 @@ def _body_states(model: Any, rows: NDArray[np.int64]) -> NDArray[np.float32]:
 
 
 def _run(forward: Forward, rows: Sequence[NDArray[np.int64]]) -> NDArray[np.float32]:
-    """Return (rows, hidden size): the states of a form, in one batch if it makes one."""
+    """Return the states that a form computes, (rows, hidden size), in one batch if it makes only one."""
     states: dict[int, NDArray[np.float32]] = {}
     for batch in forward.batches(TokenRows.of(rows), token_budget=1 << 20, max_rows=len(rows)):
         states |= zip(batch.rows.tolist(), forward.run(batch), strict=True)
@@ -105,7 +105,7 @@ def _run(forward: Forward, rows: Sequence[NDArray[np.int64]]) -> NDArray[np.floa
 
 
 def _close(found: NDArray[np.float32], expected: NDArray[np.float32], *, exact: bool) -> NDArray[np.bool_]:
-    """Return (rows,): whether two lists of vectors agree, as far as their precision goes."""
+    """Return (rows,): whether two lists of vectors agree within their precision."""
     units = []
     for vectors in (found, expected):
         wide = vectors.astype(np.float64)
@@ -120,7 +120,7 @@ def _close(found: NDArray[np.float32], expected: NDArray[np.float32], *, exact: 
 
 
 def _rounds_float32(model: Any) -> bool:
-    """Return whether this process lets CUDA shorten the factors of float32 products to 10 bits (TF32)."""
+    """Return whether this process lets CUDA round the factors of float32 products to 10 bits (TF32)."""
     import torch  # noqa: PLC0415 (loaded already)
 
     return model.device.type == "cuda" and torch.get_float32_matmul_precision() != "highest"
@@ -131,7 +131,7 @@ CLASSES = {"none": "AutoModel", "lm": "AutoModelForCausalLM", "classifier": "Aut
 
 
 def load_weights(folder: ModelFolder, head: str, placement: Placement) -> Any:
-    """Load a model: safetensors only, nothing executed, no missing weights."""
+    """Load a model: safetensors only, no code of the model, no missing weights."""
     import torch  # noqa: PLC0415 (seconds, and not in the base install)
 
     exhausted = False
@@ -176,7 +176,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """A setting that was tried and given up; `failure` is a phrase."""
+    """A setting that was tried and failed; `failure` is a phrase."""
 
     device: str
     precision: str
@@ -192,8 +192,8 @@ class Attempt:
 class SharedModel:
     """One set of weights, loaded at first use. Made by `share` only.
 
-    `lock` is held during a forward pass (two would need twice the memory, and MPS is not safe with two), and released
-    between passes, so that a search does not wait for a whole load.
+    `lock` is held during a forward pass, because two at once would need twice the memory and are unsafe on MPS. It is
+    released between passes, so that a search does not wait for a whole load.
     """
 
     def __init__(self, folder: ModelFolder, head: str, placement: Placement) -> None:
@@ -227,7 +227,7 @@ class SharedModel:
         return form
 
     def defect(self, attention: str) -> str | None:
-        """Return the outcome of the self-test, remembered for the life of the process."""
+        """Return the result of the self-test, remembered for the life of the process."""
         key = (str(self.folder.path), self.folder.revision, self._head, self.placement, FORWARDS[attention])
         if key in _outcomes:
             return _outcomes[key]
@@ -250,7 +250,7 @@ class SharedModel:
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A model in a setting that passed the self-test, and settings that were given up before."""
+    """A model in a setting that passed the self-test, and the settings that failed before."""
 
     shared: SharedModel
     attention: str
@@ -258,7 +258,7 @@ class Running:
 
 
 def share(folder: ModelFolder, head: str, placement: Placement) -> SharedModel:
-    """Return the one set of weights of a model on a device; nothing is loaded yet."""
+    """Return the shared weights of a model on a device; nothing is loaded yet."""
     key = (str(folder.path), folder.revision, head, placement)
     with _sharing:
         found = _shared.get(key)
@@ -293,16 +293,16 @@ def open_model(folder: ModelFolder, head: str, placement: Placement, attention: 
 
 
 def forms_from(attention: str) -> list[str]:
-    """Return a form of the forward pass and its fallbacks."""
+    """Return a form of the forward pass and its fallbacks, in order."""
     names = list(FORWARDS)
     return list(dict.fromkeys([*names[names.index(attention) :], "reference"]))
 
 
 def exhausted(shared: SharedModel) -> ModelError:
-    """Return the error of a device without memory for one row."""
+    """Return the error for a device whose memory is too small for one row."""
     placement = shared.placement
     return ModelError(
-        f"{shared.folder.name}: the memory of {placement.device} does not suffice for a single row; shorten the "
+        f"{shared.folder.name}: the memory of {placement.device} is too small for a single row; shorten the "
         f"texts (max_length), {memory.remedy(placement.device, placement.precision)}"
     )
 

@@ -1,8 +1,9 @@
 """The transformer of the Qwen3 embedder and reranker: token ids in, last-token hidden states out.
 
-A bigger pass is not a faster one: on CPUs it leaves the cache (16,384 tokens took 1.5 to 1.9 times as long per token as
-4,096), on GPUs a small one does not fill the units. So the first large calls run their batches with one candidate after
-the other and keep the time. Nothing is computed only for that, and no result depends on it.
+The best size of a pass depends on the device: on CPUs a large pass does not fit into the cache (16,384 tokens took 1.5
+to 1.9 times as long per token as 4,096), on GPUs a small one does not fill the units. So the first large calls run
+their batches with one candidate size after the other and record the time. Nothing is computed only for measuring, and
+no result depends on it.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ WORTH = 0.03
 
 
 class TokenBudget:
-    """Measures candidates (tokens of a pass, ascending) and keeps the best."""
+    """Measures candidate sizes (tokens of a pass, ascending) and remembers the best."""
 
     def __init__(self, candidates: Sequence[int], start: int) -> None:
         self._candidates = tuple(candidates)
@@ -57,7 +58,7 @@ class TokenBudget:
 
     @property
     def portion(self) -> int:
-        """Return the tokens of a measurement: the biggest candidate, so that all see the same mixture."""
+        """Return the tokens of one measurement: the largest candidate, so that all candidates get the same mixture."""
         return self._candidates[-1]
 
     @property
@@ -74,13 +75,13 @@ class TokenBudget:
         return min(candidate for candidate, speeds in self._speeds.items() if max(speeds) >= (1 - WORTH) * fastest)
 
     def trial(self, tokens: int) -> int | None:
-        """Return the candidate to run next, if more tokens wait than the biggest has."""
+        """Return the candidate to measure next, if more tokens wait than the largest candidate has."""
         if self.measured or tokens <= self.portion:
             return None
         return min(self._candidates, key=lambda candidate: len(self._speeds[candidate]))
 
     def record(self, candidate: int, tokens: int, seconds: float) -> None:
-        """Keep a measurement of tokens (without padding) and seconds."""
+        """Record a measurement: tokens (without padding) and seconds."""
         self._speeds[candidate].append(tokens / max(seconds, 1e-9))
         if self.measured:
             shown = ", ".join(f"{size}: {max(speeds):.0f}" for size, speeds in self._speeds.items())
@@ -90,7 +91,8 @@ class TokenBudget:
 def token_budget(key: Hashable, device: str) -> TokenBudget:
     """Return the budget of one kind of model on one device, shared by all such models in this process.
 
-    `key` holds what speed depends on: the model's shape, device, precision, form of the forward pass, threads.
+    `key` contains everything that speed depends on: the model's shape, device, precision, form of the forward pass,
+    threads.
     """
     if key not in _budgets:
         if device == "cpu":
@@ -107,14 +109,14 @@ _budgets: dict[Hashable, TokenBudget] = {}
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Bounds of a batch; `token_budget` None: measured."""
+    """Limits of a batch; `token_budget` None means the measured one."""
 
     max_rows: int
     token_budget: int | None
 
 
 def measured_budget(running: Running) -> TokenBudget:
-    """Return the budget for a model where it runs, if none is configured."""
+    """Return the measured budget for a model in its setting."""
     import torch  # noqa: PLC0415 (loaded already)
 
     shared = running.shared
@@ -126,7 +128,7 @@ def measured_budget(running: Running) -> TokenBudget:
 
 
 def effective_budget(running: Running, limits: Limits) -> int:
-    """Return the tokens of the next pass: as configured or measured, and never more than memory has allowed."""
+    """Return the tokens of the next pass: configured or measured, and never more than memory has allowed so far."""
     budget = measured_budget(running).best if limits.token_budget is None else limits.token_budget
     cap = running.shared.token_cap
     return budget if cap is None else min(budget, cap)
@@ -143,8 +145,8 @@ def fill(
 ) -> None:
     """Compute the states of rows.
 
-    If memory runs out, the missing rows are planned again with half the tokens; the model keeps to that, with one log
-    line.
+    If memory runs out, the missing rows are planned again with half the tokens; the model keeps that limit, and it is
+    logged once.
     """
     passes = _Passes(states, rows, running, limits, kept_prefix)
     missing = which
@@ -182,7 +184,7 @@ class _Passes:
         self._short: int | None = None  # most tokens that found room just now, when fewer than wanted
 
     def trial(self, missing: NDArray[np.int64]) -> int | None:
-        """Return the budget to measure next, if any."""
+        """Return the size to measure next, if any."""
         if self._limits.token_budget is not None:
             return None
         trial = measured_budget(self._running).trial(int(self._lengths[missing].sum()))
@@ -190,14 +192,14 @@ class _Passes:
         return None if trial is None or any(trial > bound for bound in bounds) else trial
 
     def portion(self, missing: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return rows of all lengths: every measurement then sees the same kind of work."""
+        """Return rows of all lengths, so that every measurement has the same kind of work."""
         shuffled = np.random.default_rng(0).permutation(missing)
         tokens = np.cumsum(self._lengths[shuffled])
         count = int(np.searchsorted(tokens, measured_budget(self._running).portion, side="right"))
         return shuffled[: max(1, count)]
 
     def run(self, part: NDArray[np.int64], trial: int | None) -> NDArray[np.int64]:
-        """Run rows until they are done or memory is short."""
+        """Run rows until all are done or memory runs out."""
         shared = self._running.shared
         forward = shared.forward(self._running.attention)
         budget = effective_budget(self._running, self._limits) if trial is None else trial
@@ -245,7 +247,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class RuntimeReport:
-    """How a model runs; its setting has passed the self-test."""
+    """How a model runs, in a setting that passed the self-test."""
 
     device: str
     precision: str
@@ -259,8 +261,9 @@ class RuntimeReport:
 class Transformer:
     """A causal transformer that is loaded at first use and tested before its first text.
 
-    Transformers of the same folder, head, device and precision share one set of weights, released by the last. Only
-    when memory runs out, all use smaller passes. `token_budget` counts padding; None for a measured one.
+    Transformers of the same folder, head, device and precision share one set of weights, which is freed with the last
+    of them. If memory runs out, all of them use smaller passes. `token_budget` includes padding; None means the
+    measured one.
     """
 
     def __init__(
@@ -317,9 +320,9 @@ class Transformer:
             )
 
     def last_hidden(self, rows: TokenRows, *, kept_prefix: NDArray[np.int64] | None = None) -> NDArray[np.float32]:
-        """Return the state of every row's last token behind the final norm: (n, hidden size).
+        """Return the state of every row's last token after the final norm: (n, hidden size).
 
-        Rows that overflow in half precision are computed again in float32, which this transformer then keeps.
+        Rows that overflow in half precision are computed again in float32, which this transformer then keeps using.
         """
         running = self._open()
         states = np.empty((len(rows), running.shared.model().config.hidden_size), dtype=np.float32)
@@ -353,7 +356,7 @@ class Transformer:
             return rows
 
     def close(self) -> None:
-        """Release the weights; a second call does nothing. A running call of a thread keeps them to its end."""
+        """Release the weights; a second call does nothing. A call that is running in another thread can finish."""
         with self._lock:
             self._closed = True
             self._running = None
@@ -361,7 +364,7 @@ class Transformer:
     def _open(self) -> Running:
         with self._lock:
             if self._closed:
-                raise ModelError(f"{self.folder.name} was closed; make a new one")
+                raise ModelError(f"the model {self.folder.name} was closed; make a new one")
             if self._running is None:
                 self._running = open_model(self.folder, self._head, choose_placement(*self._requested), self._attention)
             return self._running

@@ -1,1 +1,1 @@
-"""Collections for assistants, by the Model Context Protocol. Needs the extra ``mcp``."""
+"""MCP server: gives assistants access to collections by the Model Context Protocol. Needs the extra ``mcp``."""

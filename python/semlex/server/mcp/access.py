@@ -1,4 +1,4 @@
-"""What an assistant may reach: tools, collections, rights, folders."""
+"""What an assistant has access to: tools, collections, rights, folders."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Access(Reaching):
-    """What can be reached; by default every collection, for reading."""
+    """The collections, rights and folders that can be accessed; by default every collection, for reading."""
 
     collections: frozenset[str] | None = None
     rights: Rights = "read"
@@ -41,9 +41,9 @@ class Access(Reaching):
         """Check names and folders.
 
         Args:
-            collections: Names of the only ones that can be reached. Default: all.
+            collections: Names of the only accessible collections. Default: all.
             writes: Whether documents and indexes may be changed.
-            folders: Those that may be indexed, if writes are allowed.
+            folders: Folders that may be indexed, if writes are allowed.
 
         Raises:
             ConfigurationError: A name is invalid, a folder is missing, or folders are given without writes.
@@ -65,24 +65,25 @@ class Access(Reaching):
         return cls(names, "admin" if writes else "read", tuple(dict.fromkeys(roots)))
 
     def narrowed(self, caller: Caller) -> Access:
-        """What a caller may reach of it."""
+        """Return the part of this access that a caller also has."""
         both = self.collections if caller.collections is None else caller.collections
         if self.collections is not None and caller.collections is not None:
             both = self.collections & caller.collections
         return Access(both, min(self.rights, caller.rights, key=ORDER.index), self.folders)
 
     def folder(self, given: str) -> Path:
-        """A file or folder that may be indexed, links followed; absolute, or below one of the folders.
+        """Return the resolved path of a file or folder that may be indexed, given absolute or below an allowed folder.
 
         Raises:
-            ConfigurationError: It is outside of the folders, or missing; the message does not tell which.
+            ConfigurationError: The path is outside of the allowed folders or missing; the message does not reveal
+                which.
         """
         if not self.folders:
             raise ConfigurationError(
                 "no folder may be indexed here: start this server with --allow FOLDER to permit some"
             )
         named = ", ".join(map(str, self.folders))
-        refused = ConfigurationError(f"{given[:200]!a} is nothing below the folders that may be indexed here: {named}")
+        refused = ConfigurationError(f"{given[:200]!a} is not in the folders that may be indexed here: {named}")
         if "\0" in given or not given.strip():
             raise refused
         for root in self.folders:
@@ -101,7 +102,7 @@ SHOWN_NAMES = 20
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """A tool."""
+    """A tool with its name, its description and the operations that it stands for."""
 
     name: str
     operations: tuple[str, ...]  # the first one has its arguments
@@ -113,12 +114,12 @@ class Offer:
 
     @property
     def reads_only(self) -> bool:
-        """Whether it changes nothing."""
+        """Whether the tool changes nothing."""
         return self.rights == "read"
 
     @property
     def rights(self) -> Rights:
-        """The right that its callers need."""
+        """The right that a caller of the tool needs."""
         return max((OPERATIONS[name].rights for name in self.operations), key=ORDER.index)
 
 
@@ -220,7 +221,7 @@ OFFERS = (
 
 
 class CollectionAccess:
-    """The collections of the client that serves a request, as far as its caller may reach them."""
+    """Access to the collections of the current client, limited to those of the request's caller."""
 
     def __init__(
         self, client: Client | OpenClient | Callable[[], AbstractContextManager[OpenClient]], access: Access
@@ -237,22 +238,22 @@ class CollectionAccess:
 
     @property
     def client(self) -> Client:
-        """The client that serves the request."""
+        """The client that serves the current request."""
         return self._serving.get().client
 
     @property
     def access(self) -> Access:
-        """The reach of the caller."""
+        """The access of the current request's caller."""
         return self._access.get()
 
     @property
     def offered(self) -> dict[str, Offer]:
-        """The tools of the caller, by name."""
+        """The tools that the current caller may call, by name."""
         return {offer.name: offer for offer in OFFERS if self.access.may(offer.rights)}
 
     @contextmanager
     def as_caller(self, caller: Caller | None) -> Iterator[None]:
-        """Narrow what can be reached, for one request."""
+        """Limit access to that of a caller, for one request."""
         with self._lend() as opened:
             serving = self._serving.set(opened)
             access = self._access.set(self._widest if caller is None else self._widest.narrowed(caller))
@@ -265,11 +266,11 @@ class CollectionAccess:
                 self._serving.reset(serving)
 
     def for_assistant(self, message: str) -> str:
-        """A message of the library, in the words of an assistant."""
+        """Return a library message with commands replaced by the names of tools."""
         return in_tools(visible(message), self.offered)
 
     def remedy(self, offer: Offer) -> str:
-        """Who can let an assistant call a tool that it may not call, and how."""
+        """Return who can let an assistant call a tool that it may not call, and how."""
         if not self._widest.may(offer.rights):
             return "the operator of this server can start it with --allow-writes"
         caller = self._caller.get()
@@ -282,7 +283,7 @@ class CollectionAccess:
         )
 
     async def collection(self, name: str | None, *, create: bool = False) -> Collection:
-        """Open a collection by its name; without one, the server's own, or the only one."""
+        """Open a collection by its name; without a name, the server's default, or the only one."""
         opened, seen = self._serving.get(), self.access.collections
         if name is None and seen is not None and len(seen) == 1:
             (name,) = seen  # without a query
@@ -304,7 +305,7 @@ class CollectionAccess:
         raise ConfigurationError(f"say which collection: {_listed(names)}")
 
     def forget(self) -> None:
-        """Note that a collection that was known is gone."""
+        """Forget the known collections, because one of them no longer exists."""
         self._serving.get().forget()
 
 

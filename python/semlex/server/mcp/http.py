@@ -1,4 +1,4 @@
-"""A server over streamable HTTP: callers, hosts and limits."""
+"""The MCP server over streamable HTTP: callers, hosts and limits."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class Entrance:
 
 
 class Streams:
-    """Ends streams in order: each has an end, and none outlasts the server because nothing is said on it."""
+    """Ends event streams in order: each ends after a time, and all end when the server stops, even silent ones."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -112,7 +112,7 @@ class Streams:
 
 
 class Sessions:
-    """Bounds the sessions of each caller: the next one ends that caller's session that has been idle for longest."""
+    """Limits the sessions of each caller: a new one ends the caller's session that has been idle for longest."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -143,7 +143,7 @@ class Sessions:
     async def _count(
         self, own: dict[str, int], session: str, scope: Scope, receive: Receive, send: Send, *, opens: bool
     ) -> None:
-        """Answer a request, which is one of its session's as long as it goes on."""
+        """Answer a request, counted as one of its session until it ends."""
         is_over = opens
 
         async def sending(message: Message) -> None:
@@ -173,7 +173,7 @@ class Sessions:
 def _all_in_use() -> Problem:
     return Problem(
         503,
-        f"all {MAX_SESSIONS_OF_A_CALLER} sessions of this caller are in use; end one, and come again",
+        f"all {MAX_SESSIONS_OF_A_CALLER} sessions of this caller are in use; end one, then try again",
         kind="overload",
         headers={"Retry-After": "1"},
     )
@@ -188,7 +188,7 @@ async def _to_nobody(message: Message) -> None:
 
 
 def _until(stopping: asyncio.Event, receive: Receive) -> Receive:
-    """Report that the client is gone when the server stops."""
+    """Return a `receive` that reports the client as disconnected when the server stops."""
 
     async def receiving() -> Message:
         waiting = (asyncio.ensure_future(receive()), asyncio.ensure_future(stopping.wait()))
@@ -203,7 +203,7 @@ def _until(stopping: asyncio.Event, receive: Receive) -> Receive:
 
 
 def signed_in(caller: Caller) -> AuthenticatedUser:
-    """Somebody whose token is known, as the SDK ties sessions to them. It learns no token."""
+    """Return a caller as the SDK's user, to which it ties sessions; the SDK does not get the token."""
     collections = None if caller.collections is None else sorted(caller.collections)
     claims = {"rights": caller.rights, "collections": collections}
     return AuthenticatedUser(
@@ -212,7 +212,7 @@ def signed_in(caller: Caller) -> AuthenticatedUser:
 
 
 def found_caller(request: Request) -> Caller | None:
-    """Who makes a request, as `Entrance` has found."""
+    """Return the caller that `Entrance` has found for a request."""
     caller: Caller | None = request.scope["state"]["caller"]
     return caller
 
@@ -227,17 +227,18 @@ def mcp_app(
     caller_of: Callable[[Request], Caller | None] | None = None,
     stateless: bool = False,
 ) -> Starlette:
-    """The server as an ASGI application that answers at ``/mcp``.
+    """Return the server as an ASGI application that answers at ``/mcp``.
 
-    Another application takes its routes, and enters its lifespan (``app.router.lifespan_context(app)``) in its own.
+    To embed it, add its routes to your application and enter its lifespan (``app.router.lifespan_context(app)``) in
+    yours.
 
     Args:
-        client: Open as long as the application runs; or lends the client that serves, for one request.
-        access: The most that an assistant may reach.
-        host: Address that it listens on.
-        names: Further host names.
-        find_caller: The caller of a token; without a known token, requests are refused.
-        caller_of: The caller of a request, if another application checks callers, hosts and origins.
+        client: A client that is open as long as the application runs, or a function that lends one for each request.
+        access: The widest access that an assistant can have.
+        host: Address that the server listens on.
+        names: Further host names that it answers to.
+        find_caller: Function that returns the caller of a token; requests without a known token are refused.
+        caller_of: Function that returns the caller of a request, if your application checks callers, hosts and origins.
         stateless: Whether this process keeps no sessions.
     """
     server = mcp_server(client, access, caller_of=caller_of or found_caller)
@@ -260,7 +261,7 @@ def mcp_app(
 
 
 def listening_socket(host: str, port: int, *, has_tokens: bool) -> socket.socket:
-    """A socket that listens on an address."""
+    """Return a socket that listens on an address; without a token file, it must be a loopback address."""
     if not has_tokens and not is_loopback(host):
         raise ConfigurationError(
             f"{host[:80]!a} can be reached from other machines, and no token file is given: listen on 127.0.0.1, or "
@@ -270,16 +271,16 @@ def listening_socket(host: str, port: int, *, has_tokens: bool) -> socket.socket
 
 
 class WebServer(StoppingServer):
-    """Uvicorn, which leaves signals to the process that it is in."""
+    """A uvicorn server that leaves signals to its process."""
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Take none: `should_exit` is what ends it."""
+        """Handle no signals; `should_exit` ends the server."""
         yield
 
 
 def web_server(app: Starlette) -> WebServer:
-    """A server until ``should_exit`` is set; requests in progress have a moment to end then."""
+    """Return a server that runs until ``should_exit`` is set, and then lets requests in progress end for a moment."""
     return WebServer(
         uvicorn.Config(
             app,
@@ -294,7 +295,7 @@ def web_server(app: Starlette) -> WebServer:
 
 
 class Assistants:
-    """Answers at one path of the HTTP server, which has checked the caller, while `run` goes on."""
+    """Serves MCP at one path of the HTTP server, which has checked the caller, while `run` is running."""
 
     def __init__(self, state: ServerState) -> None:
         self._is_stateless = state.options.stateless
@@ -312,7 +313,7 @@ class Assistants:
         self.route = Route(inner.path, endpoint=self, include_in_schema=False)
 
     async def run(self) -> None:
-        """Keep the sessions until it is cancelled."""
+        """Keep the MCP sessions until cancelled."""
         async with self._app.router.lifespan_context(self._app):
             self._runs.set()
             await asyncio.Event().wait()

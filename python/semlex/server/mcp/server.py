@@ -1,4 +1,4 @@
-"""The server: tools and resources of a client within what an assistant may reach."""
+"""The MCP server: tools and resources over the collections that an assistant has access to."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ OPAQUE = ResourceSecurity(exempt_params=frozenset({"chunk_id", "document"}))
 
 
 class AssistantServer(MCPServer[Any]):
-    """The server of an assistant; errors are in the words of its tools."""
+    """The MCP server of an assistant; its error messages name tools instead of commands."""
 
     def __init__(
         self, access: CollectionAccess, *, caller_of: Callable[[Request], Caller | None] | None = None
@@ -70,7 +70,7 @@ class AssistantServer(MCPServer[Any]):
         self._add_resources(tools)
 
     async def _narrow(self, ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
-        """Let each request reach what its caller may."""
+        """Handle each request with the access of its caller."""
         caller = None
         if self._caller_of is not None and ctx.request is not None:
             caller = self._caller_of(ctx.request)
@@ -78,7 +78,7 @@ class AssistantServer(MCPServer[Any]):
             return await call_next(ctx)
 
     async def list_tools(self) -> list[ListedTool]:
-        """The tools of the caller."""
+        """Return the tools that the caller may call."""
         return [tool for tool in await super().list_tools() if tool.name in self._access.offered]
 
     async def call_tool(
@@ -145,12 +145,12 @@ def mcp_server(
     *,
     caller_of: Callable[[Request], Caller | None] | None = None,
 ) -> AssistantServer:
-    """A server for assistants over the collections of a client."""
+    """Return an MCP server over the collections of a client."""
     return AssistantServer(CollectionAccess(client, access), caller_of=caller_of)
 
 
 def _tool(offer: Offer, work: Any, shape: Shape) -> Tool:
-    """A tool that refuses unknown arguments."""
+    """Return a tool that refuses unknown arguments."""
     annotations = ToolAnnotations(
         title=offer.title,
         read_only_hint=offer.reads_only,
@@ -173,7 +173,7 @@ def _tool(offer: Offer, work: Any, shape: Shape) -> Tool:
 
 
 def _brief(schema: dict[str, Any]) -> dict[str, Any]:
-    """A schema of arguments in few tokens: without titles, and an argument that can be left out is not also null."""
+    """Shorten a schema of arguments: drop titles, and do not allow null for arguments that can be left out."""
     found = {name: value for name, value in schema.items() if name != "title"}
     properties = {}
     for name, one in found.get("properties", {}).items():

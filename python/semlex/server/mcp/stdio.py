@@ -1,4 +1,4 @@
-"""A server on the standard streams of this process: frames in, frames out, and nothing else on stdout."""
+"""The MCP server on standard input and output; nothing but messages is written to stdout."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ READ_BYTES = 64 * 1024
 TOO_LONG = "(a frame of more than 1 MiB was dropped)"
 # Replaces a request with an invalid id: the SDK would take it for a notification, without an answer.
 NO_ID = "{}"
-NO_FRAME = ErrorData(code=PARSE_ERROR, message="no frame: each is a line with a message of JSON-RPC, of at most 1 MiB")
+NO_FRAME = ErrorData(code=PARSE_ERROR, message="not a frame: send each JSON-RPC message on one line of at most 1 MiB")
 NO_MESSAGE = ErrorData(
     code=INVALID_REQUEST,
-    message="no message of JSON-RPC 2.0: a request has a method, and as its id a whole number or a text",
+    message="not a JSON-RPC 2.0 message: a request has a method, and an id that is a whole number or a text",
 )
 
 
 class Lines:
-    """The lines of a descriptor, read by a thread of its own."""
+    """Reads lines from a file descriptor in a thread of its own."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -91,7 +91,7 @@ class Lines:
 
 
 def _lacks_id(line: str) -> bool:
-    """Whether a line is a request that wants an answer, under an id that cannot be one."""
+    """Return whether a line is a request whose id is neither a whole number nor text, so that it is answered here."""
     try:
         found = from_json(line)
     except ValueError:
@@ -102,7 +102,7 @@ def _lacks_id(line: str) -> bool:
 
 
 class Frames:
-    """The frames that were read; others are answered here, as the SDK would not."""
+    """Gives the valid messages to the SDK, and answers invalid lines, which the SDK would not."""
 
     def __init__(self, read: ReadStream[SessionMessage | Exception], write: WriteStream[SessionMessage]) -> None:
         self._read, self._write = read, write
@@ -123,7 +123,7 @@ class Frames:
 
 @contextmanager
 def own_streams() -> Iterator[tuple[int, int]]:
-    """Descriptors of the standard input and output for frames alone."""
+    """Give file descriptors of standard input and output for messages only; other output goes elsewhere."""
     incoming, outgoing = os.dup(0), os.dup(1)
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
@@ -138,7 +138,7 @@ def own_streams() -> Iterator[tuple[int, int]]:
 
 
 async def serve_standard_streams(server: AssistantServer) -> None:
-    """Answer until the other side closes the standard input."""
+    """Serve until the client closes standard input."""
     with own_streams() as (incoming, outgoing), os.fdopen(outgoing, "w", encoding="utf-8", closefd=False) as frames:
         lines = cast("Any", Lines(incoming))
         async with stdio_server(stdin=lines, stdout=anyio.wrap_file(frames)) as (read, write):

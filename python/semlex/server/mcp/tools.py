@@ -1,4 +1,4 @@
-"""The tools of assistants. Each returns the library's own objects as structure, and the same in a few lines of text."""
+"""The tools of assistants. Each returns the library's objects as structure and their content as a few lines of text."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ def _without(kind: type, *names: str) -> dict[str, Shape]:
 
 
 def result_shapes() -> dict[str, Shape]:
-    """The results of the tools, by name."""
+    """Return the shapes of the tools' results, by tool."""
     sources = [{"number": int, "place": str, "headings": str, "chunk_ids": list[str], "path": PATH, "document": str}]
     return {
         "search": QUOTED
@@ -207,7 +207,7 @@ def result_shapes() -> dict[str, Shape]:
 
 
 class Tools:
-    """The tools of assistants, over the collections that they may reach."""
+    """The tools of assistants, over the collections that they have access to."""
 
     def __init__(self, access: CollectionAccess) -> None:
         self._access = access
@@ -223,7 +223,7 @@ class Tools:
         mode: Mode = None,
         exclude: Excluded = None,
     ) -> CallToolResult:
-        """Hits, best first."""
+        """Return the hits of a search, best first."""
         searched = await self._access.collection(collection)
         found = await searched.search(
             query, top_k, filters, mode=mode, exclude=exclude, terms=terms, deadline=SEARCH_SECONDS
@@ -232,7 +232,7 @@ class Tools:
         warnings, is_missing = self._worded(found.warnings), found.support == "unlikely"
         hits = [] if is_missing else shown_hits(name, found, Budget())
         if not is_missing and len(hits) < len(found):
-            warnings.append(f"{len(found) - len(hits)} more hits have no room in one result: give a lower top_k")
+            warnings.append(f"{len(found) - len(hits)} more hits do not fit into one result: give a lower top_k")
         result = _quoted(name) | {
             "mode": found.mode,
             "best_similarity": found.best_similarity,
@@ -254,7 +254,7 @@ class Tools:
         return tool_result(result, "\n\n".join([*lines, *quoted_warnings(warnings)]))
 
     async def get_chunk(self, chunk_id: ChunkId, collection: Collection = None, start: Start = 0) -> CallToolResult:
-        """One chunk with all of its text."""
+        """Return one chunk with its whole text."""
         opened = await self._access.collection(collection)
         name = opened.names.collection
         passage, after = shown_passage(name, await read_chunk(opened, chunk_id), start=start)
@@ -263,7 +263,7 @@ class Tools:
         return tool_result(result, quoted(_source(passage), passage["content"], is_cut=passage["cut"]) + more)
 
     async def get_document(self, document: Document, collection: Collection = None, start: Start = 0) -> CallToolResult:
-        """The text of a document."""
+        """Return the text of a document."""
         result = await self.read_document(await self._access.collection(collection), document, start)
         after = result["next_start"]
         more = "" if after is None else f"\nIt goes on: get_document with start={after}."
@@ -271,7 +271,7 @@ class Tools:
         return tool_result(result, quoted(source, result["text"], label=size, is_cut=bool(more)) + more)
 
     async def read_document(self, opened: OpenedCollection, document: str, start: int) -> dict[str, Any]:
-        """A document, or as much of it as a result holds."""
+        """Return a document, or as much of it as fits into a result."""
         found, budget = await opened.documents.get(document), Budget()
         whole, uri = visible(found.text), document_uri(opened.names.collection, found.name)
         path = place(found.chunks[0]) if found.chunks else None
@@ -291,7 +291,7 @@ class Tools:
         }
 
     async def outline(self, document: Document, collection: Collection = None) -> CallToolResult:
-        """The headings of a document."""
+        """Return the headings of a document."""
         opened, budget = await self._access.collection(collection), Budget()
         found = await opened.documents.outline(document)
         first = next((one.chunk_ids[0] for one in found.headings if one.chunk_ids), None)
@@ -323,7 +323,7 @@ class Tools:
         top_k: TopK = 20,
         filters: Filters = None,
     ) -> CallToolResult:
-        """An answer with citations."""
+        """Return an answer with citations."""
         opened = await self._access.collection(collection)
         found = await opened.answer(question, top_k=top_k, filters=filters, terms=terms)
         result = _quoted(opened.names.collection) | found.to_dict() | {"warnings": self._worded(found.warnings)}
@@ -348,7 +348,7 @@ class Tools:
         filters: Filters = None,
         mode: Mode = None,
     ) -> CallToolResult:
-        """Why a document is where it is in an answer, or missing."""
+        """Return why a document has its rank in an answer, or why it is missing."""
         opened = await self._access.collection(collection)
         found = await opened.why(document, question, top_k, filters, mode=mode, terms=terms, deadline=SEARCH_SECONDS)
         result = _quoted(opened.names.collection) | found.to_dict() | {"notes": self._worded(found.notes)}
@@ -363,7 +363,7 @@ class Tools:
         return tool_result(result, quoted(title, "\n".join(lines)))
 
     async def list_collections(self) -> CallToolResult:
-        """The collections within reach."""
+        """Return the collections that the caller may see."""
         access = self._access.access
         counted = [one for one in await self._access.client.count_collections() if access.sees(one.name)]
         shown = counted[:MAX_COLLECTIONS]
@@ -385,7 +385,7 @@ class Tools:
         return tool_result(result, "\n".join(lines) or "No collections exist yet.")
 
     async def collection_stats(self, collection: Collection = None) -> CallToolResult:
-        """Figures of a collection."""
+        """Return the figures of a collection."""
         opened = await self._access.collection(collection)
         found = (await opened.status()).to_dict()
         result = {name: value for name, value in found.items() if name not in LEFT_OUT}
@@ -395,7 +395,7 @@ class Tools:
         return tool_result(result, "\n".join(lines))
 
     async def list_fields(self, collection: Collection = None, values: Values = False) -> CallToolResult:
-        """The fields that filters can name."""
+        """Return the fields that filters can name."""
         opened = await self._access.collection(collection)
         found, budget, name = await opened.fields.list(values=values), Budget(), opened.names.collection
         result = _quoted(name) | found.to_dict()
@@ -416,7 +416,7 @@ class Tools:
         return tool_result(result, text)
 
     async def job_status(self, job_id: JobId = None) -> CallToolResult:
-        """One job, or the newest ones."""
+        """Return one job, or the newest ones."""
         access = self._access.access
         if job_id is None:
             listed = await self._access.client.jobs(limit=LISTED_JOBS)
@@ -519,7 +519,7 @@ def _quoted(collection: str) -> dict[str, Any]:
 
 
 async def read_chunk(opened: OpenedCollection, chunk_id: str) -> StoredChunk:
-    """A chunk by its id."""
+    """Return a chunk by its id."""
     found = await opened.get([chunk_id])
     if not found:
         raise ConfigurationError(
@@ -530,24 +530,24 @@ async def read_chunk(opened: OpenedCollection, chunk_id: str) -> StoredChunk:
 
 
 def chunk_uri(collection: str, chunk_id: str) -> str:
-    """The resource of a chunk."""
+    """Return the URI of a chunk as a resource."""
     return f"chunk://{collection}/{quote(chunk_id, safe='')}"
 
 
 def document_uri(collection: str, document: str) -> str:
-    """The resource of a document."""
+    """Return the URI of a document as a resource."""
     return f"document://{collection}/{quote(document, safe='/')}"
 
 
 def document_name(chunk: StoredChunk) -> str:
-    """The name of a chunk's document, as tools take it."""
+    """Return the name of a chunk's document, in the form that tools accept."""
     if not chunk.source_document:
         return chunk.id
     return f"{chunk.source}: {chunk.source_document}" if chunk.source else chunk.source_document
 
 
 def shown_passage(collection: str, chunk: StoredChunk, *, start: int = 0) -> tuple[dict[str, Any], int | None]:
-    """A chunk alone from a character on, and where its text goes on."""
+    """Return a chunk whose text begins at a character, and the character where the rest begins (None: no rest)."""
     budget, passage = Budget(), _passage(collection, chunk, CHUNK)
     budget.take(*_names(passage))
     # What describes the whole is in every part.
@@ -557,7 +557,7 @@ def shown_passage(collection: str, chunk: StoredChunk, *, start: int = 0) -> tup
 
 
 def shown_hits(collection: str, found: Sequence[SearchResult], budget: Budget) -> list[dict[str, Any]]:
-    """As many hits as fit, by name at least, with texts while the budget lasts."""
+    """Return as many hits as fit; the first ones with their texts, the others by name only."""
     hits = list(takewhile(lambda hit: budget.take(*_names(hit)), [_passage(collection, hit, HIT) for hit in found]))
     for hit, chunk in zip(hits, found, strict=False):
         hit["content"], hit["cut"] = budget.cut(chunk.content)
@@ -566,7 +566,7 @@ def shown_hits(collection: str, found: Sequence[SearchResult], budget: Budget) -
 
 
 def _passage(collection: str, chunk: StoredChunk, names: tuple[str, ...]) -> dict[str, Any]:
-    """A chunk with these keys of its `to_dict` and its place; text and metadata follow."""
+    """Return the named keys of a chunk's `to_dict`, and its place; the caller adds text and metadata."""
     return {name: getattr(chunk, name) for name in names} | {
         "content": "",
         "metadata": {},
@@ -583,7 +583,7 @@ def _names(passage: dict[str, Any]) -> tuple[str | None, ...]:
 
 
 def _source(passage: dict[str, Any]) -> str:
-    """Where a passage is from, on one line: words of documents, which belong into the quote."""
+    """Return where a passage comes from, on one line; the words are the documents', so they belong inside the quote."""
     # A line is in the path, which opens the file there.
     place = "" if passage["place"].startswith(LINE) else one_line(passage["place"])
     above = [passage["path"] or one_line(passage["document"]), place, " > ".join(passage["heading_path"])]

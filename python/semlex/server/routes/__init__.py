@@ -1,4 +1,4 @@
-"""The routes, each of an operation; every router is in `ROUTERS`."""
+"""The HTTP routes, each for one operation; `ROUTERS` lists their routers."""
 
 from semlex.server.routes.documents import collections
 from semlex.server.routes.documents import router as documents

@@ -1,4 +1,4 @@
-"""Bodies of requests with their limits: no later rule about one value refuses what is allowed here."""
+"""Request bodies with their limits: a body that the schema accepts is not refused by later checks of single values."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ JOB_ID = r"^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"
 
 
 def _whole(value: Any) -> Any:
-    """JSON has one kind of numbers: 5.0 is a whole one."""
+    """Return a number without a fractional part as a whole number: JSON does not distinguish 5.0 from 5."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _iso_text(value: Any) -> Any:
-    """Refuse numbers, also those in a text, which would be read as seconds since 1970."""
+    """Refuse numbers, also in a text, which would be read as seconds since 1970."""
     if not isinstance(value, str) or not DATE.match(value):
         raise ValueError("must be a time as text in ISO 8601, such as 2026-01-31T12:00:00Z")
     return value
@@ -58,7 +58,7 @@ def _iso_text(value: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Between:
-    """A whole number and its bounds."""
+    """A schema for whole numbers with bounds."""
 
     least: int | None
     most: int | None
@@ -74,7 +74,7 @@ Name = Annotated[str, Field(pattern=r"^[a-z_][a-z0-9_]{0,47}$", description="Nam
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """Rules of a text that a schema cannot say: `format` names them, the description has their meaning."""
+    """A schema for texts whose rules JSON Schema cannot express: `format` names them, the description explains them."""
 
     most: int
     format: str
@@ -163,7 +163,7 @@ class Weights(BaseModel):
 
 
 class Body(BaseModel):
-    """A body: JSON's types are not turned into each other, and unknown names are refused."""
+    """A request body: values are not converted between JSON types, and unknown names are refused."""
 
     model_config = STRICT
     groups: ClassVar[dict[str, str]] = {}  # argument -> the group of options that it is one of
@@ -171,7 +171,7 @@ class Body(BaseModel):
     collection: Name | None = Field(None, description="Name of the collection; default: that of the settings.")
 
     def given(self) -> dict[str, Any]:
-        """The given values, by the names of the method's arguments."""
+        """Return the given values by the names of the method's arguments."""
         found: dict[str, Any] = {}
         for name in self.model_fields_set - {"collection"}:
             value = getattr(self, name)
@@ -206,7 +206,7 @@ ALSO = ("rerank", "weights", "vector")
 
 
 def takes(method: Callable[..., Any], declaration: type | None = None) -> Callable[[type[B]], type[B]]:
-    """Add the declared options of a method to a body, or those of one declaration."""
+    """Add the declared options of a method, or those of one declaration, to a body."""
 
     def made(body: type[B]) -> type[B]:
         fields: dict[str, Any] = {}
@@ -230,7 +230,7 @@ def _options(method: Callable[..., Any]) -> dict[str, Declared]:
 
 
 def _field(one: Declared) -> tuple[Any, Any]:
-    """Return the type of an option in a body, and its default; without one, the method's default applies."""
+    """Return the type of an option in a body and its default; without a default the method's own applies."""
     option, kind = one.option, TEXTS.get(one.name) or OBJECTS.get(one.form)
     if one.form == "choice":
         kind = Literal[one.choices]
@@ -258,14 +258,14 @@ class SearchBody(Body):
 
 @takes(Collection.candidates)
 class CandidatesBody(Body):
-    """Every candidate of both searches, to be ordered by the client."""
+    """A request for every candidate of both searches, to be ordered by the client."""
 
     fields: HitFields | None = None
 
 
 @takes(Collection.search_page)
 class PageBody(Body):
-    """The next page of a list."""
+    """A request for the next page of a list."""
 
     fields: HitFields | None = None
 
@@ -279,7 +279,7 @@ class ManyBody(Body):
 
 @takes(Collection.context)
 class ContextBody(Body):
-    """Passages for a prompt."""
+    """A request for passages for a prompt."""
 
 
 @takes(Collection.answer)
@@ -291,12 +291,12 @@ class AnswerBody(Body):
 
 @takes(Collection.why)
 class WhyBody(Body):
-    """Why a document is in an answer, or not."""
+    """A request to explain why a document is in an answer, or missing."""
 
 
 @takes(Fields.facets)
 class FacetsBody(Body):
-    """Values of fields."""
+    """A request for the values of fields."""
 
 
 class GivenDocument(BaseModel):
@@ -325,7 +325,7 @@ class DocumentsBody(Body):
 
 
 class DescriptionBody(BaseModel):
-    """What is in a collection."""
+    """A description of a collection's content."""
 
     model_config = STRICT
 
@@ -336,7 +336,7 @@ class DescriptionBody(BaseModel):
 
 
 class DeleteBody(Body):
-    """What to delete; all that is given must hold."""
+    """Conditions of the chunks to delete; all given ones must be met."""
 
     ids: list[Id] | None = Field(None, max_length=MAX_IDS)
     document: DocumentName | None = None
@@ -356,7 +356,7 @@ class IndexBody(Body):
 
 @takes(Jobs.submit)
 class JobBody(Body):
-    """A job."""
+    """A job to be stored."""
 
     kind: Literal["index", "sync", "add", "optimize", "rechunk", "embed", "reembed"]
     arguments: dict[str, Any] = Field(default_factory=dict)

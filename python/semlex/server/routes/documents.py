@@ -1,4 +1,4 @@
-"""Documents and chunks: listed, read, added, deleted."""
+"""Routes of documents and chunks: list, read, add, delete."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ async def documents(
     limit: Annotated[int | None, Query(ge=1, le=MAX_PAGE)] = None,
     after: DocumentName | None = None,
 ) -> Response:
-    """The documents that were read from files, with their states; `next_after` is the `after` of the next page."""
+    """List the documents that were read from files, with their states; `next_after` is the next page's `after`."""
     opened = await context.collection(collection)
     found = await opened.documents.list(source, limit=limit, after=after)
     return json_response(json_value(found))
@@ -50,7 +50,7 @@ async def documents(
 
 @route(router, "GET", "/v1/document", "get document", returns=WholeDocument)
 async def document(context: Current, document: DocumentName, collection: CollectionQuery = None) -> Response:
-    """The text of a document with its chunks."""
+    """Return the text of a document with its chunks."""
     opened = await context.collection(collection)
     try:
         return await dict_response(context, await opened.documents.get(document))
@@ -60,7 +60,7 @@ async def document(context: Current, document: DocumentName, collection: Collect
 
 @route(router, "GET", "/v1/outline", "outline", returns=Outline)
 async def outline(context: Current, document: DocumentName, collection: CollectionQuery = None) -> Response:
-    """The headings of a document, each with its line and the chunks below it."""
+    """Return the headings of a document, each with its line and the chunks below it."""
     opened = await context.collection(collection)
     try:
         return json_response((await opened.documents.outline(document)).to_dict())
@@ -70,7 +70,7 @@ async def outline(context: Current, document: DocumentName, collection: Collecti
 
 @route(router, "POST", "/v1/documents", "add documents", returns={"ids": [str]}, status=201)
 async def add(context: Current, body: DocumentsBody) -> Response:
-    """Store documents as they are: one document, one chunk."""
+    """Store documents as they are: each becomes one chunk."""
     opened = await context.collection(body.collection, create=body.create)
     given = [Document(**one.model_dump(exclude_none=True)) for one in body.documents]
     ids = await opened.add_documents(given, on_duplicate=body.on_duplicate)
@@ -79,7 +79,7 @@ async def add(context: Current, body: DocumentsBody) -> Response:
 
 @route(router, "DELETE", "/v1/documents", "delete", returns=DeleteReport)
 async def delete(context: Current, body: DeleteBody) -> Response:
-    """Delete chunks with their vectors; all that is given must hold, and something must be given."""
+    """Delete the chunks, with their vectors, that meet all given conditions; at least one is needed."""
     opened = await context.collection(body.collection)
     given = body.model_dump(exclude={"collection", "ids"})
     return json_response(json_value(await opened.delete(body.ids, **given)))
@@ -95,7 +95,7 @@ async def chunks(
     *,
     fields: ChunkFieldNames | None = None,
 ) -> Response:
-    """Chunks without a question, in the order of their keys."""
+    """List chunks in the order of their keys, without a query."""
     opened = await context.collection(collection)
     found = await opened.list_chunks(filters, limit=limit, after=after)
     return await chunks_response(context, found, None if fields is None else fields.split(","))
@@ -103,7 +103,7 @@ async def chunks(
 
 @route(router, "GET", "/v1/chunks/{id:path}", "get chunks", returns=StoredChunk)
 async def chunk(context: Current, id: Id, collection: CollectionQuery = None) -> Response:  # noqa: A002 - the path's word
-    """One chunk by its id."""
+    """Return one chunk by its id."""
     opened = await context.collection(collection)
     found = await opened.get([id])
     if not found:
@@ -115,14 +115,14 @@ async def chunk(context: Current, id: Id, collection: CollectionQuery = None) ->
 async def count(
     context: Current, collection: CollectionQuery = None, filters: FilterParameter | None = None
 ) -> Response:
-    """How many chunks pass a filter."""
+    """Count the chunks that pass a filter."""
     opened = await context.collection(collection)
     return json_response({"chunks": await opened.count(filters)})
 
 
 @route(router, "GET", "/v1/sources", "list sources", returns={"sources": [SourceInfo]})
 async def sources(context: Current, collection: CollectionQuery = None) -> Response:
-    """Every source with its counts."""
+    """List every source with its counts."""
     opened = await context.collection(collection)
     return json_response({"sources": json_value(await opened.documents.sources())})
 
@@ -135,14 +135,14 @@ NamePath = Annotated[str, Path(pattern=r"^[a-z_][a-z0-9_]{0,47}$")]
 
 @route(collections, "GET", "/v1/collections", "list collections", returns={"collections": [CountedCollection]})
 async def list_collections(context: Current) -> Response:
-    """Every collection that the caller sees, with its counts; large tables are estimated."""
+    """List the collections that the caller may see, with their counts; large tables are estimated."""
     found = await context.client.count_collections()
     return json_response({"collections": [json_value(one) for one in found if context.caller.sees(one.name)]})
 
 
 @route(collections, "GET", "/v1/collections/{name}", "status", returns=CollectionStatus)
 async def status(context: Current, name: NamePath, *, exact: bool = False) -> Response:
-    """The figures of a collection; its server and folder are shown to those with the right `admin`."""
+    """Return the figures of a collection; only callers with the right `admin` see its server and folder."""
     opened = await context.collection(name)
     found = (await opened.status(exact=exact)).to_dict()
     hidden = () if context.caller.may("admin") else OF_THE_OPERATOR
@@ -157,21 +157,21 @@ async def status(context: Current, name: NamePath, *, exact: bool = False) -> Re
     returns={"embeddings": [EmbeddingFigures]},
 )
 async def embeddings(context: Current, name: NamePath) -> Response:
-    """The sets of vectors of a collection."""
+    """List the sets of vectors of a collection."""
     opened = await context.collection(name)
     return json_response({"embeddings": json_value(await opened.embeddings.list())})
 
 
 @route(collections, "GET", "/v1/collections/{name}/description", "description", returns={"description": str})
 async def description(context: Current, name: NamePath) -> Response:
-    """What is in the collection: what was written about it, else titles of its documents."""
+    """Return the description of a collection: the stored one, else titles of its documents."""
     opened = await context.collection(name)
     return json_response({"description": await opened.description()})
 
 
 @route(collections, "PUT", "/v1/collections/{name}/description", "describe", returns={"description": str})
 async def describe(context: Current, name: NamePath, body: DescriptionBody) -> Response:
-    """Say what is in the collection."""
+    """Store a description of the collection."""
     opened = await context.collection(name)
     await opened.describe(body.text)
     return json_response({"description": await opened.description()})
@@ -179,7 +179,7 @@ async def describe(context: Current, name: NamePath, body: DescriptionBody) -> R
 
 @route(collections, "GET", "/v1/collections/{name}/queries", "queries", returns=QueryLogSummary)
 async def queries(context: Current, name: NamePath) -> Response:
-    """The questions that the collection was asked most often, where they are logged."""
+    """Return the most frequent questions to the collection, if they are logged."""
     opened = await context.collection(name)
     return json_response((await opened.queries.summary()).to_dict())
 

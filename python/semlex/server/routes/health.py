@@ -1,4 +1,4 @@
-"""Whether the process lives, whether it can answer, its figures, and the description of its routes."""
+"""Routes for the state of the process: liveness, readiness, metrics, and the API description."""
 
 from __future__ import annotations
 
@@ -22,26 +22,28 @@ DATABASE_SECONDS = 0.7
 
 @router.api_route("/healthz", methods=["GET", "HEAD"], include_in_schema=False)
 async def healthz() -> Response:
-    """Whether the process lives."""
+    """Return whether the process is running."""
     return json_response({"status": "ok"})
 
 
 @router.api_route("/readyz", methods=["GET", "HEAD"], include_in_schema=False)
 async def readyz(request: Request) -> Response:
-    """Whether the database answers and has its extension, and the settings of the files are in use."""
+    """Return whether the database answers and has its extension, and whether the current settings files are in use."""
     state = request.app.state.server
     health = await request.scope["state"]["open_client"].client.health_check(deadline=DATABASE_SECONDS)
     answers = health.postgres is not None
     checks = {
         "database": "ok" if answers else "it does not answer; see the log",
         "extension": f"pgvector {health.pgvector}" if health.pgvector else "pgvector is missing",
-        "settings": "the changed settings are refused, the old ones serve; see the log" if state.problems else "ok",
+        "settings": "the changed settings were refused, the old ones are in use; see the log"
+        if state.problems
+        else "ok",
         "models": state.open_client.readiness,
     }
     if state.options.jobs:
         checks["jobs"] = state.jobs_readiness
     if not answers:
-        checks |= dict.fromkeys(checks.keys() & {"extension", "jobs"}, "not looked at: the database does not answer")
+        checks |= dict.fromkeys(checks.keys() & {"extension", "jobs"}, "not checked: the database does not answer")
         logger.warning("the database is not ready: %s", health.error)
     is_ready = health.ok and not state.is_stopping
     return json_response({"status": "ready" if is_ready else "not ready", "checks": checks}, 200 if is_ready else 503)
@@ -49,7 +51,7 @@ async def readyz(request: Request) -> Response:
 
 @route(router, "GET", "/metrics", "metrics", rights="read", media={"text/plain": {"type": "string"}})
 async def figures(context: Current) -> Response:
-    """Figures in the text format of Prometheus."""
+    """Return the metrics in the text format of Prometheus."""
     jobs = None
     if context.caller.collections is None:  # they are those of all collections
         with suppress(SemlexError):  # the other figures are there while the database is away
@@ -59,6 +61,6 @@ async def figures(context: Current) -> Response:
 
 @route(router, "GET", "/openapi.json", "openapi", returns=dict[str, Any], rights="read")
 async def description(context: Current, request: Request) -> Response:
-    """The routes as OpenAPI."""
+    """Return the API description as OpenAPI."""
     del context
     return json_response(request.app.openapi())

@@ -1,4 +1,4 @@
-"""Jobs: work that a worker does, submitted and watched."""
+"""Routes of jobs, which a worker runs."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def submit(context: Current, body: JobBody) -> Response:
 
 @route(router, "POST", "/v1/index", "index", returns=JobInfo, also=("/index",), status=202)
 async def index(context: Current, body: IndexBody) -> Response:
-    """Submit a job that reads files and folders of the server's machine, below those that it may read."""
+    """Store a job that reads files and folders on the server's machine, below its allowed folders."""
     arguments = {name: value for name, value in body.given().items() if name != "create" and value is not None}
     return await _submitted(context, body.collection, "index", arguments, create=body.create)
 
@@ -57,7 +57,8 @@ async def _check_paths(context: RequestContext, paths: object) -> None:
         await folders.check(paths)
     except ConfigurationError:
         raise Problem(
-            403, "a path is in no folder that this server may read, or is not there; start it with --allow FOLDER"
+            403,
+            "a path does not exist or is outside the folders that this server may read; start it with --allow FOLDER",
         ) from None
 
 
@@ -68,7 +69,7 @@ async def jobs(
     state: JobState | None = None,
     limit: Annotated[int, Query(ge=1, le=MAX_LISTED)] = 100,
 ) -> Response:
-    """The jobs that were submitted last, the newest first."""
+    """List the newest jobs, newest first."""
     if collection is not None:
         context.check(collection)
     own = context.caller.collections
@@ -80,13 +81,13 @@ async def jobs(
 
 @route(router, "GET", "/v1/jobs/{job_id}", "get job", returns=JobInfo)
 async def job(context: Current, job_id: JobId) -> Response:
-    """A job as it is now."""
+    """Return a job as it is now."""
     return json_response((await _job(context, job_id)).to_dict())
 
 
 @route(router, "POST", "/v1/jobs/{job_id}/cancel", "cancel job", returns=JobInfo)
 async def cancel(context: Current, job_id: JobId) -> Response:
-    """End a job: at once if it is queued, soon if it is running."""
+    """Cancel a job: at once if it is queued, soon if it is running."""
     found = await _job(context, job_id)
     context.need(needed_for(found.kind))
     return json_response((await found.cancel()).to_dict())
@@ -94,7 +95,7 @@ async def cancel(context: Current, job_id: JobId) -> Response:
 
 @route(router, "POST", "/v1/jobs/{job_id}/retry", "retry job", returns=JobInfo)
 async def retry(context: Current, job_id: JobId) -> Response:
-    """Put a job back into the queue after it has failed, or was cancelled."""
+    """Put a failed or cancelled job back into the queue."""
     found = await _job(context, job_id)
     context.need(needed_for(found.kind))
     return json_response((await found.retry()).to_dict())

@@ -1,7 +1,7 @@
-"""The models alone, in the shapes that other programs know: OpenAI's embeddings, Cohere's rerank.
+"""Routes of the models, in the formats of OpenAI's embeddings and Cohere's rerank.
 
-Both are those of the collection of the settings. A text is embedded as a document unless `input_type` says that it is a
-query: OpenAI's shape does not tell the two apart, and clients of models with a prompt put it in front themselves.
+They use the models of the settings' collection. A text is embedded as a document unless `input_type` says that it is a
+query: OpenAI's format does not distinguish them, and clients of models with a prompt add it themselves.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ ModelName = Annotated[str, Field(min_length=1, max_length=MAX_NAME, description=
 
 
 class ModelBody(BaseModel):
-    """A body: JSON's types are not turned into each other, and unknown names are refused."""
+    """A request body: values are not converted between JSON types, and unknown names are refused."""
 
     model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
 
@@ -100,7 +100,7 @@ router = APIRouter(tags=["models"])
 
 @route(router, "POST", "/v1/embeddings", "embeddings", returns=VECTORS, rights="read")
 async def embeddings(context: Current, body: EmbeddingsBody) -> Response:
-    """Vectors of texts, in OpenAI's shape."""
+    """Return vectors of texts, in OpenAI's format."""
     model = _named(body.model, await served_embedder(_collection(context)))
     texts = [body.input] if isinstance(body.input, str) else body.input
     try:
@@ -119,7 +119,7 @@ async def embeddings(context: Current, body: EmbeddingsBody) -> Response:
 
 @route(router, "GET", "/v1/models", "models", returns=MODELS, rights="read")
 async def models(context: Current) -> Response:
-    """The models that are served, by the names that the other routes take, in OpenAI's shape."""
+    """List the models that are served, by the names that the other routes accept, in OpenAI's format."""
     collection = _collection(context)
     served = (("embedding", await served_embedder(collection)), ("rerank", await served_reranker(collection)))
     data = [
@@ -133,7 +133,7 @@ async def models(context: Current) -> Response:
 
 @route(router, "POST", "/v1/rerank", "rerank", returns=RANKING, also=("/v2/rerank",), rights="read")
 async def rerank(context: Current, body: RerankBody) -> Response:
-    """How well each document answers a query, 0 to 1, best first, in Cohere's shape."""
+    """Score how well each document answers a query, 0 to 1, best first, in Cohere's format."""
     model = _named(body.model, await served_reranker(_collection(context)))
     texts = [one if isinstance(one, str) else one.text for one in body.documents]
     scores = (await model.score(body.query, texts)).tolist()
@@ -146,15 +146,15 @@ async def rerank(context: Current, body: RerankBody) -> Response:
 
 
 def _collection(context: RequestContext) -> Collection:
-    """The collection of the settings. Every caller may use its models: they hold nothing of it."""
+    """Return the collection of the settings; every caller may use its models, which contain none of its data."""
     return context.client.collection(context.default, create=False)
 
 
 def _named(name: str | None, model: Model | None) -> Model:
     if model is None:
-        raise Problem(404, "no model of this kind is open here: name one in the server's settings", kind="no-model")
+        raise Problem(404, "this server has no model of this kind: name one in its settings", kind="no-model")
     if name not in (None, model.name):
-        raise Problem(404, f"no such model is served; known: {model.name}", kind="unknown-model")
+        raise Problem(404, f"unknown model; this server has {model.name}", kind="unknown-model")
     return model
 
 

@@ -1,4 +1,4 @@
-"""The page: its files, and what people judge on it. Its routes are not in the description."""
+"""The web page: its files, and the judgements that people make on it. Its routes are not in the API description."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ TYPES = {
 
 @dataclass(frozen=True, slots=True)
 class PageFile:
-    """A file of the page."""
+    """A file of the web page."""
 
     content: bytes
     media_type: str
@@ -47,7 +47,7 @@ class PageFile:
 
 @cache
 def page_files() -> dict[str, PageFile]:
-    """Every file of the page by its name."""
+    """Read every file of the web page, by name."""
     found = {}
     for path in sorted(FOLDER.iterdir()):
         if path.suffix in TYPES:
@@ -81,7 +81,7 @@ def _does(name: str, rights: Rights) -> dict[str, str]:
 
 
 class JudgementBody(BaseModel):
-    """What was judged for a question."""
+    """Judgements of the hits for a question."""
 
     model_config = ConfigDict(strict=True, extra="forbid")
 
@@ -92,13 +92,13 @@ class JudgementBody(BaseModel):
 
 @router.api_route("/", methods=["GET", "HEAD"])
 async def index(request: Request) -> Response:
-    """The page."""
+    """Return the web page."""
     return _file(request, "index.html")
 
 
 @router.get(PLACE + "{file}")
 async def page_file(request: Request, file: str) -> Response:
-    """A file of the page."""
+    """Return a file of the web page."""
     return _file(request, file)
 
 
@@ -114,7 +114,7 @@ def _file(request: Request, name: str) -> Response:
 
 @router.get("/v1/page", openapi_extra=_does("about page", "read"))
 async def about(context: Current) -> Response:
-    """The collection that the page opens, if the caller sees it; whether judgements are stored; jobs it may change."""
+    """Return the page's collection if the caller may see it, whether judgements are stored, and allowed job kinds."""
     collection = context.default
     folder = context.state.options.judgements
     stores = folder is not None and context.caller.may("write")
@@ -125,7 +125,7 @@ async def about(context: Current) -> Response:
 
 @router.get("/v1/judgements", openapi_extra=_does("judgements", "read"))
 async def judgements(context: Current, question: Question, collection: CollectionQuery = None) -> Response:
-    """What is judged for a question, and how many questions are judged."""
+    """Return the judgements for a question, and how many questions are judged."""
     folder = _folder(context, collection)
     found = await _in_thread(folder.read)
     judged = found.get(question_text(question), {})
@@ -134,7 +134,7 @@ async def judgements(context: Current, question: Question, collection: Collectio
 
 @router.post("/v1/judgements", openapi_extra=_does("judge", "write"))
 async def judge(context: Current, body: JudgementBody) -> Response:
-    """Note what was judged."""
+    """Store judgements for a question."""
     folder = _folder(context, body.collection)
     try:
         check_judgements(body.question, body.judgements)
@@ -163,12 +163,12 @@ async def _in_thread(work: Callable[[], T]) -> T:
 
 
 def _shown(context: RequestContext, folder: JudgementFolder) -> str | None:
-    """The folder, for the command that reads it; for who writes it alone."""
+    """Return the folder's path for callers that may write, who need it for the command that reads it; else None."""
     return str(folder.path) if context.caller.may("write") else None
 
 
 def _folder(context: RequestContext, collection: str | None) -> JudgementFolder:
-    """Of a collection; ids of several would be mixed in one."""
+    """Return the folder with the judgements of a collection; each collection has its own, since ids may repeat."""
     chosen = context.chosen(collection)
     root = context.state.options.judgements
     if root is None:

@@ -1,4 +1,4 @@
-"""Searches, and what explains them."""
+"""Routes of searches and of their explanations."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ EVENTS = "text/event-stream"
 
 @route(router, "POST", "/v1/search", "search", returns=SearchResults, also=("/search",))
 async def search(context: Current, body: SearchBody) -> Response:
-    """The chunks that fit a query best, with every score."""
+    """Return the chunks that fit a query best, with every score."""
     collection, given = await context.searched(body.collection), _with_columns(body.given())
     fields = given.pop("fields", None)
     return await hits_response(context, await collection.search(**given), fields)
@@ -55,7 +55,7 @@ async def search(context: Current, body: SearchBody) -> Response:
 
 @route(router, "POST", "/v1/candidates", "candidates", returns=SearchResults)
 async def candidates(context: Current, body: CandidatesBody) -> Response:
-    """Every candidate of both searches with both scores, and what the fusion has measured them against."""
+    """Return every candidate of both searches with both scores and the figures that the fusion used."""
     collection, given = await context.searched(body.collection), body.given()
     fields = given.pop("fields", None)
     return await hits_response(context, await collection.candidates(**given), fields)
@@ -63,7 +63,7 @@ async def candidates(context: Current, body: CandidatesBody) -> Response:
 
 @route(router, "POST", "/v1/search/page", "search page", returns=SearchResults)
 async def search_page(context: Current, body: PageBody) -> Response:
-    """The next page of a list that a search opened with `max_results`."""
+    """Return the next page of a list that a search opened with `max_results`."""
     collection, given = await context.searched(body.collection), body.given()
     fields = given.pop("fields", None)
     try:
@@ -77,7 +77,7 @@ async def search_page(context: Current, body: PageBody) -> Response:
 
 @route(router, "POST", "/v1/search/many", "search many", returns={"results": [SearchResults]})
 async def search_many(context: Current, body: ManyBody) -> Response:
-    """Many searches at once; the results of each, in their order."""
+    """Run many searches at once; return the results of each, in their order."""
     collection, given = await context.searched(body.collection), body.given()
     fields = given.pop("fields", None)
     return await many_response(context, await collection.search_many(**given), fields)
@@ -85,35 +85,35 @@ async def search_many(context: Current, body: ManyBody) -> Response:
 
 @route(router, "POST", "/v1/why", "why", returns=Explanation)
 async def why(context: Current, body: WhyBody) -> Response:
-    """Why a document is where it is in the answer to a question, or why it is missing."""
+    """Explain why a document has its rank in the answer to a question, or why it is missing."""
     collection = await context.searched(body.collection)
     return await dict_response(context, await collection.why(**_with_columns(body.given())))
 
 
 @route(router, "POST", "/v1/facets", "facets", returns=Facets)
 async def facets(context: Current, body: FacetsBody) -> Response:
-    """Which values fields have, and how many chunks have each."""
+    """Count, for each field, how many chunks have each value."""
     collection = await context.collection(body.collection)
     return await dict_response(context, await collection.fields.facets(**body.given()))
 
 
 @route(router, "GET", "/v1/fields", "list fields", returns=FieldSummaries)
 async def fields(context: Current, collection: CollectionQuery = None, *, values: bool = False) -> Response:
-    """The fields that chunks have: names, types with counts, and which have an index."""
+    """List the fields that chunks have: names, types with counts, and which have an index."""
     opened = await context.collection(collection)
     return await dict_response(context, await opened.fields.list(values=values))
 
 
 @route(answers, "POST", "/v1/context", "context", returns=Context)
 async def context(context: Current, body: ContextBody) -> Response:
-    """The passages that fit a question best, as numbered text for a prompt."""
+    """Return the passages that fit a question best, as numbered text for a prompt."""
     collection = await context.searched(body.collection)
     return await dict_response(context, await collection.context(**body.given()))
 
 
 @route(answers, "POST", "/v1/answer", "answer", returns=Answer, also=("/query",), media={EVENTS: {}})
 async def answer(context: Current, body: AnswerBody) -> Response:
-    """An answer from the documents alone, every quote looked up; as a whole, or sentence by sentence."""
+    """Answer from the documents alone, with every quote looked up; as a whole, or sentence by sentence."""
     collection, given = await context.searched(body.collection), body.given()
     if not given.pop("stream", False):
         return await dict_response(context, await collection.answer(**given))
@@ -124,7 +124,7 @@ async def answer(context: Current, body: AnswerBody) -> Response:
 
 
 def _with_columns(given: dict[str, Any]) -> dict[str, Any]:
-    """The arguments of a search by a client, who may see only the columns that definitions name."""
+    """Return the arguments of a client's search, limited to columns that the definitions of followed tables name."""
     columns = given.get("columns")
     return given if columns is None else given | {"columns": OfDefinitions(columns)}
 

@@ -21,10 +21,12 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Declare the options."""
-        parser.add_argument("models", nargs="*", metavar="APP.MODEL", help="Models of these only; default: all.")
+        parser.add_argument("models", nargs="*", metavar="APP.MODEL", help="Only these models; default: all.")
         parser.add_argument("--compare", action="store_true", help="Compare all rows.")
         parser.add_argument(
-            "--allow-empty", action="store_true", help="Delete rows even if none of the stored ones is there any more."
+            "--allow-empty",
+            action="store_true",
+            help="Delete all documents of a table if none of its stored rows exists any more.",
         )
         parser.add_argument("--dry-run", action="store_true", help="Compare and count only.")
 
