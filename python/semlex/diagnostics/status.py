@@ -72,7 +72,7 @@ class CollectionStatus:
         building_version: The set that is being made, or None.
         embedded: Chunks with a vector.
         orphaned_vectors: Vectors without a chunk.
-        vector_indexes: Newest last; searches use the last valid one.
+        vector_indexes: Vector indexes, newest last; searches use the last valid one.
         index_builds: Indexes that are being built at this moment, as far as this role sees builds of others.
         documents: Files that were read, and added documents.
         estimated: Whether a large table was estimated instead of counted.

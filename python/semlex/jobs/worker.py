@@ -266,9 +266,9 @@ class Worker:
     """Takes jobs from the queue and runs them, and keeps followed tables in step.
 
     Args:
-        open_collection: Returns the collection of a name, for a job.
-        open_indexer: Returns what writes into it, for a followed table.
-        builds: Builds of indexes, which the caller ends.
+        open_collection: Opens a collection by name, for a job.
+        open_indexer: Opens the indexer of a collection by name, for a followed table.
+        builds: Index builds that the worker starts; the caller must end them.
     """
 
     def __init__(

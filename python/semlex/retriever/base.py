@@ -20,7 +20,7 @@ class Openable(ABC):
 
     @abstractmethod
     async def initialize(self) -> None:
-        """Open it; do nothing when it is open."""
+        """Open the object; do nothing if it is open."""
 
     @abstractmethod
     async def close(self) -> None:

@@ -119,7 +119,7 @@ class Client(Openable):
         await self._resources.initialize()
 
     async def close(self) -> None:
-        """Closes what was opened: the pool, models that were loaded by name, the embedded server's handle.
+        """Close what this client opened: the pool, models loaded by name, its use of the embedded server.
 
         It first waits for indexes that are being built after a load. Leaving an ``async with`` block by an error does
         not wait; the next load, a worker or `indexes.create` builds them.

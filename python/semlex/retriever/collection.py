@@ -1019,7 +1019,7 @@ class Collection(Part):
         self._handle.resources.forget_rewrites()
 
     async def drop(self) -> bool:
-        """Drops the collection with everything in it; whether it was there."""
+        """Drop the collection with everything in it; return whether it existed."""
         indexer = await self._handle.ready()
         await indexer.opened.builds.stop(self._handle.names)
         self._handle.forget()

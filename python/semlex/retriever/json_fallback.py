@@ -55,7 +55,7 @@ class _Entry:
 
 
 class JSONKBRetriever(Openable, DocumentRetriever):
-    """Searches the texts of a folder's ``*.json`` files by their words, in memory.
+    """Searches the ``*.json`` files of a folder by words, in memory.
 
     A file holds an object or a list of objects. Every object, at any depth, that has strings or lists of strings is an
     entry. Its text has one line for each of these fields; its heading path is the names of the fields above it; its id

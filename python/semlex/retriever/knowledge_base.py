@@ -127,7 +127,7 @@ class Entry:
 
 
 class KnowledgeBase(Openable):
-    """Several collections that are asked at once, and answer as one.
+    """Several collections that are searched at once and answer with one list of hits.
 
     `add`, `with_model` and `with_database` each return a new knowledge base; the latter two apply to collections that
     are added after them. Close it with `close`, or use it as an async context manager. Collections of the same server

@@ -115,7 +115,7 @@ class PostgreSQLRetriever(Collection, Openable, DocumentRetriever):
             raise
 
     async def close(self) -> None:
-        """Closes what this instance opened: the pool, the models it loaded by name, the embedded server's handle.
+        """Close what this instance opened: the pool, models loaded by name, its use of the embedded server.
 
         It first waits for indexes that are being built after a load. Leaving an ``async with`` block by an error does
         not wait; the next load, a worker or `indexes.create` builds them.

@@ -177,7 +177,7 @@ class Resources:
         await self._database.open()
 
     async def close(self) -> None:
-        """Closes what was opened here: the pool, models that were loaded by name, the embedded server's handle.
+        """Close what was opened here: the pool, models loaded by name, the use of the embedded server.
 
         Indexes that are being built are finished first.
         """

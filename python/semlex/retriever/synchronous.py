@@ -171,10 +171,10 @@ class LoopRunner:
             _open.add(self)
 
     def close(self, error: BaseException | None = None) -> None:
-        """Closes what runs on the loop, and the loop; calls of other threads end with a `WorkAbandonedError`.
+        """Close the object and stop the loop; calls of other threads end with a `WorkAbandonedError`.
 
         Args:
-            error: That of the block which ends.
+            error: The error that ended the ``with`` block, if any.
         """
         self._refuse_own_thread()
         loop = self._loop

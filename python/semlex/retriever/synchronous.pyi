@@ -103,7 +103,7 @@ class Opened(Synchronous):
         """Open the object; do nothing if it is open."""
 
     def close(self) -> None:
-        """Close the object; calls of other threads end with a `WorkAbandonedError`."""
+        """Close what was opened; calls of other threads end with a `WorkAbandonedError`."""
 
     def __reduce__(self) -> str: ...
 

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 
 class Tables(Part):
-    """What a collection takes from tables and gives to them; `Collection.tables` is one."""
+    """Operations of a collection with tables; `Collection.tables` is one."""
 
     @operation("load vectors", "write")
     async def load(
