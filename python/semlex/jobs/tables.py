@@ -29,6 +29,7 @@ Key = tuple[str, str, str]
 WATCHING_SECONDS, IDLE_SECONDS = 0.15, 2.0
 # Until a table that failed is tried again: doubled each time.
 FIRST_PAUSE_SECONDS, LAST_PAUSE_SECONDS = 5.0, 60.0
+# Between removals of what is old.
 REMOVING_SECONDS = 3_600.0
 
 

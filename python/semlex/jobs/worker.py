@@ -32,7 +32,7 @@ from semlex.errors import (
 from semlex.jobs.allowed import Allowed, AllowedFolders, models_by_name
 from semlex.jobs.index_builds import UnfinishedIndexes
 from semlex.jobs.kinds import KINDS, Work, check_arguments
-from semlex.jobs.tables import FollowedTables
+from semlex.jobs.tables import REMOVING_SECONDS, FollowedTables
 from semlex.store.jobs import JobLeases
 from semlex.store.postgres.database import write_guard
 from semlex.store.postgres.errors import is_out_of_resources
@@ -217,7 +217,6 @@ MAX_CONCURRENCY = 256
 FIRST_PAUSE_SECONDS, LAST_PAUSE_SECONDS = 0.2, 2.0
 # How long a stopped worker waits for its batches; service managers often kill after 30 s.
 STOP_SECONDS = 20.0
-REMOVING_SECONDS = 3_600.0
 DAY_SECONDS = 86_400.0
 
 

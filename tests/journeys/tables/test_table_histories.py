@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 
 from semlex import Client
+from semlex.ingest.followed import run
 from semlex.ingest.followed.keep import TableKeeper
 from semlex.testing import HashEmbedder
 from tests.support.followed import WAYS, Articles, articles
@@ -112,4 +113,5 @@ def test_the_collection_ends_as_the_table(stage: Stage, monkeypatch: pytest.Monk
         stage.runner.run(stage.news.tables.sync(allow_empty=True))
         stage.check()
 
+    monkeypatch.setattr(run, "BATCH_ROWS", 2)  # so that a run has several batches, and two writes at once
     check()

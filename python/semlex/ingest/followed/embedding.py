@@ -55,7 +55,8 @@ class RowEmbedding:
         failed = {number_of[batch.chunks.document_id[row]]: error for row, error in refused.items()}
         self._notes.fail(batch.failure(number, error) for number, error in failed.items())
         kept = batch.selected([number for number in range(len(batch)) if number not in failed])
-        batch.keys, batch.states, batch.documents, batch.chunks = kept.keys, kept.states, kept.documents, kept.chunks
+        batch.keys, batch.versions = kept.keys, kept.versions
+        batch.documents, batch.chunks = kept.documents, kept.chunks
 
     async def _embed(self, batch: RowBatch, wanted: Sequence[int], refused: dict[int, Exception]) -> None:
         """Embed chunks; a text that the model refuses is found by halving."""

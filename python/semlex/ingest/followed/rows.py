@@ -43,7 +43,7 @@ class RowBatch:
     """Rows that are written in one transaction, and rows that could not be read."""
 
     keys: list[str]
-    states: list[RowState]
+    versions: list[str | None]  # see `RowState`
     documents: RowDocuments
     chunks: ChunkBatch
     failed: list[FailedRow] = field(default_factory=list)
@@ -54,10 +54,16 @@ class RowBatch:
     def __len__(self) -> int:
         return len(self.keys)
 
+    def states(self) -> dict[str, RowState]:
+        """Return the rows as they were read, by their keys."""
+        columns = self.documents.content_hash, self.documents.file_state, self.versions
+        return dict(zip(self.keys, map(RowState, *columns), strict=True))
+
     def failure(self, number: int, error: Exception) -> FailedRow:
         """Return a row that could not be stored because of an error."""
         code = (error.sqlstate if isinstance(error, StoreError) else None) or type(error).__name__
-        return FailedRow(self.keys[number], combined(*self.states[number].hashes), code, str(error))
+        row_hash = combined(self.documents.content_hash[number], self.documents.file_state[number])
+        return FailedRow(self.keys[number], row_hash, code, str(error))
 
     def selected(self, numbers: Sequence[int]) -> RowBatch:
         """The rows of these numbers, with their chunks; what failed and is missing stays behind."""
@@ -66,7 +72,7 @@ class RowBatch:
         chunks = [number for number, key in enumerate(self.chunks.document_id) if key in kept]
         return RowBatch(
             [self.keys[number] for number in numbers],
-            [self.states[number] for number in numbers],
+            [self.versions[number] for number in numbers],
             documents,
             self.chunks.selected(chunks),
         )
@@ -90,7 +96,7 @@ class _Rows:
 
     @classmethod
     def of(cls, table: FollowedTable, rows: Sequence[tuple[Any, ...]]) -> _Rows:
-        """Take rows as `ComparedTable.rows` returns them, one at least."""
+        """Take rows as `ComparedTable.rows` returns them, one at least; in the order in which documents are locked."""
         columns = [list(column) for column in zip(*rows, strict=True)]
         keys, texts, hashes, versions, sizes, metadata, headings, *items = columns
         uris = [f"{table.name}/{key}" for key in keys]
@@ -98,7 +104,8 @@ class _Rows:
         titles = [(heading or "")[:MAX_TITLE_CHARACTERS].strip() for heading in headings]
         places = [{"table": table.name, "key": key_parts(table, key)} for key in keys]
         own = from_json(metadata)
-        return cls(keys, documents, uris, titles, texts, hashes, versions, sizes, places, own, tuple(items))
+        as_read = cls(keys, documents, uris, titles, texts, hashes, versions, sizes, places, own, tuple(items))
+        return as_read.selected(sorted(range(len(keys)), key=documents.__getitem__))
 
     def failed(self, number: int, code: str, message: str) -> FailedRow:
         """A row that could not be stored."""
@@ -195,10 +202,9 @@ class RowSplitter:
                     UUID(bytes=keys[number]), uris[number], titles[number], chunks, with_context=self.with_context
                 )
             )
-        states = list(map(RowState, rows.text_hashes, rows.metadata_hashes, rows.versions))
         shown = [title or uri for title, uri in zip(titles, uris, strict=True)]
         documents = self._documents(keys, uris, shown, rows.text_hashes, rows.metadata_hashes, rows.sizes, counts)
-        batch = RowBatch(rows.keys, states, documents, ChunkBatch.joined([part for part in parts if len(part)]))
+        batch = RowBatch(rows.keys, rows.versions, documents, ChunkBatch.joined([part for part in parts if len(part)]))
         if refused:
             batch = batch.selected([number for number in range(len(batch)) if number not in refused])
         return batch, list(refused.values())

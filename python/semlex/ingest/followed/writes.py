@@ -91,7 +91,7 @@ class RowWrites:
             known: set[bytes] = set()
             if mode == "merge":  # else hardly one exists, and one that does ends this attempt
                 known = await lock_documents(connection, self._names, batch.documents.document_id)
-            same = await self.table.unchanged(dict(zip(batch.keys, batch.states, strict=True)), connection)
+            same = await self.table.unchanged(batch.states(), connection)
             still = [number for number, key in enumerate(batch.keys) if key in same]
             kept = batch if len(still) == len(batch) else batch.selected(still)
             if kept.keys:
