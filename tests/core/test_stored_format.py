@@ -7,7 +7,8 @@ import json
 import re
 import zlib
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -31,9 +32,6 @@ from tests.support.stored_format_reader import (
     read_segment,
     read_tombstone,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 Rows = list[tuple[bytes, bytes]]
 

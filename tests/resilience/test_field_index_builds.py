@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
-from typing import TYPE_CHECKING
 
 import psycopg
 import pytest
 
 from semlex.errors import StoreError
+from semlex.retriever.postgres import PostgreSQLRetriever
 from semlex.store.indexes.build import building_lock
 from semlex.store.indexes.options import NoIndex
 from semlex.store.query.health import find_problems
@@ -20,10 +20,6 @@ from tests.support.manual_clock import ManualClock
 from tests.support.retrievers import opened
 from tests.support.transaction_pooler import TransactionPooler
 from tests.support.waiting import eventually
-
-if TYPE_CHECKING:
-    from semlex.retriever.postgres import PostgreSQLRetriever
-
 
 WRITE = "UPDATE semlex.built_chunk SET summary = summary"
 

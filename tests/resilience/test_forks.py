@@ -9,9 +9,9 @@ import socket
 import subprocess
 import sys
 import urllib.request
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import psutil
 import pytest
@@ -23,9 +23,6 @@ from semlex.store.postgres.embedded.server import EmbeddedServer
 from tests.support.folders import CLIENTS
 from tests.support.model_servers import ModelServerDouble, openai_embeddings
 from tests.support.waiting import until
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 MODELS = ["none", "static", "server", "torch"]
 WORKERS = 2

@@ -4,28 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Sequence
 from contextlib import closing
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from semlex import Document
+from semlex.embedding.base import EmbedderIdentity
 from semlex.embedding.remote import OpenAIEmbedder
 from semlex.models.executor import ModelExecutor
 from semlex.testing import HashEmbedder
-from tests.support.model_servers import ModelServerDouble
+from tests.support.model_servers import ModelServerDouble, Request
 from tests.support.retrievers import opened
 from tests.support.waiting import eventually, turns
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from numpy.typing import NDArray
-
-    from semlex.embedding.base import EmbedderIdentity
-    from tests.support.model_servers import Request
 
 SEARCHES = 20
 # So long that a test which waits for it has failed; the tests end the wait themselves.

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import random
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
 
 import psycopg
 import pytest
@@ -12,14 +13,10 @@ from psycopg import sql
 
 from semlex.errors import SemlexError
 from semlex.json_values import json_tree
+from semlex.retriever.synchronous import SyncRetriever
 from semlex.testing import HashEmbedder
 from tests.support import hostile_values as hostile
 from tests.support.retrievers import sync_opened
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from semlex.retriever.synchronous import SyncRetriever
 
 T = TypeVar("T")
 TABLES = ("chunk", "document", "embedding_1", "tombstone")

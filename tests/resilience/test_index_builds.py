@@ -3,39 +3,32 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any, LiteralString
 
 import numpy as np
 import psycopg
 import pytest
+from numpy.typing import NDArray
 from psycopg import sql
 from psycopg_pool import AsyncConnectionPool
 
 from semlex.errors import ConfigurationError, StoreError
+from semlex.ingest.progress import Progress
+from semlex.retriever.postgres import PostgreSQLRetriever
 from semlex.store.indexes import build, catalog
 from semlex.store.indexes.build import IndexBuilder
 from semlex.store.indexes.catalog import other_indexes
 from semlex.store.indexes.options import HnswIndex, IvfflatIndex
-from semlex.store.schema.names import TableIndex
+from semlex.store.schema.collection import CollectionInfo
+from semlex.store.schema.names import Names, TableIndex
 from semlex.types.documents import Document
 from tests.support.index_builds import held_build
 from tests.support.retrievers import opened
 from tests.support.transaction_pooler import TransactionPooler
 from tests.support.waiting import eventually
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from typing import LiteralString
-
-    from numpy.typing import NDArray
-
-    from semlex.ingest.progress import Progress
-    from semlex.retriever.postgres import PostgreSQLRetriever
-    from semlex.store.schema.collection import CollectionInfo
-    from semlex.store.schema.names import Names
-
 
 VECTORS = "semlex.built_embedding_1"
 ALL = ["metadata", "document_name", "hnsw_1"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import re
 from collections import defaultdict
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import psycopg
 import pytest
@@ -15,9 +15,6 @@ from tests.support.programs import Program
 from tests.support.retrievers import sync_opened
 from tests.support.waiting import until, waiting
 from tests.support.whole_collection import count_faults, is_made
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 FILES, SECTIONS = 12, 6
 MOMENTS = [

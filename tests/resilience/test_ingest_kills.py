@@ -5,15 +5,19 @@ from __future__ import annotations
 import logging
 import random
 import signal
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import psutil
 import psycopg
 import pytest
 
+from semlex import SyncRetriever
 from semlex.cli.exit_codes import DATABASE
+from semlex.embedding.static import StaticEmbedder
 from semlex.store.indexes import catalog
 from semlex.store.postgres.embedded.server import EmbeddedServer
 from tests.support.clients import killed_client
@@ -25,13 +29,6 @@ from tests.support.shell import Shell
 from tests.support.stirred_folder import StirredFolder
 from tests.support.waiting import until
 from tests.support.whole_collection import answers, check_searches, check_whole, indexes_of, is_made, rows_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from semlex import SyncRetriever
-    from semlex.embedding.static import StaticEmbedder
 
 logger = logging.getLogger(__name__)
 

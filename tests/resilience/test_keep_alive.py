@@ -12,8 +12,8 @@ import sys
 import tempfile
 import termios
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import psutil
 import psycopg
@@ -28,9 +28,6 @@ from semlex.store.postgres.embedded.server import EmbeddedServer, server_status,
 from tests.support.embedded_servers import postmaster_pid, server_processes
 from tests.support.folders import TEMPORARY
 from tests.support.waiting import LIMIT, until
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 LONG = 600.0
 

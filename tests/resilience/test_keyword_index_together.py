@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import psycopg
 import pytest
 
+from semlex.retriever.postgres import PostgreSQLRetriever
 from semlex.store.keyword.bm25 import rebuild
 from semlex.store.write.copy import BulkIngestConfig
 from tests.support.clients import keyword_index_client
@@ -19,11 +21,6 @@ from tests.support.keyword_index import check_index
 from tests.support.plain_bm25 import plain_bm25
 from tests.support.programs import Program
 from tests.support.retrievers import opened, sync_opened
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from semlex.retriever.postgres import PostgreSQLRetriever
 
 WRITERS, SEARCHERS = 4, 2
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
+import numpy as np
 import psycopg
 import pytest
+from numpy.typing import NDArray
 
 from semlex import _core
 from semlex.errors import IncompleteWriteError, StoreError
@@ -18,12 +21,6 @@ from tests.support.clients import loading_client
 from tests.support.clients.loading_client import documents_of
 from tests.support.programs import Program
 from tests.support.retrievers import opened, sync_opened
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    import numpy as np
-    from numpy.typing import NDArray
 
 BATCHES, ROWS = 4, 100
 

@@ -6,10 +6,11 @@ import asyncio
 import logging
 import random
 import shutil
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import psycopg
 import pytest
@@ -17,12 +18,14 @@ from psycopg import sql
 
 from semlex import Client, open_collection
 from semlex.errors import ModelMismatchError, ReadOnlyError
+from semlex.retriever.postgres import PostgreSQLRetriever
 from semlex.store.postgres.database import Database
 from semlex.store.postgres.embedded.folder import find_installations, run_as, server_account
 from semlex.store.postgres.embedded.server import EmbeddedServer
 from semlex.store.write.copy import BulkIngestConfig
 from semlex.testing import HashEmbedder
 from semlex.types.documents import Document
+from semlex.types.results import SearchResults
 from tests.support.clients.keyword_index_client import WORDS
 from tests.support.folders import new_open_folder
 from tests.support.keyword_index import check_index
@@ -30,13 +33,6 @@ from tests.support.plain_bm25 import plain_bm25
 from tests.support.retrievers import opened
 from tests.support.two_models import OtherEmbedder
 from tests.support.waiting import eventually
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from semlex.retriever.postgres import PostgreSQLRetriever
-    from semlex.types.results import SearchResults
-
 
 SETTINGS = {
     "fsync": "off",  # thrown away afterwards

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -14,9 +14,6 @@ from tests.support.followed import articles
 from tests.support.histories import EXPIRE
 from tests.support.programs import Program
 from tests.support.whole_collection import count_faults
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 MOMENTS = [
     ("trigger", "claim changes", "committed"),

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import itertools
 import random
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -18,18 +20,13 @@ from semlex.errors import SearchTimeoutError
 from semlex.store.write.copy import BulkIngestConfig
 from semlex.testing import HashEmbedder
 from semlex.types.documents import Document
+from semlex.types.results import SearchResults
 from tests.support.clients.keyword_index_client import IDS, WORDS, some_documents
 from tests.support.keyword_index import check_index
 from tests.support.manual_clock import ManualClock
 from tests.support.retrievers import opened
 from tests.support.transaction_pooler import TransactionPooler
 from tests.support.waiting import eventually, waiting
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
-    from pathlib import Path
-
-    from semlex.types.results import SearchResults
 
 CHUNK = "semlex.words_chunk"
 WRITERS, SEARCHERS = 2, 3

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import traceback
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 from urllib.parse import quote
 
+import numpy as np
 import psycopg
 import pytest
+from numpy.typing import NDArray
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.transaction import OutOfOrderTransactionNesting
@@ -33,12 +36,6 @@ from semlex.testing import HashEmbedder
 from semlex.types.documents import Document
 from tests.support.retrievers import opened, sync_opened
 from tests.support.waiting import LIMIT
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    import numpy as np
-    from numpy.typing import NDArray
 
 # Planted as password and as text: it may stand in no message.
 SECRET = "zebra-" * 3 + "stripes"

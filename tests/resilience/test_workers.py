@@ -5,7 +5,8 @@ from __future__ import annotations
 import signal
 from collections import Counter
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -18,9 +19,6 @@ from tests.support.clients.worker_client import Order
 from tests.support.programs import Program
 from tests.support.waiting import LIMIT, until
 from tests.support.whole_collection import count_faults
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 ADDED, INDEXED = 12, 4
 # Transactions and moments in which a worker stops. While it holds locks it is killed only: that the server ends the

@@ -6,8 +6,9 @@ import math
 import random
 import string
 import uuid
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import psycopg
@@ -17,10 +18,6 @@ from hypothesis import strategies as st
 from psycopg import sql
 
 from semlex._core import CopyEncoder, decode_copy, validate_rows
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
 
 Columns = list[tuple[str, str, Any]]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import psycopg
 import pytest
@@ -11,11 +11,8 @@ from psycopg import sql
 from semlex.filters.fields import Field
 from semlex.store.indexes.catalog import other_indexes
 from semlex.store.indexes.field_indexes import FieldIndex
-from semlex.store.schema.names import TableIndex
+from semlex.store.schema.names import Names, TableIndex
 from tests.support.retrievers import opened
-
-if TYPE_CHECKING:
-    from semlex.store.schema.names import Names
 
 pytestmark = pytest.mark.pg16
 ROWS, NEW_ROWS = 6_000, 200

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import psycopg
 import pytest
@@ -19,9 +20,6 @@ from semlex.store.indexes.field_indexes import MAX_PATH_BYTES, FieldIndex, check
 from semlex.store.query.filters import parse_filters
 from semlex.store.schema.names import Names
 from tests.support.filter_trees import STORABLE, numbers, texts
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 pytestmark = pytest.mark.pg16
 NAMES = Names("semlex", "docs")

@@ -7,8 +7,9 @@ import datetime as dt
 import json
 import random
 import re
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import psycopg
 import pytest
@@ -22,15 +23,11 @@ from semlex.filters.evaluate import holds
 from semlex.filters.fields import OWN
 from semlex.filters.forms import filter_tree
 from semlex.filters.text import tree_of_text
+from semlex.filters.tree import FilterTree
 from semlex.store.query.filters import constant_path, parse_filters, text_hash, typed_value, value_at
 from semlex.store.schema.names import Names, TableIndex
 from tests.support.filter_trees import TEXTS, documents, metadata_trees, own_trees
 from tests.support.retrievers import sync_opened
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from semlex.filters.tree import FilterTree
 
 pytestmark = pytest.mark.pg16
 NAMES = Names("semlex", "docs")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import fields, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import psycopg
 import pytest
@@ -24,9 +25,6 @@ from semlex.types.documents import StoredPlace
 from semlex.types.followed import FollowedTable
 from tests.support.followed import KEYS, RELATIONS, Articles, Key, Relation, articles
 from tests.support.properties import OWN_ROWS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 @pytest.fixture

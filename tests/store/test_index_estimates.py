@@ -4,24 +4,20 @@ from __future__ import annotations
 
 import re
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import psycopg
 import pytest
 
 from semlex.errors import StoreError
+from semlex.retriever.postgres import PostgreSQLRetriever
 from semlex.store.indexes import estimate
 from semlex.store.indexes.catalog import value_for
 from semlex.store.indexes.estimate import MIB, hnsw_memory
-from semlex.store.indexes.options import HnswIndex, IvfflatIndex
+from semlex.store.indexes.options import HnswIndex, IvfflatIndex, VectorIndex
 from semlex.types.documents import Document
 from tests.support.retrievers import opened
-
-if TYPE_CHECKING:
-    from semlex.retriever.postgres import PostgreSQLRetriever
-    from semlex.store.indexes.options import VectorIndex
-
 
 ROWS = 1_000
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from contextvars import Context
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import psycopg
 import pytest
@@ -15,9 +16,6 @@ from semlex.store.jobs import Claim, JobLeases, JobQueue, NewJob
 from semlex.store.postgres.database import Database, write_guard
 from tests.support.transaction_pooler import TransactionPooler
 from tests.support.waiting import LIMIT, eventually
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
 
 pytestmark = pytest.mark.pg16
 EXPIRE = "UPDATE semlex.job SET due_at = due_at - interval '1 day'"

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Coroutine
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
+from uuid import UUID
 
 import psycopg
 import pytest
@@ -18,10 +20,6 @@ from semlex.store.jobs import Claim, JobLeases, JobQueue, NewJob
 from semlex.store.postgres.database import Database
 from semlex.store.schema.registry import migrate_registry
 from semlex.types.reports import JobError
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Coroutine
-    from uuid import UUID
 
 pytestmark = pytest.mark.pg16
 

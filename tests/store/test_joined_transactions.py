@@ -6,9 +6,10 @@ import asyncio
 import inspect
 import random
 import threading
+from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import psycopg
 import pytest
@@ -20,9 +21,6 @@ from semlex.errors import ConfigurationError
 from semlex.options.search import SearchDefaults
 from semlex.testing import HashEmbedder
 from tests.support.waiting import LIMIT, held, until_waiting
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
 
 OPERATIONS = ("add", "delete", "submit", "search, then add", "refused")
 UPSERT = "INSERT INTO own VALUES (%(name)s, %(text)s) ON CONFLICT (id) DO UPDATE SET body = excluded.body"

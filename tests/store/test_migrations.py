@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import signal
 import uuid
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import psycopg
 import pytest
@@ -17,17 +18,13 @@ from semlex.retriever.synchronous import SyncClient
 from semlex.store.schema import migrations
 from semlex.store.schema.locks import SETUP_LOCK
 from semlex.store.schema.migrations import collection_fingerprint, registry_fingerprint
+from semlex.store.schema.names import Names
+from semlex.store.schema.registry import Step
 from tests.support import second_migration
 from tests.support.databases import CLEANING
 from tests.support.retrievers import sync_opened
 from tests.support.shell import Started
 from tests.support.waiting import held, until
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from semlex.store.schema.names import Names
-    from semlex.store.schema.registry import Step
 
 TEXTS = ("the dome is closed in winter", "a lost key of the dome", "coffee for twelve people", "a note about comets")
 QUESTIONS = ("when is the dome closed", "lost key", "comets")

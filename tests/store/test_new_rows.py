@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import tempfile
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import psycopg
@@ -15,17 +15,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from psycopg_pool import AsyncConnectionPool
 
+from semlex import SyncRetriever
 from semlex.errors import CollectionNotFoundError, DuplicateError, ModelMismatchError
 from semlex.store.keyword.bm25 import segments
+from semlex.store.write.chunks import OnDuplicate
 from semlex.testing import HashEmbedder
 from semlex.types.documents import Document
 from tests.support.keyword_index import check_index
 from tests.support.properties import OWN_ROWS
 from tests.support.retrievers import opened, sync_opened
-
-if TYPE_CHECKING:
-    from semlex import SyncRetriever
-    from semlex.store.write.chunks import OnDuplicate
 
 pytestmark = pytest.mark.pg16
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Iterator
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import psycopg
 import pytest
@@ -13,14 +14,10 @@ from psycopg_pool import AsyncConnectionPool
 
 from semlex.errors import ConfigurationError, PrivilegeError, StoreError
 from semlex.store.postgres.database import Database, SnapshotReads
+from semlex.store.postgres.snapshot import Snapshot
 from tests.support.properties import OWN_ROWS
 from tests.support.tenants import Tenants, tenants_of
 from tests.support.transaction_pooler import TransactionPooler
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
-
-    from semlex.store.postgres.snapshot import Snapshot
 
 pytestmark = pytest.mark.pg16
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import UUID, uuid4
 
 import psycopg
@@ -15,9 +16,6 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 
 from semlex.store.followed.queue import LAST_PAUSE_SECONDS, Change, ChangeQueue, FailedRow
 from semlex.store.schema.names import Names
-
-if TYPE_CHECKING:
-    from collections.abc import Coroutine
 
 pytestmark = pytest.mark.pg16
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from decimal import Decimal
 from json import dumps
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import UUID
 
 import psycopg
@@ -26,9 +27,6 @@ from semlex.store.query.rows import LiveTable, live_row, seen_row
 from semlex.store.schema.names import Names
 from semlex.types.followed import FollowedTable
 from tests.support.filter_trees import NAMES, about, documents, fields, trees, values
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 pytestmark = pytest.mark.pg16
 COLUMNS = ("a", "b", "k%(x)s", 'say "x"')

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 import uuid
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, cast
+from pathlib import Path
+from typing import cast
 
 import numpy as np
 import psycopg
@@ -22,18 +24,13 @@ from semlex.errors import (
     ValidationError,
 )
 from semlex.retriever.synchronous import SyncClient, SyncRetriever
+from semlex.store.postgres.connection import Connection
 from semlex.store.postgres.database import Database
 from semlex.store.postgres.server_info import read_server_info
 from semlex.store.schema import migrations
 from semlex.testing import HashEmbedder
 from semlex.types.documents import Document
 from tests.support.shell import Started
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from semlex.store.postgres.connection import Connection
 
 pytestmark = pytest.mark.pg16
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import psycopg
 import pytest
@@ -12,6 +13,7 @@ from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from semlex.errors import ConfigurationError, ConnectionFailedError, StoreError, UnsupportedServerError
+from semlex.retriever.postgres import PostgreSQLRetriever
 from semlex.store.keyword.bm25 import merge, segments
 from semlex.store.postgres import database, settings
 from semlex.store.postgres.database import Database
@@ -19,11 +21,6 @@ from semlex.types.documents import Document
 from tests.support.databases import set_in_database
 from tests.support.retrievers import opened
 from tests.support.waiting import LIMIT, eventually
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from semlex.retriever.postgres import PostgreSQLRetriever
 
 TEXT = "grüße straße £ ünïcode\\x41 'quoted' 文字"
 LAST = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)

@@ -5,18 +5,21 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import psycopg
 import pytest
+from numpy.typing import NDArray
 from psycopg import sql
 from psycopg.rows import dict_row
 from psycopg_pool import AsyncConnectionPool
 from psycopg_pool.base import AttemptWithBackoff
 
 from semlex.errors import ConnectionFailedError, SearchTimeoutError
+from semlex.retriever.postgres import PostgreSQLRetriever
 from semlex.store.postgres.database import RETRY_ATTEMPTS, Database
 from semlex.store.postgres.pool import RECONNECT_SECONDS, PooledConnection
 from semlex.store.postgres.server_info import read_server_info
@@ -27,14 +30,6 @@ from semlex.types.documents import Document
 from tests.support.manual_clock import ManualClock
 from tests.support.retrievers import opened
 from tests.support.waiting import LIMIT, eventually, waiting
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
-    from semlex.retriever.postgres import PostgreSQLRetriever
-
 
 CHUNK = "semlex.default_collection_chunk"
 VECTORS = "semlex.default_collection_embedding_1"

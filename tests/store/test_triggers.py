@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any, LiteralString
 from uuid import uuid4
 
 import psycopg
@@ -28,10 +29,6 @@ from tests.support.databases import new_role
 from tests.support.followed import trigger_function
 from tests.support.properties import OWN_ROWS
 from tests.support.waiting import until_waiting
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from typing import LiteralString
 
 pytestmark = pytest.mark.pg16
 

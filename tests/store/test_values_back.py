@@ -5,9 +5,10 @@ from __future__ import annotations
 import itertools
 import math
 import sys
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta, timezone
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from hypothesis import example, given
@@ -16,9 +17,6 @@ from psycopg.conninfo import make_conninfo
 
 from semlex import Document, SyncRetriever, ValidationError
 from tests.support.retrievers import sync_opened
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 ZONES = ("UTC", "America/New_York", "Asia/Kathmandu", "Pacific/Kiritimati", "Etc/GMT+12")
 

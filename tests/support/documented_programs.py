@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,17 @@ def documented_programs(framework: str | None = None) -> list[pytest.ParameterSe
             if framework_of(block) == framework
         ]
     return found
+
+
+def documentation_test(framework: str) -> Callable[..., None]:
+    """The test that the programs of the pages on a framework run."""
+
+    @pytest.mark.parametrize("program", documented_programs(framework))
+    def test_example_runs(program: str, open_folder: Path, make_server_folder: Callable[[Path], Path]) -> None:
+        make_server_folder(open_folder / "postgres")
+        run_documented(program, open_folder)
+
+    return test_example_runs
 
 
 def run_documented(program: str, folder: Path) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,9 +18,6 @@ from tests.support.job_clients import Blocking, client, reached, sql
 from tests.support.manual_clock import ManualClock
 from tests.support.transaction_pooler import TransactionPooler
 from tests.support.waiting import eventually
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 async def test_priority_and_time_say_what_is_next(database_url: str) -> None:

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import pytest
 
-from semlex import Document, F, SearchQuery, SyncRetriever
+from semlex import Document, F, SearchQuery, SearchResults, SyncRetriever
 from semlex.errors import ValidationError
 from semlex.testing import HashEmbedder
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from semlex import SearchResults
-    from semlex.types.results import SearchMode
-    from tests.support.shell import Shell
+from semlex.types.results import SearchMode
+from tests.support.shell import Shell
 
 WORDS = ("cat", "ship", "lion", "key", "moon")
 

@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import math
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from semlex import Bm25Options, Document
+from semlex import Bm25Options, Document, SyncRetriever
 from semlex.testing import HashEmbedder
+from semlex.types.results import SearchMode
 from tests.support.retrievers import sync_opened
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from semlex import SyncRetriever
-    from semlex.types.results import SearchMode
 
 WORDS = ("cat", "dog", "ship", "hill", "stone", "running", "keys")
 HEADINGS = ("cat ship", "the dog", "Keys", "running -hill", 'stone "cat"', "hill", "zzqx")

@@ -7,11 +7,13 @@ import math
 import random
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import psycopg
 import pytest
+from numpy.typing import NDArray
 from pgvector.psycopg import register_vector_async
 
 from semlex import Document, PostgreSQLRetriever
@@ -20,16 +22,9 @@ from semlex.search import retrieval
 from semlex.store.query import score_calibration
 from semlex.store.query.score_calibration import PROBES, SAMPLE_ROWS, SHARED_BEGINNING, Spread, VectorSample, spread_of
 from semlex.testing import HashEmbedder
+from semlex.types.results import SearchResult, SearchResults
 from tests.support.manual_clock import ManualClock
 from tests.support.retrievers import opened
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from numpy.typing import NDArray
-
-    from semlex.types.results import SearchResult, SearchResults
-
 
 DIMENSIONS = 16
 WORDS = ("sea", "hill", "river", "stone", "cloud", "grass", "wind", "light")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,13 +15,7 @@ from semlex.models.tokenizer import TokenEstimate
 from semlex.store.postgres.database import Database
 from semlex.testing import HashEmbedder
 from tests.support.minimal_pdf import pdf
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
-    from pathlib import Path
-
-    from tests.support.shell import Shell
-
+from tests.support.shell import Shell
 
 WORDS = ("sea", "hill", "river", "stone", "cloud", "grass", "wind", "light", "key", "vault")
 

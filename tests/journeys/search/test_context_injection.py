@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from semlex import Document, SyncRetriever
+from semlex import Context, Document, SyncRetriever
 from semlex.chat.untrusted import visible
 from tests.support.injections import PATTERNS, name_of
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from semlex import Context
 
 pytestmark = pytest.mark.slow  # most of them
 

@@ -5,24 +5,21 @@ from __future__ import annotations
 import asyncio
 import random
 import re
+from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
 
+from semlex import PostgreSQLRetriever
 from semlex.errors import ConfigurationError
 from semlex.retriever.json_fallback import JSONKBRetriever
 from semlex.search.request import OPERATORS_NOTE
 from semlex.types.documents import Document
 from tests.support.retrievers import opened
 from tests.support.waiting import eventually, held
-
-if TYPE_CHECKING:
-    from collections.abc import Coroutine, Iterator
-    from pathlib import Path
-
-    from semlex import PostgreSQLRetriever
 
 POSTINGS = "semlex.fruit_posting"
 COUNT = 160

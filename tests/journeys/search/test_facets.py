@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from semlex import Document, F, SyncRetriever
+from semlex import Document, F, Facet, SyncRetriever
 from semlex.errors import ConfigurationError, SemlexError, ValidationError
 from semlex.filters.evaluate import MISSING, is_equal, value_at
 from semlex.filters.fields import COLUMNS, Field
 from semlex.filters.forms import filter_tree
 from semlex.testing import HashEmbedder
 from tests.support import filter_trees
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from semlex import Facet
-    from tests.support.shell import Shell
+from tests.support.shell import Shell
 
 CHUNK = "semlex.default_collection_chunk"
 pytestmark = pytest.mark.pg16

@@ -5,7 +5,9 @@ from __future__ import annotations
 import functools
 import logging
 import operator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,10 +18,6 @@ from semlex.store.query.filters import Filter, parse_filters
 from semlex.store.schema.names import Names
 from semlex.testing import HashEmbedder
 from tests.support.shell import Shell
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import random
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -13,12 +14,8 @@ from hypothesis import strategies as st
 from semlex import ChunkMetadata, Document, SyncRetriever, TermOverlapReranker
 from semlex.errors import ConfigurationError
 from semlex.testing import HashEmbedder
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from semlex.types.results import SearchResult, SearchResults
-    from tests.support.shell import Shell
+from semlex.types.results import SearchResult, SearchResults
+from tests.support.shell import Shell
 
 WORDS = ("sea", "hill", "river", "stone", "cloud", "grass", "wind", "light")
 

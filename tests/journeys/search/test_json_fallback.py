@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -13,13 +15,8 @@ from hypothesis import strategies as st
 from semlex import Document, DocumentRetriever, JSONKBRetriever, SyncRetriever
 from semlex.errors import ConfigurationError, ReadOnlyError, ValidationError
 from semlex.testing import HashEmbedder
+from semlex.types.results import SearchResults
 from tests.support.plain_bm25 import plain_bm25
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from semlex.types.results import SearchResults
 
 WORDS = ("sea", "hill", "rivers", "stone", "cloud", "grass", "wind", "light")
 

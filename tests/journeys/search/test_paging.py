@@ -6,8 +6,9 @@ import inspect
 import json
 import random
 from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Callable, Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import psycopg
@@ -18,13 +19,9 @@ from hypothesis import strategies as st
 from semlex import Document, F, SyncRetriever, TermOverlapReranker
 from semlex.errors import ConfigurationError, ValidationError
 from semlex.search.pagination import CHANGED, MAX_CURSOR_CHARACTERS, SIGNATURE_BYTES, VERSION, signed
+from semlex.types.results import SearchResult, SearchResults
 from tests.support.retrievers import sync_opened
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from semlex.types.results import SearchResult, SearchResults
-    from tests.support.shell import Shell
+from tests.support.shell import Shell
 
 WORDS = ("sea", "hill", "river", "stone", "cloud", "grass", "wind", "light")
 DIMENSIONS = 16

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -15,12 +16,7 @@ from semlex.ingest.enrichment.run import MAX_LINE_CHARACTERS
 from tests.support.chat_servers import answer_text, chat_server
 from tests.support.injections import PATTERNS, name_of
 from tests.support.line_models import asked_passage
-from tests.support.model_servers import KEY
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.support.model_servers import Request
+from tests.support.model_servers import KEY, Request
 
 pytestmark = pytest.mark.slow  # most of them
 

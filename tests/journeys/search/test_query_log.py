@@ -6,9 +6,10 @@ import asyncio
 import logging
 import uuid
 from collections import Counter
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import psycopg
 import pytest
@@ -24,17 +25,13 @@ from semlex.retriever.query_log import QueryLog
 from semlex.retriever.synchronous import SyncClient
 from semlex.store.postgres.database import Database
 from semlex.store.query_log import Question, hash_of, summarise, write_questions
+from semlex.store.schema.collection import CollectionInfo
 from semlex.testing import HashEmbedder
 from semlex.types.documents import Document
 from semlex.types.queries import SearchQuery
 from tests.support.properties import SAME_SURROUNDINGS
 from tests.support.retrievers import opened, sync_opened
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from semlex.store.schema.collection import CollectionInfo
-    from tests.support.shell import Shell
+from tests.support.shell import Shell
 
 retriever_of = partial(opened, collection="c", query_log="text")
 LOG = "SELECT query, mode, filtered, hits FROM semlex.c_query_log ORDER BY asked_at, query_id"

@@ -3,29 +3,25 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
-from typing import IO, TYPE_CHECKING, Any
+from pathlib import Path
+from typing import IO, Any
 
 import psycopg
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from semlex import Client, Document
+from semlex import Client, Document, PostgreSQLRetriever, SyncRetriever
 from semlex.search import retrieval
 from semlex.store.postgres import database
 from semlex.store.postgres.snapshot import SingleSnapshot
 from semlex.store.postgres.snapshot import Snapshot as AnySnapshot
+from semlex.types.results import SearchResults
 from tests.support.plain_bm25 import plain_bm25
 from tests.support.retrievers import opened, sync_opened
 from tests.support.tenants import tenants_of
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
-    from pathlib import Path
-
-    from semlex import PostgreSQLRetriever, SyncRetriever
-    from semlex.types.results import SearchResults
 
 WORDS = ("sea", "hill", "river", "stone", "cloud", "grass")
 COLLECTION = "words"

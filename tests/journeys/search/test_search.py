@@ -5,32 +5,28 @@ from __future__ import annotations
 import asyncio
 import random
 import re
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import psycopg
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 from psycopg import sql
 
 from semlex import _core
 from semlex.errors import ConfigurationError, EmbeddingsMissingError, ModelError, ModelMismatchError, ValidationError
 from semlex.filters.evaluate import holds
+from semlex.filters.tree import FilterTree
 from semlex.retriever.synchronous import SyncRetriever
 from semlex.testing import HashEmbedder
 from semlex.types.documents import Document
+from semlex.types.results import SearchResults
 from tests.support.filter_trees import documents, metadata_trees
 from tests.support.retrievers import opened, sync_opened
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from numpy.typing import NDArray
-
-    from semlex.filters.tree import FilterTree
-    from semlex.types.results import SearchResults
 
 pytestmark = pytest.mark.pg16
 

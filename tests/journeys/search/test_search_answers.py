@@ -7,7 +7,8 @@ import json
 import math
 import random
 import re
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,14 +22,9 @@ from semlex.store.keyword.bm25 import search as bm25_search
 from semlex.store.postgres.database import Database
 from semlex.store.query import score_calibration
 from semlex.store.query.score_calibration import VectorSample
-from semlex.types.results import SearchResult
+from semlex.types.results import SearchResult, SearchResults
 from tests.support.properties import OWN_ROWS
 from tests.support.retrievers import opened
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from semlex.types.results import SearchResults
 
 WORDS = ("cat", "dog", "ship", "hill", "stone")
 UNKNOWN = ("zzqx", "blorf")

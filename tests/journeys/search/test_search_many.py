@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import psycopg
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from semlex import Document, PostgreSQLRetriever, SearchQuery, SyncRetriever, TermOverlapReranker
 from semlex.errors import ConfigurationError, EmbeddingsMissingError, ModelError, ValidationError
@@ -17,14 +19,8 @@ from semlex.search.planner import MAX_ROWS
 from semlex.search.request import MAX_QUERIES
 from semlex.store.postgres.database import Database
 from semlex.testing import HashEmbedder
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from numpy.typing import NDArray
-
-    from semlex.types.results import SearchResults
-    from tests.support.shell import Shell
+from semlex.types.results import SearchResults
+from tests.support.shell import Shell
 
 WORDS = ("sea", "hill", "river", "stone", "cloud", "grass", "wind", "light")
 DIMENSIONS = 16

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from semlex import Document, SyncRetriever, TermOverlapReranker
 from semlex.errors import ConfigurationError
 from tests.support.retrievers import sync_opened
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from numpy.typing import NDArray
-
-    from tests.support.shell import Shell
+from tests.support.shell import Shell
 
 WORDS = ("sea", "hill", "river", "stone", "cloud", "grass", "wind", "light")
 DIMENSIONS = 16

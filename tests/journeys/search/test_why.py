@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import psycopg
 import pytest
 
-from semlex import Document, IvfflatIndex, PostgreSQLRetriever, SearchDefaults, TermOverlapReranker
+from semlex import Document, Explanation, IvfflatIndex, PostgreSQLRetriever, SearchDefaults, TermOverlapReranker
 from semlex.errors import ConfigurationError, ValidationError
 from tests.support.retrievers import arguments_in, opened
-
-if TYPE_CHECKING:
-    from semlex import Explanation
 
 VECTORS = "semlex.default_collection_embedding_1"
 

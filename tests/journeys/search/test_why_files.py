@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from semlex import Document, SyncRetriever
+from semlex import Document, Explanation, SyncRetriever
 from semlex.errors import ConfigurationError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from semlex import Explanation
 
 PAGE = (
     "# Keys\n\n## Rotation\n\nRotate a key every ninety days.\n\n"

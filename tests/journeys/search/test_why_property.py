@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from semlex import Document, TermOverlapReranker
+from semlex import Document, SyncRetriever, TermOverlapReranker
 from semlex.testing import HashEmbedder
 from tests.support.plain_bm25 import plain_bm25
 from tests.support.retrievers import arguments_in, opened, sync_opened
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from semlex import SyncRetriever
 
 WORDS = ("cat", "dog", "ship", "hill", "stone")
 NAMES = [f"d{n:02}" for n in range(24)]

@@ -8,8 +8,8 @@ import os
 import stat
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import psutil
 import psycopg
@@ -20,10 +20,6 @@ from semlex.store.postgres.embedded import folder as embedded_folder
 from semlex.store.postgres.embedded import process as embedded_process
 from semlex.store.postgres.embedded.server import EmbeddedServer, default_folder
 from tests.support.embedded_servers import ask, postmaster_pid, server_processes
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 
 pytestmark = pytest.mark.slow
 

@@ -9,9 +9,11 @@ import signal
 import stat
 import subprocess
 import sys
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import psutil
 import psycopg
@@ -25,11 +27,6 @@ from semlex.store.postgres.embedded.server import EmbeddedServer
 from semlex.store.postgres.server_info import machine_memory
 from tests.support.embedded_servers import ask, postmaster_pid, server_processes
 from tests.support.waiting import LIMIT, until
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
 
 pytestmark = pytest.mark.slow
 

@@ -5,38 +5,33 @@ from __future__ import annotations
 import math
 import random
 from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import psycopg
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 from psycopg.conninfo import make_conninfo
 
 from benches.bm25_server import bm25_server
 from semlex import Document, PostgreSQLRetriever
 from semlex.diagnostics.doctor import examine_server
 from semlex.errors import ConfigurationError, StoreError, UnsupportedServerError
+from semlex.retriever.synchronous import SyncRetriever
 from semlex.store.keyword import pg_textsearch
 from semlex.store.keyword.extensions import Extension
 from semlex.store.keyword.pg_search import STEMMERS
+from semlex.store.postgres.snapshot import Snapshot
 from semlex.store.query import chunk_keys
 from semlex.store.query.filters import Filter, parse_filters
-from semlex.store.query.leg import Statement
+from semlex.store.query.leg import Key, LegResult, Statement
 from semlex.store.query.run import ask, run_legs
 from semlex.testing import HashEmbedder
 from tests.support.retrievers import opened, sync_opened
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from numpy.typing import NDArray
-
-    from semlex.retriever.synchronous import SyncRetriever
-    from semlex.store.postgres.snapshot import Snapshot
-    from semlex.store.query.leg import Key, LegResult
 
 pytestmark = pytest.mark.extensions
 

@@ -6,8 +6,9 @@ import asyncio
 import logging
 import random
 from collections import Counter
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import psycopg
 import pytest
@@ -15,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from semlex.errors import DamagedSegmentError, StoreError
+from semlex.ingest.progress import Progress
 from semlex.store.keyword.bm25 import merge as merging
 from semlex.store.keyword.bm25.merge import (
     FULL_CHUNKS,
@@ -30,11 +32,6 @@ from semlex.store.write.copy import BulkIngestConfig
 from semlex.types.documents import Document
 from tests.support.keyword_index import check_index
 from tests.support.retrievers import opened
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from semlex.ingest.progress import Progress
 
 SEGMENT, POSTING, TOMBSTONE = "semlex.words_segment", "semlex.words_posting", "semlex.words_tombstone"
 

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import random
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
 from psycopg import sql
 
 from semlex.errors import ConfigurationError, StoreError
+from semlex.ingest.progress import Progress
+from semlex.retriever.postgres import PostgreSQLRetriever
 from semlex.store.keyword.bm25 import rebuild as rebuilding
 from semlex.store.keyword.bm25 import segments
 from semlex.store.keyword.bm25 import write as writing
@@ -24,13 +28,6 @@ from tests.support.manual_clock import ManualClock
 from tests.support.retrievers import opened, sync_opened
 from tests.support.shell import Shell
 from tests.support.waiting import eventually
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-    from pathlib import Path
-
-    from semlex.ingest.progress import Progress
-    from semlex.retriever.postgres import PostgreSQLRetriever
 
 CHUNK, SEGMENT = "semlex.words_chunk", "semlex.words_segment"
 LANGUAGES = (None, "spanish", "german")

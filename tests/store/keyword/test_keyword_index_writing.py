@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -22,9 +23,6 @@ from semlex.types.documents import Document
 from tests.support.keyword_index import check_index
 from tests.support.properties import OWN_ROWS
 from tests.support.retrievers import opened
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = pytest.mark.pg16
 
