@@ -111,7 +111,7 @@ _NAMES = {
     "filters.tree": "F FilterTree",
     "ingest.bulk.load": "LoadReport",
     "ingest.document_states": "DocumentInfo DocumentStates",
-    "ingest.enrichment.options": "Enrichment",
+    "ingest.enrichment": "Enrichment",
     "ingest.loaders.base": "FileBytes LoadError LoadOptions LoadedDocument Loader Record",
     "ingest.loaders.extraction": "MetadataExtraction",
     "ingest.loaders.registry": "register_loader",

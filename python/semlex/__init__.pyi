@@ -17,7 +17,7 @@ from semlex.filters.tree import FilterTree as FilterTree
 from semlex.ingest.bulk.load import LoadReport as LoadReport
 from semlex.ingest.document_states import DocumentInfo as DocumentInfo
 from semlex.ingest.document_states import DocumentStates as DocumentStates
-from semlex.ingest.enrichment.options import Enrichment as Enrichment
+from semlex.ingest.enrichment import Enrichment as Enrichment
 from semlex.ingest.loaders.base import FileBytes as FileBytes
 from semlex.ingest.loaders.base import LoadError as LoadError
 from semlex.ingest.loaders.base import LoadOptions as LoadOptions

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from semlex.chat.untrusted import drawn_mark, visible
-from semlex.ingest.enrichment.run import (
+from semlex.ingest.enrichment import (
     INSTRUCTIONS,
     MAX_LINE_CHARACTERS,
     MAX_LINE_TOKENS,

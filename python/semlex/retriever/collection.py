@@ -22,8 +22,7 @@ from semlex.errors import (
     ValidationError,
 )
 from semlex.ingest.deletion import Deletion
-from semlex.ingest.enrichment.options import checked_enrichment
-from semlex.ingest.enrichment.run import filled
+from semlex.ingest.enrichment import checked_enrichment, filled
 from semlex.ingest.files.discovery import checked_paths
 from semlex.ingest.given_documents import GivenDocuments, checked_on_error, documents_from_texts, without_refused
 from semlex.ingest.loaders.base import LoadOptions
@@ -111,7 +110,7 @@ if TYPE_CHECKING:
     from semlex.chat.base import ChatModel
     from semlex.errors import FieldError
     from semlex.filters.forms import Filters
-    from semlex.ingest.enrichment.options import Enrichment
+    from semlex.ingest.enrichment import Enrichment
     from semlex.ingest.given_documents import Given, OnError
     from semlex.ingest.indexer import Indexer
     from semlex.ingest.loaders.extraction import Extract, MetadataExtraction

@@ -10,8 +10,7 @@ from semlex.errors import (
     ConfigurationError,
 )
 from semlex.ingest.document_states import DocumentStates, documents_with_states
-from semlex.ingest.enrichment.options import checked_enrichment
-from semlex.ingest.enrichment.run import enrichment_run
+from semlex.ingest.enrichment import checked_enrichment, enrichment_run
 from semlex.ingest.files.absence import places_of, why_absent
 from semlex.ingest.files.roots import check_root, existing_root
 from semlex.ingest.loaders.extraction import checked_extraction
@@ -40,7 +39,7 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from semlex.chat.base import ChatModel
-    from semlex.ingest.enrichment.options import Enrichment
+    from semlex.ingest.enrichment import Enrichment
     from semlex.ingest.indexer import Indexer
     from semlex.ingest.loaders.extraction import Extract, MetadataExtraction
     from semlex.ingest.progress import IndexReport

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from os import PathLike
 
     from semlex.chat.base import ChatModel
-    from semlex.ingest.enrichment.options import Enrichment
+    from semlex.ingest.enrichment import Enrichment
     from semlex.ingest.loaders.extraction import Extract, MetadataExtraction
     from semlex.parameters import Bm25Options, FileLimits
     from semlex.progress import ProgressOption

@@ -11,7 +11,7 @@ from semlex.embedding.base import Embedder
 from semlex.filters.forms import Filters
 from semlex.ingest.bulk.load import LoadReport
 from semlex.ingest.document_states import DocumentStates
-from semlex.ingest.enrichment.options import Enrichment
+from semlex.ingest.enrichment import Enrichment
 from semlex.ingest.files.discovery import FileProblem
 from semlex.ingest.given_documents import Given, OnError
 from semlex.ingest.loaders.extraction import Extract, MetadataExtraction

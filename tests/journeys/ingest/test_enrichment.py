@@ -11,7 +11,7 @@ import pytest
 
 from semlex import Document, Enrichment, EnrichmentEstimate, SyncRetriever
 from semlex.errors import ConfigurationError, EmbeddingsMissingError, ModelError, WorkAbandonedError
-from semlex.ingest.enrichment.run import MAX_FAILURES_IN_A_ROW, MAX_LINE_TOKENS, ROUNDS_A_BATCH
+from semlex.ingest.enrichment import MAX_FAILURES_IN_A_ROW, MAX_LINE_TOKENS, ROUNDS_A_BATCH
 from semlex.testing import HashEmbedder
 from semlex.types.answers import Usage
 from tests.support.line_models import LineModel, line_about

@@ -12,7 +12,7 @@ import pytest
 
 from semlex import Document, Enrichment, SyncRetriever
 from semlex.chat.untrusted import visible
-from semlex.ingest.enrichment.run import MAX_LINE_CHARACTERS
+from semlex.ingest.enrichment import MAX_LINE_CHARACTERS
 from tests.support.chat_servers import answer_text, chat_server
 from tests.support.injections import PATTERNS, name_of
 from tests.support.line_models import asked_passage

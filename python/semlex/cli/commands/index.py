@@ -25,7 +25,7 @@ from semlex.options.indexing import ChunkSizes
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from semlex.ingest.enrichment.options import Enrichment
+    from semlex.ingest.enrichment import Enrichment
     from semlex.ingest.files.selection import Selection
     from semlex.ingest.progress import IndexReport, SyncReport
     from semlex.settings.table import Settings

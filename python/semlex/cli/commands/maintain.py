@@ -22,7 +22,7 @@ from semlex.errors import ConfigurationError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from semlex.ingest.enrichment.options import Enrichment
+    from semlex.ingest.enrichment import Enrichment
     from semlex.ingest.progress import IndexReport
     from semlex.settings.table import Settings
     from semlex.store.indexes.build import IndexesBuilt
@@ -213,7 +213,7 @@ def enrich(
 
     The titles and the text of each chunk are sent to the model. The same command continues an interrupted run.
     """
-    from semlex.ingest.enrichment.options import Enrichment, checked_enrichment
+    from semlex.ingest.enrichment import Enrichment, checked_enrichment
 
     settings = context.settings()
     if checked_enrichment(settings.enrichment_model) is None or settings.enrichment_model is None:
@@ -267,7 +267,7 @@ def filled(
     Args:
         fill: Fills the collection, with or without descriptions; a second call finds the files unchanged.
     """
-    from semlex.ingest.enrichment.options import Enrichment, checked_enrichment
+    from semlex.ingest.enrichment import Enrichment, checked_enrichment
 
     name = settings.enrichment_model
     if name is None or checked_enrichment(name) is None:

@@ -21,11 +21,11 @@ import time
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
-from semlex.chat.base import Completion, answer_object
+from semlex.chat.base import NO_CHAT_MODEL, Completion, answer_object
 from semlex.chat.untrusted import drawn_mark, visible
-from semlex.errors import EmbeddingsMissingError, ModelError, SemlexError, WorkAbandonedError
+from semlex.errors import ConfigurationError, EmbeddingsMissingError, ModelError, SemlexError, WorkAbandonedError
 from semlex.ingest.chunk_rows import embedded_text, text_hashes
 from semlex.ingest.overlap import ahead
 from semlex.ingest.progress import Progress
@@ -39,18 +39,80 @@ from semlex.store.descriptions import (
 )
 from semlex.types.answers import Usage
 from semlex.types.reports import EnrichmentEstimate, EnrichmentReport
+from semlex.validation import (
+    check_parameters,
+    is_one_of,
+    kind_errors,
+    model_errors,
+    refuse,
+    text_parameter,
+    whole_number_errors,
+)
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
     from uuid import UUID
 
     from semlex.chat.base import ChatModel, Message
-    from semlex.ingest.enrichment.options import Enrichment
     from semlex.ingest.indexer import Indexer
     from semlex.models.tokenizer import TokenCounter
     from semlex.store.query.leg import Key
 
     Call = Callable[..., Awaitable[tuple[str, Completion]]]
+
+OnFailure = Literal["error", "plain"]
+MAX_AT_ONCE = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Enrichment:
+    """Which language model describes each chunk in one line, and how it is called.
+
+    Attributes:
+        model: A `ChatModel`, or the name of one behind a server, as for `chat_model`. It receives titles and texts.
+        concurrency: Maximum number of requests at the same time, 1 to 64.
+        on_failure: If the model fails before the first line: ``error`` tests it with a text of semlex's own and raises
+            before anything is written; ``plain`` stores the chunks without lines, and the report says why.
+        dry_run: Whether only to count what the lines would cost; nothing is sent.
+
+    Raises:
+        ConfigurationError: A value cannot be used.
+    """
+
+    model: str | ChatModel
+    concurrency: int = 4
+    on_failure: OnFailure = "error"
+    dry_run: bool = False
+
+    def __post_init__(self) -> None:
+        named = text_parameter("model", self.model) if isinstance(self.model, str) else []
+        check_parameters(
+            named or model_errors("model", self.model, "identity", "stream"),
+            refuse("model", "not_usable", "a language model") if self.model is None else [],
+            whole_number_errors("concurrency", self.concurrency, 1, MAX_AT_ONCE),
+            [] if self.on_failure in ("error", "plain") else refuse("on_failure", "not_usable", "'error' or 'plain'"),
+            kind_errors("dry_run", self.dry_run, bool),
+        )
+
+    def opened(self) -> ChatModel:
+        """Return the model.
+
+        Raises:
+            ConfigurationError: Its name cannot be used, or the key that it needs is not set.
+        """
+        from semlex.chat.openai import choose_chat_model  # noqa: PLC0415 - most programs only search
+
+        model = choose_chat_model(self.model).model
+        if model is None:
+            raise ConfigurationError("enrichment needs a language model: openai:MODEL, http(s)://HOST/v1#MODEL, …")
+        return model
+
+
+def checked_enrichment(value: Enrichment | str | ChatModel | None) -> Enrichment | None:
+    """Return the option `enrichment` as a value; None and ``"none"`` mean no descriptions."""
+    if value is None or is_one_of(value, (NO_CHAT_MODEL,)):
+        return None
+    return value if isinstance(value, Enrichment) else Enrichment(value)
 
 
 # Increase it with every change of the prompt: the lines change, too.

@@ -1,1 +1,0 @@
-"""Chunk descriptions: one line about each chunk, written by a language model."""
