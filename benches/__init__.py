@@ -30,6 +30,7 @@ BENCHES = (
     "search",
     "index",
     "equal",
+    "recall",
     "throughput",
     "peers",
     "filters",

@@ -1,8 +1,8 @@
 """`./x bench [NAME] [--quick] [--million] [--keep | --no-keep] [--json]`, `./x bench --prepare` and `--figures`.
 
-With quality, calibration, peers and support `--data FOLDER`; with quality, structure and support `--model FOLDER`; with
-structure `--terms FILE`; with onnx `--model-folder FOLDER`; with embed, rerank and query `--device NAME`; with follow
-`--rows N`.
+With quality, calibration, peers and support `--data FOLDER`; with recall `--data FILE`; with quality, structure and
+support `--model FOLDER`; with structure `--terms FILE`; with onnx `--model-folder FOLDER`; with embed, rerank and query
+`--device NAME`; with follow `--rows N`.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ OWN_OPTIONS = {
     "quality": ("data", "model"),
     "structure": ("model", "terms"),
     "calibration": ("data",),
+    "recall": ("data",),
     "support": ("data", "model"),
     "peers": ("data",),
     "onnx": ("model_folder",),
@@ -56,7 +57,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         action="store_true",
         help="bm25: also a million chunks, half an hour long; peers: a million; ingest, load: also memory",
     )
-    parser.add_argument("--data", type=Path, help="quality, calibration, peers, support: folder of judged sets")
+    parser.add_argument(
+        "--data",
+        type=Path,
+        help="quality, calibration, peers, support: folder of judged sets; recall: JSON file of texts",
+    )
     parser.add_argument("--terms", type=Path, help="structure: file of recorded terms, a line for each question")
     parser.add_argument("--rows", help="follow: rows of the table instead of 100,000")
     parser.add_argument("--model-folder", help="onnx: folder of an embedding model with an ONNX file")

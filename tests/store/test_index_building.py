@@ -12,8 +12,11 @@ import pytest
 from psycopg import sql
 
 from semlex.errors import StoreError
+from semlex.search import planner
 from semlex.store.indexes import build, catalog
+from semlex.store.indexes.options import NoIndex
 from semlex.store.schema.names import TableIndex
+from semlex.store.write.copy import BulkIngestConfig
 from tests.support.retrievers import opened
 
 if TYPE_CHECKING:
@@ -123,3 +126,29 @@ async def test_two_collections_build_at_once_and_one_says_that_it_is_busy(databa
         await other.rollback()
         built = await one.indexes.create()
         assert (sorted(built), built.busy) == (["document_name", "hnsw_1", "metadata"], [])
+
+
+async def test_a_search_says_what_it_leaves_out_until_the_index_is_there(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(planner, "MAX_SCANNED_NUMBERS", ROWS)  # times eight dimensions
+    async with retriever_of(database_url, bulk=BulkIngestConfig(build_indexes=False)) as store:
+        await store.add_texts(TEXTS, ids=IDS)
+        await store.indexes.create()
+        assert (await store.search("text 3")).warnings == []
+        await store.indexes.create(NoIndex())  # slow, as somebody wants it
+        assert (await store.search("text 3")).warnings == []
+        with psycopg.connect(database_url) as connection:
+            connection.execute("COMMENT ON TABLE semlex.loaded_embedding_1 IS NULL")
+    async with retriever_of(database_url) as store:
+        hits = await store.search("text 3")
+        assert (list(hits.legs), hits[0].id) == (["keyword"], "t3")
+        assert [warning[:56] for warning in hits.warnings] == [
+            "answered by words alone: the vector index is not built y"
+        ]
+        for options in ({"mode": "vector"}, {"filters": {"source_document": "none"}}):
+            hits = await store.search("text 3", **options)
+            assert (hits.warnings, "vector" in hits.legs) == ([], True)
+        await store.indexes.create()
+        hits = await store.search("text 3")
+        assert (hits.warnings, sorted(hits.legs)) == ([], ["keyword", "vector"])

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from semlex.errors import ConfigurationError, EmbeddingsMissingError, ModelError, ModelMismatchError, ValidationError
 from semlex.options.search import MAX_CANDIDATES
+from semlex.store.indexes.catalog import wanted_vector_index
 from semlex.store.query.vector import VectorPlan, vector_leg
 from semlex.store.schema.collection import for_model
 from semlex.validation import refuse
@@ -26,6 +27,8 @@ OVERSAMPLING = 3  # candidates per leg, times top_k: deep enough that fusion see
 # Rows of all queries of one call together: they are in memory at the same time.
 MAX_ROWS = 50_000
 RERANK_OVERSAMPLING = 4  # candidates for the reranker, times top_k
+# A scan of so many numbers takes about a second: of 250,000 vectors of 1,024 dimensions, or of a million of 256.
+MAX_SCANNED_NUMBERS = 256_000_000
 # Above this share a scan is faster than one look-up after another.
 SCAN_SHARE = 0.2
 
@@ -113,6 +116,14 @@ def exact_plan(selection: Filter) -> VectorPlan:
     """How the vector leg finds its chunks without the vector index."""
     is_narrow = selection.ids is not None or (selection.share is not None and selection.share < SCAN_SHARE)
     return "keys" if is_narrow else "scan"
+
+
+def is_slow_without_index(collection: CollectionInfo, indexes: VectorIndexes) -> bool:
+    """Whether the index that the collection should have is missing, and comparing all vectors takes seconds."""
+    if indexes.used is not None or indexes.rows * collection.vectors.dimensions <= MAX_SCANNED_NUMBERS:
+        return False
+    wanted = wanted_vector_index(collection, indexes)
+    return wanted is not None and wanted.is_missing(indexes)
 
 
 def plan_legs(

@@ -25,6 +25,7 @@ from semlex.search.planner import (
     candidate_depth,
     documents_wanted,
     exact_plan,
+    is_slow_without_index,
     plan_legs,
     rows_wanted,
     vector_plan,
@@ -225,7 +226,15 @@ class Retrieval:
         condition = state.condition
         has_index = False
         if "vector" in state.legs:
-            has_index = (await self._indexes.read(snapshot, state.collection)).used is not None
+            indexes = await self._indexes.read(snapshot, state.collection)
+            has_index = indexes.used is not None
+            if condition.is_empty and "keyword" in state.legs and is_slow_without_index(state.collection, indexes):
+                state.legs = ["keyword"]
+                state.warnings.append(
+                    f"answered by words alone: the vector index is not built yet, and comparing about {indexes.rows:,} "
+                    "vectors without it takes seconds; semlex status shows whether it is being built, "
+                    "mode='vector' compares all of them"
+                )
         if condition.is_empty:
             return condition, "index"
         share = self._filter_shares.get(condition)

@@ -143,6 +143,7 @@ class VectorIndexes:
 
     wanted: VectorIndex | None = None  # the last request to `create_index`
     stored: tuple[StoredIndex, ...] = ()  # the newest last
+    rows: int = 0  # vectors, by the server's statistics; 0 while it has none
 
     @property
     def used(self) -> StoredIndex | None:
@@ -176,7 +177,8 @@ async def read_vector_indexes(
     cursor = await connection.execute(
         sql.SQL(
             "SELECT pg_catalog.obj_description(t.oid, 'pg_class'), i.name, i.method, i.class, i.valid, i.options, "
-            "i.on_column, CASE WHEN {} THEN pg_catalog.pg_relation_size(i.oid) ELSE 0 END "
+            "i.on_column, CASE WHEN {} THEN pg_catalog.pg_relation_size(i.oid) ELSE 0 END, "
+            "greatest(t.reltuples, 0)::int8 "
             "FROM pg_catalog.pg_class AS t LEFT JOIN ("
             "SELECT x.indrelid, c.oid, c.relname AS name, a.amname AS method, o.opcname AS class, "
             "x.indisvalid AND x.indisready AS valid, c.reloptions AS options, x.indexprs IS NULL AS on_column "
@@ -191,7 +193,7 @@ async def read_vector_indexes(
     classes = {indexed_value(collection, element).operator_class: element for element in MAX_INDEXED_DIMENSIONS}
     ours = re.compile(rf"{collection.names.collection}_(hnsw|ivfflat)_{embedding.version}(_[0-9]+)?")
     stored = []
-    for _, name, method, operator_class, valid, options, on_column, size in rows:
+    for _, name, method, operator_class, valid, options, on_column, size, _ in rows:
         element, is_ours = classes.get(operator_class), bool(name and ours.fullmatch(name))
         # An index that semlex did not make is used if it is over the column itself.
         if element is None or not (is_ours or (on_column and element == embedding.storage)):
@@ -200,7 +202,7 @@ async def read_vector_indexes(
         stored.append(
             StoredIndex(name=name, kind=method, element=element, **numbers, valid=valid, bytes=size, is_ours=is_ours)
         )
-    return VectorIndexes(from_text(rows[0][0]) if rows else None, tuple(stored))
+    return VectorIndexes(from_text(rows[0][0]), tuple(stored), rows[0][-1]) if rows else VectorIndexes()
 
 
 class RememberedIndexes:
