@@ -817,6 +817,7 @@ class PostingCache:
         segments: Sequence[tuple[bytes, str, bytes | None]],
         tombstones: Sequence[tuple[bytes, bytes | None]],
         rows: Sequence[tuple[bytes, bytes, bytes | None, bytes | None]],
+        ended: int = 0,
     ) -> PostingSnapshot:
         """Complete a plan with the rows of one database snapshot, and cache them.
 
@@ -826,6 +827,8 @@ class PostingCache:
             tombstones: (tombstone id, data) of every tombstone; the data may be None for known ones.
             rows: (segment id, term, first term, data): for each cold term the row of each segment of its language, for
                 each warm term that of each such segment that was not known. None and None if the row does not exist.
+            ended: How many transactions had ended when the snapshot was taken. What a snapshot lists replaces what was
+                known unless one with more was completed before.
 
         Raises:
             ValueError: When something is missing.
@@ -877,6 +880,9 @@ class PostingSnapshot:
     def missing_languages(self) -> list[str]:
         """Languages that the plan lacks: plan again with them, then take the snapshot again, before searching."""
     @property
+    def is_latest(self) -> bool:
+        """Whether no snapshot of a later state was completed before."""
+    @property
     def chunks(self) -> int:
         """Number of live chunks."""
     @property
@@ -904,7 +910,7 @@ class PostingSnapshot:
         b: float = 0.75,
         allowed: NDArray[np.int64] | None = None,
         score_ids: NDArray[np.int64] | None = None,
-    ) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
+    ) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64], tuple[int, int, int]]:
         """Find the best chunks by exact BM25 over the live chunks of all languages.
 
         The sum over wanted slots of ``idf * tf * (k1 + 1) / (tf + k1 * (1 - b + b * length / average length))`` with
@@ -920,10 +926,11 @@ class PostingSnapshot:
             score_ids: Keyword ids of chunks that are scored in any case, ``allowed`` or not; int64 (m,).
 
         Returns:
-            (ids, scores, scores of ``score_ids``). The ids, int64 (n,), are those of the best ``k`` chunks that hold a
+            (ids, scores, scores of ``score_ids``, work). The ids, int64 (n,), are those of the best ``k`` chunks that hold a
             wanted term, and of up to 1,000 more whose score equals the k-th; by score descending, then by id. Scores
             are float64 (n,). Those of ``score_ids``, float64 (m,), are 0 without a wanted term, NaN for chunks that
-            are in no segment, deleted, excluded or without a term of a phrase.
+            are in no segment, deleted, excluded or without a term of a phrase. The work, but for ``score_ids``: postings
+            unpacked, blocks of up to 128 postings that were not, chunks scored once more in double precision.
 
         Raises:
             ValueError: For arguments out of range, or when languages are missing.

@@ -100,7 +100,7 @@ def bm25(chunks: dict[int, tuple[str, list[str]]], queries, k1: float, b: float)
 def assert_found(
     found, scores: dict[int, float], k: int, score_ids: list[int], allowed: list[int] | None = None
 ) -> None:
-    ids, values, others = found
+    ids, values, others, _ = found
     assert (ids.dtype, values.dtype, others.dtype) == (np.int64, np.float64, np.float64)
     may = {of for of, score in scores.items() if score > 0 and (allowed is None or of in allowed)}
     expected = sorted((scores[of] for of in may), reverse=True)

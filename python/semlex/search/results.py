@@ -129,6 +129,7 @@ def _report(name: str, leg: LegResult) -> LegReport:
         None if ids is None else len(ids),
         len(leg.keys),
         leg.milliseconds,
+        leg.work,
     )
 
 

@@ -218,6 +218,8 @@ class LegReport:
         passing: How many chunks pass the filter, or None if they were not counted.
         candidates: Chunks that were found.
         milliseconds: Time from sending the query to its last row; both searches run at once.
+        work: Of semlex's own keyword index: ``postings`` read, ``skipped_blocks`` of up to 128 postings that were not,
+            and chunks ``rescored`` exactly; otherwise None.
     """
 
     leg: str
@@ -226,11 +228,21 @@ class LegReport:
     passing: int | None
     candidates: int
     milliseconds: float
+    work: dict[str, int] | None = None
 
     def __str__(self) -> str:
         passing = "" if self.passing is None else f", {self.passing:,} chunks"
         kept = "" if self.share is None else f"; the filter keeps about {_percent(self.share)}{passing}"
-        return f"{self.leg}: {self.plan}{kept}; {self.candidates} candidates in {self.milliseconds:.1f} ms"
+        found = f"{self.leg}: {self.plan}{kept}; {self.candidates} candidates in {self.milliseconds:.1f} ms"
+        return f"{found}; {self.work_in_words}" if self.work else found
+
+    @property
+    def work_in_words(self) -> str:
+        """The work as a line for people; empty without."""
+        if self.work is None:
+            return ""
+        postings, blocks, rescored = (self.work[name] for name in ("postings", "skipped_blocks", "rescored"))
+        return f"{postings:,} postings read, {blocks:,} blocks skipped, {rescored:,} chunks rescored"
 
 
 def _percent(share: float) -> str:

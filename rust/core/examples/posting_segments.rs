@@ -142,7 +142,7 @@ fn measured(
         std::hint::black_box(sum);
         best.checksums = best.checksums.min(milliseconds(clock));
         let clock = Instant::now();
-        let snapshot = cache.snapshot(&plan, &given, &[], &rows).unwrap();
+        let snapshot = cache.snapshot(&plan, &given, &[], &rows, 0).unwrap();
         best.snapshot = best.snapshot.min(milliseconds(clock));
         for time in [&mut best.search, &mut best.warm_search] {
             let clock = Instant::now();
@@ -173,7 +173,7 @@ fn main() {
         .iter()
         .map(|(id, segment)| (*id, "english", Some(segment.header.as_slice())))
         .collect();
-    cache.snapshot(&empty, &given, &[], &[]).unwrap();
+    cache.snapshot(&empty, &given, &[], &[], 0).unwrap();
     for (kind, queries) in queries {
         let mut all: Vec<_> = queries
             .iter()

@@ -1,6 +1,6 @@
 //! Identities of rows, which tell what must be equal for two rows to be the same; and hash maps of words.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use sha2::{Digest, Sha256};
 
@@ -35,6 +35,9 @@ pub(crate) type WordState = foldhash::fast::RandomState;
 
 /// A map by word.
 pub(crate) type WordMap<K, V> = HashMap<K, V, WordState>;
+
+/// A set of words.
+pub(crate) type WordSet<K> = HashSet<K, WordState>;
 
 #[cfg(test)]
 mod tests {

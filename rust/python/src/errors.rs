@@ -44,9 +44,13 @@ pub(crate) fn caught<T>(work: impl FnOnce() -> PyResult<T>) -> PyResult<T> {
 fn internal_error(panic: Box<dyn Any + Send>) -> PyErr {
     let said = panic.downcast_ref::<&str>().copied();
     let said = said.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    defect(said.unwrap_or("unknown"))
+}
+
+/// An error of the program itself.
+pub(crate) fn defect(what: &str) -> PyErr {
     PyRuntimeError::new_err(format!(
-        "internal error in semlex._core: {}; please report it with the inputs' shapes",
-        said.unwrap_or("unknown")
+        "internal error in semlex._core: {what}; please report it with the inputs' shapes"
     ))
 }
 

@@ -31,6 +31,7 @@ type Scored<'py> = (
     Bound<'py, PyArray1<i64>>,
     Bound<'py, PyArray1<f64>>,
     Bound<'py, PyArray1<f64>>,
+    (u64, u64, u64),
 );
 
 /// Cache of what searches have read of one collection's keyword index. Stored rows never change, so entries never
@@ -85,7 +86,7 @@ impl PostingCache {
     #[pyo3(signature = (limit: "int") -> "None")]
     fn resize(&self, py: Python<'_>, limit: i64) -> PyResult<()> {
         let limit = at_least("limit", limit, 0)?;
-        detached(py, || self.core.resize(limit))
+        detached(py, || self.core.resize(limit))?.map_err(|error| segment_error(py, error))
     }
 
     /// Drop all posting lists; headers and tombstones stay.
@@ -131,6 +132,8 @@ impl PostingCache {
     ///     tombstones: (tombstone id, data) of every tombstone; the data may be None for known ones.
     ///     rows: (segment id, term, first term, data): for each cold term the row of each segment of its language, for
     ///         each warm term that of each such segment that was not known. None and None if the row does not exist.
+    ///     ended: How many transactions had ended when the snapshot was taken. What a snapshot lists replaces what was
+    ///         known unless one with more was completed before.
     ///
     /// Raises:
     ///     ValueError: When something is missing.
@@ -140,8 +143,13 @@ impl PostingCache {
         segments: "Sequence[tuple[bytes, str, bytes | None]]",
         tombstones: "Sequence[tuple[bytes, bytes | None]]",
         rows: "Sequence[tuple[bytes, bytes, bytes | None, bytes | None]]",
+        ended: "int" = 0,
     ) -> "PostingSnapshot")]
-    #[allow(clippy::needless_pass_by_value, reason = "what Python gives is taken")]
+    #[allow(
+        clippy::needless_pass_by_value,
+        clippy::too_many_arguments,
+        reason = "what Python gives is taken"
+    )]
     fn snapshot(
         &self,
         py: Python<'_>,
@@ -149,6 +157,7 @@ impl PostingCache {
         segments: Vec<Segment>,
         tombstones: Vec<Tombstone>,
         rows: Vec<Row>,
+        ended: u64,
     ) -> PyResult<PostingSnapshot> {
         let segments = segments.iter().map(
             |(segment, language, header)| -> PyResult<GivenSegment<'_>> {
@@ -166,7 +175,7 @@ impl PostingCache {
         let rows = given_rows(&rows)?;
         let snapshot = detached(py, || {
             self.core
-                .snapshot(&plan.core, &segments, &tombstones, &rows)
+                .snapshot(&plan.core, &segments, &tombstones, &rows, ended)
         })?;
         Ok(PostingSnapshot {
             core: snapshot.map_err(|error| segment_error(py, error))?,
@@ -321,6 +330,12 @@ impl PostingSnapshot {
         self.core.missing_languages().to_vec()
     }
 
+    /// Whether no snapshot of a later state was completed before.
+    #[getter] // -> bool
+    fn is_latest(&self) -> bool {
+        self.core.is_latest()
+    }
+
     /// Number of live chunks.
     #[getter] // -> int
     fn chunks(&self) -> u64 {
@@ -372,10 +387,11 @@ impl PostingSnapshot {
     ///     score_ids: Keyword ids of chunks that are scored in any case, ``allowed`` or not; int64 (m,).
     ///
     /// Returns:
-    ///     (ids, scores, scores of ``score_ids``). The ids, int64 (n,), are those of the best ``k`` chunks that hold a
+    ///     (ids, scores, scores of ``score_ids``, work). The ids, int64 (n,), are those of the best ``k`` chunks that hold a
     ///     wanted term, and of up to 1,000 more whose score equals the k-th; by score descending, then by id. Scores
     ///     are float64 (n,). Those of ``score_ids``, float64 (m,), are 0 without a wanted term, NaN for chunks that
-    ///     are in no segment, deleted, excluded or without a term of a phrase.
+    ///     are in no segment, deleted, excluded or without a term of a phrase. The work, but for ``score_ids``: postings
+    ///     unpacked, blocks of up to 128 postings that were not, chunks scored once more in double precision.
     ///
     /// Raises:
     ///     ValueError: For arguments out of range, or when languages are missing.
@@ -386,7 +402,7 @@ impl PostingSnapshot {
         b: "float" = 0.75,
         allowed: "NDArray[np.int64] | None" = None,
         score_ids: "NDArray[np.int64] | None" = None,
-    ) -> "tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]")]
+    ) -> "tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64], tuple[int, int, int]]")]
     fn search<'py>(
         &self,
         py: Python<'py>,
@@ -408,11 +424,13 @@ impl PostingSnapshot {
                 .search(k, Parameters { k1, b }, allowed.as_deref(), &score_ids)
         })?;
         let found = found.map_err(|error| segment_error(py, error))?;
+        let work = found.work;
         let (scores, ids): (Vec<f64>, Vec<i64>) = found.best.into_iter().unzip();
         Ok((
             PyArray1::from_vec(py, ids),
             PyArray1::from_vec(py, scores),
             PyArray1::from_vec(py, found.scores),
+            (work.postings, work.skipped_blocks, work.rescored),
         ))
     }
 }

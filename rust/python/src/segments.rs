@@ -13,12 +13,13 @@ use semlex_core::keyword::segment::{
 
 use crate::analyzing::Analyzer;
 use crate::arguments::vector;
-use crate::errors::{caught, detached};
+use crate::errors::{caught, defect, detached};
 
-/// Either misuse, or `semlex.errors.DamagedSegmentError`.
+/// Misuse, `semlex.errors.DamagedSegmentError`, or a defect of the program.
 pub(crate) fn segment_error(py: Python<'_>, error: SegmentError) -> PyErr {
     match error {
         SegmentError::Refused(message) => PyValueError::new_err(message),
+        SegmentError::Impossible(what) => defect(what),
         SegmentError::Damaged { id, what } => {
             let build = || -> PyResult<PyErr> {
                 let uuid = py.import("uuid")?.getattr("UUID")?.call1((py.None(), id))?;

@@ -55,7 +55,9 @@ def test_why_follows_the_settings_as_the_search_does(shell: Shell, variable: str
 def test_an_explained_search(shell: Shell) -> None:
     shell("index", "docs", "-c", "handbook", "--model", "none")
     told = shell("search", "key", "-c", "handbook", "--explain").stdout
-    assert "plan: keyword: keyword index; 30 candidates of each search, 1 together\nreranker: none\n1. keys.md:" in told
+    work = "2 postings read, 0 blocks skipped, 1 chunks rescored"
+    plan = f"plan: keyword: keyword index ({work}); 30 candidates of each search, 1 together"
+    assert f"{plan}\nreranker: none\n1. keys.md:" in told
     *_, summary = shell.objects("search", "key", "-c", "handbook", "--explain")
     assert summary["explanation"]["hits"][0]["terms"][0]["term"] == "key"
     assert shell.objects("search", "key", "-c", "handbook")[-1]["explanation"] is None

@@ -408,6 +408,7 @@ async def test_an_exact_look_again_that_is_late_leaves_the_first_answer(
         exact.append(leg)
         return Slow()
 
+    await retriever.indexes.create()
     monkeypatch.setattr(retrieval, "vector_leg", slow)
     results = await retriever.search("text number 7", 30, mode="vector", rerank=False, deadline=DEADLINE)
     assert (len(exact), len(results)) == (1, 30)

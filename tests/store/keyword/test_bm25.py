@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import uuid
 import zlib
 from functools import partial
@@ -11,12 +12,14 @@ import psycopg
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from psycopg import sql
 
 from semlex import Document, PostgreSQLRetriever, _core
 from semlex.errors import AnalyzerVersionError, ConfigurationError, DamagedSegmentError, ValidationError
 from semlex.parameters import Bm25Options
 from semlex.search import score_completion
 from semlex.search.retrieval import Retrieval
+from semlex.store.keyword.bm25 import passing
 from semlex.store.keyword.bm25 import search as bm25
 from semlex.testing import HashEmbedder
 from tests.support.keyword_index import check_index
@@ -26,6 +29,8 @@ from tests.support.retrievers import opened
 
 pytestmark = pytest.mark.pg16
 
+# Every filter is taken for a wide one.
+PLANNING: Any = {"min_filter_share": 0.0}
 WORDS = ("cat", "cats", "dog", "running", "runner", "ships", "the", "naïve", "Zürich", "v1.2", "snake_case", "E0502")
 
 
@@ -164,6 +169,69 @@ async def test_a_filter_leaves_k_rows_whenever_there_are_k(database_url: str, pl
         hits = await retriever.search("cat", 10, mode="keyword", filters={"kind": "wanted"}, tuning=planning)
         assert sorted(hit.id for hit in hits) == sorted(f"wanted-{n}" for n in range(10))
         assert await retriever.search("cat", 10, mode="keyword", filters={"kind": "none"}, tuning=planning) == []
+
+
+async def test_words_that_a_wide_filter_leaves_out_are_sought_among_what_passes(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The ids that pass are read once, and again when something was committed since."""
+    asked, read = list[int](), list[int]()
+    keys, ids = bm25.Bm25Leg.keys_of, passing.ids_of
+
+    def counted(self: Any, best: Any, *rest: Any, looked_at: int = 0, **options: Any) -> Any:
+        asked.append(len(best.ids) - looked_at)
+        return keys(self, best, *rest, looked_at=looked_at, **options)
+
+    monkeypatch.setattr(bm25.Bm25Leg, "keys_of", counted)
+    monkeypatch.setattr(passing, "ids_of", lambda array: read.append(len(ids(array))) or ids(array))
+    choice = random.Random(5)
+    async with bm25_retriever(database_url) as retriever:
+        words = [" ".join(choice.choices(["cat", "dog", "ship"], k=choice.randint(1, 9))) for _ in range(900)]
+        kinds = ["wanted" if "cat" not in text or number % 40 == 0 else "other" for number, text in enumerate(words)]
+        await retriever.add_documents(
+            [Document(text, {"kind": kind}, id=str(n)) for n, (text, kind) in enumerate(zip(words, kinds, strict=True))]
+        )
+
+        async def check(query: str, count: int = 10) -> None:
+            whole = await scores(retriever, query)
+            expected = [score for one, score in whole.items() if kinds[int(one)] == "wanted"]
+            asked.clear()
+            hits = await retriever.search(query, count, mode="keyword", filters={"kind": "wanted"}, tuning=PLANNING)
+            assert all(kinds[int(hit.id)] == "wanted" for hit in hits)
+            assert [hit.keyword_score for hit in hits] == expected[:count]
+            assert not hits.warnings
+            assert sum(asked) < 400, "many keys were looked up"
+
+        for query in ("cat", "cat ship", "dog -ship", '"cat dog"', "dog"):
+            await check(query)
+        read.clear()
+        real, known = passing._state, sql.SQL("'nothing was committed'::text")
+        monkeypatch.setattr(passing, "_state", lambda _: known)
+        for query in ("cat", "cat ship", "cat"):
+            await check(query)
+        assert read == [kinds.count("wanted")]
+        monkeypatch.setattr(passing, "_state", real)
+        with monkeypatch.context() as patches:
+            patches.setattr(passing, "MAX_PASSING", 5)
+            patches.setattr(bm25, "MAX_CHECKED", 100)
+            hits = await retriever.search("cat", mode="keyword", filters={"kind": "wanted"}, tuning=PLANNING)
+            assert any("the filter was checked only on the best" in warning for warning in hits.warnings)
+        # The keyword index does not show that: texts stay as they are.
+        with psycopg.connect(database_url, autocommit=True) as connection:
+            for number, text in enumerate(words):
+                if text.startswith("cat cat"):
+                    kinds[number] = "wanted"
+            connection.execute(
+                "UPDATE semlex.words_chunk SET metadata = '{\"kind\": \"wanted\"}' WHERE chunk_text LIKE 'cat cat%'"
+            )
+            await check("cat")
+            states = []
+            for statement in ("SELECT 1", "CREATE TABLE semlex.another ()"):
+                connection.execute(statement)
+                row = connection.execute(sql.SQL("SELECT {}").format(real(retriever.info.names))).fetchone()
+                states.append(row and row[0])
+            assert None not in states
+            assert states[0] != states[1]
 
 
 async def test_phrases_and_exclusions(database_url: str) -> None:

@@ -42,7 +42,10 @@ async def explained_search(opened: OpenCollection, reranker: Reranker | None, re
     results = await pipeline.results(state, found)
     results.explanation = SearchExplanation(
         depth=found.depth,
-        legs={name: report.plan for name, report in results.legs.items()},
+        legs={
+            name: f"{report.plan} ({report.work_in_words})" if report.work else report.plan
+            for name, report in results.legs.items()
+        },
         filter_share=next((report.share for report in results.legs.values() if report.share is not None), None),
         fusion=results.fusion,
         weights=_weights(opened, request, results.fusion),

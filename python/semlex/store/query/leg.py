@@ -162,6 +162,7 @@ class LegResult:
     terms: int = 0  # of the query, as far as they are searched
     warnings: tuple[str, ...] = ()  # for the user
     plan: str = ""  # how the chunks were found, in words
+    work: dict[str, int] | None = None  # what that took; see `LegReport`
     selection: Filter | None = None  # the filter, with its share or ids
 
 

@@ -11,6 +11,7 @@
 
 mod analyzing;
 mod chunking;
+mod index_histories;
 mod matching;
 mod pgcopy;
 mod posting_cache;

@@ -19,7 +19,7 @@ fn what_is_remembered_goes_with_its_segments() {
         let id = id_of(round);
         let tables = Tables {
             segments: vec![(id, "english".into(), build(&id, &many(20, 1)))],
-            tombstones: Vec::new(),
+            ..Tables::default()
         };
         for term in 0..20 {
             let plan = cache
@@ -43,7 +43,7 @@ fn the_limit_counts_what_absences_cost() {
     let id = id_of(1);
     let tables = Tables {
         segments: vec![(id, "english".into(), build(&id, &many(20, 1)))],
-        tombstones: Vec::new(),
+        ..Tables::default()
     };
     for round in 0..30 {
         let wanted = (0..64).map(|term| (term, format!("asked{round}x{term}")));
@@ -56,4 +56,99 @@ fn the_limit_counts_what_absences_cost() {
         tables.snapshot(&cache, &plan).unwrap();
     }
     assert!(cache.counters().terms <= limit / 250);
+}
+
+fn english(terms: &[&str]) -> [LanguageQuery; 1] {
+    let terms = terms.iter().map(|term| (*term).to_owned());
+    [LanguageQuery {
+        language: "english".into(),
+        wanted: (0..).zip(terms).collect(),
+        ..LanguageQuery::default()
+    }]
+}
+
+fn of_segments(ended: u64, segments: &[(SegmentId, &EncodedSegment)]) -> Tables {
+    let segments = segments.iter();
+    Tables {
+        segments: segments
+            .map(|(id, segment)| (*id, "english".into(), (*segment).clone()))
+            .collect(),
+        ended,
+        ..Tables::default()
+    }
+}
+
+/// A transaction that has its snapshot from before a merge searches between others, which search what was merged.
+#[test]
+fn an_older_snapshot_takes_nothing_away() {
+    let chunks = many(300, 3);
+    let [one, two, whole] = [1, 2, 3].map(id_of);
+    let halves = [build(&one, &chunks[..150]), build(&two, &chunks[150..])];
+    let merged = build(&whole, &chunks);
+    let older = of_segments(7, &[(one, &halves[0]), (two, &halves[1])]);
+    let later = of_segments(8, &[(whole, &merged)]);
+    let cache = PostingCache::new(usize::MAX);
+    let queries = english(&["t0", "t1", "t5"]);
+    let search = |tables: &Tables| {
+        let before = cache.counters();
+        let plan = cache.plan(&queries).unwrap();
+        let known: Vec<_> = plan.known_segments().copied().collect();
+        let snapshot = tables.snapshot(&cache, &plan).unwrap();
+        let parameters = Parameters { k1: 1.2, b: 0.75 };
+        let found = snapshot.search(5, parameters, None, &[]).unwrap();
+        let misses = cache.counters().misses - before.misses;
+        (known, snapshot.is_latest(), misses, found.best)
+    };
+    let (_, is_latest, misses, best) = search(&older);
+    assert!(is_latest && misses == 6);
+    let (_, is_latest, misses, later_best) = search(&later);
+    assert!(is_latest && misses == 3 && later_best == best);
+    for _ in 0..3 {
+        let (known, is_latest, misses, found) = search(&older);
+        assert_eq!(
+            (known, is_latest, found),
+            (vec![whole], false, best.clone())
+        );
+        assert_eq!(misses, 6, "what is gone is not kept");
+        let (known, is_latest, misses, found) = search(&later);
+        assert_eq!((known, is_latest, found), (vec![whole], true, best.clone()));
+        assert_eq!(misses, 0, "the older snapshot took lists away");
+    }
+}
+
+/// Postings that are unpacked, blocks that are not, and chunks that are scored once more.
+#[test]
+fn a_search_says_what_it_did() {
+    let mut chunks = many(30_000, 4);
+    for chunk in chunks.iter_mut().step_by(3_000) {
+        chunk.terms.push("rare".into());
+    }
+    // Where the first segment has found enough, the others need not be read in whole.
+    let parts: Vec<_> = (1..)
+        .map(id_of)
+        .zip(chunks.chunks(10_000))
+        .map(|(id, chunks)| (id, build(&id, chunks)))
+        .collect();
+    let parts: Vec<_> = parts.iter().map(|(id, part)| (*id, part)).collect();
+    let tables = of_segments(1, &parts);
+    let cache = PostingCache::new(usize::MAX);
+    let parameters = Parameters { k1: 1.2, b: 0.75 };
+    let work = |terms: &[&str], k| {
+        let queries = english(terms);
+        let plan = cache.plan(&queries).unwrap();
+        let snapshot = tables.snapshot(&cache, &plan).unwrap();
+        let found = snapshot.search(k, parameters, None, &[10]).unwrap();
+        (found.work, snapshot.postings())
+    };
+    let (alone, postings) = work(&["rare"], 10);
+    assert_eq!(
+        (postings, alone.skipped_blocks, alone.rescored),
+        (10, 0, 10)
+    );
+    assert_eq!(alone.postings, 20, "once to find and once to score");
+    let (common, postings) = work(&["t0"], 5);
+    assert!(common.postings >= postings && common.skipped_blocks == 0 && common.rescored >= 5);
+    let (both, postings) = work(&["rare", "t0"], 2);
+    assert!(both.skipped_blocks > 0 && both.postings < postings);
+    assert_eq!(work(&["rare"], 0).0, Work::default());
 }

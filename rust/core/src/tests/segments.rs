@@ -35,7 +35,7 @@ proptest! {
         prop_assert_eq!(header.ids.iter().collect::<Vec<_>>(), chunks.iter().map(|chunk| chunk.id).collect::<Vec<_>>());
         for (ordinal, chunk) in (0..).zip(&chunks) {
             let length = chunk.terms.iter().filter(|term| !is_typed(term)).count();
-            prop_assert_eq!(header.length(ordinal) as usize, length);
+            prop_assert_eq!(header.length(ordinal).unwrap() as usize, length);
             prop_assert_eq!(header.ids.id(ordinal), Some(chunk.id));
         }
         prop_assert_eq!(header.total_length, segment.total_length);
@@ -107,7 +107,7 @@ fn damage_is_found_in_long_lists() {
         assert!(damaged == segment || matches!(merged, Err(SegmentError::Damaged { .. })));
         let tables = Tables {
             segments: vec![(id, "english".into(), damaged.clone())],
-            tombstones: Vec::new(),
+            ..Tables::default()
         };
         let cache = PostingCache::new(0);
         let query = LanguageQuery {

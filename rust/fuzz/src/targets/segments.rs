@@ -145,7 +145,13 @@ fn searched(header: &[u8], term: &str, row: (&[u8], &[u8]), tombstone: Option<&[
         .into_iter()
         .collect();
     let snapshot = cache.plan(&[query]).and_then(|plan| {
-        cache.snapshot(&plan, &[(ID, "english", Some(header))], &tombstones, &rows)
+        cache.snapshot(
+            &plan,
+            &[(ID, "english", Some(header))],
+            &tombstones,
+            &rows,
+            0,
+        )
     });
     match snapshot {
         Err(error) => behaviour(damage(&error)),

@@ -144,7 +144,7 @@ async def _one(
     )
     rows = IndexRows(await fetch(snapshot, index_statement(names, plan)))
     postings = cache.snapshot(plan, rows.segments, rows.tombstones, rows.postings)
-    found, _, scores = postings.search(postings.postings, k1=options.k1, b=options.b, score_ids=ids)
+    found, _, scores, _ = postings.search(postings.postings, k1=options.k1, b=options.b, score_ids=ids)
     weight = math.log(1 + (postings.chunks - len(found) + 0.5) / (len(found) + 0.5))
     return TermScores(term, weight, len(found), np.nan_to_num(scores)), postings.chunks
 

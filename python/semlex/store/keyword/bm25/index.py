@@ -10,6 +10,7 @@ from semlex import _core
 from semlex.errors import AnalyzerVersionError, DamagedSegmentError
 from semlex.parameters import DEFAULT_BM25
 from semlex.store.keyword.bm25 import merge, rebuild, segments, write
+from semlex.store.keyword.bm25.passing import PassingIds
 from semlex.store.keyword.bm25.segments import check_manifest, check_row_keys, chunk_ids, live_ids, read_state
 
 if TYPE_CHECKING:
@@ -78,6 +79,7 @@ class IndexCache:
         languages: Languages seen in chunks of this collection; searched from the first statement on.
         options: The constants in use.
         postings: Posting lists, segments and tombstones.
+        passing: The ids that pass the last wide filters.
     """
 
     def __init__(self, analyzers: Analyzers) -> None:
@@ -85,6 +87,7 @@ class IndexCache:
         self.languages = {analyzers.of(None).language}
         self.options = DEFAULT_BM25
         self.postings = _core.PostingCache(self.options.cache_bytes)
+        self.passing = PassingIds()
         self._state: IndexState | None = None
         self._is_steady = False
 

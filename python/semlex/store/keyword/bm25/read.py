@@ -24,6 +24,12 @@ if TYPE_CHECKING:
 SHARED = "(substring(p.data, 6, 1) <> '\\x00'::bytea OR octet_length(p.data) <= 2048)"
 STATE, SEGMENT, TOMBSTONE, POSTING = range(4)
 
+# How many transactions had ended when the snapshot was taken: of two snapshots the one with fewer is older.
+ENDED = sql.SQL(
+    "pg_catalog.int8send(pg_catalog.pg_snapshot_xmax(pg_catalog.pg_current_snapshot())::text::bigint - "
+    "(SELECT count(*) FROM pg_catalog.pg_snapshot_xip(pg_catalog.pg_current_snapshot())))"
+)
+
 # Ids of all segments and of all tombstones, each joined in ascending order: what equal states show is equal.
 IndexState = tuple[bytes, bytes]
 # Segment, and a term that its list is needed of.
@@ -43,7 +49,7 @@ def _index_statement(names: Names) -> bytes:
             "s AS MATERIALIZED (SELECT segment_id, language, segment_id = ANY(%(segments)s::uuid[]) AS known, "
             "row_keys, header "
             "FROM {segment} JOIN live ON generation = keyword_generation) "
-            "SELECT {state}, NULL::bytea, analyzer_version::text, "
+            "SELECT {state}, {ended}, analyzer_version::text, "
             "(SELECT int8send(count(*)) FROM {manifest} WHERE generation = keyword_generation), "
             "(SELECT int8send(count(*)) FROM s WHERE CASE WHEN NOT known THEN {rows_differ} END) FROM live "
             "UNION ALL SELECT {is_segment}, uuid_send(segment_id), language, "
@@ -68,6 +74,7 @@ def _index_statement(names: Names) -> bytes:
             manifest=names.manifest,
             rows_differ=rows_differ(names),
             state=sql.Literal(STATE),
+            ended=ENDED,
             is_segment=sql.Literal(SEGMENT),
             is_tombstone=sql.Literal(TOMBSTONE),
             is_posting=sql.Literal(POSTING),
@@ -175,6 +182,7 @@ class IndexRows:
 
     Attributes:
         analyzer_version: Version of the analyzer that made the index; None when the collection is gone.
+        ended: How many transactions had ended.
         parts: How many segments and tombstones the manifest lists.
         damaged: How many segments that were not known lack posting rows, or have others.
         segments: Id, language, and header unless it was known.
@@ -184,7 +192,7 @@ class IndexRows:
 
     def __init__(self, rows: Sequence[Any]) -> None:
         self.analyzer_version: int | None = None
-        self.parts = self.damaged = 0
+        self.ended = self.parts = self.damaged = 0
         self.segments: list[tuple[bytes, str, bytes | None]] = []
         self.tombstones: list[tuple[bytes, bytes | None]] = []
         self.postings: list[PostingRow] = []
@@ -197,7 +205,7 @@ class IndexRows:
                 self.tombstones.append((identity, first))
             else:
                 self.analyzer_version = None if text is None else int(text)
-                self.parts, self.damaged = int.from_bytes(first), int.from_bytes(second)
+                self.ended, self.parts, self.damaged = map(int.from_bytes, (identity, first, second))
 
     @property
     def state(self) -> IndexState:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import compress
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 from psycopg import sql
@@ -14,6 +15,7 @@ from psycopg import sql
 from semlex import _core
 from semlex.errors import AnalyzerVersionError, FieldError, ValidationError
 from semlex.store.keyword.base import MAX_TERMS, refuse_unknown_languages, terms_cut
+from semlex.store.keyword.bm25.passing import MAX_PASSING
 from semlex.store.keyword.bm25.read import (
     IndexRows,
     expectation,
@@ -43,6 +45,14 @@ if TYPE_CHECKING:
 
 # Phrases are checked on the texts; up to this many are read for one query.
 MAX_PHRASE_TEXTS = 2_000
+
+
+class Best(NamedTuple):
+    """The best chunks of a query, best first."""
+
+    ids: NDArray[np.int64]
+    scores: NDArray[np.float64]
+    work: tuple[int, int, int]  # postings unpacked, blocks skipped, chunks rescored
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,15 +123,13 @@ class AnalysedQuery:
         """In how many more texts phrases may be checked."""
         return max(MAX_PHRASE_TEXTS - looked_at, 0)
 
-    def best(
-        self, postings: _core.PostingSnapshot, depth: int, allowed: NDArray[np.int64] | None = None
-    ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """Ids and scores of the best chunks."""
+    def best(self, postings: _core.PostingSnapshot, depth: int, allowed: NDArray[np.int64] | None = None) -> Best:
+        """The best chunks."""
         options = self.index.options
-        ids, scores, _ = postings.search(depth, k1=options.k1, b=options.b, allowed=allowed)
+        ids, scores, _, work = postings.search(depth, k1=options.k1, b=options.b, allowed=allowed)
         # More may come, whose score equals the last.
         most = MAX_PHRASE_TEXTS if self.reads_texts else len(ids)
-        return ids[:most], scores[:most]
+        return Best(ids[:most], scores[:most], work)
 
     def warnings(self, postings: _core.PostingSnapshot) -> tuple[str, ...]:
         """Warnings about the words, for users."""
@@ -143,12 +151,20 @@ def _terms(analyzer: _core.Analyzer, text: str) -> _core.Query:
     return query
 
 
-# With a wide filter the best chunks are checked: this many times the number that its share predicts, then more until
-# enough pass.
+# With a wide filter the best chunks are checked: this many times the number that its share predicts, then as many times
+# what those that passed predict.
 SPARE = 1.25
 DEEPER = 4
 # Maximum number of chunks in the first check.
 MAX_DEPTH = 10_000
+# Reading the ids of all chunks that pass costs, for a chunk of the collection, this part of a check.
+READ_COST = 1 / 8
+# Chunks that are checked where too many pass for reading their ids.
+MAX_CHECKED = 40_000
+# With more ids the best chunks are sought in a thread: that takes more than half a millisecond.
+MAX_ON_LOOP = 20_000
+ENTRY_BYTES = 12  # of a bigint in an array that the server sends
+WORK = ("postings", "skipped_blocks", "rescored")
 # The id of no chunk.
 NO_CHUNK = -1
 # The columns in which phrases are checked.
@@ -219,9 +235,6 @@ STATE, KEY, ID, SIDE_VALUE, PLACE_OF_HEADING, TEXT, ROW = 0, slice(1, 3), 3, 4, 
 MOST_ROWS = 4
 
 
-Best = tuple["NDArray[np.int64]", "NDArray[np.float64]"]
-
-
 @dataclass(frozen=True, slots=True)
 class Bm25Leg:
     """The best chunks of one query."""
@@ -260,6 +273,9 @@ class Bm25Leg:
         of the best chunks, and their rows if they are wanted.
         """
         query, plan = self.query, self.query.plan
+        if self.rows is not None and not self.unchecked.is_empty and query.index.passing.knows(self.condition):
+            # Probably too few will pass once more, and the transaction must last until the others are found.
+            return replace(self, rows=None).prepare(side_column)
         if not query.index.is_steady:
             return PreparedBm25Leg(self, side_column, (index_statement(self.collection.names, plan),))
         expected, missing = expected_state(plan), plan.missing
@@ -281,14 +297,14 @@ class Bm25Leg:
             looked_at: How many of the best were looked at before.
             expected: The state of the index that the statement has to prove; None if the transaction has read it.
         """
-        ids, condition, column = best[0][looked_at:], self.unchecked, side_column or SideColumn(b"NULL")
+        ids, condition, column = best.ids[looked_at:], self.unchecked, side_column or SideColumn(b"NULL")
         rows = None if looked_at or self.query.reads_texts else self.rows
         parameters = {**condition.parameters, **column.parameters}
         if expected is not None:
             parameters |= expectation(self.collection, expected)
         large: tuple[int, ...] = ()
         if rows is not None:
-            order, descending = ids.argsort(), -best[1]
+            order, descending = ids.argsort(), -best.scores
             places = descending.searchsorted(descending)  # equal scores, equal places
             parameters |= {"places": _array(places[order]), "heading": self.query.text}
             parameters |= {"wanted": rows.count, "most": MOST_ROWS * rows.count}
@@ -352,8 +368,8 @@ class ExpectingBm25Leg:
         leg, (found,) = self.leg, rows
         cache = leg.query.index
         if not found or not found[0][STATE]:
-            cache.lost()
             if snapshot.has_ended:
+                cache.lost()
                 raise SnapshotEndedError
             statement = index_statement(leg.collection.names, leg.query.plan)
             reread = PreparedBm25Leg(leg, self.side_column, (statement,))
@@ -377,9 +393,10 @@ def _postings(leg: Bm25Leg, query: AnalysedQuery, rows: IndexRows) -> _core.Post
         )
     refuse_lost_parts(len(rows.segments) + len(rows.tombstones), rows.parts)
     refuse_lost_rows(rows.damaged)
-    postings = cache.postings.snapshot(query.plan, rows.segments, rows.tombstones, rows.postings)
+    postings = cache.postings.snapshot(query.plan, rows.segments, rows.tombstones, rows.postings, rows.ended)
     refuse_unknown_languages(postings.missing_languages)
-    cache.saw(rows.state)
+    if postings.is_latest:
+        cache.saw(rows.state)
     return postings
 
 
@@ -397,28 +414,42 @@ async def _result(
     brought: dict[Key, Any] = {}
     depth, looked_at = leg.depth, 0
     warnings: list[str] = []
+    work: Sequence[int] = (0, 0, 0)
     while True:
         if first is not None:
-            (ids, scores), rows = first
+            best, rows = first
         else:
-            ids, scores = query.best(postings, depth, leg.condition.ids)
-            statement = leg.keys_of((ids, scores), side_column, looked_at=looked_at)
-            rows = await fetch(snapshot, statement, is_last=bool(statement.large_columns))
+            best = await _best(query, postings, depth, leg.condition.ids)
+            rows = await _keys(snapshot, leg.keys_of(best, side_column, looked_at=looked_at)) if len(best.ids) else []
         rows = [row for row in rows if row[ID] is not None]
-        score_of = dict(zip(ids.tolist(), scores.tolist(), strict=True))
+        work = [one + more for one, more in zip(work, best.work, strict=True)]
+        score_of = dict(zip(best.ids.tolist(), best.scores.tolist(), strict=True))
         if query.reads_texts:
             rows = list(compress(rows, query.hold_phrases([row[TEXT:] for row in rows])))
         elif leg.rows is not None:
             brought |= {row[KEY]: row[ROW:] for row in rows if len(row) > ROW and row[ROW] is not None}
         found += [(score_of[row[ID]], row[KEY], row[ID], row[SIDE_VALUE], row[PLACE_OF_HEADING]) for row in rows]
-        first, looked_at = None, len(ids)
+        first, looked_at = None, len(best.ids)
         if len(found) >= leg.limit or looked_at < depth:
             break
         if query.reads_texts and not query.texts_left(looked_at):
             warnings.append(f"the phrase was checked only in the best {looked_at} texts with its words")
             break
         # Some were left out by the filter, by a phrase, or were deleted by another client since.
-        depth = query.depth(depth * DEEPER)
+        if leg.unchecked.is_empty:
+            depth = query.depth(depth * DEEPER)
+            continue
+        further = await _further(snapshot, leg, postings, depth=depth, looked_at=looked_at, passed=len(found))
+        if further is None:
+            warnings.append(
+                f"the filter was checked only on the best {looked_at:,} chunks with the words: more than "
+                f"{MAX_PASSING:,} chunks pass it"
+            )
+            break
+        leg, depth = further
+        if leg.condition.ids is not None:
+            looked_at = 0
+            found.clear()
     # Whether every chunk that may be found was: then no other one holds the phrases.
     found_all = looked_at < depth and len(found) <= leg.limit
     found.sort(key=lambda entry: (-entry[0], entry[1][0].int, entry[1][1]))
@@ -437,8 +468,54 @@ async def _result(
         terms=max((min(own.total, MAX_TERMS) for own in query.by_language.values()), default=0),
         warnings=(*warnings, *query.warnings(postings)),
         plan=_plan(leg.condition, looked_at),
+        work=dict(zip(WORK, work, strict=True)),
         selection=None if leg.condition.is_empty else leg.condition,
     )
+
+
+async def _keys(snapshot: Snapshot, statement: Statement) -> list[Any]:
+    return await fetch(snapshot, statement, is_last=bool(statement.large_columns))
+
+
+async def _further(
+    snapshot: Snapshot, leg: Bm25Leg, postings: _core.PostingSnapshot, *, depth: int, looked_at: int, passed: int
+) -> tuple[Bm25Leg, int] | None:
+    """Where to look when too few of the best chunks have passed the filter: a leg and its depth; None for nowhere.
+
+    Either more of the best chunks are checked, or the ids of all that pass are read, whichever is less; then the leg
+    looks among these ids alone.
+    """
+    likely = SPARE * leg.limit * looked_at / passed if passed else math.inf
+    likely = min(likely, postings.postings)  # no more chunks have the words
+    if depth == leg.depth and likely <= READ_COST * postings.chunks:
+        return leg, leg.query.depth(max(math.ceil(likely), depth + 1))
+    ids = await _passing(snapshot, leg)
+    if ids is None:
+        return (leg, leg.query.depth(depth * DEEPER)) if looked_at < MAX_CHECKED else None
+    leg = replace(leg, condition=replace(leg.condition, ids=ids))
+    return leg, leg.depth
+
+
+async def _passing(snapshot: Snapshot, leg: Bm25Leg) -> NDArray[np.int64] | None:
+    """The ids of the chunks that pass the filter; None if they are too many."""
+    passing = leg.query.index.passing
+    query = passing.of(leg.collection.names, leg.condition)
+    (row,) = await fetch(snapshot, query.statement)
+    # Half a million ids are unpacked and sorted in 10 ms.
+    ids = (
+        await asyncio.to_thread(query.read, row) if len(row[1] or b"") > ENTRY_BYTES * MAX_ON_LOOP else query.read(row)
+    )
+    if ids is not None:
+        passing.keep(query, row[0], ids)
+    return ids
+
+
+async def _best(
+    query: AnalysedQuery, postings: _core.PostingSnapshot, depth: int, allowed: NDArray[np.int64] | None
+) -> Best:
+    if allowed is None or len(allowed) <= MAX_ON_LOOP:
+        return query.best(postings, depth, allowed)
+    return await asyncio.to_thread(query.best, postings, depth, allowed)
 
 
 def _plan(condition: Filter, looked_at: int) -> str:

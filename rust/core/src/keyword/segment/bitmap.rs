@@ -51,13 +51,6 @@ impl Bitmap {
         }
     }
 
-    /// Takes out what the other set holds.
-    pub(crate) fn subtract(&mut self, other: &Self) {
-        for (word, other) in self.words.iter_mut().zip(&other.words) {
-            *word &= !other;
-        }
-    }
-
     pub(crate) fn count(&self) -> u32 {
         self.words.iter().map(|word| word.count_ones()).sum()
     }

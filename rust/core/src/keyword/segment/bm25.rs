@@ -37,7 +37,13 @@ pub(crate) fn idf(chunks: u64, frequency: u64) -> f64 {
     ((chunks - frequency + 0.5) / (frequency + 0.5)).ln_1p()
 }
 
+/// How far the average length may move from that of a table, as a part of it, before the table is made anew.
+const MAX_DRIFT: f64 = 1.0 / 1024.0;
+
 /// The tf norms of one segment in single precision, for finding candidates.
+///
+/// Lengths count in relation to the average length, which every commit moves a little. So a table serves averages near its
+/// own, too: a tf norm is then off by no larger part than the average.
 #[derive(Debug)]
 pub(crate) struct TfNormTable {
     parameters: Parameters,
@@ -69,6 +75,17 @@ impl TfNormTable {
             norms: norms.map(|norm| norm as f32).collect(),
             factor: (parameters.k1 + 1.0) as f32,
         }
+    }
+
+    /// Whether the table serves searches with these parameters where the average length is this.
+    pub(crate) fn serves(&self, parameters: Parameters, average_length: f64) -> bool {
+        self.parameters == parameters && self.drift(average_length) <= MAX_DRIFT
+    }
+
+    /// By which part at most a tf norm differs from that with another average length.
+    pub(crate) fn drift(&self, average_length: f64) -> f64 {
+        let (one, other) = (self.average_length, average_length);
+        one.max(other) / one.min(other) - 1.0
     }
 
     /// The tf norm of a frequency, given less 1, in a chunk with the length of this number.

@@ -2,21 +2,23 @@
 //!
 //! Keys carry the segment's id, which is never used again, so nothing in here can grow stale.
 
-use std::collections::BTreeMap;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use rustc_hash::FxHashMap;
 
 use super::header::Header;
-use super::ids::IdRanges;
+use super::known_index::{KnownIndex, Tombstone};
 use super::plan::{CachedList, LanguageQuery, PostingPlan, TermLists};
+use super::read_segment::ReadSegment;
 use super::rows::find_term;
 use super::score::{SegmentLists, Snapshot};
 use super::tombstone::decode_tombstone;
 use super::view::View;
-use super::{SegmentError, SegmentId};
-use crate::hashing::WordMap;
+use super::{SegmentError, SegmentId, impossible};
+use crate::hashing::{WordMap, WordSet};
 
 /// Bytes that a list, or the absence of one, costs besides itself.
 const ENTRY_BYTES: usize = 64;
@@ -63,8 +65,11 @@ pub struct PostingCache {
 
 #[derive(Debug, Default)]
 struct State {
-    segments: FxHashMap<SegmentId, (Arc<str>, Arc<Header>)>,
-    tombstones: FxHashMap<SegmentId, Arc<IdRanges>>,
+    known: Arc<KnownIndex>,
+    /// How many transactions had ended when the known state of the tables was read.
+    ended: u64,
+    /// For each known segment the names of the terms that have a list, or an absence, of it.
+    fed: FxHashMap<SegmentId, WordSet<Arc<[u8]>>>,
     /// By language, NUL, term.
     terms: WordMap<Arc<[u8]>, Entry>,
     /// When each term was last used, the longest unused first.
@@ -72,6 +77,8 @@ struct State {
     clock: u64,
     counters: Counters,
     view: Option<Arc<View>>,
+    /// The last one of a snapshot that was older.
+    older: Option<Arc<View>>,
 }
 
 #[derive(Debug, Default)]
@@ -110,10 +117,14 @@ impl PostingCache {
     }
 
     /// Keeps up to another number of bytes of posting lists from now on.
-    pub fn resize(&self, limit: usize) {
+    ///
+    /// # Errors
+    ///
+    /// None that a caller can make.
+    pub fn resize(&self, limit: usize) -> Result<(), SegmentError> {
         let mut state = self.state();
         self.limit.store(limit, Ordering::Relaxed);
-        state.evict(limit);
+        state.evict(limit)
     }
 
     /// Forgets all posting lists; headers and tombstones stay.
@@ -121,6 +132,7 @@ impl PostingCache {
         let mut state = self.state();
         state.terms.clear();
         state.used.clear();
+        state.fed.clear();
         state.counters.bytes = 0;
     }
 
@@ -142,14 +154,9 @@ impl PostingCache {
     pub fn plan(&self, queries: &[LanguageQuery]) -> Result<PostingPlan, SegmentError> {
         let mut plan = PostingPlan::new(queries)?;
         let mut state = self.state();
-        plan.segments.clone_from(&state.segments);
-        plan.tombstones.clone_from(&state.tombstones);
+        plan.known = Arc::clone(&state.known);
         for planned in &mut plan.languages {
-            let known = plan
-                .segments
-                .values()
-                .filter(|(language, _)| **language == *planned.language)
-                .count();
+            let known = plan.known.of_language(&planned.language).count();
             let places = planned
                 .terms
                 .iter()
@@ -177,16 +184,14 @@ impl PostingCache {
         plan: &PostingPlan,
         rows: &[GivenRow<'_>],
     ) -> Result<Snapshot, SegmentError> {
-        let listed = plan.segments.values().cloned().collect();
-        let buried = plan.tombstones.iter();
-        let buried = buried.map(|(id, ids)| (*id, Arc::clone(ids))).collect();
-        self.assemble(plan, listed, buried, rows, false)
+        self.assemble(plan, &plan.known, rows, None)
     }
 
     /// Completes the plan with what one snapshot of the tables holds, and keeps what was read.
     ///
     /// `segments` and `tombstones` are all that the snapshot lists; `rows` has one entry for each cold term in each
-    /// segment of its language, and for each warm term in each such segment that the plan did not know.
+    /// segment of its language, and for each warm term in each such segment that the plan did not know. `ended` counts the
+    /// transactions that had ended: a snapshot with fewer is older, and what is known stays that of the later one.
     ///
     /// # Errors
     ///
@@ -197,91 +202,102 @@ impl PostingCache {
         segments: &[GivenSegment<'_>],
         tombstones: &[GivenTombstone<'_>],
         rows: &[GivenRow<'_>],
+        ended: u64,
     ) -> Result<Snapshot, SegmentError> {
-        let listed = listed_segments(plan, segments)?;
-        let buried = listed_tombstones(plan, tombstones)?;
-        self.assemble(plan, listed, buried, rows, true)
+        let mut listed = listed_segments(plan, segments)?;
+        {
+            // Another search may have read the same segments meanwhile.
+            let state = self.state();
+            for segment in &mut listed {
+                if let Some(known) = state.known.segment(&segment.header.id)
+                    && known.language == segment.language
+                {
+                    *segment = Arc::clone(known);
+                }
+            }
+        }
+        let mut buried = listed_tombstones(plan, tombstones)?;
+        listed
+            .sort_unstable_by_key(|segment| (Reverse(segment.header.chunks()), segment.header.id));
+        buried.sort_unstable_by_key(|(id, _)| *id);
+        let seen = Arc::new(KnownIndex::new(listed, buried));
+        self.assemble(plan, &seen, rows, Some(ended))
     }
 
-    /// The snapshot of these segments and tombstones, which are what others will know when they are news.
+    /// The snapshot of a state of the tables. `ended` is given with one that was read, and not taken to be what it was.
     fn assemble(
         &self,
         plan: &PostingPlan,
-        mut listed: ListedSegments,
-        mut buried: Tombstones,
+        seen: &Arc<KnownIndex>,
         rows: &[GivenRow<'_>],
-        is_news: bool,
+        ended: Option<u64>,
     ) -> Result<Snapshot, SegmentError> {
-        // Large ones first: a high threshold early spares work later.
-        listed.sort_unstable_by_key(|(_, header)| (u32::MAX - header.chunks(), header.id));
-        buried.sort_unstable_by_key(|(id, _)| *id);
-        let read = ReadRows::new(plan, &listed, rows)?;
-        let (lists, hits) = read.lists(plan, &listed)?;
-        let (languages, missing) = languages_of(plan, &listed);
-        let kept = {
+        let read = ReadRows::new(plan, seen, rows)?;
+        let (lists, hits) = read.lists(plan, &seen.listed)?;
+        let languages = languages_of(plan, &seen.listed);
+        let (is_latest, views) = {
             let mut state = self.state();
             state.counters.hits += hits;
             state.counters.misses += read.count;
-            if is_news {
-                state.keep(&listed, &buried);
+            if let Some(ended) = ended
+                && ended >= state.ended
+            {
+                state.ended = ended;
+                state.keep(seen)?;
             }
             for (planned, found) in plan.languages.iter().zip(read.found) {
                 for (term, found) in planned.terms.iter().zip(found) {
-                    state.feed(&key(&planned.language, term), found);
+                    state.feed(&key(&planned.language, term), found)?;
                 }
             }
-            state.evict(self.limit.load(Ordering::Relaxed));
-            state.view.clone()
+            state.evict(self.limit.load(Ordering::Relaxed))?;
+            (state.shows(seen), [state.view.clone(), state.older.clone()])
         };
-        let ids = || listed.iter().map(|(_, header)| &header.id);
-        let view = match kept.filter(|view| view.shows(ids(), buried.iter().map(|(id, _)| id))) {
-            Some(view) => view,
+        let mut known = views.iter().flatten();
+        let view = match known.find(|view| view.known.equals(seen)) {
+            Some(view) => Arc::clone(view),
             None => {
-                let headers = listed
-                    .iter()
-                    .map(|(_, header)| Arc::clone(header))
-                    .collect();
-                let view = Arc::new(View::new(headers, &buried)?);
-                self.state().view = Some(Arc::clone(&view));
+                let [latest, _] = &views;
+                let view = View::new(latest.as_deref(), seen)?;
+                let view = Arc::new(view);
+                let mut state = self.state();
+                let place = if state.shows(seen) {
+                    &mut state.view
+                } else {
+                    &mut state.older
+                };
+                *place = Some(Arc::clone(&view));
                 view
             }
         };
-        Ok(Snapshot::new(
-            view,
-            plan.folded.clone(),
-            lists,
-            languages,
-            missing,
-        ))
+        Snapshot::new(view, plan.folded.clone(), lists, languages, is_latest)
     }
 }
-
-type ListedSegments = Vec<(Arc<str>, Arc<Header>)>;
 
 fn listed_segments(
     plan: &PostingPlan,
     given: &[GivenSegment<'_>],
-) -> Result<ListedSegments, SegmentError> {
-    let listed = given.iter().map(
-        |(id, language, header)| match (plan.segments.get(id), header) {
-            (Some((_, header)), _) => Ok((Arc::from(*language), Arc::clone(header))),
-            (None, Some(header)) => {
-                Ok((Arc::from(*language), Arc::new(Header::decode(id, header)?)))
+) -> Result<Vec<Arc<ReadSegment>>, SegmentError> {
+    let listed = given.iter().map(|(id, language, header)| {
+        let header = match (plan.known.segment(id), header) {
+            (Some(known), _) if *known.language == **language => return Ok(Arc::clone(known)),
+            (Some(known), _) => Arc::clone(&known.header),
+            (None, Some(header)) => Arc::new(Header::decode(id, header)?),
+            (None, None) => {
+                return Err(SegmentError::refused(
+                    "segments: a header is missing that the plan did not know",
+                ));
             }
-            (None, None) => Err(SegmentError::refused(
-                "segments: a header is missing that the plan did not know",
-            )),
-        },
-    );
+        };
+        Ok(Arc::new(ReadSegment::new(language, header)))
+    });
     listed.collect()
 }
 
 /// The languages of the segments, and those of them that the plan lacks.
-fn languages_of(plan: &PostingPlan, listed: &ListedSegments) -> (Vec<String>, Vec<String>) {
-    let languages = listed.iter().map(|(language, _)| (**language).to_owned());
-    let mut languages: Vec<String> = languages.collect();
-    languages.sort_unstable();
-    languages.dedup();
+fn languages_of(plan: &PostingPlan, listed: &[Arc<ReadSegment>]) -> (Vec<String>, Vec<String>) {
+    let languages: BTreeSet<&str> = listed.iter().map(|segment| &*segment.language).collect();
+    let languages: Vec<String> = languages.into_iter().map(str::to_owned).collect();
     let mut missing = languages.clone();
     missing.retain(|language| {
         plan.languages
@@ -291,16 +307,14 @@ fn languages_of(plan: &PostingPlan, listed: &ListedSegments) -> (Vec<String>, Ve
     (languages, missing)
 }
 
-type Tombstones = Vec<(SegmentId, Arc<IdRanges>)>;
-
 fn listed_tombstones(
     plan: &PostingPlan,
     given: &[GivenTombstone<'_>],
-) -> Result<Tombstones, SegmentError> {
+) -> Result<Vec<Tombstone>, SegmentError> {
     let buried = given
         .iter()
-        .map(|(id, data)| match (plan.tombstones.get(id), data) {
-            (Some(ids), _) => Ok((*id, Arc::clone(ids))),
+        .map(|(id, data)| match (plan.known.tombstone(id), data) {
+            (Some(known), _) => Ok(known.clone()),
             (None, Some(data)) => Ok((*id, Arc::new(decode_tombstone(id, data)?))),
             (None, None) => Err(SegmentError::refused(
                 "tombstones: data is missing that the plan did not know",
@@ -318,14 +332,10 @@ struct ReadRows {
 impl ReadRows {
     fn new(
         plan: &PostingPlan,
-        listed: &ListedSegments,
+        seen: &KnownIndex,
         rows: &[GivenRow<'_>],
     ) -> Result<Self, SegmentError> {
-        let headers: FxHashMap<_, _> = listed
-            .iter()
-            .map(|(language, header)| (header.id, (language, header)))
-            .collect();
-        if headers.len() < listed.len() {
+        if seen.lists_one_twice() {
             return Err(SegmentError::refused("segments: one is listed twice"));
         }
         let mut places = WordMap::default();
@@ -346,27 +356,28 @@ impl ReadRows {
             count: 0,
         };
         for given in rows {
-            let Some((language, header)) = headers.get(&given.segment) else {
+            let Some(segment) = seen.segment(&given.segment) else {
                 return Err(SegmentError::refused(
                     "rows: one belongs to a segment that is not listed",
                 ));
             };
             // The same words may have been looked up in segments of other languages; there they mean nothing.
-            let Some((language, term)) = places.get(&(&***language, given.term)) else {
+            let Some((language, term)) = places.get(&(&*segment.language, given.term)) else {
                 continue;
             };
             let held = match given.row {
-                Some((first_term, data)) => find_term(header, first_term, data, given.term)?,
+                Some((first_term, data)) => {
+                    find_term(&segment.header, first_term, data, given.term)?
+                }
                 None => None,
             };
             let lists = read
                 .found
                 .get_mut(*language)
                 .and_then(|terms| terms.get_mut(*term));
-            if let Some(lists) = lists {
-                lists.insert(given.segment, held.map(Arc::new));
-                read.count += 1;
-            }
+            let lists = lists.ok_or_else(|| impossible("a term of no plan"))?;
+            lists.insert(given.segment, held.map(Arc::new));
+            read.count += 1;
         }
         Ok(read)
     }
@@ -375,15 +386,16 @@ impl ReadRows {
     fn lists(
         &self,
         plan: &PostingPlan,
-        listed: &ListedSegments,
+        listed: &[Arc<ReadSegment>],
     ) -> Result<(Vec<SegmentLists>, u64), SegmentError> {
         let mut hits = 0;
         let lists =
-            listed.iter().map(|(language, header)| {
-                let languages = plan.languages.iter().zip(&self.found);
-                let mut of_language =
-                    languages.filter(|(planned, _)| *planned.language == **language);
-                let Some((planned, found)) = of_language.next() else {
+            listed.iter().map(|segment| {
+                let header = &segment.header;
+                let mut languages = plan.languages.iter().zip(&self.found);
+                let of_language =
+                    languages.find(|(planned, _)| *planned.language == *segment.language);
+                let Some((planned, found)) = of_language else {
                     return Ok(SegmentLists::default());
                 };
                 let held = planned.held.iter().zip(found).map(|(held, found)| {
@@ -408,6 +420,11 @@ impl ReadRows {
 }
 
 impl State {
+    /// Whether that is the known state of the tables.
+    fn shows(&self, seen: &Arc<KnownIndex>) -> bool {
+        Arc::ptr_eq(&self.known, seen) || self.known.equals(seen)
+    }
+
     /// The lists of a term, which becomes the one used last.
     fn touch(&mut self, key: &[u8]) -> Option<&TermLists> {
         let entry = self.terms.get_mut(key)?;
@@ -418,40 +435,34 @@ impl State {
         Some(&entry.lists)
     }
 
-    /// Knows what a snapshot lists, and forgets the rest.
-    fn keep(&mut self, listed: &ListedSegments, buried: &Tombstones) {
-        let segments: FxHashMap<_, _> = listed
-            .iter()
-            .map(|listed| (listed.1.id, (Arc::clone(&listed.0), Arc::clone(&listed.1))))
-            .collect();
-        let gone = self.segments.keys().any(|id| !segments.contains_key(id));
-        self.segments = segments;
-        self.tombstones = buried
-            .iter()
-            .map(|(id, ids)| (*id, Arc::clone(ids)))
-            .collect();
-        if gone {
-            let (segments, used, counters) = (&self.segments, &mut self.used, &mut self.counters);
-            self.terms.retain(|name, entry| {
-                counters.bytes -= entry.bytes;
-                entry.lists.retain(|id, _| segments.contains_key(id));
-                if entry.lists.is_empty() {
-                    used.remove(&entry.used);
-                    return false;
-                }
-                let lists: usize = entry.lists.values().map(bytes_of).sum();
-                entry.bytes = TERM_BYTES + name.len() + lists;
-                counters.bytes += entry.bytes;
-                true
-            });
+    /// Knows what a snapshot lists, and forgets the lists of segments that are gone.
+    fn keep(&mut self, seen: &Arc<KnownIndex>) -> Result<(), SegmentError> {
+        if self.known.equals(seen) {
+            return Ok(());
         }
+        let before = std::mem::replace(&mut self.known, Arc::clone(seen));
+        let ids = before.listed.iter().map(|segment| &segment.header.id);
+        for id in ids.filter(|id| seen.segment(id).is_none()) {
+            for name in self.fed.remove(id).into_iter().flatten() {
+                let entry = self.terms.get_mut(&name).ok_or_else(unknown_term)?;
+                let freed = entry.lists.remove(id).map_or(0, |held| bytes_of(&held));
+                entry.bytes = freed_from(entry.bytes, freed)?;
+                self.counters.bytes = freed_from(self.counters.bytes, freed)?;
+                if entry.lists.is_empty() {
+                    self.counters.bytes = freed_from(self.counters.bytes, entry.bytes)?;
+                    self.used.remove(&entry.used);
+                    self.terms.remove(&name);
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Adds lists of a term, as far as their segments are known.
-    fn feed(&mut self, key: &[u8], mut found: TermLists) {
-        found.retain(|id, _| self.segments.contains_key(id));
+    fn feed(&mut self, key: &[u8], mut found: TermLists) -> Result<(), SegmentError> {
+        found.retain(|id, _| self.known.segment(id).is_some());
         if found.is_empty() {
-            return;
+            return Ok(());
         }
         if self.touch(key).is_none() {
             self.clock += 1;
@@ -467,27 +478,44 @@ impl State {
             );
             self.counters.bytes += TERM_BYTES + key.len();
         }
-        let Some(entry) = self.terms.get_mut(key) else {
-            return;
-        };
+        let entry = self.terms.get_mut(key).ok_or_else(unknown_term)?;
+        let name = self.used.get(&entry.used).ok_or_else(unknown_term)?;
         for (id, held) in found {
+            self.fed.entry(id).or_default().insert(Arc::clone(name));
             let added = bytes_of(&held);
             let replaced = entry
                 .lists
                 .insert(id, held)
                 .map_or(0, |held| bytes_of(&held));
-            entry.bytes = entry.bytes + added - replaced;
-            self.counters.bytes = self.counters.bytes + added - replaced;
+            entry.bytes = freed_from(entry.bytes + added, replaced)?;
+            self.counters.bytes = freed_from(self.counters.bytes + added, replaced)?;
         }
+        Ok(())
     }
 
     /// Forgets the terms that were not used for the longest time, until the rest is within the limit.
-    fn evict(&mut self, limit: usize) {
+    fn evict(&mut self, limit: usize) -> Result<(), SegmentError> {
         while self.counters.bytes > limit
             && let Some((_, name)) = self.used.pop_first()
         {
-            let bytes = self.terms.remove(&name).map_or(0, |entry| entry.bytes);
-            self.counters.bytes -= bytes;
+            let entry = self.terms.remove(&name).ok_or_else(unknown_term)?;
+            for id in entry.lists.keys() {
+                if let Some(names) = self.fed.get_mut(id) {
+                    names.remove(&name);
+                }
+            }
+            self.counters.bytes = freed_from(self.counters.bytes, entry.bytes)?;
         }
+        Ok(())
     }
+}
+
+fn unknown_term() -> SegmentError {
+    impossible("the cache names a term that it does not hold")
+}
+
+/// What is left of some bytes.
+fn freed_from(bytes: usize, freed: usize) -> Result<usize, SegmentError> {
+    let left = bytes.checked_sub(freed);
+    left.ok_or_else(|| impossible("the cache has freed more than it held"))
 }

@@ -4,7 +4,8 @@
 
 use super::bitmap::Bitmap;
 use super::bm25::TfNormTable;
-use super::list::{Cursor, List, POSTINGS_PER_LOOKUP};
+use super::list::{Cursor, List, POSTINGS_PER_LOOKUP, Unpacked};
+use super::{SegmentError, impossible};
 
 /// A list with the weight of its term.
 #[derive(Clone, Copy)]
@@ -22,6 +23,8 @@ pub(crate) struct ScoringContext<'a> {
     pub(crate) tf_norms: &'a TfNormTable,
     /// The chunks that may be found; nothing for all.
     pub(crate) eligible: Option<&'a Bitmap>,
+    /// By which part at most a tf norm of the tables is off.
+    pub(crate) drift: f32,
 }
 
 /// Memory of the collector, taken along from segment to segment.
@@ -45,12 +48,15 @@ impl Accumulator {
         lists: &mut [Weighted<'_>],
         k: usize,
         threshold: f32,
-    ) -> Vec<u32> {
+        unpacked: &mut Unpacked,
+    ) -> Result<Vec<u32>, SegmentError> {
         if k == 0 || lists.is_empty() {
-            return Vec::new();
+            return Ok(Vec::new());
         }
         // Sums in single precision are off by less than one unit of the last place a term; four times that are allowed.
-        let slack = 1.0 + (lists.len() as f32 + 16.0) * (2.0 * f32::EPSILON);
+        // And by as large a part as the average length has moved.
+        let rounding = 1.0 + (lists.len() as f32 + 16.0) * (2.0 * f32::EPSILON);
+        let slack = rounding * (1.0 + context.drift);
         let mut collector = CandidateCollector::new(context, k, slack, threshold);
         lists.sort_unstable_by(|left, right| left.bound.total_cmp(&right.bound));
         let mut looked_up = 0;
@@ -65,7 +71,10 @@ impl Accumulator {
         collector.level();
         let (looked_up, read) = lists.split_at(looked_up);
         if read.is_empty() {
-            return Vec::new();
+            looked_up
+                .iter()
+                .for_each(|weighted| unpacked.skipped += weighted.list.all_blocks());
+            return Ok(Vec::new());
         }
         self.scores
             .resize(context.lengths.len().max(self.scores.len()), 0.0);
@@ -74,19 +83,16 @@ impl Accumulator {
             .map(|weighted| weighted.list.count() as usize)
             .sum();
         let left = if postings < context.lengths.len() / SPARSE_QUERY_RATIO {
-            self.scattered(read, &mut collector);
+            self.scattered(read, &mut collector, unpacked)?;
             looked_up
         } else {
-            self.in_a_row(read, looked_up, &mut collector)
+            self.in_a_row(read, looked_up, &mut collector, unpacked)?
         };
         for weighted in left.iter().rev() {
-            collector.look_up(weighted);
+            collector.look_up(weighted, unpacked)?;
         }
-        collector
-            .found
-            .into_iter()
-            .map(|(ordinal, _)| ordinal)
-            .collect()
+        let found = collector.found.into_iter();
+        Ok(found.map(|(ordinal, _)| ordinal).collect())
     }
 
     /// Sums up and looks at every chunk; gives the lists that are left to look chunks up in.
@@ -95,13 +101,13 @@ impl Accumulator {
         read: &[Weighted<'_>],
         mut left: &'l [Weighted<'a>],
         collector: &mut CandidateCollector<'_>,
-    ) -> &'l [Weighted<'a>] {
+        unpacked: &mut Unpacked,
+    ) -> Result<&'l [Weighted<'a>], SegmentError> {
         let chunks = collector.context.lengths.len();
-        let Some(scores) = self.scores.get_mut(..chunks) else {
-            return left;
-        };
+        let scores = self.scores.get_mut(..chunks);
+        let scores = scores.ok_or_else(|| impossible("fewer sums than chunks"))?;
         for weighted in read {
-            add(weighted, collector.context, scores, |_| {});
+            add(weighted, collector.context, scores, unpacked, |_| {})?;
         }
         let mut reached = chunks;
         let mut read_since = chunks;
@@ -115,7 +121,7 @@ impl Accumulator {
             if reached * POSTINGS_PER_LOOKUP < count {
                 break;
             }
-            add(weighted, collector.context, scores, |_| {});
+            add(weighted, collector.context, scores, unpacked, |_| {})?;
             collector.pass(weighted);
             read_since += count;
             left = others;
@@ -132,16 +138,22 @@ impl Accumulator {
             sums.fill(0.0);
         }
         collector.tighten();
-        left
+        Ok(left)
     }
 
     /// Sums up, and looks only at the chunks that were met.
-    fn scattered(&mut self, read: &[Weighted<'_>], collector: &mut CandidateCollector<'_>) {
+    fn scattered(
+        &mut self,
+        read: &[Weighted<'_>],
+        collector: &mut CandidateCollector<'_>,
+        unpacked: &mut Unpacked,
+    ) -> Result<(), SegmentError> {
         let mut met = Vec::new();
         for weighted in read {
-            add(weighted, collector.context, &mut self.scores, |ordinal| {
-                met.push(ordinal)
-            });
+            let scores = &mut self.scores;
+            add(weighted, collector.context, scores, unpacked, |ordinal| {
+                met.push(ordinal);
+            })?;
         }
         met.sort_unstable();
         for ordinal in met {
@@ -150,6 +162,7 @@ impl Accumulator {
             }
         }
         collector.tighten();
+        Ok(())
     }
 }
 
@@ -168,9 +181,11 @@ fn add(
     weighted: &Weighted<'_>,
     context: &ScoringContext<'_>,
     scores: &mut [f32],
+    unpacked: &mut Unpacked,
     mut new: impl FnMut(u32),
-) {
-    weighted.list.each_block(|ordinals, tf_minus_one| {
+) -> Result<(), SegmentError> {
+    let mut beyond = false;
+    let read = weighted.list.each_block(|ordinals, tf_minus_one| {
         for (ordinal, tf_minus_one) in ordinals.iter().zip(tf_minus_one) {
             let place = *ordinal as usize;
             if let (Some(sum), Some(length)) = (scores.get_mut(place), context.lengths.get(place)) {
@@ -178,9 +193,16 @@ fn add(
                     new(*ordinal);
                 }
                 *sum += weighted.idf * context.tf_norms.tf_norm(*length, *tf_minus_one);
+            } else {
+                beyond = true;
             }
         }
-    });
+    })?;
+    if beyond {
+        return Err(impossible("a posting of no chunk"));
+    }
+    unpacked.add(read);
+    Ok(())
 }
 
 struct CandidateCollector<'a> {
@@ -261,20 +283,22 @@ impl<'a> CandidateCollector<'a> {
     }
 
     /// Adds one list to the sums of what was found.
-    fn look_up(&mut self, weighted: &Weighted<'_>) {
+    fn look_up(
+        &mut self,
+        weighted: &Weighted<'_>,
+        unpacked: &mut Unpacked,
+    ) -> Result<(), SegmentError> {
         self.pass(weighted);
         let mut cursor = Cursor::new(weighted.list);
         for (ordinal, sum) in &mut self.found {
             if let Some(tf_minus_one) = cursor.frequency(*ordinal).checked_sub(1) {
-                let length = self
-                    .context
-                    .lengths
-                    .get(*ordinal as usize)
-                    .copied()
-                    .unwrap_or(0);
+                let length = self.context.lengths.get(*ordinal as usize);
+                let length = *length.ok_or_else(|| impossible("a chunk has no length"))?;
                 *sum += weighted.idf * self.context.tf_norms.tf_norm(length, tf_minus_one);
             }
         }
+        unpacked.add(cursor.finish()?);
         self.tighten();
+        Ok(())
     }
 }

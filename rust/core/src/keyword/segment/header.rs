@@ -3,7 +3,7 @@
 use super::ids::IdRanges;
 use super::prefix_code::{PrefixCode, TermCodes};
 use super::sealed::{BlobKind, ByteReader, open, seal, write_varint};
-use super::{MAX_CHUNKS, SegmentError, SegmentId};
+use super::{MAX_CHUNKS, SegmentError, SegmentId, impossible};
 
 /// Lengths below this are numbered through a table, longer ones (rare) by search, as are those of few chunks.
 const TABLE_LENGTHS: usize = 1 << 16;
@@ -57,8 +57,8 @@ impl Header {
     /// A damaged blob.
     pub fn decode(id: &SegmentId, blob: &[u8]) -> Result<Self, SegmentError> {
         let mut reader = ByteReader::new(open(BlobKind::Header, id, &[], blob)?);
+        let most = u32::try_from(MAX_CHUNKS).map_err(|_| impossible("ordinals beyond 32 bits"))?;
         let mut read = || {
-            let most = u32::try_from(MAX_CHUNKS).unwrap_or(u32::MAX);
             let ids = IdRanges::read(&mut reader, most)?;
             let postings = reader.varint()?;
             let lengths = (0..ids.len())
@@ -72,7 +72,7 @@ impl Header {
             Ok((ids, postings, lengths, codes))
         };
         let (ids, postings, by_ordinal, codes) = read().map_err(SegmentError::damaged(id))?;
-        let (lengths, length_numbers) = numbered(&by_ordinal);
+        let (lengths, length_numbers) = numbered(&by_ordinal)?;
         Ok(Self {
             id: *id,
             ids,
@@ -90,19 +90,22 @@ impl Header {
         self.ids.len()
     }
 
-    /// The length of a chunk; 0 for one that is not there.
-    #[must_use]
-    pub fn length(&self, ordinal: u32) -> u32 {
+    /// The length of a chunk.
+    ///
+    /// # Errors
+    ///
+    /// An ordinal that is in no chunk's place.
+    pub fn length(&self, ordinal: u32) -> Result<u32, SegmentError> {
         self.length_numbers
             .get(ordinal as usize)
             .and_then(|number| self.lengths.get(usize::from(*number)))
             .copied()
-            .unwrap_or(0)
+            .ok_or_else(|| impossible("a chunk has no length"))
     }
 }
 
 /// The values that occur, ascending, and which of them each one is.
-fn numbered(values: &[u32]) -> (Vec<u32>, Vec<u16>) {
+fn numbered(values: &[u32]) -> Result<(Vec<u32>, Vec<u16>), SegmentError> {
     let places = if values.len() < WORTH_A_TABLE {
         0
     } else {
@@ -127,12 +130,11 @@ fn numbered(values: &[u32]) -> (Vec<u32>, Vec<u16>) {
             *place = number;
         }
     }
-    let numbers = values.iter().map(|value| {
-        table.get(*value as usize).copied().unwrap_or_else(|| {
-            let number = distinct.partition_point(|other| other < value);
-            u16::try_from(number).unwrap_or(u16::MAX)
-        })
+    let numbers = values.iter().map(|value| match table.get(*value as usize) {
+        Some(number) => Ok(*number),
+        None => u16::try_from(distinct.partition_point(|other| other < value))
+            .map_err(|_| impossible("more lengths than chunks")),
     });
-    let numbers = numbers.collect();
-    (distinct, numbers)
+    let numbers = numbers.collect::<Result<_, _>>()?;
+    Ok((distinct, numbers))
 }

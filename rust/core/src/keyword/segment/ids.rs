@@ -114,6 +114,51 @@ impl IdRanges {
         (distance < range.count).then(|| range.id(distance))
     }
 
+    /// The place of an id. `hint` is the range where to look first, and becomes the one where it was found.
+    pub(crate) fn ordinal(&self, id: i64, hint: &mut usize) -> Option<u32> {
+        let holds = |place: usize| {
+            let range = self.ranges.get(place)?;
+            range.ordinal.checked_add(range.distance(id)?)
+        };
+        if let Some(found) = holds(*hint) {
+            return Some(found);
+        }
+        let behind = self.ranges.partition_point(|range| range.start <= id);
+        let place = behind.checked_sub(1)?;
+        let found = holds(place)?;
+        *hint = place;
+        Some(found)
+    }
+
+    /// Calls `visit` with the places of the ids that the other has as well: the first and the number of each range.
+    pub(crate) fn each_common(&self, other: &Self, mut visit: impl FnMut(u32, u32)) {
+        let (mut own, mut others) = (self.ranges.as_slice(), other.ranges.as_slice());
+        while let (Some(one), Some(two)) = (own.first(), others.first()) {
+            if one.last() < two.start {
+                own = behind(own, two.start);
+            } else if two.last() < one.start {
+                others = behind(others, one.start);
+            } else {
+                let (first, last) = (one.start.max(two.start), one.last().min(two.last()));
+                if let (Some(from), Some(to)) = (one.distance(first), one.distance(last)) {
+                    visit(one.ordinal.saturating_add(from), to - from + 1);
+                }
+                if one.last() <= two.last() {
+                    own = own.get(1..).unwrap_or_default();
+                } else {
+                    others = others.get(1..).unwrap_or_default();
+                }
+            }
+        }
+    }
+
+    /// Whether both have an id in common.
+    pub(crate) fn meets(&self, other: &Self) -> bool {
+        let mut meets = false;
+        self.each_common(other, |_, _| meets = true);
+        meets
+    }
+
     /// Number of ranges, the first id (zigzag), then the length of each range and the gap to the next.
     pub(crate) fn write(&self, out: &mut Vec<u8>) {
         write_varint(self.ranges.len() as u64, out);
@@ -173,4 +218,17 @@ impl IdRanges {
         }
         Ok(read)
     }
+}
+
+/// The ranges that end at `id` or behind it: looked for in steps that double, so that both a near and a far one are found
+/// in few.
+fn behind(ranges: &[IdRange], id: i64) -> &[IdRange] {
+    let mut step = 1;
+    while ranges.get(step).is_some_and(|range| range.last() < id) {
+        step *= 2;
+    }
+    let (from, to) = (step / 2, step.min(ranges.len()));
+    let within = ranges.get(from..to).unwrap_or_default();
+    let passed = within.partition_point(|range| range.last() < id);
+    ranges.get(from + passed..).unwrap_or_default()
 }

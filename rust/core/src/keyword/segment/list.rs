@@ -8,13 +8,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bitpacking::{BitPacker, BitPacker4x};
 
-use super::Posting;
 use super::ascending::{BLOCK, packed_bytes};
 use super::bits::BitReader;
 use super::impacts::{Impact, read_impacts};
 use super::long_postings::each_block;
 use super::postings::each_posting;
 use super::sealed::{ByteReader, Read};
+use super::{Posting, SegmentError, impossible};
 
 /// Looking one chunk up costs about as much as reading this many postings.
 pub(crate) const POSTINGS_PER_LOOKUP: usize = 8;
@@ -122,7 +122,7 @@ pub(crate) struct List {
     width: usize,
     /// Only for a list with a row of its own.
     impacts: Option<Box<[Impact]>>,
-    /// Number of a view, and how many of the postings are dead in it.
+    /// Number of a state of the segment, and how many of the postings are dead in it.
     dead: AtomicU64,
 }
 
@@ -158,16 +158,17 @@ impl List {
         self.count
     }
 
-    /// How many postings are dead in a view, whose number is not 0; counted when another view asked last.
-    pub(crate) fn dead(&self, view: u64, count: impl FnOnce() -> u32) -> u32 {
+    /// How many postings are dead in a state of the segment, whose number is not 0, if that was counted last.
+    pub(crate) fn dead(&self, state: u64) -> Option<u32> {
         let known = self.dead.load(Ordering::Relaxed);
-        if known >> DEAD_BITS == view {
-            return u32::try_from(known & ((1 << DEAD_BITS) - 1)).unwrap_or(0);
-        }
-        let counted = count();
-        self.dead
-            .store(view << DEAD_BITS | u64::from(counted), Ordering::Relaxed);
-        counted
+        let counted = u32::try_from(known & ((1 << DEAD_BITS) - 1));
+        counted.ok().filter(|_| known >> DEAD_BITS == state)
+    }
+
+    /// Notes how many postings are dead in a state of the segment.
+    pub(crate) fn keep_dead(&self, state: u64, counted: u32) {
+        let noted = state << DEAD_BITS | u64::from(counted);
+        self.dead.store(noted, Ordering::Relaxed);
     }
 
     /// Bytes in memory.
@@ -181,12 +182,21 @@ impl List {
         self.impacts.as_deref()
     }
 
+    /// Full blocks, and what is left over as one more.
+    pub(crate) fn all_blocks(&self) -> u64 {
+        u64::from(self.count).div_ceil(BLOCK as u64)
+    }
+
+    /// Full blocks.
     fn blocks(&self) -> usize {
         self.count as usize / BLOCK
     }
 
     /// Calls `visit` with block after block: ordinals, and frequencies less 1.
-    pub(crate) fn each_block(&self, mut visit: impl FnMut(&[u32], &[u32])) {
+    pub(crate) fn each_block(
+        &self,
+        mut visit: impl FnMut(&[u32], &[u32]),
+    ) -> Result<Unpacked, SegmentError> {
         let mut cursor = Cursor::new(self);
         while cursor.advance() {
             let filled = cursor.filled;
@@ -197,11 +207,32 @@ impl List {
                 visit(ordinals, tf_minus_one);
             }
         }
+        let unpacked = cursor.finish()?;
+        if unpacked.postings != u64::from(self.count) {
+            return Err(impossible("a posting list ends early"));
+        }
+        Ok(unpacked)
     }
 
     /// All ordinals, ascending.
-    pub(crate) fn each_ordinal(&self, mut visit: impl FnMut(u32)) {
-        self.each_block(|ordinals, _| ordinals.iter().for_each(|ordinal| visit(*ordinal)));
+    pub(crate) fn each_ordinal(&self, mut visit: impl FnMut(u32)) -> Result<(), SegmentError> {
+        self.each_block(|ordinals, _| ordinals.iter().for_each(|ordinal| visit(*ordinal)))?;
+        Ok(())
+    }
+}
+
+/// What was unpacked of a list, and what was not.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Unpacked {
+    pub(crate) postings: u64,
+    /// Blocks that were passed over, or lie behind the last one that was looked at.
+    pub(crate) skipped: u64,
+}
+
+impl Unpacked {
+    pub(crate) fn add(&mut self, other: Self) {
+        self.postings += other.postings;
+        self.skipped += other.skipped;
     }
 }
 
@@ -218,6 +249,10 @@ pub(crate) struct Cursor<'a> {
     tf_minus_one: [u32; BLOCK],
     filled: usize,
     place: usize,
+    /// What was unpacked so far.
+    blocks: u64,
+    postings: u64,
+    is_broken: bool,
 }
 
 impl<'a> Cursor<'a> {
@@ -231,7 +266,22 @@ impl<'a> Cursor<'a> {
             tf_minus_one: [0; BLOCK],
             filled: 0,
             place: 0,
+            blocks: 0,
+            postings: 0,
+            is_broken: false,
         }
+    }
+
+    /// What was unpacked. Every list was checked when it was read: one that cannot be unpacked is an error of the program.
+    pub(crate) fn finish(self) -> Result<Unpacked, SegmentError> {
+        if self.is_broken {
+            return Err(impossible("a posting list in memory cannot be unpacked"));
+        }
+        let all = self.list.all_blocks();
+        Ok(Unpacked {
+            postings: self.postings,
+            skipped: all.saturating_sub(self.blocks),
+        })
     }
 
     /// The frequency in a chunk, 0 where the term is not. Each call's ordinal is at least that of the call before.
@@ -298,7 +348,6 @@ impl<'a> Cursor<'a> {
         if let Some((last, gap_bits, frequency_bits)) = self.entry(self.next) {
             let mut reader = ByteReader::new(bytes);
             let widths = (gap_bits, frequency_bits);
-            // The list was packed here: nothing can be wrong with it any more.
             if unpack(
                 &mut reader,
                 self.before,
@@ -308,6 +357,7 @@ impl<'a> Cursor<'a> {
             )
             .is_err()
             {
+                self.is_broken = true;
                 return self.exhaust();
             }
             self.at += bytes.len() - reader.left();
@@ -315,7 +365,10 @@ impl<'a> Cursor<'a> {
             self.filled = BLOCK;
         } else if self.next == self.list.blocks() {
             let rest = self.list.count as usize % BLOCK;
-            let (ordinals, tf_minus_one) = bytes.split_at_checked(rest * 2).unwrap_or_default();
+            let Some((ordinals, tf_minus_one)) = bytes.split_at_checked(rest * 2) else {
+                self.is_broken = true;
+                return self.exhaust();
+            };
             for (place, bytes) in self.ordinals.iter_mut().zip(ordinals.chunks_exact(2)) {
                 *place = number(bytes);
             }
@@ -339,6 +392,8 @@ impl<'a> Cursor<'a> {
             return self.exhaust();
         }
         self.next += 1;
+        self.blocks += 1;
+        self.postings += self.filled as u64;
         true
     }
 

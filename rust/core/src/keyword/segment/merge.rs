@@ -7,7 +7,7 @@ use super::encoding::EncodedSegment;
 use super::header::Header;
 use super::id_set::IdSet;
 use super::rows::{RowReader, RowWriter};
-use super::{MAX_CHUNKS, Posting, SegmentError, SegmentId};
+use super::{MAX_CHUNKS, Posting, SegmentError, SegmentId, impossible};
 
 /// A stored segment.
 #[derive(Clone, Debug)]
@@ -114,11 +114,11 @@ pub fn merge(
     living.sort_unstable();
     let mut lengths = Vec::with_capacity(living.len());
     for ((_, number, ordinal), new) in living.iter().zip(0..=u16::MAX) {
-        let Some(cursor) = cursors.get_mut(*number) else {
-            continue;
-        };
-        lengths.push(u32::try_from(*ordinal).map_or(0, |ordinal| cursor.header.length(ordinal)));
-        if let Some(moved) = cursor.moved.get_mut(*ordinal) {
+        let cursor = cursors.get_mut(*number);
+        let cursor = cursor.ok_or_else(|| impossible("a chunk of no source"))?;
+        let ordinal = u32::try_from(*ordinal).map_err(|_| impossible("ordinals beyond 32 bits"))?;
+        lengths.push(cursor.header.length(ordinal)?);
+        if let Some(moved) = cursor.moved.get_mut(ordinal as usize) {
             *moved = Some(new);
         }
     }

@@ -18,12 +18,15 @@ mod header;
 mod id_set;
 mod ids;
 mod impacts;
+mod known_index;
 mod list;
+mod liveness;
 mod long_postings;
 mod merge;
 mod plan;
 mod postings;
 mod prefix_code;
+mod read_segment;
 #[cfg(test)]
 mod resealed;
 mod rows;
@@ -47,7 +50,7 @@ pub use ids::IdRanges;
 pub use merge::{Source, merge};
 pub use plan::{LanguageQuery, PostingPlan};
 pub use rows::EncodedRow;
-pub use score::{Found, Snapshot};
+pub use score::{Found, Snapshot, Work};
 pub use tombstone::{decode_tombstone, encode_tombstone};
 pub use vocabulary::{Vocabularies, Vocabulary};
 
@@ -91,6 +94,13 @@ pub enum SegmentError {
     },
     /// The caller gave something that cannot be done.
     Refused(Cow<'static, str>),
+    /// What this module made itself does not fit together: a defect of the program, and not of the bytes.
+    Impossible(&'static str),
+}
+
+/// The error of a state that cannot be.
+pub(crate) fn impossible(what: &'static str) -> SegmentError {
+    SegmentError::Impossible(what)
 }
 
 impl SegmentError {
@@ -120,6 +130,7 @@ impl fmt::Display for SegmentError {
                 )
             }
             Self::Refused(message) => f.write_str(message),
+            Self::Impossible(what) => f.write_str(what),
         }
     }
 }

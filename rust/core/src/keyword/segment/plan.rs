@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::header::Header;
-use super::ids::IdRanges;
+use super::known_index::KnownIndex;
 use super::list::List;
 use super::score::SegmentLists;
 use super::{SegmentError, SegmentId};
@@ -54,8 +53,7 @@ pub struct PostingPlan {
     pub(crate) languages: Vec<PlannedLanguage>,
     /// For each slot the one of the folded term, if its own keeps the accents of the word.
     pub(crate) folded: Vec<Option<usize>>,
-    pub(crate) segments: FxHashMap<SegmentId, (Arc<str>, Arc<Header>)>,
-    pub(crate) tombstones: FxHashMap<SegmentId, Arc<IdRanges>>,
+    pub(crate) known: Arc<KnownIndex>,
 }
 
 impl PostingPlan {
@@ -81,27 +79,24 @@ impl PostingPlan {
         Ok(Self {
             languages: languages.collect::<Result<_, _>>()?,
             folded: slots.iter().map(folded).collect(),
-            segments: FxHashMap::default(),
-            tombstones: FxHashMap::default(),
+            known: Arc::default(),
         })
     }
 
     /// Segments whose headers are at hand.
     pub fn known_segments(&self) -> impl Iterator<Item = &SegmentId> {
-        self.segments.keys()
+        self.known.listed.iter().map(|segment| &segment.header.id)
     }
 
     /// Tombstones that are at hand.
     pub fn known_tombstones(&self) -> impl Iterator<Item = &SegmentId> {
-        self.tombstones.keys()
+        self.known.buried.iter().map(|(id, _)| id)
     }
 
     /// (segment, term) of the lists that are needed of known segments and not at hand.
     pub fn missing(&self) -> impl Iterator<Item = (&SegmentId, &str)> {
         self.languages.iter().flat_map(|planned| {
-            let segments = self.segments.iter();
-            let own = segments.filter(|(_, (language, _))| **language == *planned.language);
-            own.flat_map(|(id, _)| {
+            self.known.of_language(&planned.language).flat_map(|id| {
                 let terms = planned.terms.iter().zip(&planned.held);
                 let missing = terms.filter(move |(_, held)| !held.contains_key(id));
                 missing.map(move |(term, _)| (id, term.as_str()))

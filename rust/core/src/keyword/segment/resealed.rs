@@ -88,7 +88,8 @@ fn read(
         row: Some((key, data)),
     }];
     let tombstones = [([9; 16], Some(tombstone))];
-    let snapshot = cache.snapshot(&plan, &[(ID, "english", Some(header))], &tombstones, &rows);
+    let segments = [(ID, "english", Some(header))];
+    let snapshot = cache.snapshot(&plan, &segments, &tombstones, &rows, 0);
     let Some(snapshot) = is_damage(snapshot) else {
         return;
     };

@@ -4,16 +4,20 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use super::SegmentError;
 use super::bitmap::Bitmap;
 use super::bm25::{Parameters, idf};
 use super::candidates::{Accumulator, ScoringContext, Weighted};
-use super::list::{Cursor, List};
+use super::list::{Cursor, List, Unpacked};
+use super::liveness::LiveSegment;
 use super::top::Top;
-use super::view::{LiveSegment, View};
+use super::view::{Hint, View};
+use super::{SegmentError, impossible};
 
 /// Where fewer than one chunk in this many may be found, these are looked up and no list is read in whole.
 const SELECTIVE_FILTER_RATIO: u32 = 64;
+
+/// The conversion to single precision must not round a margin down.
+const ROUNDED_UP: f64 = 1.001;
 
 /// The lists of one segment that a query needs.
 #[derive(Debug, Default)]
@@ -42,6 +46,18 @@ pub struct Snapshot {
     folded: Vec<Option<usize>>,
     languages: Vec<String>,
     missing_languages: Vec<String>,
+    is_latest: bool,
+}
+
+/// What a search did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Work {
+    /// Postings that were unpacked, once for each time.
+    pub postings: u64,
+    /// Blocks of up to 128 postings that candidates were found without.
+    pub skipped_blocks: u64,
+    /// Candidates that were scored once more, in double precision.
+    pub rescored: u64,
 }
 
 /// What a search gives.
@@ -51,6 +67,8 @@ pub struct Found {
     pub best: Vec<(f64, i64)>,
     /// Scores of `score_ids`; NaN for the chunks that cannot be found.
     pub scores: Vec<f64>,
+    /// What that took, `score_ids` not counted.
+    pub work: Work,
 }
 
 impl Snapshot {
@@ -58,26 +76,35 @@ impl Snapshot {
         view: Arc<View>,
         folded: Vec<Option<usize>>,
         lists: Vec<SegmentLists>,
-        languages: Vec<String>,
-        missing_languages: Vec<String>,
-    ) -> Self {
+        (languages, missing_languages): (Vec<String>, Vec<String>),
+        is_latest: bool,
+    ) -> Result<Self, SegmentError> {
         let mut frequencies = vec![0_u64; folded.len()];
         for (segment, lists) in view.segments.iter().zip(&lists) {
             for (slot, list) in &lists.wanted {
-                let dead = list.dead(view.number, || segment.dead_postings(list));
-                if let Some(frequency) = frequencies.get_mut(*slot) {
-                    *frequency += u64::from(list.count() - dead);
-                }
+                let dead = segment.dead_postings(list, is_latest)?;
+                let alive = list.count().checked_sub(dead);
+                let frequency = frequencies.get_mut(*slot).zip(alive);
+                let (frequency, alive) =
+                    frequency.ok_or_else(|| impossible("more dead postings than postings"))?;
+                *frequency += u64::from(alive);
             }
         }
-        Self {
+        Ok(Self {
             view,
             lists,
             frequencies,
             folded,
             languages,
             missing_languages,
-        }
+            is_latest,
+        })
+    }
+
+    /// Whether no snapshot that was read before shows a later state of the tables.
+    #[must_use]
+    pub fn is_latest(&self) -> bool {
+        self.is_latest
     }
 
     /// The languages of the snapshot's segments.
@@ -126,8 +153,9 @@ impl Snapshot {
             ));
         }
         let weights = self.weights()?;
-        let tf_norms = self.view.tf_norms(parameters);
-        let allowed = allowed.map(|ids| self.allowed(ids));
+        let norms = self.view.tf_norms(parameters);
+        let allowed = allowed.map(|ids| self.allowed(ids)).transpose()?;
+        let mut work = Work::default();
         let located = self.located(score_ids);
         let mut scores = vec![f64::NAN; located.len()];
         let mut located = located.iter().peekable();
@@ -139,7 +167,7 @@ impl Snapshot {
             .segments
             .iter()
             .zip(&self.lists)
-            .zip(tf_norms.iter());
+            .zip(&norms.tables);
         for (number, ((segment, lists), tf_norms)) in segments.enumerate() {
             let scorer = Scorer {
                 segment,
@@ -152,7 +180,7 @@ impl Snapshot {
             if k == 0 && !is_asked {
                 continue;
             }
-            let mut eligible = lists.eligible(segment);
+            let mut eligible = lists.eligible(segment)?;
             let mut asked = Vec::new();
             while let Some((_, ordinal, place)) = located.next_if(|(of, _, _)| *of == Some(number))
             {
@@ -163,14 +191,14 @@ impl Snapshot {
                     asked.push((*ordinal, *place));
                 }
             }
-            scorer.each_score(asked.iter().map(|(ordinal, _)| *ordinal), |place, score| {
+            let ordinals = asked.iter().map(|(ordinal, _)| *ordinal);
+            scorer.each_score(ordinals, |place, score| {
                 let place = asked
                     .get(place)
                     .and_then(|(_, place)| scores.get_mut(*place));
-                if let Some(place) = place {
-                    *place = score;
-                }
-            });
+                *place.ok_or_else(|| impossible("a score of no chunk"))? = score;
+                Ok(())
+            })?;
             if k == 0 {
                 continue;
             }
@@ -184,29 +212,38 @@ impl Snapshot {
                 }
             }
             if let Some(few) = eligible.as_deref().filter(|eligible| {
-                eligible.count() < segment.header.chunks() / SELECTIVE_FILTER_RATIO
+                eligible.count() < segment.header().chunks() / SELECTIVE_FILTER_RATIO
             }) {
                 let ordinals: Vec<_> = few.iter().collect();
-                scorer.each_match(&ordinals, &mut top);
+                let unpacked = scorer.each_match(&ordinals, &mut top)?;
+                work.add(&ordinals, unpacked);
+                work.skipped_blocks += unpacked.skipped;
                 continue;
             }
-            let context = ScoringContext {
-                lengths: &segment.header.length_numbers,
-                tf_norms,
-                eligible: eligible.as_deref(),
-            };
-            let mut weighted = lists.weighted(&weights, &context);
             #[allow(
                 clippy::cast_possible_truncation,
                 reason = "the margin covers the rounding"
             )]
-            let threshold = top.threshold() as f32;
-            let candidates = accumulator.candidates(&context, &mut weighted, k, threshold);
-            scorer.each_match(&candidates, &mut top);
+            let (threshold, drift) = (top.threshold() as f32, (norms.drift * ROUNDED_UP) as f32);
+            let context = ScoringContext {
+                lengths: &segment.header().length_numbers,
+                tf_norms,
+                eligible: eligible.as_deref(),
+                drift,
+            };
+            let mut weighted = lists.weighted(&weights, &context)?;
+            let mut unpacked = Unpacked::default();
+            let candidates =
+                accumulator.candidates(&context, &mut weighted, k, threshold, &mut unpacked)?;
+            work.postings += unpacked.postings;
+            work.skipped_blocks += unpacked.skipped;
+            let again = scorer.each_match(&candidates, &mut top)?;
+            work.add(&candidates, again);
         }
         Ok(Found {
             best: top.finish(),
             scores,
+            work,
         })
     }
 
@@ -219,7 +256,6 @@ impl Snapshot {
     /// Refuses a snapshot with missing languages.
     pub fn coverage(&self, ids: &[i64]) -> Result<Vec<f64>, SegmentError> {
         let weights = self.weights()?;
-        let weight = |slot: &usize| weights.get(*slot).copied().unwrap_or(0.0);
         // A word counts once, whatever its accents.
         let counts = |slot: &&usize| self.folded.get(**slot).is_none_or(Option::is_none);
         let mut coverage = vec![f64::NAN; ids.len()];
@@ -232,19 +268,17 @@ impl Snapshot {
             }) else {
                 continue;
             };
-            let total = lists
-                .asked
-                .iter()
-                .filter(counts)
-                .map(weight)
-                .fold(0.0, |sum, weight| sum + weight);
+            let mut total = 0.0;
+            for slot in lists.asked.iter().filter(counts) {
+                total += weight_of(&weights, *slot)?;
+            }
             if lists.asked.is_empty() {
                 continue;
             }
             let cursors = lists.wanted.iter().filter(|(slot, _)| counts(&slot));
-            let mut cursors: Vec<_> = cursors
-                .map(|(slot, list)| (weight(slot), Cursor::new(list)))
-                .collect();
+            let cursors =
+                cursors.map(|(slot, list)| Ok((weight_of(&weights, *slot)?, Cursor::new(list))));
+            let mut cursors = cursors.collect::<Result<Vec<_>, SegmentError>>()?;
             for (_, ordinal, place) in of_segment {
                 let alive = segment.alive.as_ref();
                 if !alive.is_none_or(|alive| alive.contains(*ordinal)) {
@@ -260,6 +294,9 @@ impl Snapshot {
                 if let Some(share) = coverage.get_mut(*place) {
                     *share = held.fold(0.0, |sum, weight| sum + weight) / total;
                 }
+            }
+            for (_, cursor) in cursors {
+                cursor.finish()?;
             }
         }
         Ok(coverage)
@@ -277,33 +314,34 @@ impl Snapshot {
         let idfs: Vec<_> = idfs
             .map(|frequency| idf(self.view.chunks, *frequency))
             .collect();
-        let of_folded = |folded: &Option<usize>| folded.and_then(|slot| idfs.get(slot).copied());
         let weights = idfs.iter().zip(&self.folded);
-        Ok(weights
-            .map(|(idf, folded)| (idf - of_folded(folded).unwrap_or(0.0)).max(0.0))
-            .collect())
+        let weights = weights.map(|(idf, folded)| match folded {
+            Some(folded) => Ok((idf - weight_of(&idfs, *folded)?).max(0.0)),
+            None => Ok(*idf),
+        });
+        weights.collect()
     }
 
     /// For each segment the allowed chunks; nothing where there are none.
-    fn allowed(&self, ids: &[i64]) -> Vec<Option<Bitmap>> {
+    fn allowed(&self, ids: &[i64]) -> Result<Vec<Option<Bitmap>>, SegmentError> {
         let mut allowed: Vec<Option<Bitmap>> = vec![None; self.view.segments.len()];
-        let mut hint = 0;
+        let mut hint = Hint::default();
         for id in ids {
-            if let Some((number, ordinal)) = self.view.locate(*id, &mut hint)
-                && let (Some(allowed), Some(segment)) =
-                    (allowed.get_mut(number), self.view.segments.get(number))
-            {
+            if let Some((number, ordinal)) = self.view.locate(*id, &mut hint) {
+                let of_segment = allowed.get_mut(number).zip(self.view.segments.get(number));
+                let (allowed, segment) =
+                    of_segment.ok_or_else(|| impossible("a chunk of no segment"))?;
                 allowed
-                    .get_or_insert_with(|| Bitmap::empty(segment.header.chunks()))
+                    .get_or_insert_with(|| Bitmap::empty(segment.header().chunks()))
                     .insert(ordinal);
             }
         }
-        allowed
+        Ok(allowed)
     }
 
     /// (segment, ordinal, place in the call), by segment and ordinal; those in no segment last.
     fn located(&self, ids: &[i64]) -> Vec<(Option<usize>, u32, usize)> {
-        let mut hint = 0;
+        let mut hint = Hint::default();
         let located =
             ids.iter()
                 .enumerate()
@@ -317,17 +355,34 @@ impl Snapshot {
     }
 }
 
+impl Work {
+    /// Adds what scoring chunks once more took.
+    fn add(&mut self, ordinals: &[u32], unpacked: Unpacked) {
+        self.rescored += ordinals.len() as u64;
+        self.postings += unpacked.postings;
+    }
+}
+
+/// What a slot weighs.
+fn weight_of(weights: &[f64], slot: usize) -> Result<f64, SegmentError> {
+    let weight = weights.get(slot).copied();
+    weight.ok_or_else(|| impossible("a word without a weight"))
+}
+
 impl SegmentLists {
     /// The living chunks with all required and no excluded terms; nothing for all chunks.
-    fn eligible<'a>(&self, segment: &'a LiveSegment) -> Option<Cow<'a, Bitmap>> {
-        let size = segment.header.chunks();
+    fn eligible<'a>(
+        &self,
+        segment: &'a LiveSegment,
+    ) -> Result<Option<Cow<'a, Bitmap>>, SegmentError> {
+        let size = segment.header().chunks();
         if self.unsatisfiable {
-            return Some(Cow::Owned(Bitmap::empty(size)));
+            return Ok(Some(Cow::Owned(Bitmap::empty(size))));
         }
         let mut eligible = segment.alive.as_ref().map(Cow::Borrowed);
         for list in &self.required {
             let mut holding = Bitmap::empty(size);
-            list.each_ordinal(|ordinal| holding.insert(ordinal));
+            list.each_ordinal(|ordinal| holding.insert(ordinal))?;
             match &mut eligible {
                 Some(eligible) => eligible.to_mut().intersect(&holding),
                 None => eligible = Some(Cow::Owned(holding)),
@@ -337,23 +392,27 @@ impl SegmentLists {
             let eligible = eligible
                 .get_or_insert_with(|| Cow::Owned(Bitmap::full(size)))
                 .to_mut();
-            list.each_ordinal(|ordinal| eligible.remove(ordinal));
+            list.each_ordinal(|ordinal| eligible.remove(ordinal))?;
         }
-        eligible
+        Ok(eligible)
     }
 
     #[allow(
         clippy::cast_possible_truncation,
         reason = "the margin covers the rounding"
     )]
-    fn weighted(&self, weights: &[f64], context: &ScoringContext<'_>) -> Vec<Weighted<'_>> {
+    fn weighted(
+        &self,
+        weights: &[f64],
+        context: &ScoringContext<'_>,
+    ) -> Result<Vec<Weighted<'_>>, SegmentError> {
         let weighted = self.wanted.iter().map(|(slot, list)| {
-            let idf = weights.get(*slot).copied().unwrap_or(0.0) as f32;
-            Weighted {
+            let idf = weight_of(weights, *slot)? as f32;
+            Ok(Weighted {
                 list,
                 idf,
                 bound: idf * context.tf_norms.bound(list),
-            }
+            })
         });
         weighted.collect()
     }
@@ -370,35 +429,40 @@ struct Scorer<'a> {
 
 impl Scorer<'_> {
     /// Offers those of the ascending ordinals that hold a wanted term.
-    fn each_match(&self, ordinals: &[u32], top: &mut Top) {
-        self.each_score(ordinals.iter().copied(), |place, score| {
-            let id = ordinals
-                .get(place)
-                .and_then(|ordinal| self.segment.header.ids.id(*ordinal));
-            if let Some(id) = id.filter(|_| score > 0.0) {
+    fn each_match(&self, ordinals: &[u32], top: &mut Top) -> Result<Unpacked, SegmentError> {
+        let unpacked = self.each_score(ordinals.iter().copied(), |place, score| {
+            let ids = &self.segment.header().ids;
+            let id = ordinals.get(place).and_then(|ordinal| ids.id(*ordinal));
+            let id = id.ok_or_else(|| impossible("a candidate of no chunk"))?;
+            if score > 0.0 {
                 top.push(score, id);
             }
-        });
+            Ok(())
+        })?;
         top.settle();
+        Ok(unpacked)
     }
 
     /// Calls `give` with the place and the score of each of the ascending ordinals.
-    fn each_score(&self, ordinals: impl Iterator<Item = u32>, mut give: impl FnMut(usize, f64)) {
-        let cursors = self.lists.wanted.iter().map(|(slot, list)| {
-            (
-                self.weights.get(*slot).copied().unwrap_or(0.0),
-                Cursor::new(list),
-            )
-        });
+    fn each_score(
+        &self,
+        ordinals: impl Iterator<Item = u32>,
+        mut give: impl FnMut(usize, f64) -> Result<(), SegmentError>,
+    ) -> Result<Unpacked, SegmentError> {
+        let cursors = self.lists.wanted.iter();
+        let cursors =
+            cursors.map(|(slot, list)| Ok((weight_of(self.weights, *slot)?, Cursor::new(list))));
         let mut ordinals = ordinals.enumerate().peekable();
+        let mut unpacked = Unpacked::default();
         if ordinals.peek().is_none() {
-            return;
+            let lists = self.lists.wanted.iter();
+            unpacked.skipped = lists.map(|(_, list)| list.all_blocks()).sum();
+            return Ok(unpacked);
         }
-        let mut cursors: Vec<_> = cursors.collect();
+        let mut cursors = cursors.collect::<Result<Vec<_>, SegmentError>>()?;
         for (place, ordinal) in ordinals {
-            let norm = self
-                .parameters
-                .norm(self.segment.header.length(ordinal), self.average);
+            let length = self.segment.header().length(ordinal)?;
+            let norm = self.parameters.norm(length, self.average);
             let scores = cursors.iter_mut().map(|(weight, cursor)| {
                 let frequency = cursor.frequency(ordinal);
                 if frequency == 0 {
@@ -408,7 +472,11 @@ impl Scorer<'_> {
                 }
             });
             // Not `sum`, which makes -0.0 of nothing.
-            give(place, scores.fold(0.0, |sum, score| sum + score));
+            give(place, scores.fold(0.0, |sum, score| sum + score))?;
         }
+        for (_, cursor) in cursors {
+            unpacked.add(cursor.finish()?);
+        }
+        Ok(unpacked)
     }
 }

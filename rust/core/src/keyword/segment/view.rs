@@ -1,199 +1,336 @@
 //! The view of one snapshot of the tables: its segments without the dead chunks, and totals over all of them.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::bitmap::Bitmap;
+use rustc_hash::FxHashMap;
+
 use super::bm25::{Parameters, TfNormTable};
-use super::header::Header;
-use super::ids::{IdRange, IdRanges};
-use super::list::{Cursor, List, POSTINGS_PER_LOOKUP};
+use super::ids::IdRanges;
+use super::known_index::{KnownIndex, Tombstone};
+use super::liveness::LiveSegment;
+use super::read_segment::ReadSegment;
 use super::{SegmentError, SegmentId};
-
-static NEXT: AtomicU64 = AtomicU64::new(1);
-
-/// A segment of a view.
-#[derive(Debug)]
-pub(crate) struct LiveSegment {
-    pub(crate) header: Arc<Header>,
-    /// Ordinals of the deleted chunks, ascending.
-    pub(crate) dead: Vec<u32>,
-    /// The others; nothing when none is deleted.
-    pub(crate) alive: Option<Bitmap>,
-}
-
-impl LiveSegment {
-    /// In how many deleted chunks the term of a list occurs.
-    pub(crate) fn dead_postings(&self, list: &List) -> u32 {
-        let Some(alive) = &self.alive else { return 0 };
-        let mut dead = 0;
-        if self.dead.len() < list.count() as usize / POSTINGS_PER_LOOKUP {
-            let mut cursor = Cursor::new(list);
-            for ordinal in &self.dead {
-                dead += u32::from(cursor.frequency(*ordinal) > 0);
-            }
-        } else {
-            list.each_ordinal(|ordinal| dead += u32::from(!alive.contains(ordinal)));
-        }
-        dead
-    }
-}
 
 /// Segments and tombstones of one snapshot. Equal lists of ids give an equal view, so it can be kept.
 #[derive(Debug)]
 pub(crate) struct View {
-    /// Distinguishes views; never 0.
-    pub(crate) number: u64,
-    key: (Vec<SegmentId>, Vec<SegmentId>),
-    pub(crate) segments: Vec<LiveSegment>,
-    /// Ranges of ids with the segment that each one stands in, ascending.
-    places: Vec<(IdRange, usize)>,
+    pub(crate) segments: Vec<Arc<LiveSegment>>,
+    /// What it is the view of.
+    pub(crate) known: Arc<KnownIndex>,
+    /// Where the ids of each segment lie, by the first.
+    spans: Vec<Span>,
     /// Living chunks.
     pub(crate) chunks: u64,
     /// Average length of a living chunk.
     pub(crate) average_length: f64,
-    tf_norms: Mutex<Option<(Parameters, Arc<Vec<TfNormTable>>)>>,
+    tf_norms: Mutex<Option<(Parameters, Arc<TfNorms>)>>,
 }
 
+/// The tables of all segments, and how far the average length has moved since they were made, as a part of it.
+#[derive(Debug)]
+pub(crate) struct TfNorms {
+    pub(crate) tables: Vec<Arc<TfNormTable>>,
+    pub(crate) drift: f64,
+}
+
+#[derive(Debug)]
+struct Span {
+    first: i64,
+    last: i64,
+    /// The last id of this segment and all before it.
+    reach: i64,
+    /// Which segment.
+    number: usize,
+}
+
+/// Where a chunk was found last: its segment, and the range of ids in it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Hint {
+    number: usize,
+    range: usize,
+}
+
+/// From so many new segments on, the ranges of all are sorted rather than compared with each other.
+const MANY: usize = 8;
+
 impl View {
+    /// The view of what a snapshot lists, made of another view and of what differs.
     pub(crate) fn new(
-        segments: Vec<Arc<Header>>,
-        tombstones: &[(SegmentId, Arc<IdRanges>)],
+        before: Option<&Self>,
+        known: &Arc<KnownIndex>,
     ) -> Result<Self, SegmentError> {
-        let key = (
-            segments.iter().map(|header| header.id).collect(),
-            tombstones.iter().map(|(id, _)| *id).collect(),
-        );
-        let mut places: Vec<_> = segments
-            .iter()
-            .enumerate()
-            .flat_map(|(number, header)| {
-                header
-                    .ids
-                    .ranges()
-                    .iter()
-                    .map(move |range| (*range, number))
-            })
-            .collect();
-        places.sort_unstable_by_key(|(range, _)| range.start);
-        for ((range, number), (next, _)) in places.iter().zip(places.iter().skip(1)) {
-            if range.last() >= next.start {
-                let id = segments.get(*number).map_or([0; 16], |header| header.id);
-                return Err(SegmentError::damaged(&id)(
-                    "a chunk stands in another segment as well",
-                ));
-            }
+        let (segments, tombstones) = (&known.listed, &known.buried);
+        let old = before.map_or(&[][..], |before| &before.segments);
+        let buried = before.map_or(&[][..], |before| &before.known.buried);
+        let old: FxHashMap<_, _> = old.iter().map(|live| (live.header().id, live)).collect();
+        let (added, removed) = (lacking(tombstones, buried), lacking(buried, tombstones));
+        let mut is_new = Vec::with_capacity(segments.len());
+        let mut live = Vec::with_capacity(segments.len());
+        for segment in segments {
+            let known = old.get(&segment.header.id);
+            let known = known.filter(|known| Arc::ptr_eq(&known.segment, segment));
+            is_new.push(known.is_none());
+            live.push(match known {
+                Some(known) => kept(known, tombstones, &added, &removed)?,
+                None => Arc::new(LiveSegment::new(segment, ids_of(tombstones))?),
+            });
         }
-        let mut view = Self {
-            number: NEXT.fetch_add(1, Ordering::Relaxed),
-            key,
-            segments: segments
-                .into_iter()
-                .map(|header| LiveSegment {
-                    header,
-                    dead: Vec::new(),
-                    alive: None,
-                })
-                .collect(),
-            places,
-            chunks: 0,
-            average_length: 0.0,
+        refuse_shared(segments, &is_new)?;
+        let (chunks, length) = live.iter().fold((0, 0), |(chunks, length), live| {
+            (chunks + live.chunks(), length + live.length)
+        });
+        Ok(Self {
+            spans: spans(segments),
+            segments: live,
+            known: Arc::clone(known),
+            chunks,
+            // At least 1 when no chunk has terms: then nothing is scored, and nothing is divided by zero.
+            average_length: if length == 0 {
+                1.0
+            } else {
+                length as f64 / chunks as f64
+            },
             tf_norms: Mutex::new(None),
+        })
+    }
+
+    /// Segment and ordinal of a chunk, dead or alive. `hint` remembers the place for ids in about ascending order.
+    pub(crate) fn locate(&self, id: i64, hint: &mut Hint) -> Option<(usize, u32)> {
+        let place = |number: usize, range: &mut usize| {
+            let ids = &self.segments.get(number)?.header().ids;
+            Some((number, ids.ordinal(id, range)?))
         };
-        for (_, ids) in tombstones {
-            ids.ranges()
-                .iter()
-                .for_each(|range| view.apply_tombstone(range));
-        }
-        view.total();
-        Ok(view)
-    }
-
-    /// Whether this is the view of these lists of ids.
-    pub(crate) fn shows<'a>(
-        &self,
-        segments: impl Iterator<Item = &'a SegmentId>,
-        tombstones: impl Iterator<Item = &'a SegmentId>,
-    ) -> bool {
-        self.key.0.iter().eq(segments) && self.key.1.iter().eq(tombstones)
-    }
-
-    /// Marks the chunks of a range of ids as deleted.
-    fn apply_tombstone(&mut self, dead: &IdRange) {
-        let first = self
-            .places
-            .partition_point(|(range, _)| range.last() < dead.start);
-        let met = self.places.iter().skip(first);
-        for (range, number) in met.take_while(|(range, _)| range.start <= dead.last()) {
-            let Some(segment) = self.segments.get_mut(*number) else {
-                continue;
-            };
-            let chunks = segment.header.chunks();
-            let alive = segment.alive.get_or_insert_with(|| Bitmap::full(chunks));
-            let from = range.distance(dead.start).unwrap_or(0);
-            let to = range
-                .distance(dead.last())
-                .unwrap_or(range.count.saturating_sub(1));
-            for distance in from..=to {
-                alive.remove(range.ordinal.saturating_add(distance));
-            }
-        }
-    }
-
-    fn total(&mut self) {
-        let (mut chunks, mut length) = (0_u64, 0_u64);
-        for segment in &mut self.segments {
-            let header = &segment.header;
-            if let Some(alive) = &segment.alive {
-                let mut dead = Bitmap::full(header.chunks());
-                dead.subtract(alive);
-                segment.dead = dead.iter().collect();
-            }
-            let dead_length: u64 = segment
-                .dead
-                .iter()
-                .map(|ordinal| u64::from(header.length(*ordinal)))
-                .sum();
-            chunks += u64::from(header.chunks()) - segment.dead.len() as u64;
-            length += header.total_length - dead_length;
-        }
-        self.chunks = chunks;
-        // At least 1 when no chunk has terms: then nothing is scored, and nothing is divided by zero.
-        self.average_length = if length == 0 {
-            1.0
-        } else {
-            length as f64 / chunks as f64
-        };
-    }
-
-    /// Segment and ordinal of a chunk, dead or alive. `hint` remembers the range for ids in about ascending order.
-    pub(crate) fn locate(&self, id: i64, hint: &mut usize) -> Option<(usize, u32)> {
-        let holds = |place: usize| {
-            let (range, number) = self.places.get(place)?;
-            Some((*number, range.ordinal.checked_add(range.distance(id)?)?))
-        };
-        if let Some(found) = holds(*hint) {
+        if let Some(found) = place(hint.number, &mut hint.range) {
             return Some(found);
         }
-        let behind = self.places.partition_point(|(range, _)| range.start <= id);
-        *hint = behind.checked_sub(1)?;
-        holds(*hint)
+        let behind = self.spans.partition_point(|span| span.first <= id);
+        let before = self.spans.get(..behind)?.iter().rev();
+        for span in before.take_while(|span| span.reach >= id) {
+            let mut range = 0;
+            if let Some(found) = (span.last >= id)
+                .then(|| place(span.number, &mut range))
+                .flatten()
+            {
+                *hint = Hint {
+                    number: span.number,
+                    range,
+                };
+                return Some(found);
+            }
+        }
+        None
     }
 
     /// The tables of all segments, kept for the next search with the same parameters.
-    pub(crate) fn tf_norms(&self, parameters: Parameters) -> Arc<Vec<TfNormTable>> {
+    pub(crate) fn tf_norms(&self, parameters: Parameters) -> Arc<TfNorms> {
         let mut kept = self.tf_norms.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((known, tables)) = kept.as_ref()
+        if let Some((known, norms)) = kept.as_ref()
             && *known == parameters
         {
-            return Arc::clone(tables);
+            return Arc::clone(norms);
         }
-        let tables = self
-            .segments
-            .iter()
-            .map(|segment| TfNormTable::new(parameters, self.average_length, &segment.header));
-        let tables = Arc::new(tables.collect());
-        *kept = Some((parameters, Arc::clone(&tables)));
-        tables
+        let tables = self.segments.iter();
+        let tables: Vec<_> = tables
+            .map(|live| live.segment.tf_norms(parameters, self.average_length))
+            .collect();
+        let drifts = tables.iter().map(|table| table.drift(self.average_length));
+        let norms = Arc::new(TfNorms {
+            drift: drifts.fold(0.0, f64::max),
+            tables,
+        });
+        *kept = Some((parameters, Arc::clone(&norms)));
+        norms
+    }
+}
+
+/// What the one list has and the other has not; both are sorted by id.
+fn lacking<'t>(one: &'t [Tombstone], other: &[Tombstone]) -> Vec<&'t IdRanges> {
+    let lacks = |id: &SegmentId| other.binary_search_by(|(known, _)| known.cmp(id)).is_err();
+    one.iter()
+        .filter(|(id, _)| lacks(id))
+        .map(|(_, ids)| &**ids)
+        .collect()
+}
+
+fn ids_of(tombstones: &[Tombstone]) -> impl Iterator<Item = &IdRanges> {
+    tombstones.iter().map(|(_, ids)| &**ids)
+}
+
+/// A segment of the view before: the same one where no tombstone that came or went names a chunk of it.
+fn kept(
+    known: &Arc<LiveSegment>,
+    tombstones: &[Tombstone],
+    added: &[&IdRanges],
+    removed: &[&IdRanges],
+) -> Result<Arc<LiveSegment>, SegmentError> {
+    let ids = &known.header().ids;
+    let live = if removed.iter().any(|gone| ids.meets(gone)) {
+        // What went may be named elsewhere: merges put tombstones together.
+        let live = LiveSegment::new(&known.segment, ids_of(tombstones))?;
+        (!live.equals(known)).then_some(live)
+    } else {
+        known.without(added.iter().copied())?
+    };
+    Ok(live.map_or_else(|| Arc::clone(known), Arc::new))
+}
+
+/// Refuses a chunk that stands in two segments, at least one of them new.
+fn refuse_shared(segments: &[Arc<ReadSegment>], is_new: &[bool]) -> Result<(), SegmentError> {
+    let damaged = |segment: &ReadSegment| {
+        SegmentError::damaged(&segment.header.id)("a chunk stands in another segment as well")
+    };
+    let new = || {
+        let numbered = segments.iter().enumerate().zip(is_new);
+        numbered.filter(|(_, is_new)| **is_new).map(|(one, _)| one)
+    };
+    if new().count() < MANY {
+        for (number, segment) in new() {
+            let mut others = segments.iter().enumerate();
+            if others
+                .any(|(other, two)| other != number && two.header.ids.meets(&segment.header.ids))
+            {
+                return Err(damaged(segment));
+            }
+        }
+        return Ok(());
+    }
+    let ranges = segments.iter().flat_map(|segment| {
+        let ranges = segment.header.ids.ranges().iter();
+        ranges.map(move |range| (range.start, range.last(), segment))
+    });
+    let mut ranges: Vec<(i64, i64, &Arc<ReadSegment>)> = ranges.collect();
+    ranges.sort_unstable_by_key(|(first, ..)| *first);
+    for ((_, last, segment), (next, ..)) in ranges.iter().zip(ranges.iter().skip(1)) {
+        if last >= next {
+            return Err(damaged(segment));
+        }
+    }
+    Ok(())
+}
+
+fn spans(segments: &[Arc<ReadSegment>]) -> Vec<Span> {
+    let spans = segments.iter().enumerate().filter_map(|(number, segment)| {
+        let ranges = segment.header.ids.ranges();
+        let last = ranges.last()?.last();
+        Some(Span {
+            first: ranges.first()?.start,
+            last,
+            reach: last,
+            number,
+        })
+    });
+    let mut spans: Vec<_> = spans.collect();
+    spans.sort_unstable_by_key(|span| span.first);
+    let mut reach = i64::MIN;
+    for span in &mut spans {
+        reach = reach.max(span.last);
+        span.reach = reach;
+    }
+    spans
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::indexing_slicing)] // a test fails by panicking
+
+    use super::super::builder::SegmentBuilder;
+    use super::super::header::Header;
+    use super::*;
+
+    fn segment(number: u8, ids: std::ops::Range<i64>) -> Arc<ReadSegment> {
+        let mut builder = SegmentBuilder::new();
+        for id in ids {
+            builder.add_terms(id, ["a", "b"]).unwrap();
+        }
+        let encoded = builder.finish(&[number; 16]).unwrap();
+        let header = Header::decode(&[number; 16], &encoded.header).unwrap();
+        Arc::new(ReadSegment::new("english", Arc::new(header)))
+    }
+
+    fn known(segments: &[&Arc<ReadSegment>], buried: &[(u8, &[i64])]) -> Arc<KnownIndex> {
+        let buried = buried.iter().map(|(number, ids)| {
+            let ids = IdRanges::new(ids.iter().copied()).unwrap();
+            ([*number; 16], Arc::new(ids))
+        });
+        let listed = segments.iter().map(|segment| Arc::clone(segment));
+        Arc::new(KnownIndex::new(listed.collect(), buried.collect()))
+    }
+
+    /// Which segments of the second view are those of the first, as they were.
+    fn same(before: &View, after: &View) -> Vec<bool> {
+        let is_same =
+            |live: &Arc<LiveSegment>| before.segments.iter().any(|old| Arc::ptr_eq(old, live));
+        after.segments.iter().map(is_same).collect()
+    }
+
+    #[test]
+    fn a_commit_remakes_what_it_touches() {
+        let (one, two, three) = (
+            segment(1, 0..2_000),
+            segment(2, 2_000..3_000),
+            segment(3, 3_000..3_001),
+        );
+        let parameters = Parameters { k1: 1.2, b: 0.75 };
+        let first = View::new(None, &known(&[&one, &two], &[(9, &[5])])).unwrap();
+        let norms = first.tf_norms(parameters);
+        let added = View::new(Some(&first), &known(&[&one, &two, &three], &[(9, &[5])])).unwrap();
+        assert_eq!(same(&first, &added), [true, true, false]);
+        let buried = [(8, &[2_500, 9_000][..]), (9, &[5])];
+        let touched = View::new(Some(&added), &known(&[&one, &two, &three], &buried)).unwrap();
+        assert_eq!(same(&added, &touched), [true, false, true]);
+        let again = touched.tf_norms(parameters);
+        for (old, new) in norms.tables.iter().zip(&again.tables) {
+            assert!(Arc::ptr_eq(old, new), "norms were made anew");
+        }
+        // Two tombstones become one: nothing else is deleted.
+        let merged = [(7, &[5, 2_500][..])];
+        let settled = View::new(Some(&touched), &known(&[&one, &two, &three], &merged)).unwrap();
+        assert_eq!(same(&touched, &settled), [true, true, true]);
+        assert_eq!((settled.chunks, settled.average_length), (2_999, 2.0));
+        // What is in no tombstone any more is alive.
+        let risen = View::new(Some(&settled), &known(&[&one, &two], &[])).unwrap();
+        assert_eq!(same(&settled, &risen), [false, false]);
+        assert_eq!(risen.chunks, 3_000);
+    }
+
+    #[test]
+    fn chunks_are_located_in_segments_whose_ids_interleave() {
+        let mut builders = [
+            SegmentBuilder::new(),
+            SegmentBuilder::new(),
+            SegmentBuilder::new(),
+        ];
+        for id in 0..900_i64 {
+            let of = usize::try_from(id * id % 3).unwrap();
+            builders[of].add_terms(id, ["a"]).unwrap();
+        }
+        let segments: Vec<_> = (0..)
+            .zip(&mut builders)
+            .map(|(number, builder)| {
+                let id = [number; 16];
+                let header = Header::decode(&id, &builder.finish(&id).unwrap().header).unwrap();
+                Arc::new(ReadSegment::new("english", Arc::new(header)))
+            })
+            .collect();
+        let view = View::new(None, &known(&segments.iter().collect::<Vec<_>>(), &[])).unwrap();
+        let mut hint = Hint::default();
+        for id in (0..900_i64).chain([500, 3, 899, 0]) {
+            let (number, ordinal) = view.locate(id, &mut hint).unwrap();
+            assert_eq!(segments[number].header.ids.id(ordinal), Some(id));
+        }
+        assert!(
+            [-1, 900, i64::MIN, i64::MAX]
+                .iter()
+                .all(|id| view.locate(*id, &mut hint).is_none())
+        );
+    }
+
+    #[test]
+    fn a_chunk_in_two_segments_is_damage() {
+        let (one, two, three) = (segment(1, 0..20), segment(2, 20..30), segment(3, 29..31));
+        let view = View::new(None, &known(&[&one, &two], &[])).unwrap();
+        assert!(View::new(Some(&view), &known(&[&one, &two, &three], &[])).is_err());
+        let many: Vec<_> = (4..14).map(|number| segment(number, 100..102)).collect();
+        assert!(View::new(None, &known(&many.iter().collect::<Vec<_>>(), &[])).is_err());
     }
 }

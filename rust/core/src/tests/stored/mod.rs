@@ -18,6 +18,8 @@ pub fn id_of(number: usize) -> SegmentId {
 pub struct Tables {
     pub segments: Vec<(SegmentId, String, EncodedSegment)>,
     pub tombstones: Vec<(SegmentId, Vec<u8>)>,
+    /// How many transactions had ended.
+    pub ended: u64,
 }
 
 impl Tables {
@@ -62,7 +64,7 @@ impl Tables {
                 }
             }
         }
-        cache.snapshot(plan, &segments, &tombstones, &rows)
+        cache.snapshot(plan, &segments, &tombstones, &rows, self.ended)
     }
 
     pub fn search(

@@ -1,0 +1,109 @@
+"""The ids of all chunks that pass a wide filter: for words that occur mostly where the filter leaves out."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from psycopg import sql
+
+from semlex.store.query.leg import Statement
+from semlex.store.write.copy import ids_of
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from semlex.store.query.filters import Filter
+    from semlex.store.schema.names import Names
+
+# Ids that are read for one filter, and that are kept of all: 16 MB.
+MAX_PASSING = 2_000_000
+
+
+class PassingIds:
+    """The ids that were read last, each array with the state of the database in which they pass."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[Hashable, tuple[str, NDArray[np.int64]]] = OrderedDict()
+
+    def knows(self, condition: Filter) -> bool:
+        """Whether ids of the filter are kept."""
+        return bool(self._kept) and condition.key in self._kept
+
+    def of(self, names: Names, condition: Filter) -> PassingQuery:
+        """The query for the ids of the chunks that pass."""
+        key = condition.key
+        known, ids = self._kept.get(key, (None, None))
+        return PassingQuery(names, condition, key, known, ids)
+
+    def keep(self, query: PassingQuery, state: str | None, ids: NDArray[np.int64]) -> None:
+        """Keep the answer to a query for the next search with the same filter."""
+        if state is None:
+            return
+        self._kept[query.key] = state, ids
+        self._kept.move_to_end(query.key)
+        while sum(len(kept) for _, kept in self._kept.values()) > MAX_PASSING:
+            self._kept.popitem(last=False)
+
+
+@dataclass(frozen=True, slots=True)
+class PassingQuery:
+    """A query for the ids of the chunks that pass a filter.
+
+    They are sent again when a transaction has ended on the server since: only metadata may have changed, which the
+    keyword index does not show.
+    """
+
+    names: Names
+    condition: Filter
+    key: Hashable  # of the condition
+    known: str | None  # state of the database in which the ids that are kept pass
+    ids: NDArray[np.int64] | None  # the kept ones
+
+    @property
+    def statement(self) -> Statement:
+        """One row: the state of the database, and the ids unless they are known in it."""
+        text = sql.SQL(
+            "SELECT s.state, CASE WHEN s.state = %(known_state)s::text THEN NULL ELSE "
+            "(SELECT array_send(array_agg(k.keyword_id)) FROM "
+            "(SELECT c.keyword_id FROM {chunk} AS c WHERE {condition} LIMIT {limit}) AS k) END "
+            "FROM (SELECT {state} AS state) AS s"
+        ).format(
+            chunk=self.names.chunk,
+            condition=self.condition.expression,
+            limit=sql.Literal(MAX_PASSING + 1),
+            # Rows of other tables may be hidden by rules of their own.
+            state=sql.SQL("NULL::text") if self.condition.names_rows else _state(self.names),
+        )
+        return Statement(text, {**self.condition.parameters, "known_state": self.known})
+
+    def read(self, row: tuple[str | None, bytes | None]) -> NDArray[np.int64] | None:
+        """The ids, ascending; None if there are more than `MAX_PASSING`."""
+        state, array = row
+        ids = self.ids
+        if ids is None or state is None or state != self.known:
+            ids = ids_of(array)
+        return None if len(ids) > MAX_PASSING else ids
+
+
+@lru_cache(maxsize=256)
+def _state(names: Names) -> sql.Composed:
+    """Equal for snapshots that see the same rows; NULL where that cannot be told.
+
+    On a standby snapshots do not name the transactions that run. Policies may hide rows by who asks and by settings,
+    and a transaction sees what it has written itself.
+    """
+    hidden = sql.SQL(" OR ").join(
+        sql.SQL("pg_catalog.row_security_active({})").format(sql.Literal(table.as_string()))
+        for table in (names.chunk, names.document, names.source)
+    )
+    return sql.SQL(
+        "CASE WHEN pg_catalog.pg_is_in_recovery() OR pg_catalog.pg_current_xact_id_if_assigned() IS NOT NULL "
+        "OR {hidden} THEN NULL::text ELSE pg_catalog.pg_current_snapshot()::text || ' ' || "
+        "pg_catalog.pg_postmaster_start_time()::text END"
+    ).format(hidden=hidden)

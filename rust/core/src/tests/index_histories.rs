@@ -1,0 +1,166 @@
+//! A cache that lives through commits, merges and older snapshots answers as one that has read nothing before.
+
+use proptest::prelude::*;
+use semlex_core::keyword::segment::*;
+
+use super::stored::chunks::{Chunk, LANGUAGES, build, source, terms};
+use super::stored::{Tables, id_of};
+
+#[derive(Clone, Debug)]
+enum Step {
+    /// Chunks of one language; ids between those of the addition before, or behind them.
+    Add(usize, bool, Vec<Vec<String>>),
+    /// Every so many ids, from one on.
+    Bury(prop::sample::Index, usize),
+    /// Two segments become one; the tombstones become one as well, without what is done.
+    Merge(prop::sample::Index, bool),
+    /// As many commits ago.
+    Search(usize, Vec<String>, usize),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let chunks = || prop::collection::vec(terms(), 1..30);
+    prop_oneof![
+        3 => (0..2_usize, any::<bool>(), chunks()).prop_map(|(of, within, chunks)| Step::Add(of, within, chunks)),
+        3 => (any::<prop::sample::Index>(), 1..20_usize).prop_map(|(at, share)| Step::Bury(at, share)),
+        2 => (any::<prop::sample::Index>(), any::<bool>()).prop_map(|(at, settle)| Step::Merge(at, settle)),
+        6 => (prop_oneof![4 => Just(0_usize), 1 => 0..4_usize], terms(), 1..20_usize)
+            .prop_map(|(ago, terms, k)| Step::Search(ago, terms, k)),
+    ]
+}
+
+/// All states that the tables had, the last one at the end.
+struct History {
+    states: Vec<Tables>,
+    /// Segments and tombstones so far.
+    parts: usize,
+    ids: Vec<i64>,
+    next: i64,
+}
+
+impl History {
+    fn id(&mut self) -> SegmentId {
+        self.parts += 1;
+        id_of(self.parts)
+    }
+
+    fn commit(&mut self, mut tables: Tables) {
+        tables.ended += 1;
+        self.states.push(tables);
+    }
+
+    fn last(&self) -> Tables {
+        self.states[self.states.len() - 1].clone()
+    }
+
+    fn add(&mut self, language: usize, within: bool, chunks: Vec<Vec<String>>) {
+        let first = if within { self.next - 59 } else { self.next };
+        let chunks: Vec<_> = (0..)
+            .zip(chunks)
+            .map(|(place, terms)| Chunk {
+                id: first + place * 2,
+                language,
+                terms,
+            })
+            .filter(|chunk| !self.ids.contains(&chunk.id))
+            .collect();
+        self.next += 60;
+        self.ids.extend(chunks.iter().map(|chunk| chunk.id));
+        let (id, mut tables) = (self.id(), self.last());
+        let segment = (id, LANGUAGES[language].to_owned(), build(&id, &chunks));
+        tables.segments.push(segment);
+        self.commit(tables);
+    }
+
+    fn bury(&mut self, ids: Vec<i64>) {
+        let (id, mut tables) = (self.id(), self.last());
+        let data = encode_tombstone(&id, &IdSet::new(ids)).unwrap();
+        tables.tombstones.push((id, data));
+        self.commit(tables);
+    }
+
+    fn merge(&mut self, at: prop::sample::Index, settle: bool) {
+        let (id, mut tables) = (self.id(), self.last());
+        if tables.segments.is_empty() {
+            return;
+        }
+        let at = at.index(tables.segments.len());
+        let language = tables.segments[at].1.clone();
+        let chosen: Vec<_> = (at..tables.segments.len())
+            .filter(|other| tables.segments[*other].1 == language)
+            .take(2)
+            .collect();
+        let read =
+            |(id, data): &(SegmentId, Vec<u8>)| IdSet::from(&decode_tombstone(id, data).unwrap());
+        let buried: Vec<_> = tables.tombstones.iter().map(read).collect();
+        let dead = IdSet::union(&buried);
+        let sources = chosen.iter().map(|place| &tables.segments[*place]);
+        let held = sources.clone();
+        let held = held
+            .map(|(id, _, segment)| IdSet::from(&Header::decode(id, &segment.header).unwrap().ids));
+        let held: Vec<_> = held.collect();
+        let sources = sources.map(|(id, _, segment)| source(*id, segment));
+        let merged = merge(&id, sources.collect(), &dead).unwrap();
+        for place in chosen.into_iter().rev() {
+            tables.segments.remove(place);
+        }
+        tables.segments.push((id, language, merged));
+        if settle {
+            let left = dead.difference(&IdSet::union(&held));
+            let id = self.id();
+            tables.tombstones = vec![(id, encode_tombstone(&id, &left).unwrap())];
+        }
+        self.commit(tables);
+    }
+}
+
+fn bits(scores: &[f64]) -> Vec<u64> {
+    scores.iter().map(|score| score.to_bits()).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(debug_assertions) { 64 } else { 600 }))]
+
+    #[test]
+    fn what_was_read_before_changes_no_answer(
+        steps in prop::collection::vec(step(), 1..40),
+        limit in prop_oneof![Just(0_usize), 1_usize..9_000, Just(usize::MAX)],
+    ) {
+        let kept = PostingCache::new(limit);
+        let mut history = History { states: vec![Tables::default()], parts: 0, ids: Vec::new(), next: 60 };
+        for step in steps {
+            match step {
+                Step::Add(language, within, chunks) => history.add(language, within, chunks),
+                Step::Bury(at, share) if !history.ids.is_empty() => {
+                    let from = at.index(history.ids.len());
+                    let ids = history.ids.iter().skip(from).step_by(share);
+                    history.bury(ids.copied().collect());
+                }
+                Step::Bury(..) => {}
+                Step::Merge(at, settle) => history.merge(at, settle),
+                Step::Search(ago, terms, k) => {
+                    let tables = &history.states[history.states.len().saturating_sub(ago + 1)];
+                    let wanted = || (0..).zip(terms.clone()).collect::<Vec<_>>();
+                    let queries = LANGUAGES.map(|language| LanguageQuery {
+                        language: language.to_owned(),
+                        wanted: wanted(),
+                        ..LanguageQuery::default()
+                    });
+                    let all: Vec<_> = history.ids.iter().copied().chain([-1, i64::MAX]).collect();
+                    let allowed: Vec<_> = all.iter().copied().step_by(3).collect();
+                    let parameters = Parameters { k1: 1.2, b: 0.75 };
+                    let answers = [&kept, &PostingCache::new(0)].map(|cache| {
+                        let plan = cache.plan(&queries).unwrap();
+                        let snapshot = tables.snapshot(cache, &plan).unwrap();
+                        let found = snapshot.search(k, parameters, None, &all).unwrap();
+                        let few = snapshot.search(k, parameters, Some(&allowed), &[]).unwrap();
+                        let covered = snapshot.coverage(&all).unwrap();
+                        (snapshot.chunks(), found.best, bits(&found.scores), few.best, bits(&covered))
+                    });
+                    prop_assert_eq!(&answers[0], &answers[1]);
+                }
+            }
+            prop_assert!(kept.counters().bytes <= limit);
+        }
+    }
+}
