@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from semlex.errors import MissingExtraError, ValidationError
 from semlex.types.display import DECIDING, HEADING_SEPARATOR, bold, hit_lines, hit_table, joined, paragraph, shortened
@@ -14,7 +14,8 @@ from semlex.types.support import SUPPORT_TEXT, Support
 from semlex.validation import number_errors, whole_number_errors
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
+    from types import MemberDescriptorType
 
     from langchain_core.documents import Document as LangChainDocument
     from pandas import DataFrame
@@ -63,6 +64,16 @@ class HitMetadata(dict[str, Any]):
 
 # Where a hit has its metadata; JSON text until it is asked for.
 _METADATA = Document.__dict__["metadata"]
+
+
+class Shown(NamedTuple):
+    """What is made of a hit for people, by the attributes' names."""
+
+    excerpt: str
+    match_line: int | None
+    page: int | None
+    row: int | None
+    place: str
 
 
 @dataclass(slots=True)
@@ -146,6 +157,10 @@ class SearchResult(StoredChunk):
         ]
         return f"{type(self).__name__}({', '.join([*parts, f'text={shortened(self.content, SHOWN_ID)!r}'])})"
 
+    def show_when_asked(self, make: Callable[[], Shown]) -> None:
+        """Let excerpt and place be made when one of them is asked for."""
+        _EXCERPT.__set__(self, make)
+
     @property
     def text(self) -> str:
         """Return the content, under the name that most libraries use."""
@@ -178,6 +193,30 @@ def _metadata(hit: SearchResult) -> dict[str, Any]:
 
 # Most metadata is never looked at. A dataclass with slots takes no property of a field's name into its body.
 SearchResult.metadata = property(_metadata, _METADATA.__set__)  # type: ignore[assignment,misc]
+
+
+# Where a hit has its excerpt; a function until that or the place is asked for.
+_EXCERPT = SearchResult.__dict__["excerpt"]
+
+
+def _shown(slot: MemberDescriptorType) -> property:
+    """Make an attribute that is made when it is first asked for."""
+
+    def shown(hit: SearchResult) -> Any:
+        make = _EXCERPT.__get__(hit)
+        if callable(make):
+            excerpt, *others = make()
+            for own, value in zip(_PLACES, others, strict=True):
+                own.__set__(hit, value)
+            _EXCERPT.__set__(hit, excerpt)  # last, for other threads
+        return slot.__get__(hit)
+
+    return property(shown, slot.__set__)
+
+
+_PLACES = (SearchResult.__dict__["match_line"], *(StoredChunk.__dict__[name] for name in ("page", "row", "place")))
+for _slot in (_EXCERPT, *_PLACES):
+    setattr(SearchResult, _slot.__name__, _shown(_slot))
 
 
 def show_scores(hit: SearchResult) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from semlex import _core
@@ -9,6 +10,32 @@ from semlex.store.keyword.base import MAX_TERMS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+
+class Excerpts:
+    """The excerpts of the texts of one search, made together when the first of them is asked for."""
+
+    def __init__(
+        self,
+        query: str | None,
+        texts: Sequence[str],
+        languages: Sequence[str | None],
+        analyzer_for: Callable[[str | None], _core.Analyzer | None],
+    ) -> None:
+        self._texts = texts
+        self._make = partial(excerpts_of, query, texts, languages, analyzer_for)
+
+    def text(self, row: int) -> str:
+        """A text."""
+        return self._texts[row]
+
+    def of(self, row: int) -> tuple[str, int | None]:
+        """The excerpt of a text, and the character of the text with its first matched word, or None."""
+        return self._made[row]
+
+    @cached_property
+    def _made(self) -> list[tuple[str, int | None]]:
+        return self._make()
 
 
 def excerpts_of(

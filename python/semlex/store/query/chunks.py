@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from bisect import bisect_right
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import compress
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -15,7 +15,7 @@ from psycopg import sql
 
 from semlex.store.descriptions import without_line
 from semlex.store.keyword.base import LINE_END
-from semlex.store.keyword.excerpts import excerpts_of
+from semlex.store.keyword.excerpts import Excerpts
 from semlex.store.postgres.settings import cursor_with_times
 from semlex.store.query.chunk_keys import chunk_keys, indexed_keys, is_indexed, keys_of
 from semlex.store.query.filters import with_rows
@@ -23,7 +23,7 @@ from semlex.store.query.leg import BestRows, Statement, key_arrays
 from semlex.store.query.run import fetch, size_seen
 from semlex.store.query.score_calibration import binary_vectors, vectors_by_key
 from semlex.types.documents import StoredChunk, StoredPlace, place_of
-from semlex.types.results import SearchResult
+from semlex.types.results import SearchResult, Shown
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -139,11 +139,10 @@ async def load_results(
         is_there = [hit.table not in columns.tables or hit.columns is not None for hit in results]
         rows, results = list(compress(rows, is_there)), list(compress(results, is_there))
     texts, languages = [hit.content for hit in results], [row[-1] for row in rows]
-    found = excerpts_of(query, texts, languages, collection.keyword.analyzer_for)
-    for hit, row, (excerpt, match) in zip(results, rows, found, strict=True):
-        hit.excerpt = excerpt
-        if match is not None and hit.place:
-            _place_at(hit, StoredPlace.of(row[PLACE_COLUMN]).breaks, match)
+    excerpts = Excerpts(query, texts, languages, collection.keyword.analyzer_for)
+    for number, (hit, row) in enumerate(zip(results, rows, strict=True)):
+        at = StoredPlace.of(row[PLACE_COLUMN])
+        hit.show_when_asked(partial(_show, excerpts, number, at, hit.line, hit.page))
     if postings is not None:
         shares = postings.coverage(np.array([row[-2] for row in rows], dtype=np.int64))
         for hit, share in zip(results, shares.tolist(), strict=True):
@@ -171,16 +170,19 @@ async def _hit_rows(
     return await fetch(snapshot, Statement(text, values, large_columns=LARGE_COLUMNS), is_last=is_last)
 
 
-def _place_at(hit: SearchResult, breaks: Sequence[int], match: int) -> None:
-    """Move the place of a hit to the first matched word, which is at a character of its text."""
-    passed = bisect_right(breaks, match)
-    if hit.page is not None:
-        hit.page += passed
-    elif hit.row is not None:
-        hit.row += passed
-    elif hit.line is not None:
-        hit.match_line = hit.line + len(LINE_END.findall(hit.content, 0, match))
-    hit.place = place_of(hit.match_line or hit.line, hit.page, hit.row, hit.cell, hit.sheet)
+def _show(excerpts: Excerpts, number: int, at: StoredPlace, line: int | None, page: int | None) -> Shown:
+    """The excerpt of a hit, and its place: that of the first matched word, else where the chunk begins."""
+    excerpt, match = excerpts.of(number)
+    if match is None or not at.for_people(line, page):
+        return Shown(excerpt, None, page, at.row, at.for_people(line, page))
+    passed, row, match_line = bisect_right(at.breaks, match), at.row, None
+    if page is not None:
+        page += passed
+    elif row is not None:
+        row += passed
+    elif line is not None:
+        match_line = line + len(LINE_END.findall(excerpts.text(number), 0, match))
+    return Shown(excerpt, match_line, page, row, place_of(match_line or line, page, row, at.cell, at.sheet))
 
 
 async def _rows(
