@@ -8,6 +8,7 @@ use semlex_core::chunk::{MIN_MAX_BYTES, Options, Structure, split_text};
 use semlex_core::excerpts::excerpt;
 use semlex_core::html::HtmlReader;
 use semlex_core::keyword::analyzer::{Analyzer, parse_query};
+use semlex_core::keyword::is_typed;
 use semlex_core::near_duplicates::shared_shingles;
 use semlex_core::sentences::rank::{Passage, rank};
 use semlex_core::sentences::split::sentences;
@@ -252,6 +253,9 @@ pub(crate) const ANALYZER: Target = Target {
     ],
 };
 
+/// Terms of a query.
+const MAX_TERMS: usize = 64;
+
 const LANGUAGES: [&str; 9] = [
     "english", "german", "french", "turkish", "chinese", "thai", "arabic", "hindi", "simple",
 ];
@@ -395,8 +399,10 @@ fn query(input: &[u8]) -> u64 {
     let analyzer = analyzer(input.byte());
     let text = input.text();
     let parsed = parse_query(&text);
-    let terms = analyzer.query(&parsed, 64);
-    assert!(terms.wanted.len() <= 64);
+    let terms = analyzer.query(&parsed, MAX_TERMS);
+    // A word with accents has a term that keeps them, beside its folded one.
+    let counted = terms.wanted.iter().filter(|(_, term)| !is_typed(term));
+    assert!(counted.count() <= MAX_TERMS && terms.wanted.len() <= 2 * MAX_TERMS);
     let matched = analyzer.matches([&*text, "e-mail words"], &terms.phrases, &terms.excluded);
     let refused = validate::id(&text).len() + validate::identifier(&text).len();
     behaviour((

@@ -142,7 +142,8 @@ impl Analyzer {
     /// The terms of a query.
     ///
     /// A term that is asked for several times is asked for once: it measured better than counting. At most `max_terms`
-    /// are kept, the first ones; `total` says how many there were. As many terms may phrases and exclusions have together.
+    /// are kept, the first ones, each with the term that keeps its accents; `total` says how many there were. As many terms
+    /// may phrases and exclusions have together.
     #[must_use]
     pub fn query(&self, parsed: &ParsedQuery<'_>, max_terms: usize) -> QueryTerms {
         let mut terms = QueryTerms::default();
