@@ -288,19 +288,25 @@ class OpenCollection:
 
     def _with(self, versions: Versions, info: CollectionInfo) -> CollectionInfo:
         """A collection with the vectors that are used here."""
-        info, used, model = replace(info, versions=versions), info.embedding, self.models.version
+        used = self._used_of(versions, info)
+        if info.versions is versions and info.embedding is used:
+            return info
+        return replace(info, versions=versions, embedding=used)
+
+    def _used_of(self, versions: Versions, info: CollectionInfo) -> EmbeddingVersion | None:
+        used, model = info.embedding, self.models.version
         if used is None and model is not None:
             # Others have made the first vectors. Where they are of another model, words go on to answer.
-            return replace(info, embedding=versions.of(model.identity_key))
+            return versions.of(model.identity_key)
         if used is None or (model is None and not self.brings_vectors):
-            return replace(info, embedding=versions.answering)
+            return versions.answering
         own = versions.of(used.identity_key)
         if own is not None and own.probe != used.probe:
             # Other weights of the same name made those: go on with the own ones as long as they stand.
             own = next((version for version in versions.standing if version.version == used.version), None)
         if own is None:
-            raise dropped(info)
-        return replace(info, embedding=own)
+            raise dropped(replace(info, versions=versions))
+        return own
 
     async def mismatch(self) -> ModelMismatchError | None:
         """Compare the open model with the vectors in use, once; return the error of one that makes other vectors."""

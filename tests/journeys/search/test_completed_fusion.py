@@ -19,6 +19,7 @@ from pgvector.psycopg import register_vector_async
 from semlex import Document, PostgreSQLRetriever
 from semlex.errors import ConfigurationError
 from semlex.search import retrieval
+from semlex.store.postgres.snapshot import Snapshot
 from semlex.store.query import score_calibration
 from semlex.store.query.score_calibration import PROBES, SAMPLE_ROWS, SHARED_BEGINNING, Spread, VectorSample, spread_of
 from semlex.testing import HashEmbedder
@@ -327,10 +328,10 @@ async def test_only_completed_fusion_asks_for_the_sample(database_url: str, monk
 
 @pytest.mark.slow
 async def test_scores_that_are_completed_too_late(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    deadline, limit = 600.0, retrieval.limit
+    deadline, limit = 600.0, Snapshot.limit
 
-    async def short_for_completion(connection: Any, seconds: float | None) -> None:
-        await limit(connection, 0.3 if seconds == deadline * retrieval.COMPLETION_SHARE else seconds)
+    async def short_for_completion(self: Snapshot, seconds: float | None) -> None:
+        await limit(self, 0.3 if seconds == deadline * retrieval.COMPLETION_SHARE else seconds)
 
     async with opened(database_url, DIMENSIONS, clock=ManualClock()) as retriever:
         await retriever.add_documents(texts(40))
@@ -341,7 +342,7 @@ async def test_scores_that_are_completed_too_late(database_url: str, monkeypatch
                 await (await connection.execute("SELECT pg_sleep(100)")).fetchone()
 
             patched.setattr(score_calibration, "_draw", slow)
-            patched.setattr(retrieval, "limit", short_for_completion)
+            patched.setattr(Snapshot, "limit", short_for_completion)
             late = await retriever.search("sea", 5, deadline=deadline)
         assert ([hit.id for hit in late], late.fusion) == ([hit.id for hit in by_rank], "rrf")
         assert late.warnings == ["the scores of both searches were not completed in time; the order is that of rrf"]

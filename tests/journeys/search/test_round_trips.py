@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import IO, Any
 
@@ -41,7 +43,7 @@ def texts_of(count: int, first: int = 0) -> list[Document]:
 
 
 class Wire:
-    """What goes over the connections of a pool: the server says once a round trip that it is ready."""
+    """What goes over the connections of a pool. The client waits for an answer to each Sync, and to a Flush alone."""
 
     def __init__(self, trace: IO[bytes], patch: pytest.MonkeyPatch) -> None:
         self._trace = trace
@@ -56,10 +58,12 @@ class Wire:
     def counts(self) -> tuple[int, int]:
         """Round trips and statements since the last call."""
         self._trace.seek(0)
-        lines = self._trace.read().decode("utf-8", "replace").splitlines()
+        text = self._trace.read().decode("utf-8", "replace")
         self._trace.seek(0)
         self._trace.truncate()
-        return sum("\tReadyForQuery\t" in line for line in lines), sum("\tExecute\t" in line for line in lines)
+        sent = [name.strip() for name in re.findall(r"^[^\t]+\tF\t[0-9]+\t([^\t\n]+)", text, re.MULTILINE)]
+        trips = sum(name == "Sync" or (name == "Flush" and before != "Sync") for before, name in pairwise(["", *sent]))
+        return trips, sent.count("Execute")
 
 
 @pytest.fixture
@@ -83,7 +87,8 @@ async def test_searches_take_few_round_trips(database_url: str, wire: Wire) -> N
         assert await counts(mode="keyword") == (1, 1)
         assert await counts(mode="keyword", deadline=60.0) == (1, 2)  # its time limit
         assert await counts(mode="keyword", filters={"even": True}) == (1, 2)  # the path on which operators are found
-        assert (await counts(mode="hybrid"))[0] == 2
+        assert await counts(mode="hybrid") == (2, 7)
+        assert (await counts(mode="hybrid", deadline=60.0))[0] == 3  # the completion of the scores has a savepoint
         assert (await counts(mode="vector"))[0] == 2
         assert (await counts(mode="hybrid", fusion="rrf", filters={"even": True}))[0] == 2
         # A heading that is the query moves its chunks to the front, from wherever they were found.

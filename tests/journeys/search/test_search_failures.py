@@ -20,6 +20,7 @@ from semlex.retriever import model_selection
 from semlex.retriever.collection import OPENING_SHARE
 from semlex.search import retrieval
 from semlex.search.query_vector import EMBEDDING_SHARE
+from semlex.store.postgres.snapshot import Snapshot
 from semlex.store.query.leg import PlainKeywordLeg, Statement
 from semlex.testing import HashEmbedder
 from semlex.types.documents import Document
@@ -362,13 +363,13 @@ async def test_a_vector_leg_that_is_late(
     retriever: PostgreSQLRetriever, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await retriever.search("text number 7", 3, rerank=False)  # which indexes there are is known from now on
-    limit, limits = retrieval.limit, []
+    limit, limits = Snapshot.limit, []
 
-    async def short_for_both_legs(connection: Any, seconds: float | None) -> None:
+    async def short_for_both_legs(self: Snapshot, seconds: float | None) -> None:
         limits.append(seconds)
-        await limit(connection, 0.5 if len(limits) == 1 else seconds)
+        await limit(self, 0.5 if len(limits) == 1 else seconds)
 
-    monkeypatch.setattr(retrieval, "limit", short_for_both_legs)
+    monkeypatch.setattr(Snapshot, "limit", short_for_both_legs)
     with held_table(database_url, VECTORS):
         results = await retriever.search("text number 7", 3, rerank=False, deadline=DEADLINE)
         assert (results.mode, len(results)) == ("keyword", 3)

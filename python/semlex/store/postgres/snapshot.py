@@ -133,13 +133,28 @@ class Snapshot:
 
     @asynccontextmanager
     async def savepoint(self, *, force_rollback: bool = False) -> AsyncIterator[None]:
-        """Undoe the block where it fails; the transaction goes on, with the settings and the role that it had."""
-        if self.pipeline is not None and self.connection.info.transaction_status == TransactionStatus.IDLE:
-            # The driver does not know yet that the transaction has begun. It would take the block for all of it and end
-            # it there: later statements would be outside the snapshot and have the rights of the login.
-            await self.pipeline.sync()
-        async with self.connection.transaction(force_rollback=force_rollback):
+        """Undo the block if it fails; the transaction goes on, with the settings and the role that it had."""
+        connection, pipeline = self.connection, self.pipeline
+        if pipeline is None:
+            async with connection.transaction(force_rollback=force_rollback):
+                yield
+            return
+        # The driver's own block waits for the server at both ends. These statements travel with others.
+        await connection.execute("SAVEPOINT semlex")
+        try:
             yield
+            if pipeline.result_queue and not self.has_ended:
+                await pipeline.sync()  # what was sent and not read may have failed
+        except Exception:
+            with suppress(psycopg.Error):  # the first error is the one to report
+                await pipeline.sync()
+                await connection.execute("ROLLBACK TO SAVEPOINT semlex")
+                await connection.execute("RELEASE SAVEPOINT semlex")
+            raise
+        if not self.has_ended:
+            if force_rollback:
+                await connection.execute("ROLLBACK TO SAVEPOINT semlex")
+            await connection.execute("RELEASE SAVEPOINT semlex")
 
 
 @dataclass(slots=True)
