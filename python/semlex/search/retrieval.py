@@ -205,6 +205,8 @@ class Retrieval:
             return None
         if keyword.exclusions(request.words, request.exclude) is not None:
             return None
+        if keyword.index is not None and keyword.index.cache.passing.wants(request.condition):
+            return None  # too few of the best chunks passed: that takes more than one question
         return rows_wanted(request, reranks=self._reranks)
 
     async def _written(self, snapshot: Snapshot, state: SearchState, *, exact: bool) -> Filter:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from semlex.store.query.filters import Filter
     from semlex.store.schema.names import Names
 
+# State of the database, and ids.
+PassingRow = tuple[str | None, bytes | None]
 # Ids that are read for one filter, and that are kept of all: 16 MB.
 MAX_PASSING = 2_000_000
 
@@ -30,10 +32,17 @@ class PassingIds:
 
     def __init__(self) -> None:
         self._kept: OrderedDict[Hashable, tuple[str, NDArray[np.int64]]] = OrderedDict()
+        self._wanted: Hashable | None = None
 
-    def knows(self, condition: Filter) -> bool:
-        """Whether ids of the filter are kept."""
-        return bool(self._kept) and condition.key in self._kept
+    def wants(self, condition: Filter) -> bool:
+        """Whether a search with the filter probably needs them: the last one did."""
+        if self._wanted is None and not self._kept:
+            return False
+        return condition.key == self._wanted or condition.key in self._kept
+
+    def want(self, condition: Filter) -> None:
+        """Note that a search needs them, perhaps in another snapshot."""
+        self._wanted = condition.key
 
     def of(self, names: Names, condition: Filter) -> PassingQuery:
         """The query for the ids of the chunks that pass."""
@@ -41,9 +50,10 @@ class PassingIds:
         known, ids = self._kept.get(key, (None, None))
         return PassingQuery(names, condition, key, known, ids)
 
-    def keep(self, query: PassingQuery, state: str | None, ids: NDArray[np.int64]) -> None:
+    def keep(self, query: PassingQuery, state: str | None, ids: NDArray[np.int64] | None) -> None:
         """Keep the answer to a query for the next search with the same filter."""
-        if state is None:
+        self._wanted = None
+        if state is None or ids is None:
             return
         self._kept[query.key] = state, ids
         self._kept.move_to_end(query.key)
@@ -82,7 +92,7 @@ class PassingQuery:
         )
         return Statement(text, {**self.condition.parameters, "known_state": self.known})
 
-    def read(self, row: tuple[str | None, bytes | None]) -> NDArray[np.int64] | None:
+    def read(self, row: PassingRow) -> NDArray[np.int64] | None:
         """The ids, ascending; None if there are more than `MAX_PASSING`."""
         state, array = row
         ids = self.ids

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from semlex.store.keyword.bm25.index import IndexCache
+    from semlex.store.keyword.bm25.passing import PassingQuery, PassingRow
     from semlex.store.keyword.bm25.read import IndexState, MissingRow
     from semlex.store.postgres.snapshot import Snapshot
     from semlex.store.query.leg import Key, ScoreQuery
@@ -266,20 +267,27 @@ class Bm25Leg:
         """The condition that the best chunks still have to meet."""
         return self.condition if self.condition.ids is None else Filter()
 
-    def prepare(self, side_column: SideColumn | None) -> PreparedBm25Leg | ExpectingBm25Leg:
+    def prepare(self, side_column: SideColumn | None) -> PreparedBm25Leg | ExpectingBm25Leg | FilteringBm25Leg:
+        """Read the index for this query; and the ids that pass the filter, if the last search with it needed them."""
+        passing = self.query.index.passing
+        if self.unchecked.is_empty or not passing.wants(self.condition):
+            return self._read_index(side_column)
+        query = passing.of(self.collection.names, self.condition)
+        return FilteringBm25Leg(self._read_index(side_column, with_keys=False), query)
+
+    def _read_index(
+        self, side_column: SideColumn | None, *, with_keys: bool = True
+    ) -> PreparedBm25Leg | ExpectingBm25Leg:
         """Read the index for this query.
 
         If the index has probably not changed: check that, and read what is missing: rows of the index, or else the keys
         of the best chunks, and their rows if they are wanted.
         """
         query, plan = self.query, self.query.plan
-        if self.rows is not None and not self.unchecked.is_empty and query.index.passing.knows(self.condition):
-            # Probably too few will pass once more, and the transaction must last until the others are found.
-            return replace(self, rows=None).prepare(side_column)
         if not query.index.is_steady:
             return PreparedBm25Leg(self, side_column, (index_statement(self.collection.names, plan),))
         expected, missing = expected_state(plan), plan.missing
-        if missing:
+        if missing or not with_keys:
             statement = rows_statement(self.collection, expected, missing)
             return ExpectingBm25Leg(self, side_column, (statement,), expected, missing)
         postings = query.index.postings.complete(plan, ())
@@ -380,6 +388,29 @@ class ExpectingBm25Leg:
             return await _result(snapshot, leg, self.side_column, postings, first=(best, found))
         postings = cache.postings.complete(leg.query.plan, given_rows(self.missing, found))
         return await _result(snapshot, leg, self.side_column, postings)
+
+
+@dataclass(frozen=True, slots=True)
+class FilteringBm25Leg:
+    """A query with a filter that leaves out most of the chunks with its words."""
+
+    prepared: PreparedBm25Leg | ExpectingBm25Leg  # reads the index, and no keys yet
+    query: PassingQuery
+    brings_rows: ClassVar[bool] = False
+
+    @property
+    def statements(self) -> tuple[Statement, ...]:
+        """Those of the index, and the one that reads the ids that pass."""
+        return (*self.prepared.statements, self.query.statement)
+
+    async def read(self, snapshot: Snapshot, rows: list[list[Any]]) -> LegResult:
+        """Score among these ids; or as without them, if they are too many."""
+        *index, (row,) = rows
+        leg = self.prepared.leg
+        ids = await _read_passing(leg, self.query, row)
+        if ids is not None:
+            leg = replace(leg, condition=replace(leg.condition, ids=ids))
+        return await replace(self.prepared, leg=leg).read(snapshot, index)
 
 
 def _postings(leg: Bm25Leg, query: AnalysedQuery, rows: IndexRows) -> _core.PostingSnapshot:
@@ -499,14 +530,18 @@ async def _further(
 async def _passing(snapshot: Snapshot, leg: Bm25Leg) -> NDArray[np.int64] | None:
     """The ids of the chunks that pass the filter; None if they are too many."""
     passing = leg.query.index.passing
+    passing.want(leg.condition)  # the snapshot may have ended
     query = passing.of(leg.collection.names, leg.condition)
     (row,) = await fetch(snapshot, query.statement)
+    return await _read_passing(leg, query, row)
+
+
+async def _read_passing(leg: Bm25Leg, query: PassingQuery, row: PassingRow) -> NDArray[np.int64] | None:
+    state, array = row
     # Half a million ids are unpacked and sorted in 10 ms.
-    ids = (
-        await asyncio.to_thread(query.read, row) if len(row[1] or b"") > ENTRY_BYTES * MAX_ON_LOOP else query.read(row)
-    )
-    if ids is not None:
-        passing.keep(query, row[0], ids)
+    is_long = array is not None and len(array) > ENTRY_BYTES * MAX_ON_LOOP
+    ids = await asyncio.to_thread(query.read, row) if is_long else query.read(row)
+    leg.query.index.passing.keep(query, state, ids)
     return ids
 
 
