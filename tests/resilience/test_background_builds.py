@@ -12,11 +12,12 @@ import psycopg
 import pytest
 
 from semlex.retriever.client import Client
-from semlex.store.indexes import catalog
+from semlex.store.indexes import background, catalog
 from semlex.store.write.copy import BulkIngestConfig
 from semlex.types.documents import Document
 from tests.resilience.test_index_builds import VECTORS, directions, filled, unfinished_write, validity
 from tests.support.index_builds import held_build
+from tests.support.manual_clock import ManualClock
 from tests.support.retrievers import opened, sync_opened
 from tests.support.transaction_pooler import TransactionPooler
 from tests.support.waiting import eventually
@@ -37,6 +38,7 @@ retriever_of = partial(opened, model="none", collection="built", keyword="none")
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(catalog, "INDEX_FROM_ROWS", ROWS)
+    monkeypatch.setattr(background, "QUIET_SECONDS", 0.0)
 
 
 async def load(retriever: PostgreSQLRetriever) -> NDArray[np.float32]:
@@ -182,4 +184,20 @@ async def test_a_worker_takes_up_what_was_left(database_url: str) -> None:
         assert await client.work(drain=True, tell=said.append) == 0
     assert said == ["collection built: its unfinished indexes are being built"]
     async with retriever_of(database_url) as retriever:
+        assert await validity(retriever) == BUILT
+
+
+async def test_a_build_waits_until_no_load_follows(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows that come during a build go into the graph one by one."""
+    monkeypatch.setattr(background, "QUIET_SECONDS", 2.0)
+    clock = ManualClock()
+    async with retriever_of(database_url, clock=clock) as retriever, asyncio.timeout(120):
+        for _ in range(3):
+            await filled(retriever, ROWS)
+            clock.advance(1.5)
+        assert await no_build(database_url)
+        assert await validity(retriever) == {}
+        assert retriever.indexes.building
+        clock.advance(2.0)
+        await eventually(lambda: not retriever.indexes.building)
         assert await validity(retriever) == BUILT

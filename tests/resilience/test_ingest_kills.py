@@ -21,7 +21,7 @@ from semlex.embedding.static import StaticEmbedder
 from semlex.store.indexes import catalog
 from semlex.store.postgres.embedded.server import EmbeddedServer
 from tests.support.clients import killed_client
-from tests.support.clients.killed_client import ALL, COMMANDS, GATHERING, POINTS, VICTIMS, Order
+from tests.support.clients.killed_client import ALL, COMMANDS, GATHERING, INDEXING, POINTS, VICTIMS, Order
 from tests.support.folders import new_open_folder
 from tests.support.programs import Program
 from tests.support.retrievers import sync_opened
@@ -157,6 +157,7 @@ class KilledRuns:
         limits = {
             "semlex.ingest.run": {"BATCH_CHUNKS": batch},
             "semlex.ingest.sync.watch": {"GATHER_MS": 100},
+            "semlex.store.indexes.background": {"QUIET_SECONDS": 3600},
             "semlex.store.indexes.catalog": {"INDEX_FROM_ROWS": INDEX_FROM_ROWS},
             "semlex.store.write.deletes": {"BATCH_DOCUMENTS": 2},
         }
@@ -210,7 +211,7 @@ class KilledRuns:
         if kill.command != "watch":
             assert len(entries) <= 1
         if kill.point is not None and kill.victim == "client":
-            assert list(entries.values())[-1] == (kill.point == GATHERING)
+            assert list(entries.values())[-1] == (kill.point in (GATHERING, INDEXING))
         if code == 0:
             assert list(entries.values()) == [True]
         return entries

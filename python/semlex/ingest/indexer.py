@@ -371,6 +371,7 @@ class Indexer:
 
     async def write_and_merge(self, doing: str, work: Callable[[Connection], Awaitable[T]]) -> T:
         """Write, then merge segments of the keyword index if they are many."""
+        self.opened.builds.note_write(self.collection.names, self.database.clock.monotonic())
         index = self.collection.keyword.index
         if index is None or self.database.joins_transaction:  # a caller's transaction is not committed yet
             return await self.database.write(doing, work)

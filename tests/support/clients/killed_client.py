@@ -52,6 +52,7 @@ class Point:
 INSIDE_COPY = "inside a COPY"
 ANYWHERE = "any moment"
 GATHERING = "changes of a watched folder gathered"
+INDEXING = "the run ended, its indexes being built"
 POINTS = {
     "sources opened": Point("open the sources", "committed"),
     "a batch compared with what is stored": Point(
@@ -69,7 +70,8 @@ POINTS = {
     "documents deleted, not committed": Point("delete", "worked", FOLLOWING, "known", times=2),
     "states of files stored, not committed": Point("store the states of files", "worked", collection="known"),
     "the keyword index merged, not committed": Point("merge the keyword index", "worked", batch=1),
-    "an index built, not committed": Point("build the index", "worked", ONCE, "new", times=3),
+    # Before the indexes are built, and when they are there.
+    INDEXING: Point("analyze", "worked", ONCE, "new", times=2),
     GATHERING: Point(None, commands=("watch",)),
     "all done but the end of the log": Point("write the log", "ending"),
 }

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from contextvars import Context
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from semlex.errors import CollectionNotFoundError, SemlexError
 from semlex.store.indexes.build import IndexBuilder, analyze, without_indexes
 
 if TYPE_CHECKING:
+    from semlex.clock import Clock
     from semlex.store.indexes.build import TellBuild
     from semlex.store.postgres.database import Database
     from semlex.store.schema.collection import CollectionInfo
@@ -23,12 +23,36 @@ if TYPE_CHECKING:
             """Take note of it."""
 
 
-@dataclass(slots=True)
-class _Build:
-    """A build that is under way."""
+# A build begins when nothing was written for so long, or at the latest after so long: rows that come during a build go
+# into the graph one by one, which takes several times as long.
+QUIET_SECONDS, MAX_DELAY_SECONDS = 2.0, 600.0
 
-    task: asyncio.Task[list[str]]
-    listeners: list[TellBuild] = field(default_factory=list)
+
+class _Build:
+    """A build that is due or under way."""
+
+    def __init__(self) -> None:
+        self.task: asyncio.Task[list[str]]
+        self.listeners: list[TellBuild] = []
+        self.written_at = 0.0  # by the clock of the database
+        self._is_wanted_now = asyncio.Event()
+
+    def hurry(self) -> None:
+        """Begin now: somebody waits for it."""
+        self._is_wanted_now.set()
+
+    async def settle(self, clock: Clock) -> None:
+        """Wait until nothing is written any more."""
+        began = now = clock.monotonic()
+        wanted = asyncio.create_task(self._is_wanted_now.wait())
+        try:
+            while (left := min(self.written_at + QUIET_SECONDS, began + MAX_DELAY_SECONDS) - now) > 0:
+                await clock.wait_for_tasks({wanted}, left)
+                if wanted.done():
+                    return
+                now = clock.monotonic()
+        finally:
+            wanted.cancel()
 
 
 class IndexBuilds:
@@ -38,22 +62,26 @@ class IndexBuilds:
         self._builds: dict[Names, _Build] = {}
 
     def begin(self, database: Database, collection: CollectionInfo, ended: Ended | None = None) -> None:
-        """Begin to build what a collection lacks, unless that is under way.
+        """Build what a collection lacks, as soon as nothing more is written; does nothing where that is under way.
 
         Args:
             database: With connections of its own.
             ended: Called at the end.
         """
-        if not all(build.task.done() for build in self._of(collection.names)):
+        if self.are_running(collection.names):
             return
+        build = self._builds[collection.names] = _Build()
+        build.written_at = database.clock.monotonic()
         # Not in the context of the load: its guard of writes and its span have ended by then.
-        build = _Build(asyncio.create_task(self._run(database, collection, ended), context=Context()))
-        self._builds[collection.names] = build
+        build.task = asyncio.create_task(self._run(build, database, collection, ended), context=Context())
         build.task.add_done_callback(lambda _: self._forget(build))
 
-    async def _run(self, database: Database, collection: CollectionInfo, ended: Ended | None) -> list[str]:
+    async def _run(
+        self, build: _Build, database: Database, collection: CollectionInfo, ended: Ended | None
+    ) -> list[str]:
         is_built = False
         try:
+            await build.settle(database.clock)
             # Until the indexes are there, searches are planned by these figures.
             await database.write("analyze", lambda connection: analyze(connection, collection))
             built = await IndexBuilder(database, collection, self._teller(collection)).run(concurrently=True)
@@ -75,6 +103,12 @@ class IndexBuilds:
 
         return tell
 
+    def note_write(self, names: Names, now: float) -> None:
+        """Let a build of a collection wait for what follows this write."""
+        build = self._builds.get(names)
+        if build is not None:
+            build.written_at = now
+
     def are_running(self, names: Names) -> bool:
         """Whether indexes of a collection are being built here."""
         build = self._builds.get(names)
@@ -83,8 +117,9 @@ class IndexBuilds:
     async def wait(self, names: Names | None = None, tell: TellBuild | None = None) -> list[str]:
         """Wait until the indexes of a collection, or of all, are built; return warnings."""
         waited = self._of(names)
-        if tell is not None:
-            for build in waited:
+        for build in waited:
+            build.hurry()
+            if tell is not None:
                 build.listeners.append(tell)
         ends = await asyncio.gather(*(asyncio.shield(build.task) for build in waited), return_exceptions=True)
         return [warning for end in ends if isinstance(end, list) for warning in end]
