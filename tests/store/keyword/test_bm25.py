@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 import uuid
 import zlib
 from functools import partial
@@ -601,3 +602,25 @@ async def test_phrases_in_a_chunk_whose_language_was_changed_behind_our_back(dat
             connection.execute("UPDATE semlex.words_chunk SET language = 'german'")
         hits = await retriever.search('"hybrid search"')
         assert ([hit.id for hit in hits], hits.warnings) == (["1"], [])
+
+
+async def test_long_scoring_leaves_the_event_loop(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: set[int] = set()
+    best = bm25.AnalysedQuery.best
+
+    def noted(self: bm25.AnalysedQuery, *given: Any) -> Any:
+        threads.add(threading.get_ident())
+        return best(self, *given)
+
+    monkeypatch.setattr(bm25.AnalysedQuery, "best", noted)
+    async with opened(database_url, keyword="bm25") as retriever:
+        await retriever.add_documents([Document(f"cats and dogs {n}", id=f"both-{n}") for n in range(9)])
+        found: dict[bool, list[Any]] = {True: [], False: []}
+        for on_loop, answers in found.items():
+            monkeypatch.setattr(bm25, "MAX_POSTINGS_ON_LOOP", 1_000 if on_loop else 0)
+            for mode in ("keyword", "hybrid") * 3:  # the index is read, then expected, then in memory
+                threads.clear()
+                hits = await retriever.search("dogs 3", 5, mode=mode)
+                answers.append([(hit.id, hit.score) for hit in hits])
+                assert (threads == {threading.get_ident()}) is on_loop
+    assert found[True] == found[False]

@@ -69,6 +69,11 @@ class LegPlan(Protocol):
         """The column that this leg adds to the other leg's SELECT."""
         ...
 
+    @property
+    def takes_long(self) -> bool:
+        """Whether preparing it takes more than half a millisecond, so that it must leave the event loop."""
+        ...
+
     def prepare(self, side_column: SideColumn | None) -> PreparedLeg:
         """Prepare the leg for sending.
 
@@ -101,6 +106,7 @@ class PlainKeywordLeg:
     name: ClassVar[str] = "keyword"
     settings: ClassVar[dict[str, str | int]] = {}
     side_column: ClassVar[None] = None
+    takes_long: ClassVar[bool] = False
     brings_rows: ClassVar[bool] = False
 
     def prepare(self, side_column: SideColumn | None) -> Self:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from semlex.store.postgres.snapshot import Snapshot
-    from semlex.store.query.leg import LegPlan, LegResult, PreparedLeg, ScoreQuery, Statement
+    from semlex.store.query.leg import LegPlan, LegResult, PreparedLeg, ScoreQuery, SideColumn, Statement
     from semlex.store.query.score_calibration import Calibration, Spread
 
 Cursor = psycopg.AsyncCursor[Any]
@@ -84,12 +85,12 @@ async def _send(snapshot: Snapshot, plans: Sequence[LegPlan], calibration: Calib
     sent = _Sent()
     try:
         # A leg that answers alone is prepared first: whether anything is left to ask depends on it.
-        alone = plans[0].prepare(None) if len(plans) == 1 else None
+        alone = await _prepared(plans[0], None) if len(plans) == 1 else None
         async with snapshot.in_one_go(is_last=alone is not None and alone.brings_rows):
             for plan in plans:
                 await snapshot.set_up(plan.settings)
                 side_column = next((other.side_column for other in plans if other is not plan), None)
-                prepared = alone or plan.prepare(side_column)
+                prepared = alone or await _prepared(plan, side_column)
                 cursors = [await _execute(snapshot, statement) for statement in prepared.statements]
                 sent.legs[plan.name] = prepared, cursors
             if calibration is not None:
@@ -99,6 +100,10 @@ async def _send(snapshot: Snapshot, plans: Sequence[LegPlan], calibration: Calib
             raise  # the whole transaction is retried
         sent.failure = error
     return sent
+
+
+async def _prepared(plan: LegPlan, side_column: SideColumn | None) -> PreparedLeg:
+    return await asyncio.to_thread(plan.prepare, side_column) if plan.takes_long else plan.prepare(side_column)
 
 
 async def ask(snapshot: Snapshot, queries: Mapping[str, ScoreQuery]) -> dict[str, NDArray[np.float64]]:

@@ -313,6 +313,7 @@ class VectorLeg:
     """The nearest chunks of one query."""
 
     name: ClassVar[str] = "vector"
+    takes_long: ClassVar[bool] = False
 
     scorer: VectorScorer
     found: FoundBy

@@ -162,8 +162,9 @@ MAX_DEPTH = 10_000
 READ_COST = 1 / 8
 # Chunks that are checked where too many pass for reading their ids.
 MAX_CHECKED = 40_000
-# With more ids the best chunks are sought in a thread: that takes more than half a millisecond.
+# With more ids, or more postings, the best chunks are sought in a thread: that takes more than half a millisecond.
 MAX_ON_LOOP = 20_000
+MAX_POSTINGS_ON_LOOP = 150_000
 ENTRY_BYTES = 12  # of a bigint in an array that the server sends
 WORK = ("postings", "skipped_blocks", "rescored")
 # The id of no chunk.
@@ -266,6 +267,14 @@ class Bm25Leg:
     def unchecked(self) -> Filter:
         """The condition that the best chunks still have to meet."""
         return self.condition if self.condition.ids is None else Filter()
+
+    @property
+    def takes_long(self) -> bool:
+        """Whether the best chunks are sought among many postings or ids while the leg is prepared."""
+        query, plan = self.query, self.query.plan
+        if not query.index.is_steady or plan.missing:
+            return False
+        return _takes_long(query.index.postings.complete(plan, ()), self.condition.ids)
 
     def prepare(self, side_column: SideColumn | None) -> PreparedBm25Leg | ExpectingBm25Leg | FilteringBm25Leg:
         """Read the index for this query; and the ids that pass the filter, if the last search with it needed them."""
@@ -548,9 +557,13 @@ async def _read_passing(leg: Bm25Leg, query: PassingQuery, row: PassingRow) -> N
 async def _best(
     query: AnalysedQuery, postings: _core.PostingSnapshot, depth: int, allowed: NDArray[np.int64] | None
 ) -> Best:
-    if allowed is None or len(allowed) <= MAX_ON_LOOP:
-        return query.best(postings, depth, allowed)
-    return await asyncio.to_thread(query.best, postings, depth, allowed)
+    if _takes_long(postings, allowed):
+        return await asyncio.to_thread(query.best, postings, depth, allowed)
+    return query.best(postings, depth, allowed)
+
+
+def _takes_long(postings: _core.PostingSnapshot, allowed: NDArray[np.int64] | None) -> bool:
+    return postings.postings > MAX_POSTINGS_ON_LOOP or (allowed is not None and len(allowed) > MAX_ON_LOOP)
 
 
 def _plan(condition: Filter, looked_at: int) -> str:
