@@ -4,89 +4,63 @@
         await retriever.add_documents([Document("Postgres keeps rows in heap pages.", id="heap")])
         hits = await retriever.search("how are rows stored?", top_k=5)
 
-One server, many collections:
-    connect, Client: A server with its collections, which share a pool and models.
-    Collection: One of them: documents in, searches out.
-    connect_sync, SyncClient, SyncCollection: The same for programs without an event loop.
+One server, many collections: connect, Client: A server with its collections, which share a pool and models. Collection:
+    One collection: add documents, search. connect_sync, SyncClient, SyncCollection: The same for programs without an
+    event loop.
 
-Retrievers:
-    PostgreSQLRetriever: One collection with a pool and models of its own.
-    SyncRetriever: The same for programs without an event loop.
-    DocumentRetriever: What an application needs of a retriever.
-    JSONKBRetriever, SyncJSONKBRetriever: Over JSON files, in memory; what a search may fall back to.
-    from_settings, from_settings_sync: One of these, as the environment and settings files say.
-    SearchDefaults: What searches take from their retriever.
-    SearchOptions, Tuning, ContextOptions, AnswerOptions: What calls of it take by name, for your own signatures.
+Retrievers: PostgreSQLRetriever: One collection with a pool and models of its own. SyncRetriever: The same for programs
+    without an event loop. DocumentRetriever: The methods that an application needs; base class of retrievers.
+    JSONKBRetriever, SyncJSONKBRetriever: Search JSON files in memory; a fallback for when the database fails.
+    from_settings, from_settings_sync: Make a retriever from the environment and settings files. SearchDefaults: A
+    retriever's defaults of search options. SearchOptions, Tuning, ContextOptions, AnswerOptions: Keyword arguments of
+    its methods, for your own signatures.
 
-Several collections at once:
-    KnowledgeBase, SyncKnowledgeBase: Collections of any servers, asked together.
-    KnowledgeResults, KnowledgeHit: What they answered, and one hit with its collection.
+Several collections at once: KnowledgeBase, SyncKnowledgeBase: Collections of any servers, searched together.
+    KnowledgeResults, KnowledgeHit: Their hits in one list, and one hit with its collection.
 
-Values:
-    Document: A text with its metadata.
-    SearchQuery: A checked query.
-    F: A field, to make filters of: F("year") >= 2020.
-    FilterTree: What these make.
-    SearchResults: The hits of one search, and how they were found.
-    DocumentHits: A document with its best chunks, of a search that is grouped.
-    Facet, FacetValue, Facets: How many chunks have which values of a field, one of them, and all that was asked for.
-    LegReport: How one leg of a search answered.
-    Context, ContextSource: Numbered passages for a prompt, and one of them.
-    Answer, AnswerSentence, Citation: An answer, a sentence of it, and a quote that was looked up.
-    SearchResult: One hit, with every stage's rank and score.
-    Route: The kind of a question by which a search was made.
-    ConfidenceCurve: From a hit's cosine to the probability that it is relevant.
-    Explanation, Reason, LegFigures, QueryTerm: Why a document is where it is in an answer, or why it is missing.
-    SearchExplanation, HitExplanation: What an answer rests on, and each of its hits.
-    Checkup: How well a collection can be searched.
-    StoredChunk: A document as it is stored.
-    WholeDocument, Outline, Heading: A document with all its text; its headings, and one of them.
-    FieldSummary, FieldSummaries: A field of the metadata, and all of a collection.
-    ChunkMetadata: A chunk with its metadata, as a file of JSON holds it.
-    VectorDocument: Such a chunk with its vector.
-    QueryLogSummary, LoggedQuery: What the query log holds; a question that was asked.
-    Diagnosis, Finding: What is wrong with a database, and one thing of it with what helps.
+Values: Document: A text with its metadata. SearchQuery: A checked query. F: A field, to write filters with: F("year")
+    >= 2020. FilterTree: A filter written with F. SearchResults: The hits of one search, and how they were found.
+    DocumentHits: A document with its best chunks, from a search grouped by document. Facet, FacetValue, Facets: The
+    values of a field with numbers of chunks, one value, and several fields. LegReport: How one leg of a search
+    answered. Context, ContextSource: Numbered passages for a prompt, and one of them. Answer, AnswerSentence, Citation:
+    An answer, a sentence of it, and a quote that was looked up. SearchResult: One hit, with its rank and score in every
+    stage. Route: The kind of a question by which a search was made. ConfidenceCurve: From a hit's cosine to the
+    probability that it is relevant. Explanation, Reason, LegFigures, QueryTerm: Why a document has its rank among the
+    hits, or why it is missing. SearchExplanation, HitExplanation: Why a search found its hits, and one hit of it.
+    Checkup: How well a collection can be searched. StoredChunk: A document as it is stored. WholeDocument, Outline,
+    Heading: A document with all its text; its headings, and one of them. FieldSummary, FieldSummaries: A field of the
+    metadata, and all of a collection. ChunkMetadata: A chunk with its metadata, as in a JSON file. VectorDocument: A
+    chunk with its metadata and its vector. QueryLogSummary, LoggedQuery: A summary of the query log, and one logged
+    question. Diagnosis, Finding: The problems of a database, and one problem with its remedy.
 
-Models that embed:
-    StaticEmbedder, Qwen3EmbeddingEncoder, SentenceTransformersEmbedder, OpenAIEmbedder, GeminiEmbedder
-    BaseEmbedder, Embedder, EmbedderIdentity: For one of your own.
+Models that embed: StaticEmbedder, Qwen3EmbeddingEncoder, SentenceTransformersEmbedder, OpenAIEmbedder, GeminiEmbedder
+    BaseEmbedder, Embedder, EmbedderIdentity: For an embedder of your own.
 
-Models that rerank:
-    TermOverlapReranker, Qwen3Reranker, CrossEncoderReranker, LLMReranker, CohereReranker, TEIReranker
-    Reranker: For one of your own.
+Models that rerank: TermOverlapReranker, Qwen3Reranker, CrossEncoderReranker, LLMReranker, CohereReranker, TEIReranker
+    Reranker: For a reranker of your own.
 
-Models that write answers, and lines about chunks:
-    OpenAIChatModel: Behind a server.
-    ChatModel: For one of your own.
-    Enrichment: How one is asked for a line about each chunk.
+Models that write answers and chunk descriptions: OpenAIChatModel: A model behind a server. ChatModel: For a model of
+    your own. Enrichment: How a model describes each chunk in one line.
 
-Long work:
-    Job, SyncJob: Work that is left to a worker: `Collection.jobs.submit`, `Client.jobs`, `Client.work`.
-    Progress: What a callback gets while it goes on.
-    IndexReport, DeleteReport, LoadReport, TransferReport: What was done.
-    TableImport: What became of the rows of another library's table.
-    ReembedReport, EmbeddingFigures: What a change of the embedding model did; one set of vectors of a collection.
-    EnrichmentReport, EnrichmentEstimate: What became of lines about chunks, and what they would cost.
-    SyncReport, SyncPlan, SyncCounts: What was different between folders and a collection, and what was done.
-    DocumentStates, DocumentInfo: The documents that were read from files, with the states of these; one of them.
-    DocumentName, MovedDocument: Which document; one whose file has another name now.
+Long work: Job, SyncJob: Work that a worker does later: `Collection.jobs.submit`, `Client.jobs`, `Client.work`.
+    Progress: Passed to your callback while work goes on. IndexReport, DeleteReport, LoadReport, TransferReport: The
+    result of an operation, in numbers. TableImport: The result of importing another library's table. ReembedReport,
+    EmbeddingFigures: The result of a change of the embedding model; one set of vectors of a collection.
+    EnrichmentReport, EnrichmentEstimate: The result of describing chunks, and an estimate of its cost. SyncReport,
+    SyncPlan, SyncCounts: The differences between folders and a collection, and what a sync did. DocumentStates,
+    DocumentInfo: The documents that were read from files, with the states of their files; one of them. DocumentName,
+    MovedDocument: The name of a document; a document whose file has been renamed.
 
-Files in:
-    preview_chunks: What files become, before anything is written.
-    register_loader, Loader, FileBytes, LoadOptions, LoadedDocument, Record, LoadError: For a format of your own.
-    MetadataExtraction: A function of your own that reads metadata out of texts.
+Files in: preview_chunks: Split files into chunks without writing anything. register_loader, Loader, FileBytes,
+    LoadOptions, LoadedDocument, Record, LoadError: For a format of your own. MetadataExtraction: A function of your own
+    that reads metadata out of texts.
 
-Options:
-    CollectionOptions: What is decided when a collection is made.
-    Bm25Options: Constants of the keyword engine.
-    FileLimits: The largest files that are read.
-    HnswIndex, IvfflatIndex, NoIndex: Which vector index there is.
-    BulkIngestConfig: How documents are written.
-    QueryLogOptions: What is kept of questions.
+Options: CollectionOptions: Options that are fixed when a collection is made. Bm25Options: Constants of the keyword
+    engine. FileLimits: The largest files that are read. HnswIndex, IvfflatIndex, NoIndex: The kind of vector index to
+    build. BulkIngestConfig: How documents are written. QueryLogOptions: How much of each question the query log keeps.
 
-Errors:
-    SemlexError: Every error of semlex; `semlex.errors` has them all.
-    ValidationError: A value was refused; its `errors` say which, where and why.
+Errors: SemlexError: Every error of semlex; `semlex.errors` has them all. ValidationError: A value was refused; its
+    `errors` name the field, the row and the rule.
 
 Each name is loaded when it is first used: `import semlex` costs nothing.
 """

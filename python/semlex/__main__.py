@@ -1,4 +1,4 @@
-"""The command line as a process: `semlex` and `python -m semlex`."""
+"""Run the command line as a process: `semlex` and `python -m semlex`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ OBJECTS_PER_COLLECTION = 50_000
 
 
 def main() -> None:
-    """Runs the command line. Ctrl-C ends it quietly with 130, also while modules are loaded."""
+    """Run the command line. Ctrl-C ends it quietly with 130, also while modules are loaded."""
     gc.set_threshold(OBJECTS_PER_COLLECTION, *gc.get_threshold()[1:])
     atexit.register(gc.freeze)  # the same search, made once more at the end
     # What fails is raised and said once, in our words; connections that are given up after it need no report.
@@ -33,7 +33,7 @@ def main() -> None:
 
 
 def _interrupted(error: BaseException | None) -> bool:
-    """Whether Ctrl-C caused an error: modules that are being imported turn the interrupt into their own errors."""
+    """Return whether Ctrl-C caused an error: modules being imported turn the interrupt into errors of their own."""
     while error is not None and not isinstance(error, KeyboardInterrupt):
         error = error.__cause__ or error.__context__
     return error is not None

@@ -1,4 +1,4 @@
-"""The clock of everything that has a limit, waits, or looks again later; tests use one that they advance."""
+"""The clock of all code that has time limits, waits or polls; tests replace it by one that they advance."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ class SemlexError(Exception):
 
 
 def _bounded(message: str) -> str:
-    """Shorten words that are longer than any name, then the message, of which both ends stay."""
+    """Shorten words that are longer than any name; if the message is still too long, cut out its middle."""
     if len(message) <= MAX_WORD:
         return message
     shorter = _LONG_WORD.sub(lambda found: f"{found[0][:SHOWN_OF_WORD]}…{found[0][-SHOWN_OF_WORD:]}", message)
@@ -99,8 +99,8 @@ class CollectionSettingsError(ConfigurationError):
     Attributes:
         collection: Name of the collection.
         option: Name of the option.
-        asked: What was asked for.
-        stored: What the collection has.
+        asked: The value that was asked for.
+        stored: The value that the collection has.
     """
 
     def __init__(self, collection: str, option: str, asked: object, stored: object) -> None:
@@ -153,7 +153,7 @@ class ValidationError(SemlexError, ValueError):
 
     Attributes:
         errors: Every error of every row, in row order.
-        note: What is to be known besides, for example in which file they are; the message's last line.
+        note: Additional information, such as the file that the rows are from; the message's last line.
     """
 
     def __init__(self, errors: Iterable[FieldError], note: str = "") -> None:
@@ -170,13 +170,13 @@ class ValidationError(SemlexError, ValueError):
 
 
 class DuplicateError(SemlexError, ValueError):
-    """Ids that are stored already, or given twice, where that is to fail; nothing of the batch was written.
+    """Ids are stored already or given twice, and the caller wants that to fail; nothing of the batch was written.
 
-    They may be of the batch itself where the connection was lost while it was committed, and it was tried again.
+    If the connection was lost during the commit and the batch was tried again, they may be ids of the batch itself.
 
     Attributes:
         ids: The ids, at most 1,000.
-        note: What is to be known besides; the message's last line.
+        note: Additional information; the message's last line.
     """
 
     def __init__(self, ids: Iterable[str], note: str = "") -> None:
@@ -185,7 +185,7 @@ class DuplicateError(SemlexError, ValueError):
         rest = len(self.ids) - SHOWN_ERRORS
         more = f" and {rest:,} more" if rest > 0 else ""
         text = (
-            f"these ids are stored already or given twice: {shown}{more}; leave their rows out, or say what becomes of "
+            f"these ids are stored already or given twice: {shown}{more}; leave their rows out, or say what to do with "
             "them: on_duplicate='update' or 'skip' (--on-duplicate)"
         )
         super().__init__(f"{text}\n  {note}" if note else text)
@@ -244,7 +244,7 @@ class CollectionFailedError(SemlexError, RuntimeError):
 
     Attributes:
         collection: Its name in the knowledge base.
-        error: Why.
+        error: The error that it raised.
     """
 
     def __init__(self, collection: str, error: SemlexError) -> None:
@@ -308,7 +308,7 @@ class CollectionNotFoundError(StoreError, LookupError):
 
 
 class CollectionDroppedError(CollectionNotFoundError):
-    """The open collection was dropped; another one may have its name now. The next call opens that one."""
+    """The open collection was dropped; another may have its name now, and the next call opens that one."""
 
 
 class SchemaVersionError(StoreError):
@@ -316,18 +316,18 @@ class SchemaVersionError(StoreError):
 
 
 class IncompleteWriteError(StoreError):
-    """The server received another number of rows than were sent; the transaction was rolled back."""
+    """The server received a different number of rows than were sent; the transaction was rolled back."""
 
 
 class LeaseLostError(StoreError):
-    """A job went on elsewhere, because its worker was silent for too long: what that one writes now is refused."""
+    """Another worker has taken over a job, because this one was silent for too long; its writes are refused."""
 
 
 class DamagedSegmentError(StoreError):
     """A row of the keyword index is missing, or is not what was written.
 
     Args:
-        segment_id: The segment, or the tombstone; None: the damage is not in a single one.
+        segment_id: The damaged segment or tombstone; None if the damage is not in a single one.
         what: What is wrong with it.
     """
 

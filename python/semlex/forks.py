@@ -1,7 +1,7 @@
-"""What a forked child must not share with its parent: locks that a thread may hold, event loops, sockets, models.
+"""Renew in a forked child what it must not share with its parent: locks, event loops, sockets, models.
 
-The child drops it and never closes it: closing would speak to servers over the parent's sockets, or take the wake-up
-calls away from the parent's event loop. It makes what it needs itself.
+The child drops these objects and never closes them: closing would speak to servers over the parent's sockets, or take
+the wake-up calls away from the parent's event loop. The child makes new ones when it needs them.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ _dropped: list[object] = []
 
 
 def new_lock() -> threading.Lock:
-    """A lock that is free in a forked child, even if the parent held it."""
+    """Return a lock that is free in a forked child, even if the parent held it at the fork."""
     lock = threading.Lock()
     _locks.add(lock)
     return lock
 
 
 def new_rlock() -> threading.RLock:
-    """As `new_lock`; its holder may take it again."""
+    """Return a reentrant lock that is free in a forked child, even if the parent held it at the fork."""
     lock = threading.RLock()
     _locks.add(lock)
     return lock
 
 
 def renew_after_fork(owner: object) -> None:
-    """Registers an object whose method ``_after_fork`` is called in every forked child, as long as it lives."""
+    """Register an object whose method ``_after_fork`` is called in every forked child while the object lives."""
     _owners.add(owner)
 
 
 def drop(*inherited: object) -> None:
-    """Keeps what the child inherited until its end: nobody uses it, and it is never finalised."""
+    """Keep objects that the child inherited until it ends, so that they are never used and never finalised."""
     _dropped.append(inherited)
 
 

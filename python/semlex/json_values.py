@@ -1,4 +1,4 @@
-"""Values of Python, NumPy and pandas as the JSON values that semlex stores for them; filters compare with the same."""
+"""Convert values of Python, NumPy and pandas to the JSON values that semlex stores and that filters compare with."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ _DAYS = ("Y", "M", "W", "D")
 
 
 def json_scalar(value: Any) -> Any:
-    """The JSON value of a single value; what has none stays as it is.
+    """Return a single value as a JSON value; a value that has none is returned unchanged.
 
-    Times become ISO 8601 texts to the microsecond, in UTC if they have a zone: so their order as texts is that of time.
+    Times become ISO 8601 texts to the microsecond, in UTC if they have a zone, so that texts sort by time.
     """
     made = (convert(value) for kind, convert in _SCALARS if isinstance(value, kind))
     return next(made, value)
 
 
 def json_tree(value: Any, depth: int = 0) -> Any:
-    """A copy of dicts, lists and tuples with the JSON values of all that they hold."""
+    """Return a copy of nested dicts, lists and tuples in which every value is a JSON value."""
     if depth > MAX_DEPTH:
         return value
     if isinstance(value, dict):
@@ -42,7 +42,7 @@ def json_tree(value: Any, depth: int = 0) -> Any:
 
 
 def id_text(value: Any) -> Any:
-    """An id as text, if it is a whole number or a UUID; anything else stays as it is."""
+    """Return an id that is a whole number or a UUID as text; anything else is returned unchanged."""
     if value is None or type(value) is str:  # most are
         return value
     if isinstance(value, UUID):

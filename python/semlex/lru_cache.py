@@ -1,4 +1,4 @@
-"""A bounded number of values, of which the least recently used ones make room."""
+"""A cache of bounded size that drops the least recently used values."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class LruCache(Generic[K, V]):
     """Keeps up to `capacity` values; 0 keeps none. Thread-safe.
 
     Attributes:
-        hits: How often a value was found.
+        hits: How often `find` has found a value.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -28,7 +28,7 @@ class LruCache(Generic[K, V]):
         self._lock = new_lock()
 
     def find(self, key: K) -> V | None:
-        """Return the value of a key, which is then the most recently used one, or None."""
+        """Return the value of a key and make it the most recently used one; None if it is not kept."""
         with self._lock:
             value = self._values.get(key)
             if value is not None:

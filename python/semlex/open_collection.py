@@ -1,4 +1,4 @@
-"""An open collection: what both journeys, in and out, work on."""
+"""An open collection, which indexing and searching work on."""
 
 from __future__ import annotations
 
@@ -50,13 +50,13 @@ class OpenModels:
 
     Attributes:
         embedder: The model that embeds, or None.
-        embedding_choice: One line: which and why.
-        counter_name: Its way of counting tokens, or None.
-        names_tokenizer: Whether the user has named its tokenizer, which then must be the collection's.
-        version: What its vectors are, or None.
-        missing: Why the collection's own model cannot be used here, or None. Words can be searched then; vectors
-            cannot be made.
-        owned: The embedder, if it was made here.
+        embedding_choice: One line that says which embedder is used, and why.
+        counter_name: The name of the embedder's token counter, or None.
+        names_tokenizer: Whether the user has named a tokenizer, which then must be the collection's.
+        version: The embedding version of the embedder's vectors, or None.
+        missing: The error why the collection's own model cannot be used here, or None. With an error only keyword
+            search works.
+        owned: The embedder, if it was opened here and must be closed here.
     """
 
     embedder: Embedder | None = None
@@ -68,12 +68,12 @@ class OpenModels:
     owned: tuple[Embedder, ...] = ()
 
     def refuse_without_model(self) -> None:
-        """Raise the error that prevents the use of the collection's own model, if any."""
+        """Raise the error why the collection's own model cannot be used, if there is one."""
         if self.missing is not None:
             raise self.missing.with_traceback(None)
 
     def token_counter(self, collection: str, stored: str) -> TokenCounter:
-        """What counts the tokens of a collection's chunks."""
+        """Return the token counter of the collection's chunks."""
         words = counter_of_words(stored)
         if words is not None and not self.names_tokenizer:
             return words
@@ -92,7 +92,7 @@ class OpenModels:
         )
 
     def close(self) -> None:
-        """Closes the model, if it was made here."""
+        """Close the model, if it was opened here."""
         for model in self.owned:
             model.close()
 
@@ -103,8 +103,8 @@ class OpenReranker:
 
     Attributes:
         reranker: The model that reranks, or None.
-        choice: One line: which and why.
-        owned: Whether it was made here.
+        choice: One line that says which reranker is used, and why.
+        owned: Whether it was opened here and must be closed here.
     """
 
     reranker: Reranker | None
@@ -112,21 +112,21 @@ class OpenReranker:
     owned: bool
 
     def close(self) -> None:
-        """Closes the model, if it was made here."""
+        """Close the reranker, if it was opened here."""
         if self.owned and self.reranker is not None:
             self.reranker.close()
 
 
 @dataclass(slots=True)
 class SeenVersions:
-    """The sets of vectors of a collection as they were seen last.
+    """The embedding versions of a collection as they were last read.
 
     Attributes:
-        at: When.
-        versions: What was seen; None: nothing since the collection was opened.
-        told: Warnings that were given: about a serving version that this process does not use, about other vectors.
-        noted_at: When the use of another one than the serving was noted last.
-        is_noted: Whether it can be noted: this role may.
+        at: When they were read.
+        versions: The versions; None if they have not been read since the collection was opened.
+        told: Warnings that were given already, so that each is given once.
+        noted_at: When it was last stored that this process uses a version other than the serving one.
+        is_noted: Whether this role may store that.
     """
 
     at: float
@@ -140,27 +140,27 @@ class SeenVersions:
 class OpenCollection:
     """A collection as it was opened.
 
-    A process goes on with the vectors of its own model as long as they stand, whichever version serves those who open
-    the collection later. One that neither has a model nor brings vectors goes with the serving version.
+    A process keeps using the vectors of its own model until they are dropped, whichever version serves those who open
+    the collection later. A process that neither has a model nor brings vectors uses the serving version.
 
     Attributes:
-        database: An open database; what it reads is refused once the collection was dropped.
+        database: An open database; its reads fail once the collection was dropped.
         presence: Whether the collection still exists.
-        info: What is known of the collection; replaced when it has changed.
-        probe: Compares the model with the vectors before it is first used for them.
-        models: What embeds. What it is is not asked again: an embedder may have to wait for its model.
+        info: The collection's metadata; replaced when it has changed.
+        probe: Compares the model with the stored vectors before its first use.
+        models: The embedding model, whose identity is asked once: an embedder may have to wait for its model.
         executor: Runs blocking calls of models.
-        query_cache: Vectors of queries that were asked before.
-        clock: Decides when something is looked at again.
-        sample: Stored vectors, for score fusion.
-        filter_shares: Which shares of the chunks filters keep.
+        query_cache: Vectors of earlier queries.
+        clock: Decides when metadata is read again.
+        sample: A sample of stored vectors, for score fusion.
+        filter_shares: Measured shares of the chunks that filters keep.
         indexes: The vector indexes.
-        builds: Indexes that are being built beside all other work.
-        seen: The sets of vectors.
-        brings_vectors: Whether the caller has vectors of his own, which are those of the version in use then.
-        curve: What cosines mean, out of a file; None: what is stored with the vectors.
+        builds: Indexes that are being built in the background.
+        seen: The embedding versions as last read.
+        brings_vectors: Whether the caller passes vectors of its own, which count as those of the version in use.
+        curve: The calibration from a file; None to use the one stored with the vectors.
         has_sources: Whether a search has found a chunk of a document that was read from a file.
-        vector_settings: Of the last search by vectors without a filter; the next one probably has them, too.
+        vector_settings: Settings of the last vector search without a filter; the next one probably needs the same.
     """
 
     database: Database
@@ -196,7 +196,7 @@ class OpenCollection:
         curve: ConfidenceCurve | None,
         may_be_undone: bool,
     ) -> Self:
-        """Return a collection of which nothing is remembered yet, and which a rollback of the caller's may undo."""
+        """Make a newly opened collection, without remembered state, which the caller's rollback may undo."""
         remembered = (VectorSample(clock), RememberedShares(clock), RememberedIndexes(clock))
         seen = SeenVersions(clock.monotonic())
         presence = Presence(info)
@@ -217,11 +217,11 @@ class OpenCollection:
         )
 
     async def refresh(self) -> None:
-        """Reads again what there is: another process may have changed it."""
+        """Read the collection's metadata again, since another process may have changed it."""
         self._take(await open_collection(self.database, self.info.names, None, create=False))
 
     async def renew(self) -> bool:
-        """Reads again what there is if the caller's rollback may have undone what the transaction made."""
+        """Read the metadata again if the caller's rollback may have undone the collection's creation."""
         if not self._may_be_undone:
             return True
         try:
@@ -244,7 +244,7 @@ class OpenCollection:
         self.info = self._with(found.versions, replace(found, keyword=self.info.keyword, embedding=used))
 
     async def ensure_version(self, wanted: EmbeddingVersion, *, is_given: bool) -> None:
-        """Makes sure that the collection can hold such vectors."""
+        """Make sure that the collection has an embedding version for such vectors."""
         await self.look()
         if self.info.embedding is None and not is_given:
             wanted = replace(wanted, probe=await self.probe.make())
@@ -256,19 +256,19 @@ class OpenCollection:
     # --- several sets of vectors --------------------------------------------------------------------------------------
 
     def forget_versions(self) -> None:
-        """Lets the next one look: a version was made, switched or dropped here."""
+        """Make the next `look` read the embedding versions again, because one was made, switched or dropped here."""
         self.seen.at = -math.inf
 
     async def look(self) -> None:
-        """`follow`, in a transaction of its own."""
+        """Call `follow` in a transaction of its own."""
         if self._is_late():
             await self.database.read_snapshot("look at the embedding versions", self.follow)
 
     async def follow(self, snapshot: Snapshot) -> CollectionInfo:
-        """What is known of the collection, with the vectors that are to be searched, as the transaction sees them.
+        """Return the collection's metadata with the embedding version to search, as the transaction sees it.
 
         Args:
-            snapshot: Of the search. It is asked when nobody has looked for a while.
+            snapshot: Of the search. The versions are read in it if they were last read some time ago.
         """
         if self._is_late():
             found = await read_versions(snapshot.connection, self.info)
@@ -278,7 +278,7 @@ class OpenCollection:
         return self._as_seen()
 
     def _as_seen(self) -> CollectionInfo:
-        """What is known, with what any search has seen last: each may have had a view of its own."""
+        """Return the metadata with the versions that any search has read last; each may have its own snapshot."""
         if self.seen.versions is not None:
             self.info = self._with(self.seen.versions, self.info)
         return self.info
@@ -309,7 +309,7 @@ class OpenCollection:
         return own
 
     async def mismatch(self) -> ModelMismatchError | None:
-        """Compare the open model with the vectors in use, once; return the error of one that makes other vectors."""
+        """Compare the open model with the vectors in use, once; return the error if it makes other vectors."""
         version, name = self.info.embedding, self.info.names.collection
         return None if version is None else await self.probe.mismatch(version.probe, version.model, name)
 
@@ -337,7 +337,7 @@ class OpenCollection:
         return [*notes, note]
 
     def lacking_note(self) -> list[str]:
-        """Return a warning if chunks lack a vector of those in use, because another program held another model."""
+        """Return a warning if chunks lack a vector in use, because a program with another model wrote them."""
         used, name = self.info.embedding, self.info.names.collection
         if used is None or used.version not in self.presence.incomplete:
             return []
@@ -348,10 +348,10 @@ class OpenCollection:
         return [note]
 
     async def note_use(self) -> None:
-        """Notes for others that a version is in use that does not serve those who open the collection now.
+        """Store that this process uses a version other than the serving one, so that others do not drop it.
 
-        In a short transaction of its own, and never where that is not possible: on a standby, for a role that may only
-        read, and inside a transaction of the caller's, which would hold a lock as long as it likes.
+        It uses a short transaction of its own, and does nothing if that is not possible: on a standby, for a role that
+        may only read, and inside a transaction of the caller's, which could hold the lock for any time.
         """
         info, seen = self._as_seen(), self.seen
         used = info.embedding

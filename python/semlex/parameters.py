@@ -1,4 +1,4 @@
-"""Options of users: for a server, for a collection, and defaults of new collections."""
+"""Options for the server, for a collection, and defaults of new collections."""
 
 from __future__ import annotations
 
@@ -63,13 +63,13 @@ BUILT_IN: dict[str, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class ServerOptions:
-    """Which server, and how it is reached.
+    """The address of the server, and how to connect.
 
     Attributes:
         db_url: libpq connection string; None (and no `pool` or `connection`) starts the embedded Postgres.
         schema: Schema that holds semlex's tables.
-        pool: An open pool that stays yours.
-        connection: An open connection that stays yours; what is added joins its transaction.
+        pool: An open pool, which semlex uses and never closes.
+        connection: An open connection, which semlex never closes; writes join its transaction.
         data_folder: Folder of the embedded Postgres: a path, or its text.
         keep_alive: Seconds for which the embedded Postgres stays after its last user; 0 stops it then.
         max_connections: Size of the pool.
@@ -88,16 +88,16 @@ class ServerOptions:
 
 @dataclass(frozen=True, slots=True)
 class CollectionSettings:
-    """What is decided when a collection is made.
+    """The settings that are fixed when a collection is made.
 
     Attributes:
         distance: cosine, l2 or inner_product.
         language: Text-search language, a Snowball name such as ``english``.
         keyword_engine: ``bm25``, ``tsvector``, ``tsvector_cd``, ``pg_textsearch``, ``pg_search`` or ``none``.
-        token_counter: Name of what counts tokens.
+        token_counter: Name of the token counter.
         with_context: Whether titles and heading path are analysed and embedded with the text.
-        stop_words: Whether the words that every text has are left out of the keyword index (engine ``bm25``).
-        chunk_settings: How texts are cut; None until the first file is.
+        stop_words: Whether very frequent words are left out of the keyword index (engine ``bm25``).
+        chunk_settings: How texts are split into chunks; None until the first file is indexed.
     """
 
     distance: DistanceName = "cosine"
@@ -109,19 +109,19 @@ class CollectionSettings:
     chunk_settings: ChunkSettings | None = None
 
     def counted_by(self, token_counter: str) -> CollectionSettings:
-        """The same settings with another token counter."""
+        """Return these settings with another token counter."""
         return replace(self, token_counter=token_counter)
 
 
 @dataclass(frozen=True, slots=True)
 class CollectionOptions:
-    """What is decided when a collection is made. An existing one that has another value is refused; None is any.
+    """Options that are fixed when a collection is made; an existing one must have every value that is not None.
 
     Attributes:
         language: Language of the texts, a Snowball name such as ``english`` (the default), or its ISO 639-1 code.
         keyword: Keyword engine: ``bm25`` (the default), ``tsvector``, ``tsvector_cd`` or ``none``, or that of an
             extension which the server has: ``pg_textsearch``, ``pg_search``.
-        stop_words: Whether words that every text has are left out of the keyword index (``bm25``); True.
+        stop_words: Whether very frequent words are left out of the keyword index (``bm25``); True.
         distance: ``cosine`` (the default), ``l2`` or ``inner_product``.
         vector_storage: ``vector`` (float32, the default), or ``halfvec`` (float16: half the size, and indexes up to
             4,000 dimensions where float32 has them up to 2,000).
@@ -176,12 +176,12 @@ DEFAULT_LIMITS = FileLimits()
 
 @dataclass(frozen=True, slots=True)
 class Bm25Options:
-    """How the engine ``bm25`` scores, and how much it remembers.
+    """How the engine ``bm25`` scores, and how much memory it uses.
 
     Attributes:
-        k1: How soon further occurrences of a word stop to count, from 0 (Robertson and Zaragoza, "The Probabilistic
+        k1: How slowly further occurrences of a word lose weight, from 0 (Robertson and Zaragoza, "The Probabilistic
             Relevance Framework", 2009).
-        b: How much a long text is held against it, 0 to 1.
+        b: How strongly the length of a text lowers its score, 0 to 1.
         cache_bytes: Most bytes of posting lists that are kept in memory.
 
     Raises:
@@ -208,8 +208,8 @@ class WantedOptions:
     """Options of a collection that one caller wants, checked.
 
     Attributes:
-        said: What the caller said about the collection; it is refused where it differs from what is stored.
-        defaults: What new collections get where the caller said nothing; never refused.
+        said: Values that the caller named; refused if they differ from the stored ones.
+        defaults: Values for new collections that the caller did not name; never refused.
     """
 
     said: dict[str, Any]
@@ -217,12 +217,12 @@ class WantedOptions:
 
     @classmethod
     def of(cls, options: CollectionOptions, defaults: Mapping[str, Any] | None) -> WantedOptions:
-        """As `checked`, of options that a user gave."""
+        """Check the options that a user gave; see `checked`."""
         return cls.checked({name: getattr(options, name) for name in KINDS}, defaults)
 
     @classmethod
     def checked(cls, said: Mapping[str, Any], defaults: Mapping[str, Any] | None) -> WantedOptions:
-        """The options without those that are None."""
+        """Check options, and return them without those that are None."""
         given = {name: value for name, value in (defaults or {}).items() if name not in MODEL_KINDS}
         if unknown := sorted(given.keys() - KINDS.keys()):
             known = ", ".join((*KINDS, *MODEL_KINDS))
@@ -238,7 +238,7 @@ class WantedOptions:
         return options
 
     def wanted(self, name: str) -> Any:
-        """The value for a new collection."""
+        """Return an option's value for a new collection: the named one, else the default."""
         return self.said.get(name, self.defaults.get(name, BUILT_IN.get(name)))
 
     @property
@@ -247,7 +247,7 @@ class WantedOptions:
         return storage_named(self.wanted("vector_storage"))
 
     def settings(self) -> CollectionSettings:
-        """Settings of a new collection; how its texts are cut is decided when the first one is."""
+        """Return the settings of a new collection, without chunk settings, which are fixed with its first file."""
         return CollectionSettings(
             distance=self.wanted("distance"),
             language=self.wanted("language"),
@@ -257,7 +257,7 @@ class WantedOptions:
         )
 
     def chunk_settings(self) -> ChunkSettings:
-        """How the texts of a collection are cut in which nothing was cut yet."""
+        """Return the chunk settings for a collection into which no file was indexed yet."""
         chunk_tokens = self.wanted("chunk_tokens")
         if chunk_tokens is None:
             chunk_tokens = DEFAULT_CHUNK_TOKENS
@@ -268,13 +268,13 @@ class WantedOptions:
         )
 
     def _default(self, name: str, built_in: int, most: int) -> int:
-        """A default that fits in chunks of a size, unless both were set as defaults: then one of them is a mistake."""
+        """Return a default limited to `most`, unless the default chunk size was set too, so that a mistake shows."""
         value: int = self.defaults.get(name, built_in)
         is_set = name in self.defaults and "chunk_tokens" in self.defaults and "chunk_tokens" not in self.said
         return value if is_set else min(value, most)
 
     def rechunk_settings(self, stored: ChunkSettings | None) -> ChunkSettings:
-        """The same for a collection with these settings, of which others may be wanted now."""
+        """Return chunk settings for splitting a collection again: the stored ones, changed by those named."""
         if stored is None:
             return self.chunk_settings()
         chunk_tokens = self.said.get("chunk_tokens", stored.chunk_tokens)
@@ -285,30 +285,30 @@ class WantedOptions:
         )
 
     def _cut(self, chunk_tokens: int, overlap_tokens: int, min_tokens: int) -> ChunkSettings:
-        """Settings with what was said in place of these."""
+        """Return chunk settings in which named values replace the given ones."""
         return ChunkSettings(
             chunk_tokens, self.said.get("overlap_tokens", overlap_tokens), self.said.get("min_tokens", min_tokens)
         )
 
     def saying(self, **said: int | None) -> WantedOptions:
-        """The same options, and those of one call."""
+        """Return these options together with the options of one call."""
         given = {name: value for name, value in said.items() if value is not None}
         return self.checked(self.said | given, self.defaults)
 
     def without(self, *names: str) -> WantedOptions:
-        """The options but these, which have been changed for the collection."""
+        """Return the options without the named ones, which have been changed for the collection."""
         said = {name: value for name, value in self.said.items() if name not in names}
         return WantedOptions(said, self.defaults)
 
     def check(self, collection: str, stored: Mapping[str, Any]) -> None:
-        """Compares what was said with what is stored."""
+        """Compare the values that the caller named with the stored ones; raise if they differ."""
         for name, asked in self.said.items():
             found = stored[name]
             if found is not None and not _same(name, asked, found):
                 raise CollectionSettingsError(collection, name, asked, found)
 
     def unused(self, stored: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-        """The defaults that a collection with these options does not follow: name -> (default, stored)."""
+        """Return the defaults that a collection with stored options does not follow: name -> (default, stored)."""
         return {
             name: (value, found)
             for name, value in self.defaults.items()
@@ -327,7 +327,7 @@ def _same(name: str, one: Any, other: Any) -> bool:
 
 
 def _language(name: str) -> str:
-    """The language by its full name; what only Postgres knows stays as it is."""
+    """Return a language by its full name; names that only Postgres knows are returned unchanged."""
     from semlex import _core  # noqa: PLC0415 - help needs none of it
 
     try:
@@ -337,7 +337,7 @@ def _language(name: str) -> str:
 
 
 def model_defaults(defaults: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The defaults of the model, by their names in `semlex.retriever.model_selection.ModelOptions`."""
+    """Return the defaults that concern the model, by their names in `semlex.retriever.model_selection.ModelOptions`."""
     given = {name: (defaults or {}).get(name) for name in MODEL_KINDS}
     for name, value in given.items():
         if value is not None and (not isinstance(value, MODEL_KINDS[name]) or isinstance(value, bool)):
@@ -363,7 +363,7 @@ def _check(values: dict[str, Any]) -> None:
 
 
 def storage_named(name: str) -> StorageName:
-    """Pgvector's type by its name."""
+    """Return pgvector's type of this name."""
     for known in get_args(StorageName):
         if name == known:
             found: StorageName = known

@@ -1,4 +1,4 @@
-"""Progress of long work: a function of the caller's, bars on a terminal, a table in a notebook, lines in a log."""
+"""Show the progress of long work: by the caller's function, bars on a terminal, a table in a notebook, log lines."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ def duration(seconds: float) -> str:
 
 
 class ProgressLines:
-    """A line now and then, for logs.
+    """Writes a line from time to time, for logs.
 
     Args:
-        clock: Seconds, for the tests.
+        clock: Returns seconds; replaced by tests.
     """
 
     def __init__(self, write: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
@@ -53,7 +53,7 @@ class ProgressLines:
         self._begun: dict[str, tuple[float, int]] = {}
 
     def __call__(self, step: Progress) -> None:
-        """Note a step; writes when the last line is old enough."""
+        """Note a step; write a line if the last one is old enough."""
         now = self._clock()
         since, done_then = self._begun.setdefault(step.stage, (now, step.done))
         if now - self._last < LINE_SECONDS:
@@ -72,7 +72,7 @@ class ProgressLines:
 
 @contextmanager
 def terminal_bars(console: Console) -> Iterator[Callable[[Progress], None]]:
-    """Return a callback that moves bars, which are gone at the end."""
+    """Yield a callback that moves progress bars; they are removed at the end."""
     from rich.progress import (  # noqa: PLC0415 - most programs show none
         BarColumn,
         MofNCompleteColumn,
@@ -111,17 +111,17 @@ UPDATE_SECONDS = 0.25
 
 
 def in_notebook() -> bool:
-    """Return whether a shell of IPython runs here that is none of a terminal."""
+    """Return whether this code runs in a notebook: in IPython, but not on a terminal."""
     ipython = sys.modules.get("IPython")
     shell = None if ipython is None else ipython.get_ipython()
     return shell is not None and "TerminalInteractiveShell" not in {kind.__name__ for kind in type(shell).__mro__}
 
 
 class NotebookProgress:
-    """The stages as a table, redrawn now and then.
+    """Shows the stages as a table that is redrawn from time to time.
 
     Args:
-        clock: Seconds, for the tests.
+        clock: Returns seconds; replaced by tests.
     """
 
     def __init__(self, show: Callable[[Html, str], None], clock: Callable[[], float] = time.monotonic) -> None:
@@ -132,7 +132,7 @@ class NotebookProgress:
         self._stages: dict[str, Progress] = {}
 
     def __call__(self, step: Progress) -> None:
-        """Note a step; shows it when what is shown is old enough, or a stage is done."""
+        """Note a step; redraw the table if it is old enough, or if a stage is done."""
         self._stages[step.stage] = step
         now = self._clock()
         if now - self._last >= UPDATE_SECONDS or step.done == step.total:
@@ -140,7 +140,7 @@ class NotebookProgress:
             self._show(self._page(), self._line())
 
     def end(self, how: str) -> None:
-        """Show where everything stands, and how it ended."""
+        """Show the last numbers, and how the work ended."""
         ended = f"{how} after {self._clock() - self._begun:.1f} s"
         self._show(joined([self._page(), paragraph(text(ended))]), f"{self._line()}; {ended}")
 
@@ -160,7 +160,7 @@ def _figures(one: Progress) -> str:
 
 @contextmanager
 def notebook_progress() -> Iterator[Callable[[Progress], None]]:
-    """Return a callback that changes an output of the cell that runs; at the end it says how the work ended."""
+    """Yield a callback that updates an output of the running cell; at the end it shows how the work ended."""
     ipython: Any = import_module("IPython.display")
     handle = ipython.display({"text/html": "", "text/plain": ""}, raw=True, display_id=True)
 
@@ -181,15 +181,15 @@ ProgressOption = Tell | Literal["bar"] | None
 
 
 def check_progress(progress: ProgressOption) -> None:
-    """Refuse what is neither a function, nor ``bar``, nor None."""
+    """Refuse a value that is not a function, ``bar`` or None."""
     fits = progress is None or callable(progress) or (isinstance(progress, str) and progress == "bar")
     check_parameters([] if fits else wrong_type("progress", "function or 'bar'", progress))
 
 
 def shown(progress: ProgressOption) -> AbstractContextManager[Tell | None]:
-    """Return the callback of the work inside the block: the caller's own, or one that shows bars.
+    """Return a context manager for the callback: the caller's own function, or one that shows bars.
 
-    ``bar`` is bars on stderr where that is a terminal, an output that changes in a notebook, and nothing elsewhere.
+    ``bar`` shows bars on stderr if that is a terminal, an output that changes in a notebook, and nothing elsewhere.
     """
     check_progress(progress)
     return _shown(progress)

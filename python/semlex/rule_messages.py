@@ -1,4 +1,4 @@
-"""What a broken rule says to people: one sentence a code."""
+"""The error message of each broken rule: one sentence for each code."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ class Rule(NamedTuple):
     """The message of a broken rule.
 
     Attributes:
-        text: What follows the field's name; holds ``{limit}``, ``{actual}`` or ``{at}`` where they belong.
-        remedy: What helps; empty where the rule itself says it.
-        plain: Stands for `text` where no limit (or no finding) is known.
-        alone: Helps where it is of no row: in a question, its filter or its vector; None: what helps rows.
+        text: The text after the field's name, with the placeholders ``{limit}``, ``{actual}`` and ``{at}``.
+        remedy: What the user can do; empty if the text says it.
+        plain: Replaces `text` if the limit (or the actual value) is unknown.
+        alone: Replaces `remedy` if the value belongs to no row, as in a question; None to use `remedy`.
     """
 
     text: str
@@ -122,7 +122,7 @@ _UNKNOWN = Rule("must be {limit}", plain="is refused")
 
 
 def sentence(name: str, code: str, limit: str | None = None, actual: str | None = None, *, of_row: bool = True) -> str:
-    """What is wrong with a field, and what helps."""
+    """Return the sentence that says what is wrong with a field, and what helps."""
     rule = RULES.get(code, _UNKNOWN)
     offset = actual if actual is not None and _OFFSET.match(actual) else None
     found = None if offset else actual
@@ -169,7 +169,7 @@ def _shown_offset(offset: str) -> str:
 
 
 def _with_article(word: str) -> str:
-    """``datetime`` as "a datetime", ``NoneType`` as "None"; what is more than a word stays."""
+    """Return a type's name with an article: ``datetime`` as "a datetime", ``NoneType`` as "None"; phrases unchanged."""
     if word == "NoneType":
         return "None"
     if word.endswith("s") or not _BARE_WORD.fullmatch(word.split(" of ", maxsplit=1)[0]):
@@ -178,7 +178,7 @@ def _with_article(word: str) -> str:
 
 
 def readable(text: str) -> str:
-    """Numbers with separators of thousands, one of a thing in the singular; years and shapes stay as they are."""
+    """Add thousands separators and make units singular after 1; years and shapes are returned unchanged."""
     if not text.startswith("years") and "(" not in text:
         text = _NUMBER.sub(lambda number: f"{int(number[0]):,}", text)
     return _SINGULAR.sub(r"1 \1", text)

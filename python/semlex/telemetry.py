@@ -1,4 +1,4 @@
-"""Spans of OpenTelemetry, if the program has set it up: the only table of their names, and how they are recorded.
+"""Record spans of OpenTelemetry, if the program has set it up; all their names are listed here.
 
 A program that wants spans has imported ``opentelemetry.trace`` and set a provider before, so it is not a dependency. A
 span holds no message of an error: a driver or a model may quote a text. Names of databases are stable conventions of
@@ -62,7 +62,7 @@ REQUEST_ID = "semlex.request_id"
 
 
 class Span:
-    """A piece of work that is not recorded. As a context manager it is the parent of what begins inside."""
+    """A span that is not recorded; recorded ones derive from it. As a context manager it becomes the current span."""
 
     is_recorded = False
 
@@ -78,25 +78,25 @@ class Span:
         """Add attributes; those that are None are left out."""
 
     def rename(self, name: str) -> None:
-        """Give it another name."""
+        """Give the span another name."""
 
     def fail(self, kind: str) -> None:
         """Note a failure that raises no error."""
 
     def tell(self, event: str, attributes: Mapping[str, Any]) -> None:
-        """Add an event."""
+        """Add an event to the span."""
 
     def start(self) -> Self:
-        """Begin it without making it the current one."""
+        """Begin the span without making it the current one."""
         return self
 
     @contextmanager
     def current(self) -> Iterator[None]:
-        """Make it the current one inside the block."""
+        """Make the span the current one inside the block."""
         yield
 
     def end(self, error: BaseException | None = None) -> None:
-        """End it; a second call does nothing."""
+        """End the span; a second call does nothing."""
 
 
 _OFF = Span()

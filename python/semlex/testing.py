@@ -1,4 +1,4 @@
-"""For tests only: an embedder that needs no model. Its vectors look like embeddings and mean nothing."""
+"""An embedder for tests that needs no model; its vectors look like embeddings but carry no meaning."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _WORD = re.compile(r"\w+")
 
 
 class HashEmbedder:
-    """A deterministic fake: texts that share words have like vectors, and nothing else is meant by them.
+    """A deterministic fake embedder: texts that share words have similar vectors, and nothing else counts.
 
     Every lower-case word has a fixed random direction, drawn from its BLAKE2 hash; a text is the normalised sum of its
     words. Equal in every process and on every machine. Never a substitute for a model: it knows no synonym.
@@ -38,21 +38,21 @@ class HashEmbedder:
 
     @property
     def identity(self) -> EmbedderIdentity:
-        """What the vectors depend on."""
+        """Return the identity, which says what the vectors depend on."""
         return EmbedderIdentity("semlex.testing/hash", "1", self._dimensions, None, "mean", normalised=True)
 
     @property
     def dimensions(self) -> int:
-        """Length of a vector."""
+        """The length of a vector."""
         return self._dimensions
 
     @property
     def counter_name(self) -> str:
-        """Name of the way in which tokens are counted."""
+        """The name of the token counter."""
         return "semlex.testing/words"
 
     def embed_documents(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Embeds texts.
+        """Embed texts.
 
         Args:
             texts: n texts; one without words counts as one word of its own.
@@ -71,7 +71,7 @@ class HashEmbedder:
         return check_vectors(normalise(sums), rows=len(rows), dimensions=self._dimensions, model=self.identity.model)
 
     def embed_query(self, text: str) -> NDArray[np.float32]:
-        """Embeds one text, as a document would be.
+        """Embed one text in the same way as a document.
 
         Args:
             text: The query.
@@ -86,7 +86,7 @@ class HashEmbedder:
         return vector
 
     def token_offsets(self, text: str) -> NDArray[np.int64]:
-        """Finds where the words of a text stand.
+        """Find the words of a text.
 
         Args:
             text: The text.
@@ -98,7 +98,7 @@ class HashEmbedder:
         return np.array(spans, dtype=np.int64).reshape(-1, 2)
 
     def count_tokens(self, texts: Sequence[str]) -> NDArray[np.int64]:
-        """Counts words.
+        """Count words.
 
         Args:
             texts: n texts.

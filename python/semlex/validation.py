@@ -1,4 +1,4 @@
-"""Rules of values: what is wrong with one, as errors of a call."""
+"""Check values by rules, and return what is wrong as errors of a call."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ SHOWN_ROWS = 10
 
 
 def refuse(field: str, code: str, limit: str | None = None, actual: str | None = None) -> Errors:
-    """The error of one value of a call, as a list."""
+    """Return the error of one value of a call, as a list."""
     return [FieldError(-1, None, field, code, limit, actual)]
 
 
 def wrong_type(field: str, expected: str, value: object) -> Errors:
-    """The error of a value of another type."""
+    """Return the error of a value of the wrong type, as a list."""
     return refuse(field, "wrong_type", expected, type(value).__name__)
 
 
@@ -41,12 +41,12 @@ def text_errors(
     blank: bool = True,
     nul: bool = False,
 ) -> Errors:
-    """What is wrong with a text.
+    """Return what is wrong with a text.
 
     Args:
         max_bytes: Most bytes of UTF-8.
         max_characters: Most characters.
-        nul: Whether it may hold NUL characters, which Postgres cannot store.
+        nul: Whether the text may hold NUL characters, which Postgres cannot store.
     """
     if not isinstance(text, str):
         return wrong_type(field, "str", text)
@@ -67,7 +67,7 @@ def text_errors(
 
 
 def shown(value: object) -> str:
-    """A refused argument, for a message: what is long, or may be large, by its type."""
+    """Return a refused argument for a message; long or large values are replaced by their type."""
     if isinstance(value, (float, bool, NoneType)):
         return repr(value)
     if isinstance(value, int):
@@ -76,14 +76,14 @@ def shown(value: object) -> str:
 
 
 def check_rows(field: str, rows: Sequence[object], **rules: Any) -> None:
-    """Refuses texts by the rules of `text_errors`."""
+    """Refuse texts that break the rules of `text_errors`."""
     found = (replace(error, row=row) for row, text in enumerate(rows) for error in text_errors(field, text, **rules))
     if errors := list(found):
         raise ValidationError(errors)
 
 
 def check_texts(texts: Sequence[str]) -> list[str]:
-    """Refuses what no model can read."""
+    """Refuse texts that no model can read."""
     if isinstance(texts, str):
         raise ValidationError(refuse("texts", "wrong_type", "sequence of str", "str"))
     rows = list(texts)
@@ -92,13 +92,13 @@ def check_texts(texts: Sequence[str]) -> list[str]:
 
 
 def shown_rows(rows: Sequence[int]) -> str:
-    """The first rows of a list, for a message: ``rows 3, 5, 8``."""
+    """Return the first row numbers of a list, for a message: ``rows 3, 5, 8``."""
     more = f" and {len(rows) - SHOWN_ROWS} more" if len(rows) > SHOWN_ROWS else ""
     return f"rows {', '.join(map(str, rows[:SHOWN_ROWS]))}{more}"
 
 
 def whole_number_errors(field: str, value: object, minimum: int, maximum: int | None = None) -> Errors:
-    """What is wrong with a whole number from `minimum` to `maximum`."""
+    """Return what is wrong with a whole number that must be from `minimum` to `maximum`."""
     if isinstance(value, bool) or not isinstance(value, int):
         return wrong_type(field, "int", value)
     if value < minimum or (maximum is not None and value > maximum):
@@ -108,14 +108,14 @@ def whole_number_errors(field: str, value: object, minimum: int, maximum: int | 
 
 
 def check_range(name: str, value: object, minimum: int, maximum: int | None = None) -> None:
-    """Refuses a parameter that is not a whole number from `minimum` to `maximum`."""
+    """Refuse a parameter that is not a whole number from `minimum` to `maximum`."""
     check_parameters(whole_number_errors(name, value, minimum, maximum))
 
 
 def number_errors(
     field: str, value: object, minimum: float = -math.inf, maximum: float = math.inf, *, above: float | None = None
 ) -> Errors:
-    """What is wrong with a finite number from `minimum` to `maximum`, or above a number."""
+    """Return what is wrong with a finite number that must be from `minimum`, or above a number, to `maximum`."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return wrong_type(field, "float", value)
     limit = f"{minimum:g} to {maximum:g}" if above is None else f"above {above:g} and at most {maximum:,g}"
@@ -128,40 +128,40 @@ def number_errors(
 
 
 def callable_errors(field: str, value: object) -> Errors:
-    """What is wrong with a function that is to be called; None is none."""
+    """Return what is wrong with a value that must be a function or None."""
     return [] if value is None or callable(value) else wrong_type(field, "function", value)
 
 
 def kind_errors(field: str, value: object, *kinds: type) -> Errors:
-    """What is wrong with a value that must be of one of some classes."""
+    """Return what is wrong with a value that must be an instance of one of some classes."""
     limit = " or ".join("None" if kind is NoneType else kind.__name__ for kind in kinds)
     return [] if isinstance(value, kinds) else wrong_type(field, limit, value)
 
 
 def is_one_of(value: object, choices: Collection[str]) -> bool:
-    """Whether a value is one of these texts. An array compares with each of its items."""
+    """Return whether a value is one of these texts; an array, which would compare item by item, never is."""
     return isinstance(value, str) and value in choices
 
 
 def path_errors(field: str, value: object) -> Errors:
-    """What is wrong with the path of a file or folder, which may be None."""
+    """Return what is wrong with the path of a file or folder, which may be None."""
     if isinstance(value, str) and not value:  # `Path` would take it for the working directory
         return refuse(field, "blank", "1 character", "0")
     return kind_errors(field, value, str, PathLike, NoneType)
 
 
 def needed_path_errors(field: str, value: object) -> Errors:
-    """What is wrong with the path of a file or folder that must be given."""
+    """Return what is wrong with the path of a file or folder that must be given."""
     return wrong_type(field, "str or PathLike", value) if value is None else path_errors(field, value)
 
 
 def text_parameter(field: str, value: object) -> Errors:
-    """What is wrong with a name that may be None."""
+    """Return what is wrong with a name, which may be None."""
     return [] if value is None else text_errors(field, value, blank=False)
 
 
 def model_errors(field: str, value: object, *calls: str) -> Errors:
-    """What is wrong with a model: None, a name, or an object with these methods or attributes."""
+    """Return what is wrong with a model: it must be None, a name, or an object with these methods or attributes."""
     if value is None or isinstance(value, str):
         return []
     # Looked up without being called: an attribute may wait for the model.
@@ -171,7 +171,7 @@ def model_errors(field: str, value: object, *calls: str) -> Errors:
 
 
 def strings_errors(field: str, value: object, most: int | None = None) -> Errors:
-    """What is wrong with several strings, at most so many: a single one is not a list of them."""
+    """Return what is wrong with a list of at most `most` strings; a single string is not accepted as a list."""
     if isinstance(value, str | bytes) or not isinstance(value, Sequence | AbstractSet):
         return wrong_type(field, "list of str", value)
     wrong = [item for item in value if not isinstance(item, str)]
@@ -183,21 +183,21 @@ def strings_errors(field: str, value: object, most: int | None = None) -> Errors
 
 
 def check_parameters(*found: Errors) -> None:
-    """Refuses parameters with all that is wrong with them."""
+    """Raise one error for all that is wrong with several parameters, if anything is."""
     errors = [str(error) for each in found for error in each]
     if errors:
         raise ConfigurationError("; ".join(errors))
 
 
 def time_errors(field: str, value: object) -> Errors:
-    """What is wrong with a point in time."""
+    """Return what is wrong with a point in time."""
     if not isinstance(value, datetime):
         return wrong_type(field, "datetime", value)
     return refuse(field, "naive_timestamp") if value.utcoffset() is None else []
 
 
 def vector_of(field: str, value: Any) -> tuple[tuple[float, ...], Errors]:
-    """The numbers of a vector, which may be a list or an array of any library, and what is wrong with them."""
+    """Return the numbers of a vector, a list or an array of any library, and what is wrong with them."""
     items = value.tolist() if hasattr(value, "tolist") else value
     if isinstance(items, (str, bytes)) or not isinstance(items, Iterable):
         return (), wrong_type(field, "numbers", value)

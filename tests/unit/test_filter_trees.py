@@ -120,7 +120,7 @@ def test_every_operator_has_its_words() -> None:
 
 def test_the_page_has_the_grammar_and_every_operator() -> None:
     page = (ROOT / "docs" / "filters.md").read_text(encoding="utf-8")
-    grammar = [line.strip() for line in (text.__doc__ or "").split("::\n")[1].split("The words of")[0].splitlines()]
+    grammar = [line.strip() for line in (text.__doc__ or "").split("::\n")[1].split("Words of the")[0].splitlines()]
     found = re.search(r"```\n(filter .*?)```", page, re.DOTALL)
     assert found
     assert [line.strip() for line in found[1].splitlines()] == list(filter(None, grammar))
@@ -173,7 +173,7 @@ TEXTS = [
     ("a == 1)", 7, "the end"),
     ("in == 3", 1, "in quotes"),
     ("a in 'x'", 6, "must be a list"),
-    ("a in []", 6, "a list with a value"),
+    ("a in []", 6, "a list with at least one value"),
     ("a in [1 2]", 9, ", or ]"),
     ("a any [", 8, "a value"),
     ("a == {x: 1}", 7, "a key in quotes"),
@@ -222,7 +222,7 @@ MAPPINGS: list[tuple[Any, list[str], str]] = [
     ({"$gt": 1}, ["filters.$gt"], "follows the name of a field"),
     ({"$not": {}}, ["filters.$not"], "a mapping with an entry"),
     ({"a": {}}, ["filters.a"], "a mapping with an entry"),
-    ({"a": []}, ["filters.a"], "a list with a value"),
+    ({"a": []}, ["filters.a"], "a list with at least one value"),
     ({"a": {"$in": []}, "b": {"$nin": "x"}}, ["filters.a.$in", "filters.b.$nin"], "2 errors"),
     ({"a": {"$gt": 1, "b": 2}}, ["filters.a"], "both in one"),
     ({"a": {"b": {"$lt": None}}}, ["filters.a.b.$lt"], "a number or a text"),

@@ -311,8 +311,8 @@ def test_names_that_look_like_ours_are_told_and_no_error() -> None:
     assert problems == []
     assert found.origins == {}
     assert found.notes == (
-        "RAG_EMBEDING_MODEL is not read; RAG_EMBEDDING_MODEL is",
-        "RAG_TOPK is not read; RAG_TOP_K is",
+        "RAG_EMBEDING_MODEL is not read; did you mean RAG_EMBEDDING_MODEL?",
+        "RAG_TOPK is not read; did you mean RAG_TOP_K?",
     )
 
 

@@ -62,7 +62,7 @@ def test_every_setting_is_shown_with_what_did_not_count(folder: Path, monkeypatc
     told = semlex("config", "show")
     assert told.stdout.count("not used") == 1
     assert "not used: 7 (RAG_TOP_K)" in told.stdout
-    assert "RAG_TOPK is not read; RAG_TOP_K is" in told.stderr
+    assert "RAG_TOPK is not read; did you mean RAG_TOP_K?" in told.stderr
     assert semlex("config", "show", "-v").stdout.count("not used") == 3
     assert semlex("config").stdout == told.stdout
     assert semlex("config", "--json").stdout == semlex("config", "show", "--json").stdout

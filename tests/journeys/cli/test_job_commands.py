@@ -79,7 +79,7 @@ def test_waiting_for_a_job(shell: Shell) -> None:
         (("jobs", "submit", "index"), "needs paths"),
         (("jobs", "submit", "index", "docs", "--arguments", "{"), "not JSON"),
         (("jobs", "submit", "index", "docs", "--arguments", "[]"), "must be an object"),
-        (("jobs", "submit", "index", "docs", "--arguments", '{"paths": ["docs"]}'), "stand twice"),
+        (("jobs", "submit", "index", "docs", "--arguments", '{"paths": ["docs"]}'), "are given twice"),
         (("jobs", "submit", "index", "docs", "--not-before", "tomorrow"), "must be a time"),
         (("jobs", "submit", "index", "docs", "--not-before", "2030-01-01"), "with its zone"),
         (("jobs", "submit", "index", "docs", "--timeout", "1"), "give --wait, too"),

@@ -148,7 +148,7 @@ async def test_a_write_fails_once_and_never_again(database_url: str) -> None:
         await make_again(database_url)
         for name, write in WRITES.items():
             held._handle._indexer, stale.opened.presence.is_gone = stale, False
-            with pytest.raises(CollectionDroppedError, match="was dropped since it was opened"):
+            with pytest.raises(CollectionDroppedError, match="was dropped after it was opened"):
                 await write(client.collection(NAME))
             await write(client.collection(NAME))
             assert held._handle._indexer is not stale, name

@@ -262,7 +262,7 @@ def with_first(table: pa.Table, name: str, value: Any) -> pa.Table:
 DAMAGED: dict[str, tuple[Callable[[Path], object], str]] = {
     "no manifest": (lambda folder: (folder / "manifest.json").unlink(), "is not a complete dump"),
     "half a manifest": (lambda folder: (folder / "manifest.json").write_text('{"format"'), "is not a complete dump"),
-    "another file": (lambda folder: (folder / "manifest.json").write_text("[]"), "is not of a dump"),
+    "another file": (lambda folder: (folder / "manifest.json").write_text("[]"), "is not the manifest of a dump"),
     "a newer version": (edit_manifest(lambda values: values.update(version=2)), "is a dump of version 2"),
     "no settings": (edit_manifest(lambda values: values.pop("settings")), "is damaged"),
     "unknown setting": (edit_manifest(lambda values: values["settings"].update(colour=1)), "is damaged"),
@@ -279,10 +279,13 @@ DAMAGED: dict[str, tuple[Callable[[Path], object], str]] = {
     "a missing file": (lambda folder: (folder / "sources.parquet").unlink(), "sources.parquet cannot be read"),
     "other rows": (rewritten("chunks", lambda table: table.slice(1)), "has other rows than its manifest"),
     "other columns": (rewritten("runs", lambda table: table.drop(["seconds"])), "has other columns"),
-    "no key": (rewritten("chunks", lambda table: with_first(table, "document_id", "x")), "row 0 of its chunks"),
-    "no JSON": (rewritten("chunks", lambda table: with_first(table, "metadata", "{")), "row 0 of its chunks"),
-    "a NUL": (rewritten("chunks", lambda table: with_first(table, "chunk_text", "a\0b")), "row 0 of its chunks"),
-    "no key of a file": (rewritten("documents", lambda table: with_first(table, "source_id", "x")), "its documents"),
+    "no key": (rewritten("chunks", lambda table: with_first(table, "document_id", "x")), "row 0 of chunks"),
+    "no JSON": (rewritten("chunks", lambda table: with_first(table, "metadata", "{")), "row 0 of chunks"),
+    "a NUL": (rewritten("chunks", lambda table: with_first(table, "chunk_text", "a\0b")), "row 0 of chunks"),
+    "no key of a file": (
+        rewritten("documents", lambda table: with_first(table, "source_id", "x")),
+        "row 0 of documents",
+    ),
 }
 
 
@@ -437,7 +440,7 @@ def test_on_the_command_line(shell: Shell) -> None:
     (hit, *_) = shell.objects("search", "tree", "-c", "d")
     assert hit["source_document"] == "a.md"
     (shell.folder / "saved" / "manifest.json").write_text("{}")
-    assert "is not of a dump" in shell("collections", "restore", "saved", "-c", "e", code=2).stderr
+    assert "is not the manifest of a dump" in shell("collections", "restore", "saved", "-c", "e", code=2).stderr
 
 
 @pytest.mark.parametrize("wrong", [None, 5, "", b"folder", "a\0b", "a\udcffb/\0", ["folder"]])

@@ -74,7 +74,7 @@ def _decoded(data: bytes, options: LoadOptions) -> Decoded:
         text = data.decode("utf-16" if wide else "utf-8").removeprefix("\ufeff")
     except UnicodeDecodeError as error:
         if wide:
-            message = f"it begins like UTF-16, but is not valid UTF-16 at byte {error.start}"
+            message = f"byte {error.start} is not UTF-16, although the first two bytes are the mark of UTF-16"
             raise LoadError("not_utf16", message) from None
         encoding = _guessed(data)
         if encoding is None:

@@ -1,1 +1,1 @@
-"""Tables of users that collections read."""
+"""Read tables of users that collections follow."""

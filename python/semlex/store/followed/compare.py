@@ -1,4 +1,4 @@
-"""A followed table compared with what is stored of it: rows that differ, rows that are gone, rows as they are now.
+"""Compare a followed table with its stored documents, and read its rows.
 
 The table's server computes two hashes of each row, of what its chunks are made of and of its metadata, and only keys
 and hashes travel. In the collection's database one statement compares them; from another database they are sent there.
@@ -41,13 +41,13 @@ _KEYS = sql.Placeholder("keys")
 
 
 def is_of_row(sqlstate: str | None) -> bool:
-    """Whether the values of a single row can cause this error."""
+    """Return whether the values of a single row can cause an error with this code."""
     return sqlstate is not None and sqlstate.startswith(_ROW_CLASSES)
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Some rows of the table: a condition over ``t``, with the values that are bound in it."""
+    """Selects some rows of the table: a condition over ``t``, with the values that are bound in it."""
 
     condition: sql.Composable
     values: Mapping[str, Any] = field(default_factory=dict)
@@ -55,7 +55,7 @@ class Part:
 
 @dataclass(slots=True)
 class Differences:
-    """How some rows of the table differ from what is stored.
+    """How some rows of the table differ from the stored ones.
 
     The keys of `new` and `changed` rows come with the bytes of their texts.
     """
@@ -77,7 +77,7 @@ class RowState(NamedTuple):
 
     @property
     def hashes(self) -> tuple[bytes, str]:
-        """What decides whether it is stored as it is."""
+        """Hashes of text and metadata, which decide whether the row is stored as it is."""
         return self.text, self.metadata
 
 
@@ -85,7 +85,7 @@ class ComparedTable:
     """A followed table beside its collection; open within its block.
 
     Args:
-        salt: What decides how texts are split: rows that were stored by other rules differ.
+        salt: Identifies the rules that split texts; rows that were stored by other rules count as different.
     """
 
     source: SourceTable
@@ -113,7 +113,7 @@ class ComparedTable:
     # --- transactions -----------------------------------------------------------------------------------------------
 
     async def read(self, work: Callable[[Connection], Awaitable[T]]) -> T:
-        """Read the table in one snapshot, however long that takes."""
+        """Run `work` in one snapshot of the table's database, without a time limit."""
 
         async def formatted(connection: Connection) -> T:
             await fix_formatting(connection)
@@ -147,7 +147,7 @@ class ComparedTable:
     # --- comparison -------------------------------------------------------------------------------------------------
 
     async def bound(self, after: Sequence[str] | None, rows: int) -> list[str] | None:
-        """The key, part by part, of the row that is so many rows behind another one; None if there are fewer."""
+        """Return the key, part by part, of the row that is `rows` rows after `after`; None if there are fewer."""
         source, part = self.source, self.page(after, None)
         statement = sql.SQL("SELECT {} FROM {} WHERE {} ORDER BY {} OFFSET %(skipped)s LIMIT 1").format(
             _listed(source.key_parts), source.from_, part.condition, _listed(source.key_columns)
@@ -156,7 +156,7 @@ class ComparedTable:
         return list(found[0]) if found else None
 
     def page(self, after: Sequence[str] | None, until: Sequence[str] | None) -> Part:
-        """The rows behind one key, up to and with another."""
+        """Select the rows after one key, up to and including another."""
         condition, values = self.source.key_is_complete, dict[str, Any]()
         for name, compared, key in (("after", self.source.after, after), ("until", self.source.up_to, until)):
             if key is not None:
@@ -166,18 +166,18 @@ class ComparedTable:
         return Part(condition, values)
 
     def with_keys(self, keys: Sequence[str]) -> Part:
-        """The rows of these keys."""
+        """Select the rows with these keys."""
         return Part(self.source.with_keys(_KEYS), {"keys": text_array(keys)})
 
     async def latest(self) -> str:
-        """The time of the last change of a row, as text, not beyond the present; without one, the present."""
+        """Return the time of the last change of any row, as text, at most the present; the present if none is known."""
         mark, kind = self.source.mark, self.source.mark_type
         greatest = sql.SQL("least(max({}), statement_timestamp()::{})::text").format(mark, kind)
         [[latest]] = await self._read(Part(sql.SQL("{} IS NOT NULL").format(mark)), greatest)
         return str(latest)
 
     async def mark_bound(self, part: Part, rows: int) -> str | None:
-        """The time of the last change, as text, of the row of this number; None if there are fewer rows."""
+        """Return the last-change time, as text, of the row with this number; None if there are fewer rows."""
         statement = sql.SQL("SELECT ({0})::text FROM {1} WHERE {2} ORDER BY {0} OFFSET %(skipped)s LIMIT 1").format(
             self.source.mark, self.source.from_, part.condition
         )
@@ -185,14 +185,14 @@ class ComparedTable:
         return found[0][0] if found else None
 
     def marked_since(self, watermark: str, overlap: float) -> Part:
-        """The rows that were changed since, or so many seconds before."""
+        """Select the rows that were changed since `watermark`, or up to `overlap` seconds before it."""
         condition = sql.SQL("{} >= %(since)s::text::{} - make_interval(secs => %(overlap)s)").format(
             self.source.mark, self.source.mark_type
         )
         return Part(condition, {"since": watermark, "overlap": overlap})
 
     def marked_between(self, after: str | None, until: str | None, part: Part) -> Part:
-        """Those of these rows that were changed last between two times."""
+        """Select, among some rows, those that were last changed between two times."""
         kind = self.source.mark_type
         condition, values = part.condition, dict(part.values)
         for name, operator, value in (("mark_after", ">", after), ("mark_until", "<=", until)):
@@ -204,10 +204,10 @@ class ComparedTable:
         return Part(condition, values)
 
     async def compare(self, part: Part, *, every: bool = False, only_keys: bool = False) -> Differences:
-        """Compare rows with what is stored of them.
+        """Compare rows with the stored ones.
 
         Args:
-            every: Whether the keys of rows that are the same are wanted.
+            every: Whether to return the keys of rows that are the same, too.
             only_keys: Whether a row that is stored counts as the same, unless it has no time of its last change.
         """
         source = self.source
@@ -268,7 +268,7 @@ class ComparedTable:
         ).format(known, rows, self._names.document, key)
 
     async def keys(self, part: Part, within: Connection | None = None) -> list[str]:
-        """The keys of rows; nothing else of them is read.
+        """Return the keys of rows, without reading anything else.
 
         Args:
             within: In a write transaction of the collection, whose statement sees what is committed by now.
@@ -276,7 +276,7 @@ class ComparedTable:
         return [key for (key,) in await self._read(part, self.source.key_text, within=within)]
 
     async def count_incomplete(self) -> int:
-        """How many rows have a NULL in their key."""
+        """Return how many rows have a NULL in their key."""
         if not any(self.source.columns[name].is_nullable for name in self._stored.table.key):
             return 0
         incomplete = Part(sql.SQL("NOT ({})").format(self.source.key_is_complete))
@@ -286,14 +286,14 @@ class ComparedTable:
     # --- what is stored ---------------------------------------------------------------------------------------------
 
     async def count_stored(self) -> int:
-        """Of how many rows something is stored."""
+        """Return the number of stored documents of the table's rows."""
         statement = sql.SQL("SELECT count(*) FROM {} WHERE source_id = %(source)s").format(self._names.document)
         values = {"source": self._stored.source_id}
         [[count]] = await self._database.read("count rows", lambda c: _fetch(c, statement, values))
         return int(count)
 
     async def stored_keys(self, after: UUID | None, rows: int) -> tuple[list[str], UUID | None]:
-        """A page of the keys of rows of which something is stored, and where the next page begins."""
+        """Return a page of the keys of stored rows, and where the next page begins."""
         statement = sql.SQL(
             "SELECT document_id, substr(uri, %(start)s) FROM {} WHERE source_id = %(source)s "
             "AND (%(after)s::uuid IS NULL OR document_id > %(after)s) ORDER BY document_id LIMIT %(rows)s"
@@ -304,7 +304,7 @@ class ComparedTable:
         return [key for _, key in found], found[-1][0] if found else None
 
     async def present(self, keys: Sequence[str], within: Connection | None = None) -> set[str]:
-        """Which of these rows are there.
+        """Return those of these keys whose rows exist.
 
         Args:
             within: As of `keys`.
@@ -314,7 +314,7 @@ class ComparedTable:
     # --- rows -------------------------------------------------------------------------------------------------------
 
     async def states(self, keys: Sequence[str], within: Connection | None = None) -> dict[str, RowState]:
-        """These rows as they are now; a key that occurs twice is left out.
+        """Return the present states of these rows; a key that occurs twice is left out.
 
         Args:
             within: As of `keys`.
@@ -331,7 +331,7 @@ class ComparedTable:
         return [sql.SQL("encode({}, 'hex')").format(self.source.metadata_hash), self.source.version]
 
     async def unchanged(self, rows: Mapping[str, RowState], within: Connection) -> set[str]:
-        """The keys of rows that are still as they were read.
+        """Return the keys of rows that are still as they were read.
 
         Args:
             within: As of `keys`.
@@ -348,7 +348,7 @@ class ComparedTable:
         return same
 
     async def rows(self, keys: Sequence[str], max_bytes: int, *, joined: bool) -> list[tuple[Any, ...]]:
-        """Rows as they are: key, the values of `RowState`, bytes of the texts, metadata (JSON), heading, then texts.
+        """Return rows: key, the values of `RowState`, bytes of the texts, metadata (JSON), heading, then texts.
 
         Args:
             max_bytes: Texts of rows with more bytes are NULL.
@@ -393,7 +393,7 @@ class ComparedTable:
         return await self.read(lambda c: _fetch(c, statement, part.values))
 
     async def metadata(self, keys: Sequence[str]) -> list[tuple[str, RowState, dict[str, Any]]]:
-        """The metadata of rows as they are now, with their state; a key that occurs twice is left out."""
+        """Return the metadata of rows as they are now, with their state; a key that occurs twice is left out."""
         own = sql.SQL("{}::text").format(self.source.metadata)
         found = _once(await self._read(self.with_keys(keys), self.source.key_text, own, *self._state))
         values = from_json([row[1] for row in found])
@@ -401,19 +401,19 @@ class ComparedTable:
 
 
 def from_json(texts: Sequence[str]) -> list[Any]:
-    """The values of JSON texts, read in one go: one by one takes three times as long."""
+    """Parse JSON texts all at once, which takes a third of the time of parsing them one by one."""
     values: list[Any] = json.loads(f"[{','.join(texts)}]")
     return values
 
 
 def _once(rows: Sequence[tuple[Any, ...]]) -> Sequence[tuple[Any, ...]]:
-    """The rows whose first value no other row has."""
+    """Return the rows whose key no other row has."""
     times = Counter(row[0] for row in rows)
     return rows if len(times) == len(rows) else [row for row in rows if times[row[0]] == 1]
 
 
 def text_array(texts: Sequence[str]) -> str:
-    """An array of texts as the server reads it; the driver makes it value by value, which takes ten times as long."""
+    """Return an array of texts in the server's text form, which the driver makes ten times as slowly."""
     joined = "\0".join(texts)  # no text holds a NUL
     if not texts:
         return "{}"
@@ -426,7 +426,7 @@ def _listed(parts: Sequence[sql.Composable]) -> sql.Composed:
 
 
 def _size(source: SourceTable) -> sql.Composed:
-    """Bytes of a row's texts, which the server knows without reading them."""
+    """Return SQL of the bytes of a row's texts, which the server knows without reading them."""
     sizes = [sql.SQL("coalesce(octet_length({})::int8, 0)").format(text) for text in source.texts]
     return sql.SQL("({})").format(sql.SQL(" + ").join(sizes))
 

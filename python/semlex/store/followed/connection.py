@@ -1,4 +1,4 @@
-"""The database of a followed table: its address, and transactions in which its values are written alike everywhere."""
+"""Connect to the database of a followed table, in transactions that write its values as text in one fixed way."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ FORMATTING: Mapping[str, str | int] = {
 
 
 def source_address(definition: FollowedTable) -> str | None:
-    """Connection string of the table's database; None: the collection's."""
+    """Return the connection string of the table's database; None if it is the collection's."""
     named = definition.source_database
     if named is None:
         return None
@@ -72,7 +72,7 @@ def check_address(address: str) -> None:
 
 @asynccontextmanager
 async def source_connection(database: Database, definition: FollowedTable) -> AsyncIterator[Connection]:
-    """A connection of its own to the database of a table, which is not the collection's; outside of a transaction."""
+    """Yield a new connection to the database of a table that is not the collection's; outside of a transaction."""
     address = source_address(definition) or ""
     try:
         async with own_connection(address, database.timeout) as connection:

@@ -1,4 +1,4 @@
-"""What a user says about a table, made into a definition: checked on its own, then against the table."""
+"""Make a definition from a user's options, checked first alone, then against the table."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ NO_TEXT = frozenset({"bytea", "vector", "halfvec", "sparsevec", "bit", "varbit"}
 
 
 def declared_table(table: str, name: str | None, options: TableOptions) -> FollowedTable:
-    """A definition of what a call says; the key and its kinds are empty until `resolve` has seen the table."""
+    """Make a definition from the options of a call; key and key kinds are empty until `resolve` has seen the table."""
     check_parameters(text_errors("table", table, blank=False))
     schema, _, rest = table.rpartition(".") if options.get("schema") is None else ("", "", table)
     before = FollowedTable(
@@ -65,7 +65,7 @@ def declared_table(table: str, name: str | None, options: TableOptions) -> Follo
 
 
 def changed_table(before: FollowedTable, options: Mapping[str, Any]) -> FollowedTable:
-    """A definition with other options; those that are not given stay."""
+    """Return a definition with other options; those that are not given stay as they are."""
     given: dict[str, Any] = {
         name: _listed(name, value) if name in LISTS else value for name, value in options.items() if name != "table"
     }
@@ -91,7 +91,7 @@ def changed_table(before: FollowedTable, options: Mapping[str, Any]) -> Followed
 
 
 def _listed(name: str, value: Any) -> tuple[str, ...]:
-    """Several names or expressions; a single one need not be in a list, and None is none."""
+    """Return names or expressions as a tuple; a single one may be given alone, and None means none."""
     listed = (value,) if isinstance(value, str) else () if value is None else value
     items = tuple(listed)
     check_parameters(*(text_errors(name, item, blank=False) for item in items))
@@ -111,7 +111,7 @@ def _formats(value: Any) -> dict[str, str]:
 
 
 def _changes(before: FollowedTable, options: Mapping[str, Any]) -> Any:
-    """The way in which changes are noticed: that of the call, else what its column means, else as before."""
+    """Return how changes are noticed: as the call says, else as its column implies, else as before."""
     changes, column = options.get("changes"), options.get("updated_at", before.updated_at)
     if changes is None and ("changes" in options or "updated_at" in options):
         return "comparison" if column is None else "column"
@@ -129,7 +129,7 @@ def _changes(before: FollowedTable, options: Mapping[str, Any]) -> Any:
 
 
 def _check(table: FollowedTable) -> None:
-    """Refuse what is wrong whatever the table is like."""
+    """Refuse options that are wrong for every table."""
     check_parameters(text_errors("name", table.name, max_bytes=MAX_NAME_BYTES, blank=False))
     if "/" in table.name or not table.name.isprintable():
         raise ConfigurationError(
@@ -140,7 +140,7 @@ def _check(table: FollowedTable) -> None:
     for item in table.formats:
         if item not in table.text:
             raise ConfigurationError(
-                f"formats has {item!r}, which is not in text ({', '.join(table.text)}): name one of these"
+                f"formats= names {item!r}, which is not in text= ({', '.join(table.text)}): name one of these"
             )
     if table.source_database is None:
         return
@@ -158,7 +158,7 @@ def _check(table: FollowedTable) -> None:
 
 
 async def refuse_own(connection: Connection, names: Names, wanted: FollowedTable) -> None:
-    """Refuse a table of a collection, which changes with every sync."""
+    """Refuse to follow semlex's own tables, which change with every sync."""
     if wanted.schema != names.schema:
         return
     found = await connection.execute(sql.SQL("SELECT name FROM {}").format(names.registry))
@@ -171,7 +171,7 @@ async def refuse_own(connection: Connection, names: Names, wanted: FollowedTable
 
 
 async def resolve(connection: Connection, wanted: FollowedTable) -> SourceTable:
-    """The table of a definition, which has its key and the kinds of it now.
+    """Find the table of a definition, and fill in the definition's key and its types.
 
     Args:
         connection: Of the table's database, in a read-only transaction with `fix_formatting`.
@@ -219,7 +219,7 @@ def _key_type(relation: Relation, name: str) -> str:
 
 
 def _check_unique(source: SourceTable) -> None:
-    """Refuse a key that a table may have twice; rows of views are counted while they are read."""
+    """Refuse a key that two rows of a table may have; rows of views are counted while they are read."""
     relation, key = source.relation, source.definition.key
     if source.has_unique_key or relation.kind not in ("table", "partitioned table"):
         return
@@ -258,7 +258,7 @@ def _check_changes(source: SourceTable) -> None:
 
 
 async def _check_expressions(connection: Connection, source: SourceTable) -> None:
-    """Let the server parse the texts that are not columns; no row is read."""
+    """Let the server parse those items of `text` that are expressions; no row is read."""
     for item in source.definition.text:
         if item in source.columns:
             continue
@@ -279,10 +279,10 @@ async def _check_expressions(connection: Connection, source: SourceTable) -> Non
             if state == PARAMETER_MISSING:
                 reason = "it has a parameter, such as $1"
             raise ConfigurationError(
-                f"text has {item!r:.200}, which is neither a column of {source.relation} nor an SQL expression over "
+                f"{item!r:.200} in text= is neither a column of {source.relation} nor an SQL expression over "
                 f"its columns: {reason}. Functions of extensions need their schema, as in public.unaccent(title)"
             ) from None
         if cursor.description and cursor.description[0].type_code == RECORD:
             raise ConfigurationError(
-                f"text has {item!r:.200}, which is a row of several values: name each as an item of its own"
+                f"{item!r:.200} in text= gives several values for each row: name each as an item of its own"
             )

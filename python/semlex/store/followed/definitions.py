@@ -1,4 +1,4 @@
-"""The followed tables of a schema: their definitions, how far each is read, and who reads it now."""
+"""Store definitions of followed tables, how far each table has been read, and which worker reads it now."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ NOW = sql.SQL("pg_catalog.clock_timestamp()")
 
 @dataclass(frozen=True, slots=True)
 class StoredTable:
-    """A followed table as it is stored."""
+    """A followed table as it is stored, with its state."""
 
     source_id: UUID  # another one each time that the table is followed
     table: FollowedTable
@@ -44,22 +44,22 @@ class StoredTable:
 
     @property
     def name(self) -> str:
-        """Its name in the collection, of which the keys of its documents are made, too."""
+        """The name of the table in the collection, from which the keys of its documents derive."""
         return self.table.name
 
 
 def definition_to_json(table: FollowedTable, types: Mapping[str, str]) -> dict[str, Any]:
-    """The definition as it is stored, with the types of the columns that it was checked against."""
+    """Return the JSON form in which a definition is stored, with the types of its columns when it was checked."""
     return {**asdict(table), "types": dict(types)}
 
 
 def definition_from_json(stored: Mapping[str, Any]) -> tuple[FollowedTable, dict[str, str]]:
-    """The definition that `definition_to_json` has written, with the types of its columns."""
+    """Read a definition and its column types from the JSON that `definition_to_json` has written."""
     return FollowedTable.of(stored), dict(stored["types"])
 
 
 async def read_tables(connection: Connection, names: Names, name: str | None = None) -> list[StoredTable]:
-    """The followed tables of a collection, or the one of a name, by name."""
+    """Return the followed tables of a collection, or the one with a name, by name."""
     cursor = await cursor_with_times(connection).execute(
         sql.SQL(
             "SELECT source_id, definition, watermark, keys_compared_at, last_run, synced_at, "
@@ -74,7 +74,7 @@ async def read_tables(connection: Connection, names: Names, name: str | None = N
 
 
 async def may_read(connection: Connection, *tables: sql.Identifier) -> bool:
-    """Whether the role may read all of these tables; readers of hits need no definitions."""
+    """Return whether the role may read these tables; a role that only searches need not."""
     names = [table.as_string(connection) for table in tables]
     question = "SELECT bool_and(has_table_privilege(one, 'SELECT')) FROM unnest(%s::text[]) AS one"
     return await (await connection.execute(question, [names])).fetchone() == (True,)
@@ -131,13 +131,13 @@ async def insert_table(connection: Connection, names: Names, table: FollowedTabl
 
 
 async def restore_tables(connection: Connection, names: Names, tables: Mapping[UUID, Mapping[str, Any]]) -> None:
-    """Store definitions of a dump, for sources that are there; a source without one is not followed any more.
+    """Restore the definitions of a dump for its sources; a source without a definition is not followed any more.
 
     No worker reads them until they have been synced once: their expressions are SQL of the author of the dump.
 
     Args:
         connection: In a write transaction.
-        tables: Id of the source -> as `definition_to_json` has written it.
+        tables: Id of the source -> its definition, as `definition_to_json` has written it.
     """
     stopped = sql.SQL("UPDATE {} SET kind = 'stopped' WHERE kind = 'table' AND source_id <> ALL(%s)")
     await connection.execute(stopped.format(names.source), [list(tables)])
@@ -158,7 +158,7 @@ async def replace_definition(
     table: FollowedTable,
     types: Mapping[str, str],
 ) -> bool:
-    """Store a changed definition, whose next run compares all rows; False if it is not followed as read any more.
+    """Store a changed definition, whose next run compares all rows; return False if it has changed since it was read.
 
     Args:
         connection: In a write transaction.
@@ -177,7 +177,7 @@ async def replace_definition(
 
 
 async def hold_table(connection: Connection, names: Names, stored: StoredTable, *, alone: bool = False) -> bool:
-    """Keep a table's definition as it was read until the transaction ends; False if it is another, or not followed.
+    """Lock a table's definition until the transaction ends; return False if it has changed since it was read.
 
     Args:
         connection: In a write transaction, READ COMMITTED, with the collection held.
@@ -195,10 +195,10 @@ async def hold_table(connection: Connection, names: Names, stored: StoredTable, 
 
 
 async def is_as_read(connection: Connection, names: Names, stored: StoredTable, *, held: bool = False) -> bool:
-    """Whether a table is followed by the definition that was read.
+    """Return whether a table's stored definition is still the one that was read.
 
     Args:
-        held: Whether it stays so until the transaction ends.
+        held: Whether to lock it until the transaction ends.
     """
     same = sql.SQL("SELECT FROM {} WHERE source_id = %s AND updated_at = %s{}")
     cursor = await connection.execute(
@@ -208,13 +208,13 @@ async def is_as_read(connection: Connection, names: Names, stored: StoredTable, 
 
 
 async def delete_table(connection: Connection, collection: CollectionInfo, stored: StoredTable) -> bool:
-    """Forget a table and what is queued of it; its documents stay, as of a source that nothing reads.
+    """Delete a table's definition and its queue; its documents stay, with their source.
 
     Args:
         connection: In a write transaction.
 
     Returns:
-        False if it is not followed as read any more.
+        False if the definition has changed since it was read.
     """
     await hold_collection(connection, collection)
     if not await hold_table(connection, collection.names, stored, alone=True):
@@ -228,7 +228,7 @@ async def delete_table(connection: Connection, collection: CollectionInfo, store
 
 
 async def delete_tables(connection: Connection, names: Names) -> list[str]:
-    """Forget the followed tables of a collection that is dropped; returns the names of those that had triggers.
+    """Delete the definitions of a collection that is dropped; return the names of tables that had triggers.
 
     Args:
         connection: In a write transaction.
@@ -249,7 +249,7 @@ async def delete_tables(connection: Connection, names: Names) -> list[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunEnd:
-    """What a run leaves: where the next one goes on, and what came of it."""
+    """The result of a run: where the next run continues, and its counts or its error."""
 
     report: TableSync
     next_in: float | None  # seconds until a worker looks again; None: as it was going to
@@ -259,7 +259,7 @@ class RunEnd:
 
 
 async def write_run(connection: Connection, names: Names, stored: StoredTable, end: RunEnd) -> None:
-    """Store the end of a run; nothing if the definition has changed since, so that the next run compares all rows.
+    """Store the result of a run, unless the definition has changed since: then the next run compares all rows.
 
     Args:
         connection: In a write transaction.
@@ -288,11 +288,11 @@ async def write_run(connection: Connection, names: Names, stored: StoredTable, e
 async def take_lease(
     connection: Connection, names: Names, stored: StoredTable, seconds: float, *, again: bool = False
 ) -> bool:
-    """Take the right to run for so many seconds; False if another worker has it.
+    """Take the lease on a table for `seconds`; return False if another worker has it.
 
     Args:
         connection: In a write transaction.
-        again: Whether the caller has it.
+        again: Whether the caller has the lease already and renews it.
     """
     cursor = await connection.execute(
         sql.SQL(
@@ -305,6 +305,6 @@ async def take_lease(
 
 
 async def end_lease(connection: Connection, names: Names, stored: StoredTable) -> None:
-    """Let other workers run."""
+    """End the lease, so that other workers can run."""
     ended = sql.SQL("UPDATE {} SET leased_until = NULL WHERE source_id = %s").format(names.followed_table)
     await connection.execute(ended, [stored.source_id])

@@ -1,4 +1,4 @@
-"""Rows of a followed table that must be read: changes that triggers noticed, and rows that could not be stored.
+"""Queue the rows of a followed table that must be read: changes noticed by triggers, and rows that failed.
 
 A claim is a lease: the entries stay in the table, due again when the lease ends. So nothing is locked while a model
 embeds, and the entries of a killed worker come back. Two workers may read the same row; its document is locked and the
@@ -41,7 +41,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class FailedRow:
-    """A row that could not be stored; the hash is of what was tried."""
+    """A row that could not be stored, with the hash of the text and metadata that were tried."""
 
     row_key: str
     row_hash: str | None
@@ -50,14 +50,14 @@ class FailedRow:
 
 
 class QueueCounts(NamedTuple):
-    """Entries of a table in the queue."""
+    """The numbers of a table's entries in the queue."""
 
     waiting: int  # noticed changes
     problems: int
 
 
 class ChangeQueue:
-    """The entries of one followed table. Every method runs in the caller's transaction."""
+    """The queue of one followed table; every method runs in the caller's transaction."""
 
     def __init__(self, names: Names, source_id: UUID) -> None:
         self._table = names.row_change
@@ -66,7 +66,7 @@ class ChangeQueue:
     async def claim(
         self, connection: Connection, *, limit: int = MAX_CLAIMED, seconds: float = CLAIM_SECONDS
     ) -> list[Change]:
-        """Take entries that are due, the longest due first; commit before the rows are read.
+        """Claim entries that are due, the longest due first; the caller must commit before it reads the rows.
 
         A key may be in several entries.
         """
@@ -89,7 +89,7 @@ class ChangeQueue:
         )
 
     async def release_all(self, connection: Connection) -> None:
-        """Make all claimed entries due at once, also those of others, who may have been killed; problems stay."""
+        """Make all claimed entries due at once, also those of other workers, which may be dead; problems stay."""
         await connection.execute(
             sql.SQL(
                 "UPDATE {} SET due_at = statement_timestamp() WHERE source_id = %s AND error_code IS NULL "
@@ -111,7 +111,7 @@ class ChangeQueue:
         Args:
             connection: In a transaction that has locked the documents of these rows, or the source alone.
             changes: The claimed entries; empty for a comparison.
-            done: Keys of rows that are now as stored or deleted: their entries as problems end, too.
+            done: Keys of rows that are now stored or deleted, whose entries as problems end, too.
             failed: Rows to be set aside. Trying the same text again takes longer each time.
         """
         if failed:
@@ -160,7 +160,7 @@ class ChangeQueue:
         )
 
     async def put_off(self, connection: Connection, keys: Sequence[str]) -> dict[str, str | None]:
-        """Which of these rows are set aside and not due yet, each with the hash of what was tried."""
+        """Return those of these rows that failed before and are not due yet, each with the hash of what was tried."""
         cursor = await connection.execute(
             sql.SQL(
                 "SELECT row_key, row_hash FROM {} WHERE source_id = %s AND row_key = ANY(%s) "
@@ -171,7 +171,7 @@ class ChangeQueue:
         return dict(await cursor.fetchall())
 
     async def problems(self, connection: Connection, limit: int = SHOWN_PROBLEMS) -> list[RowProblem]:
-        """Rows that are set aside, the next to be tried first."""
+        """Return rows that could not be stored, the next to be tried first."""
         cursor = await cursor_with_times(connection).execute(
             sql.SQL(
                 "SELECT row_key, error_code, error_message, attempts, due_at FROM {} "
@@ -185,7 +185,7 @@ class ChangeQueue:
         ]
 
     async def count(self, connection: Connection) -> QueueCounts:
-        """How many changes wait, and how many rows are set aside."""
+        """Count the waiting changes, and the rows that could not be stored."""
         cursor = await connection.execute(
             sql.SQL(
                 "SELECT count(*) FILTER (WHERE error_code IS NULL), count(*) FILTER (WHERE error_code IS NOT NULL) "

@@ -1,4 +1,4 @@
-"""Metadata of rows whose text is as stored: replaced in all their chunks, while texts, vectors and postings stay."""
+"""Replace the metadata of rows whose text is unchanged, in all their chunks; texts, vectors and postings stay."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class RowMetadata(NamedTuple):
-    """The metadata of a row as they are now."""
+    """The present metadata of a row."""
 
     document_id: UUID
     text_hash: bytes
@@ -24,7 +24,7 @@ class RowMetadata(NamedTuple):
 
 
 async def refresh_metadata(connection: Connection, names: Names, rows: Sequence[RowMetadata]) -> set[UUID]:
-    """Replace the metadata of the documents whose stored text is that of the row; returns their keys.
+    """Replace the metadata of documents whose stored text equals the row's; return their keys.
 
     Args:
         connection: In a write transaction that has begun as every writer does.

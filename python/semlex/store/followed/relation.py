@@ -1,4 +1,4 @@
-"""Relations of a database: tables and views, with their columns, what is unique in them and who may read them."""
+"""Describe tables and views of a database: their columns, unique indexes, and the role's right to read them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """What has rows: a table, or a view of tables."""
+    """A table or a view."""
 
     schema: str
     name: str
@@ -85,7 +85,7 @@ WHERE c.relkind IN ('r', 'p', 'v', 'm', 'f') AND n.nspname !~ '^pg_' AND n.nspna
 
 
 async def find_relation(connection: Connection, schema: str, name: str) -> Relation | None:
-    """The relation of a name, with its columns.
+    """Find a relation by its name, with its columns.
 
     Args:
         connection: Of its database, in a transaction with semlex's settings.

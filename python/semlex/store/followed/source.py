@@ -1,4 +1,4 @@
-"""A followed table as it is in its database: its columns, and the SQL of its rows' keys, texts, metadata and hashes."""
+"""A followed table in its database: its columns, and SQL for its rows' keys, texts, metadata and hashes."""
 
 from __future__ import annotations
 
@@ -58,17 +58,17 @@ class SourceTable:
 
     @property
     def has_unique_key(self) -> bool:
-        """Whether an index keeps two rows from having one key."""
+        """Whether a unique index keeps two rows from having the same key."""
         return any(set(unique) <= set(self.definition.key) for unique in self.relation.unique)
 
     @property
     def types(self) -> dict[str, str]:
-        """The types of the columns that the definition names, as they are stored with it."""
+        """The types of the columns that the definition names, in the form that is stored with it."""
         return {name: self.columns[name].type for _, name in uses_of(self.definition) if name in self.columns}
 
     @property
     def from_(self) -> sql.Composed:
-        """The relation, for FROM."""
+        """SQL of the relation, for FROM."""
         return sql.SQL("{} AS t").format(identifier(self.definition.schema, self.definition.table))
 
     @property
@@ -78,12 +78,12 @@ class SourceTable:
 
     @property
     def key_types(self) -> list[sql.SQL]:
-        """Their types, for casts of their texts."""
+        """The types of the key's columns, for casts of their texts."""
         return [_sql(self.columns[name].type) for name in self.definition.key]
 
     @property
     def key_parts(self) -> list[sql.Composed]:
-        """The parts of the key as text, which `after` takes."""
+        """The parts of the key as text, as `after` takes them."""
         return [sql.SQL("{}::text").format(column) for column in self.key_columns]
 
     @property
@@ -93,12 +93,12 @@ class SourceTable:
 
     @property
     def key_text(self) -> sql.Composed:
-        """The key as text; of several columns a JSON array."""
+        """SQL of the key as text; of several columns a JSON array."""
         return key_as_text(self.key_columns, self.definition.key_kinds)
 
     @property
     def texts(self) -> list[sql.Composed]:
-        """What is searched, item by item, as text."""
+        """SQL of the texts that are searched, item by item."""
         return [
             sql.SQL("{}::text").format(_column(item) if item in self.columns else expression(item))
             for item in self.definition.text
@@ -106,18 +106,18 @@ class SourceTable:
 
     @property
     def heading(self) -> sql.Composed | None:
-        """The title, as text."""
+        """SQL of the title, as text."""
         return None if self.definition.heading is None else sql.SQL("{}::text").format(_column(self.definition.heading))
 
     @property
     def followed(self) -> list[sql.Composed]:
-        """The values from which the row's chunks and their metadata are made."""
+        """The columns and expressions from which the row's chunks and metadata are made."""
         heading = [] if self.heading is None else [self.heading]
         return [*self.texts, *heading, *map(_column, self.definition.metadata)]
 
     @property
     def metadata(self) -> sql.Composed:
-        """The metadata, as a jsonb object; a null is not a key."""
+        """SQL of the metadata as a jsonb object, without keys for nulls."""
         always, else_none = [], []
         for name in self.definition.metadata:
             column = _column(name)
@@ -142,10 +142,10 @@ class SourceTable:
         return sql.SQL("({})").format(sql.SQL(" || ").join(objects))
 
     def text_hash(self, salt: str = "", values: Sequence[sql.Composable] | None = None) -> sql.Composed:
-        """The hash of what the row's chunks are made of, 16 bytes.
+        """Return SQL of the hash, 16 bytes, of the values from which the row's chunks are made.
 
         Args:
-            salt: What else decides the chunks: how texts are split.
+            salt: Identifies the rules that split texts, which also decide the chunks.
             values: The texts and the heading, if there is one, as columns of a query over the relation.
         """
         definition = self.definition
@@ -163,7 +163,7 @@ class SourceTable:
 
     @property
     def metadata_hash(self) -> sql.Composed:
-        """The hash of the row's metadata, 16 bytes."""
+        """Return SQL of the hash of the row's metadata, 16 bytes."""
         named = self.definition.metadata
         # Types of a kind have the same JSON values.
         bases = {name: self.columns[name].base for name in named}
@@ -172,21 +172,21 @@ class SourceTable:
 
     @property
     def version(self) -> sql.SQL:
-        """What is the same as long as nothing writes the row, as text; NULL if nothing shows that."""
+        """SQL of a text that stays the same as long as nothing writes the row; NULL if nothing shows that."""
         if not self.relation.has_versions:
             return sql.SQL("NULL::text")
         return sql.SQL("t.xmin || ' ' || t.ctid")
 
     def after(self, placeholders: Sequence[sql.Composable]) -> sql.Composed:
-        """The condition that a row comes after another one in the order of `key_columns`.
+        """Return the condition that a row comes after another one in the order of `key_columns`.
 
         Args:
-            placeholders: Of the other row's `key_parts`.
+            placeholders: Placeholders for the other row's `key_parts`.
         """
         return self._compared(sql.SQL(">"), placeholders)
 
     def up_to(self, placeholders: Sequence[sql.Composable]) -> sql.Composed:
-        """The condition that a row is another one or comes before it; arguments as for `after`."""
+        """Return the condition that a row is another one or comes before it; arguments as for `after`."""
         return self._compared(sql.SQL("<="), placeholders)
 
     def _compared(self, operator: sql.SQL, placeholders: Sequence[sql.Composable]) -> sql.Composed:
@@ -199,19 +199,19 @@ class SourceTable:
 
     @property
     def mark(self) -> sql.Composed:
-        """The column with the time of the last change; a table has one if changes are noticed by it."""
+        """The column with the time of the last change, which a table has if changes are noticed by it."""
         return _column(self.definition.updated_at or "")
 
     @property
     def mark_type(self) -> sql.SQL:
-        """Its type, for casts of its texts."""
+        """The type of that column (`mark`), for casts of texts."""
         return _sql(self.columns[self.definition.updated_at or ""].type)
 
     def with_keys(self, placeholder: sql.Composable) -> sql.Composed:
-        """The condition that a row has one of some keys.
+        """Return the condition that a row has one of some keys.
 
         Args:
-            placeholder: Of an array of their texts (`key_text`).
+            placeholder: Placeholder for an array of keys as text (`key_text`).
         """
         if len(self.definition.key) == 1:
             return sql.SQL("{} = ANY({}::text[]::{}[])").format(self.key_columns[0], placeholder, self.key_types[0])
@@ -233,14 +233,14 @@ _UTC = sql.SQL("({} AT TIME ZONE 'UTC')")
 
 
 def json_of(column: sql.Composable, kind: str) -> sql.Composed:
-    """A column as JSON.
+    """Return SQL of a column's value as JSON.
 
     Times are as `json_values.json_scalar` writes them: with all digits of a second or none, and in UTC, so that their
     order as texts is that of time.
 
     Args:
         column: In SQL.
-        kind: Its type, by its name or as `format_type` writes it.
+        kind: The column's type, by its name or as `format_type` writes it.
     """
     if kind in {"timestamptz", "timestamp with time zone"}:
         return _TIME.format(_UTC.format(column), sql.Literal("+00:00"))
@@ -250,7 +250,7 @@ def json_of(column: sql.Composable, kind: str) -> sql.Composed:
 
 
 def key_as_text(columns: Sequence[sql.Composable], kinds: Sequence[KeyKind]) -> sql.Composed:
-    """A key as text; of several columns a JSON array."""
+    """Return SQL of a key as text; of several columns a JSON array."""
     texts = [sql.SQL("{}::text").format(column) for column in columns]
     if len(texts) == 1:
         return texts[0]
@@ -259,7 +259,7 @@ def key_as_text(columns: Sequence[sql.Composable], kinds: Sequence[KeyKind]) -> 
 
 
 def document_id(name: str, key_text: sql.Composable) -> sql.Composed:
-    """The key of the document of a row, as `chunk_keys.indexed_document_id` makes it.
+    """Return SQL of the id of a row's document, as `chunk_keys.indexed_document_id` makes it.
 
     Args:
         name: Of the followed table.
@@ -272,30 +272,30 @@ def document_id(name: str, key_text: sql.Composable) -> sql.Composed:
 
 
 def key_text_of(key: RowKey) -> str:
-    """The key of a hit as text, as `key_as_text` writes it."""
+    """Return the key of a hit as text, as `key_as_text` writes it."""
     if not isinstance(key, tuple):
         return str(key)
     return json.dumps([part if isinstance(part, int) else str(part) for part in key], ensure_ascii=False)
 
 
 def row_document_id(name: str, key_text: str) -> UUID:
-    """The key of the document of a row, as `document_id` computes it."""
+    """Return the id of a row's document, as the SQL of `document_id` computes it."""
     return indexed_document_id(name, f"{name}/{key_text}")
 
 
 def _sql(text: str) -> sql.SQL:
-    """SQL of the definition or of the server; the statement is run with values, so that the driver halves ``%%``."""
+    """Return SQL from the definition or the server, with ``%`` doubled because the statement is run with values."""
     found: Any = text.replace("%", "%%")
     return sql.SQL(found)
 
 
 def identifier(*names: str) -> sql.Identifier:
-    """A name in a statement that is run with values."""
+    """Return an identifier for a statement that is run with values, with ``%`` doubled."""
     return sql.Identifier(*(name.replace("%", "%%") for name in names))
 
 
 def literal(text: str) -> sql.Literal:
-    """A text in a statement that is run with values."""
+    """Return a literal for a statement that is run with values, with ``%`` doubled."""
     return sql.Literal(text.replace("%", "%%"))
 
 
@@ -304,15 +304,15 @@ def _column(name: str) -> sql.Composed:
 
 
 def expression(text: str) -> sql.Composed:
-    """An expression of the definition; the new line ends a comment."""
+    """Return an expression of the definition in brackets; the new line ends a comment in it."""
     return sql.SQL("({}\n)").format(_sql(text))
 
 
 def _hash(salt: object, texts: Sequence[sql.Composable]) -> sql.Composed:
-    """A hash over texts, behind the length of each, so that no two rows of texts are hashed as the same bytes.
+    """Return SQL of a hash over texts, each with its length, so that no two rows of texts are hashed as equal bytes.
 
-    The server's own 64-bit hash (that of hash partitions, so it stays what it is), twice with other seeds. With it,
-    comparing long texts takes half the time that md5 takes, and a quarter of that of SHA-256 on a server without
+    It is the server's own 64-bit hash (that of hash partitions, so it never changes), twice with different seeds. With
+    it, comparing long texts takes half the time that md5 takes, and a quarter of that of SHA-256 on a server without
     OpenSSL; servers in FIPS mode have no md5.
     """
     parts: list[sql.Composable] = [sql.Literal(hashlib.sha256(repr(salt).encode()).hexdigest())]
@@ -332,11 +332,11 @@ def _hash(salt: object, texts: Sequence[sql.Composable]) -> sql.Composed:
 async def find_source(
     connection: Connection, definition: FollowedTable, types: Mapping[str, str] | None = None
 ) -> SourceTable:
-    """The table that a definition names, as it is now.
+    """Find the table that a definition names, as it is now.
 
     Args:
         connection: Of the table's database, in a transaction with `fix_formatting`.
-        types: Of its columns when it was followed; None does not compare them.
+        types: The types of its columns when it was followed; None to not compare them.
 
     Raises:
         ConfigurationError: The table or a column does not exist, or a column has another type.
@@ -358,7 +358,7 @@ async def find_source(
 
 
 def uses_of(definition: FollowedTable) -> list[tuple[str, str]]:
-    """The columns of a definition, each with the option that names it; a text may be an expression instead."""
+    """Return the columns of a definition, each with its option; an item of `text` may be an expression."""
     uses = [(use, name) for use in ("key", "text") for name in getattr(definition, use)]
     uses += [("heading", definition.heading)] if definition.heading is not None else []
     uses += [("updated_at", definition.updated_at)] if definition.updated_at is not None else []
@@ -369,7 +369,7 @@ def check_columns(source: SourceTable, remedy: str = "") -> None:
     """Refuse a column that the relation lacks.
 
     Args:
-        remedy: The end of the message, in which ``{}`` stands for the flag that names another column.
+        remedy: The end of the message, with ``{}`` for the flag that names another column.
     """
     for use, name in uses_of(source.definition):
         is_expression = use == "text" and not _NAME.fullmatch(name)
@@ -403,7 +403,7 @@ def check_readable(source: SourceTable) -> None:
 
 
 def _check_types(source: SourceTable, types: Mapping[str, str]) -> None:
-    """Refuse a column whose type has become another one since the table was followed."""
+    """Refuse a column whose type has changed since the table was followed."""
     definition = source.definition
     for name, before in types.items():
         column = source.columns.get(name)
@@ -423,6 +423,6 @@ _ALIKE = (("smallint", "integer", "bigint"), ("text", "character varying", "char
 
 
 def _is_alike(one: str, other: str) -> bool:
-    """Whether values of both types have the same texts and JSON values, whatever their lengths."""
+    """Return whether values of both types have the same texts and JSON values, whatever their lengths."""
     first, second = (_LENGTH.sub("", kind) for kind in (one, other))
     return first == second or any(first in group and second in group for group in _ALIKE)

@@ -1,4 +1,4 @@
-"""How far followed tables are in step, and for which of them a worker has something to do."""
+"""Report how far the followed tables of a collection are in step."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 
 async def read_status(connection: Connection, collection: CollectionInfo) -> list[FollowedStatus]:
-    """Every followed table, by name, with its rows, what waits and what went wrong."""
+    """Return every followed table, by name, with its number of rows, waiting changes and problems."""
     return [await _status(connection, collection, stored) for stored in await read_tables(connection, collection.names)]
 
 
 async def readable_status(connection: Connection, collection: CollectionInfo) -> list[FollowedStatus] | None:
-    """As `read_status`; None if the role may not read definitions or the queue, which readers of hits need not."""
+    """Return the answer of `read_status`; None if the role may not read definitions or the queue."""
     names = collection.names
     if await may_read(connection, names.followed_table, names.row_change):
         return await read_status(connection, collection)
@@ -58,7 +58,7 @@ class TableState(NamedTuple):
 
 
 async def read_states(connection: Connection, schema: str) -> list[TableState]:
-    """Every followed table of a schema, by collection and name, in one statement."""
+    """Return every followed table of a schema, by collection and name, in one statement."""
     cursor = await connection.execute(
         sql.SQL(
             "SELECT f.collection, f.name, f.look_at <= statement_timestamp() "

@@ -1,10 +1,10 @@
-"""Triggers that note which rows of a followed table have changed, in the queue and in the writer's own transaction.
+"""Triggers that write into the queue which rows of a followed table have changed, in the writer's own transaction.
 
 They are triggers of statements with transition tables, on the table and on everything below it: a statement fires those
-of the table that it names, and none of its partitions. One function serves all of them. It looks the table up by its
-name in the collection, and does nothing once that has stopped being followed: triggers that could not be removed
-disturb nobody. If it cannot note what changed, every row is compared; if it cannot note that either, it warns,
-and the next comparison finds the change.
+of the table that it names, and none of its partitions. One function serves all of them. The function looks the table up
+by its name in the collection, and does nothing once it is not followed any more, so that triggers that could not be
+removed do no harm. If it cannot queue the changed rows, it queues a comparison of every row; if that fails too, it
+warns, and the next comparison finds the change.
 
 It has the rights of the role that made it, which may write to the queue, and nobody else may use it in a trigger.
 """
@@ -114,14 +114,14 @@ WHERE n.nspname = %s AND p.proname = %s AND p.pronargs = 0
 
 
 def trigger_name(names: Names, name: str) -> str:
-    """The name of a followed table's function, with which those of its triggers begin; it follows from their names."""
+    """Return the name of a followed table's function; the names of its triggers begin with it."""
     told = f"{names.schema}.{names.collection}.{name}"
     return f"semlex_notice_{hashlib.sha256(told.encode()).hexdigest()[:16]}"
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """The table, or one below it: a partition or a child."""
+    """The followed table, or a table below it: a partition or a child."""
 
     oid: int
     schema: str
@@ -132,7 +132,7 @@ class Member:
 
     @property
     def identifier(self) -> sql.Identifier:
-        """Its name, qualified."""
+        """The qualified name of the table."""
         return sql.Identifier(self.schema, self.name)
 
 
@@ -141,10 +141,10 @@ class Noticed:
     """How much of a table its triggers watch.
 
     Attributes:
-        state: Of its tables and their triggers. It changes with everything that no trigger notices: when partitions are
-            attached, detached or dropped, a table is rewritten, or a trigger was not there for a while.
+        state: A text that changes with everything that no trigger notices: when partitions are attached, detached or
+            dropped, a table is rewritten, or a trigger was missing for a while.
         is_complete: Whether every table has its triggers.
-        warnings: What could not be made, each with a remedy.
+        warnings: Triggers that could not be made, each with a remedy.
     """
 
     state: str
@@ -207,7 +207,7 @@ class TableTriggers:
         ]
 
     def trigger_statements(self, member: Member) -> list[sql.Composed]:
-        """The statements that make the triggers of a table."""
+        """Return the statements that make the triggers of a table."""
         return [
             sql.SQL("CREATE OR REPLACE TRIGGER {} AFTER {} ON {} {}FOR EACH STATEMENT EXECUTE FUNCTION {}({})").format(
                 sql.Identifier(f"{self._name}_{event}"),
@@ -221,7 +221,7 @@ class TableTriggers:
         ]
 
     async def ddl(self, connection: Connection) -> str:
-        """A script for psql that makes what is there to be made, whatever is there already.
+        """Return a script for psql that makes the function and all triggers, whatever exists already.
 
         Args:
             connection: Of the table's database, in a transaction.
@@ -247,11 +247,11 @@ class TableTriggers:
         Args:
             database: Of the table and the queue.
             stored: The definition, as it was read.
-            seconds: For how long writers of the table are waited for.
+            seconds: How long to wait for transactions that write the table.
 
         Raises:
-            PrivilegeError: The role may not make them.
-            StoreError: A transaction has held a table for longer.
+            PrivilegeError: The role may not make the triggers.
+            StoreError: A transaction has held a table for longer than `seconds`.
         """
         members, has_function = await database.read("look at the triggers", self._found)
         lacking = [member for member in members if not member.triggers >= self._trigger_names]
@@ -261,7 +261,7 @@ class TableTriggers:
         return replace(self._noticed(members), warnings=await self._drop_strays(database, members, seconds))
 
     async def look(self, database: Database, stored: StoredTable) -> Noticed:
-        """As `keep`, but what cannot be made now is a warning."""
+        """Make missing triggers as `keep` does, but return a warning for those that cannot be made now."""
         try:
             return await self.keep(database, stored, seconds=0)
         except StoreError as error:
@@ -371,9 +371,9 @@ class TableTriggers:
 
 
 async def remove_triggers(database: Database, names: Names, name: str) -> None:
-    """Remove the triggers and the function of a table, if it has some, unless it is followed by them again.
+    """Remove the triggers and the function of a table, unless it is followed with triggers again.
 
-    If the role may not, or a transaction holds the table, a warning has the SQL with which others can. Triggers that
+    If the role may not remove them, or a transaction holds the table, a warning shows the SQL for others. Triggers that
     stay do nothing.
 
     Args:
@@ -412,7 +412,7 @@ async def remove_triggers(database: Database, names: Names, name: str) -> None:
 
 
 async def _with_function(names: Names, function: str, connection: Connection) -> list[Member]:
-    """The tables that have triggers with a function, each with the names of these."""
+    """Return the tables that have triggers with a function, each with the names of its triggers."""
     cursor = await connection.execute(_WITH_FUNCTION, [names.schema, function])
     return [
         Member(oid, schema, name, "", "", frozenset(triggers))
@@ -421,13 +421,13 @@ async def _with_function(names: Names, function: str, connection: Connection) ->
 
 
 def _refuse_unless_lasting(error: StoreError) -> None:
-    """Raise an error again, unless a right or a lock was missing."""
+    """Raise an error again, unless it is a missing right or a lock that was not available."""
     if not isinstance(error, PrivilegeError) and error.sqlstate != LOCK_NOT_AVAILABLE:
         raise error
 
 
 def _script(statements: Sequence[sql.Composed], comments: Sequence[str]) -> str:
-    """A script for psql, in one transaction; who waits for a lock for longer runs it again."""
+    """Return a script for psql, in one transaction; if a lock was not available, it can be run again."""
     lines = [f"-- {comment}" for comment in comments]
     lines += ["BEGIN;", f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT}';", f"SELECT pg_advisory_xact_lock({SETUP_LOCK});"]
     lines += [f"{statement.as_string()};" for statement in statements]
@@ -435,7 +435,7 @@ def _script(statements: Sequence[sql.Composed], comments: Sequence[str]) -> str:
 
 
 def _dollar_quoted(text: str) -> sql.SQL:
-    """A text as people read it, between marks that are not in it."""
+    """Return a text in dollar quotes, with a tag that the text does not contain."""
     mark = "$semlex$"
     while mark in text:
         mark = f"{mark[:-1]}_$"

@@ -1,4 +1,4 @@
-"""Addresses of databases: what is shown of one, what is wrong with one, and no password in either."""
+"""Describe addresses of databases for messages, and find their faults, without showing a password."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _POSTGRES = ("postgresql", "postgres")
 
 
 def describe(url: str) -> str:
-    """Host, port, database, user and service of a connection string, without its password."""
+    """Return host, port, database, user and service of a connection string, without its password."""
     if not isinstance(url, str):
         raise ConfigurationError(f"the database URL must be a string such as {FORM}; got {type(url).__name__}")
     if not url.strip():
@@ -51,13 +51,13 @@ def describe(url: str) -> str:
 
 
 def describe_connection(connection: psycopg.AsyncConnection[Any]) -> str:
-    """Host, port, database and user of a connection, as it was made."""
+    """Return host, port, database and user of a connection, as it was made."""
     info = connection.info
     return f"host={info.host} port={info.port} dbname={info.dbname} user={info.user}"
 
 
 def _problem(url: str) -> str:
-    """The fault of a string that cannot be parsed, with a remedy."""
+    """Return what is wrong with a string that cannot be parsed, with a remedy."""
     if url != url.strip() or url[:1] in "'\"":
         return "it begins or ends with a blank or a quotation mark; remove that"
     scheme = _SCHEME.match(url)
@@ -85,7 +85,7 @@ def _problem(url: str) -> str:
 def without_password(message: str, url: str | None) -> str:
     """Remove the passwords of an address (the user's, that of a key file) from a message.
 
-    Only where they are written as in an address: a password may be an ordinary word.
+    They are removed only where they are written as in an address, because a password may be an ordinary word.
     """
     if not url:
         return message

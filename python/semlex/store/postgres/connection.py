@@ -1,4 +1,4 @@
-"""The driver's connection: a caller's, joined, and one of our own beside the pool."""
+"""Connections of the driver: a caller's that semlex joins, and semlex's own beside the pool."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class SqlalchemyConnection(Protocol):
     """A session or a connection of SQLAlchemy."""
 
     def in_transaction(self) -> bool:
-        """Whether it has begun a transaction."""
+        """Return whether it has begun a transaction."""
         ...
 
 
@@ -48,7 +48,7 @@ LOCK_SECONDS = 0.001
 
 
 class _OwnersLock:
-    """The lock of a synchronous connection: while it is held, no thread of the owner sends a statement."""
+    """The lock of a synchronous connection; while it is held, no thread of its owner sends a statement."""
 
     def __init__(self, lock: threading.Lock) -> None:
         self._lock = lock
@@ -62,7 +62,7 @@ class _OwnersLock:
 
 
 class SharedConnection(psycopg.AsyncConnection[Any]):
-    """The session of a synchronous connection, driven by an event loop; the transaction is one and the same.
+    """Drives the session of a caller's synchronous connection by an event loop, within the same transaction.
 
     It never begins or ends its owner's transaction. It prepares no statements, whose names could be the owner's.
     """
@@ -78,11 +78,11 @@ class SharedConnection(psycopg.AsyncConnection[Any]):
         self._autocommit = True
 
     def __del__(self, *_: object) -> None:
-        """The owner closes the session."""
+        """Do nothing, because the owner closes the session."""
 
 
 def callers_connection(given: Any) -> Connection:
-    """Return the driver's connection behind what a caller gives, with SQLAlchemy in a transaction that it knows of."""
+    """Return the driver's connection behind a caller's object; make SQLAlchemy begin its transaction first."""
     if isinstance(given, psycopg.AsyncConnection):
         return given
     if isinstance(given, psycopg.Connection):
@@ -124,7 +124,7 @@ async def join(connection: Connection) -> None:
 
 @contextmanager
 def plain_cursors(connection: Connection) -> Iterator[None]:
-    """Use tuples as rows and placeholders by name, whichever cursors a caller's connection makes."""
+    """Make rows tuples and placeholders named inside the block, whatever a caller's connection is set to."""
     own = connection.row_factory, connection.cursor_factory
     connection.row_factory, connection.cursor_factory = tuple_row, psycopg.AsyncCursor
     try:
@@ -155,7 +155,7 @@ def connection_options(url: str) -> dict[str, Any]:
 
 
 def pooled_options(url: str, timeout: float) -> dict[str, Any]:
-    """Options of the pool's connections: an attempt without an answer ends, so that another can begin."""
+    """Return options of the pool's connections; an attempt without an answer is ended, so that another can begin."""
     limit = {} if "connect_timeout" in conninfo_to_dict(url) else {"connect_timeout": max(1, round(timeout))}
     return connection_options(url) | limit
 
@@ -186,7 +186,7 @@ POOLING_LOOKS = 5
 async def look_for_pooler(connection: Connection) -> Pooling:
     """Detect a pooler between this connection and the server.
 
-    A pooler in transaction mode with one idle session may lend the same one every time.
+    A pooler in transaction mode with a single idle session may lend the same session every time.
 
     Args:
         connection: Idle, outside a transaction.
@@ -201,7 +201,7 @@ async def look_for_pooler(connection: Connection) -> Pooling:
 
 
 async def is_pooled(connection: Connection) -> bool:
-    """Whether a pooler is in between: it reports another process than the one that serves the connection."""
+    """Return whether a pooler is in between, which reports another process than the one that serves the connection."""
     cursor = await connection.execute("SELECT pg_backend_pid()")
     row = await cursor.fetchone()
     return row is None or row[0] != connection.info.backend_pid

@@ -1,4 +1,4 @@
-"""Transactions on a pool or a caller's connection: retries, write guards, and errors of the driver as ours.
+"""Run transactions on a pool or a caller's connection, with retries, write guards and translated errors.
 
 Nothing here keeps session state: settings are local to a transaction, no prepared statements, no session locks. So it
 works behind PgBouncer in transaction mode, on standbys, and on a caller's connection.
@@ -67,7 +67,7 @@ write_guard: ContextVar[WriteGuard | None] = ContextVar("write_guard", default=N
 
 
 async def guarded(connection: Connection, work: Callable[[Connection], Awaitable[T]]) -> T:
-    """Do the work of a transaction inside the guard, if one is set."""
+    """Do the work of a transaction inside the write guard, if one is set."""
     guard = write_guard.get()
     if guard is None:
         return await work(connection)
@@ -94,7 +94,7 @@ def check_access(
     max_connections: int = 8,
     timeout: float = 10.0,
 ) -> None:
-    """Refuse arguments with which no database can be reached, without connecting."""
+    """Refuse arguments that cannot lead to a database, without connecting."""
     if url is not None:
         describe(url)
     if pool is not None and not isinstance(pool, AsyncConnectionPool):
@@ -123,15 +123,15 @@ class Watch(Protocol):
     is_gone: bool
 
     async def ask(self, connection: Connection, *, with_vectors: bool = False) -> psycopg.AsyncCursor[Any]:
-        """Send the question before all others; with vectors, ask which of them are incomplete, too."""
+        """Send the check before all other statements; with vectors, ask also which of them are incomplete."""
         ...
 
     async def check(self, answer: psycopg.AsyncCursor[Any]) -> None:
-        """Raise `CollectionDroppedError` if it was dropped."""
+        """Raise `CollectionDroppedError` if the collection was dropped."""
         ...
 
     def check_failed(self, answer: psycopg.AsyncCursor[Any]) -> None:
-        """Check in a transaction that has failed."""
+        """Read the check's answer in a transaction that has failed."""
         ...
 
 
@@ -184,23 +184,23 @@ class Database:
 
     @property
     def pool_figures(self) -> dict[str, int]:
-        """Connections of the pool (``size``, ``idle``) and callers ``waiting`` for one; empty without a pool."""
+        """The pool's connections (``size``, ``idle``) and the callers ``waiting`` for one; empty without a pool."""
         return {} if self._pool is None else figures_of(self._pool, self._queue)
 
     def acting_as(self, role: str) -> Database:
-        """The same connections, with the rights of a role; open as long as this database is."""
+        """Return a database on the same connections with the rights of a role; usable while this one is open."""
         acting = copy.copy(self)
         acting.role, acting._owns_pool = checked_role(role), False  # noqa: SLF001 - of this class
         return acting
 
     def watched_by(self, watch: Watch) -> Database:
-        """The same connections; each read fails if the collection was dropped, whatever it found."""
+        """Return a database on the same connections whose reads fail if the collection was dropped."""
         watched = copy.copy(self)
         watched._watch, watched._owns_pool = watch, False  # noqa: SLF001 - of this class
         return watched
 
     async def open(self) -> None:
-        """Open the pool with a first connection, whose error says what is wrong: the pool reports a time-out only."""
+        """Open the pool with a first connection, whose error says what is wrong; the pool would only time out."""
         if not self._owns_pool or self._pool is not None or self.url is None:
             return
         first = await connected(self.url, self.timeout, PooledConnection)
@@ -245,7 +245,7 @@ class Database:
 
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[Connection]:
-        """A connection for a short piece of work."""
+        """Yield a connection for a short piece of work."""
         if self._connection is not None:
             async with self._connection_lock:
                 check_usable(self._connection)
@@ -265,11 +265,11 @@ class Database:
             raise ConfigurationError("not open: use 'async with', or call initialize() first")
 
     async def read(self, doing: str, work: Callable[[Connection], Awaitable[T]], *, deadline: float | None = None) -> T:
-        """As `read_snapshot`, for work that takes the connection alone."""
+        """Run `work` as `read_snapshot` does, but pass it only the connection."""
         return await self.read_snapshot(doing, lambda snapshot: work(snapshot.connection), deadline=deadline)
 
     async def read_whole(self, doing: str, work: Callable[[Connection], Awaitable[T]]) -> T:
-        """As `read`, for work that reads whole tables by COPY, however long that takes."""
+        """Run `work` as `read` does, without a time limit: it reads whole tables by COPY."""
 
         async def unlimited(snapshot: Snapshot) -> T:
             await set_local(snapshot.connection, statement_timeout=0)
@@ -334,7 +334,7 @@ class Database:
     async def _read_joined(
         self, work: Callable[[Snapshot], Awaitable[T]], connection: Connection, *, with_vectors: bool = False
     ) -> T:
-        """Read in the caller's transaction, whose snapshot rules."""
+        """Read in the caller's transaction, whose own snapshot applies."""
         async with connection.transaction() as savepoint:
             await set_local(connection, **READ_SETTINGS, **of_role(self.role))
             result = await work(Snapshot(connection))
@@ -385,7 +385,8 @@ class Database:
     async def _abandon(self, task: asyncio.Task[Any], held: list[Connection]) -> None:
         """End a task, and wait until it has released its connection.
 
-        On a caller's connection it rolls back to a savepoint: an earlier rollback would undo the caller's statements.
+        On a caller's connection the task rolls back to a savepoint; if the caller went on earlier, its statements would
+        be undone.
         """
         task.add_done_callback(lambda late: late.cancelled() or late.exception())
         task.cancel()
@@ -426,7 +427,7 @@ class Database:
         return await self._run(doing, transaction, writing=True)
 
     async def write_in_one_go(self, doing: str, send: Callable[[Connection], Awaitable[None]]) -> None:
-        """Run a transaction of its own whose statements go to the server together, in one round trip; retried."""
+        """Run a transaction whose statements are sent to the server together, in one round trip; retried."""
         if self.joins_transaction:
             raise ConfigurationError(f"{doing}: this needs a transaction of its own")
         await self._run(doing, partial(send_transaction, send, role=self.role), writing=True)
@@ -465,7 +466,7 @@ class Database:
                     await self.clock.sleep(pause)
 
     async def _explained(self, error: BaseException) -> BaseException:
-        """The error; if a role was refused, with the grant that it needs."""
+        """Return the error; if a role was refused, with the GRANT statement that it needs."""
         if self.role is None or not is_refusal(error):
             return error
         try:
@@ -476,7 +477,7 @@ class Database:
 
 
 class SnapshotReads(Database):
-    """Reads of one snapshot, each in a savepoint, so that a failing one does not affect the others."""
+    """Reads within one snapshot, each in a savepoint, so that a failing one does not affect the others."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         super().__init__(connection=snapshot.connection)

@@ -1,4 +1,4 @@
-"""The driver's errors in our tree, and which of them are worth another try."""
+"""Translate the driver's errors into semlex's, and decide which of them are retried."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ READ_ONLY = "25006"
 
 
 def is_retryable(error: BaseException) -> bool:
-    """Whether the same transaction may succeed when it is run again."""
+    """Return whether the same transaction may succeed when it is run again."""
     if isinstance(error, (TooManyRequests, PoolTimeout, PoolClosed)):
         return False
     if not isinstance(error, psycopg.Error):
@@ -51,7 +51,7 @@ def is_retryable(error: BaseException) -> bool:
 
 
 def is_out_of_resources(error: StoreError) -> bool:
-    """Whether the server's disk or memory is full."""
+    """Return whether the server's disk or memory is full."""
     return error.sqlstate is not None and error.sqlstate.startswith(RESOURCES_CLASS)
 
 
@@ -72,7 +72,7 @@ def translate(error: BaseException, doing: str, url: str | None = None, *, writi
     text = f"{doing}: {message} [{state}]"
     if state == QUERY_CANCELLED and not writing:
         return SearchTimeoutError(
-            f"{doing}: the server ended it, because it ran out of time or was cancelled [{state}]; raise the "
+            f"{doing}: the server cancelled the statement, or its time was up [{state}]; raise the "
             "deadline or the server's statement_timeout"
         )
     if state == READ_ONLY:
@@ -108,7 +108,7 @@ def _of_a_missing_table(text: str, message: str, state: str) -> SemlexError:
 
 
 def _of_the_driver(error: psycopg.Error, doing: str, message: str) -> SemlexError:
-    """An error that no server sent."""
+    """Return the error for a failure that the driver reports without the server."""
     if isinstance(error, TooManyRequests):
         return ConnectionFailedError(
             f"{doing}: too many calls at once: {message}; bound the callers, or raise its limits"

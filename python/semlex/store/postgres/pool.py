@@ -34,10 +34,10 @@ RECONNECT_SECONDS = 2.0
 class ConnectionQueue:
     """Admits as many callers as there are connections; the others wait in their order of arrival.
 
-    They wait as long as places continue to become free, however many wait.
+    They wait as long as connections continue to become free, however many callers wait.
 
     Args:
-        seconds: A caller is refused if no place became free for this long.
+        seconds: A caller is refused if no connection became free for this long.
     """
 
     def __init__(self, count: int, seconds: float, clock: Clock) -> None:
@@ -53,7 +53,7 @@ class ConnectionQueue:
 
     @asynccontextmanager
     async def place(self) -> AsyncIterator[None]:
-        """One of the places."""
+        """Wait for a connection's place, and hold it inside the block."""
         if self._free:
             self._free -= 1
             self._given += 1
@@ -106,7 +106,7 @@ class PooledConnection(psycopg.AsyncConnection[Any]):
 
 
 def starting_with(first: PooledConnection) -> type[PooledConnection]:
-    """Return a class of connections for a pool, whose first one is open already."""
+    """Return a class of connections for a pool whose first connection is `first`, open already."""
     opened = [first]
 
     class Started(PooledConnection):
@@ -126,13 +126,13 @@ async def configure(connection: Connection) -> None:
 
 
 async def reconnect(pool: AsyncConnectionPool[Any]) -> None:
-    """Restart the attempts to connect, with short pauses, while a caller waits for a connection."""
+    """Restart the pool's attempts to connect, with short pauses, while a caller waits for a connection."""
     if pool.get_stats().get("requests_waiting"):
         await pool.check()  # without a connection, it only makes one
 
 
 def _widen_send_buffer(connection: Connection) -> None:
-    """Widen the buffer of a COPY, so that a server on this machine is busy while we make the next rows.
+    """Widen the buffer of a COPY, so that a server on this machine is busy while the next rows are made.
 
     A Unix socket holds about 100 kB of rows, half a millisecond of work for the server. (TCP adapts automatically.)
     """
@@ -142,7 +142,7 @@ def _widen_send_buffer(connection: Connection) -> None:
 
 
 def figures_of(pool: AsyncConnectionPool[Any], queue: ConnectionQueue | None = None) -> dict[str, int]:
-    """Connections of a pool (``size``, ``idle``) and callers ``waiting`` for one."""
+    """Return the connections of a pool (``size``, ``idle``) and the callers ``waiting`` for one."""
     found = pool.get_stats()
     names = {"size": "pool_size", "idle": "pool_available", "waiting": "requests_waiting"}
     figures = {name: int(found.get(own, 0)) for name, own in names.items()}

@@ -1,7 +1,7 @@
-"""Roles: a transaction may do what its role may, and nothing that only the login may.
+"""Run transactions with the rights of a role, and nothing that only the login may do.
 
-A role is set by the statement that sets the other settings of a transaction, as ``SET LOCAL ROLE`` does, and ends with
-it: so it costs no round trip, works behind a transaction pooler, and never stays on a connection.
+The statement that sets a transaction's other settings also sets the role, as ``SET LOCAL ROLE`` does, and it ends with
+the transaction. So it costs no round trip, works behind a transaction pooler, and never stays on a connection.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def checked_role(role: str | None) -> str | None:
 
 
 def is_refusal(error: BaseException) -> bool:
-    """Whether the server may have refused a role or denied it a right."""
+    """Return whether the server may have refused a role or denied it a right."""
     return isinstance(error, StoreError) and error.sqlstate in REFUSED
 
 
@@ -75,7 +75,7 @@ def rights_to_create(schema: str, role: str) -> str:
 
 
 async def _membership(connection: Connection, role: str) -> tuple[str, bool | None]:
-    """The login, and whether it may take the role; None if the role does not exist."""
+    """Return the login, and whether it may take the role (None if the role does not exist)."""
     needed = "SET" if connection.info.server_version >= FIRST_WITH_SET_OPTION else "MEMBER"
     async with connection.transaction():
         cursor = await connection.execute(
@@ -93,5 +93,5 @@ def _grant(role: str, login: str) -> str:
 
 
 def quoted(*names: str) -> str:
-    """A name, with that of its schema before it, as SQL has it."""
+    """Return a name as quoted SQL, with its schema's before it if there are two."""
     return sql.Identifier(*names).as_string()

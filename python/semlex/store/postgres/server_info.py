@@ -1,4 +1,4 @@
-"""What the server and this machine are, and whether semlex can work with them."""
+"""Read what the server and this machine are, and check that semlex can work with them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SAFE_PGVECTOR = (0, 8, 4)  # below: parallel HNSW builds overflow (0.8.2), vacuu
 
 @dataclass(frozen=True, slots=True)
 class ServerInfo:
-    """What the server is."""
+    """The server's version, pgvector's version and schema, and whether it accepts writes."""
 
     postgres: int  # major version
     pgvector: tuple[int, ...] | None  # None if it is not installed in this database
@@ -37,7 +37,7 @@ class ServerInfo:
 
     @property
     def extension(self) -> sql.Identifier:
-        """The schema of pgvector, for composing names of its types and operators."""
+        """The schema of pgvector, to qualify its types and operators."""
         if self.extension_schema is None:
             raise UnsupportedServerError("the extension pgvector is not installed in this database")
         return sql.Identifier(self.extension_schema)
@@ -73,7 +73,7 @@ async def read_server_info(connection: Connection) -> ServerInfo:
 
 
 async def is_standby(connection: Connection) -> bool:
-    """Whether the server repeats what another one writes."""
+    """Return whether the server is a standby, which replays the writes of another one."""
     cursor = await connection.execute("SELECT pg_catalog.pg_is_in_recovery()")
     row = await cursor.fetchone()
     return bool(row and row[0])
@@ -104,7 +104,7 @@ async def read_server_settings(connection: Connection, names: Sequence[str]) -> 
 
 
 def machine_memory() -> int:
-    """Bytes of memory that this machine, or the container of this process, has; 0 where that is not known."""
+    """Return the memory of this machine, or of this process's container, in bytes; 0 if it is not known."""
     try:
         found = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (ValueError, OSError, AttributeError):

@@ -1,6 +1,6 @@
-"""Server settings that every transaction fixes, so that a session of any kind reads and writes the same.
+"""Set server settings in every transaction, so that sessions of any kind read and write the same.
 
-They come from a role, a database, the environment or the user's own connection. Ours are local to a transaction.
+A role, a database, the environment or the user's own connection may change them. Semlex's are local to a transaction.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def check_encoding(connection: Connection) -> None:
 
 
 def knows_settings(connection: Connection) -> bool:
-    """Whether the driver has seen semlex's settings, so that it encodes values accordingly."""
+    """Return whether the driver has seen semlex's settings, so that it encodes values accordingly."""
     return all(connection.pgconn.parameter_status(name) in (None, *known) for name, known in _TRACKED.items())
 
 
@@ -63,20 +63,20 @@ async def set_local(connection: Connection, **settings: str | int) -> None:
 
 
 async def set_for_session(connection: Connection, **settings: str | int) -> None:
-    """As `set_local`, until the connection is closed; for one of our own, outside a transaction."""
+    """Set settings as `set_local` does, until the connection is closed; for semlex's own connections."""
     calls = _calls(tuple(settings.items()), local=False)
     await connection.execute(sql.SQL("SELECT {}").format(calls))
 
 
 def of_role(role: str | None) -> dict[str, str]:
-    """The setting that gives a transaction the rights of a role; None keeps the login's."""
+    """Return the setting that gives a transaction the rights of a role; None keeps the login's."""
     return {} if role is None else {"role": role}
 
 
 async def begin_writing(connection: Connection, role: str | None = None, *, one_snapshot: bool = False) -> None:
-    """The settings of a write that has its own transaction.
+    """Set the settings of a write that has its own transaction.
 
-    Waiting for a lock has a limit, unless the session sets its own. If this process vanishes, the server notices
+    Waiting for a lock has a limit, unless the session has one of its own. If this process vanishes, the server notices
     within about a minute and releases its locks.
 
     Args:
@@ -92,7 +92,7 @@ async def begin_writing(connection: Connection, role: str | None = None, *, one_
 
 
 async def server_time(connection: Connection) -> datetime:
-    """The server's clock, as a value: programs that share data need one clock."""
+    """Return the server's time, since programs that share data need one clock."""
     cursor = await cursor_with_times(connection).execute("SELECT pg_catalog.clock_timestamp()")
     [row] = await cursor.fetchall()
     now: datetime = row[0]
@@ -100,7 +100,7 @@ async def server_time(connection: Connection) -> datetime:
 
 
 async def current_settings(connection: Connection, *, role: bool = False) -> dict[str, str]:
-    """The present values of the settings that a write inside a caller's transaction changes.
+    """Return the present values of the settings that a write inside a caller's transaction changes.
 
     Args:
         connection: In the transaction.
@@ -170,7 +170,7 @@ def read_times_as_utc(connection: Connection) -> None:
 
 
 def cursor_with_times(connection: Connection) -> psycopg.AsyncCursor[Any]:
-    """A cursor whose times are UTC."""
+    """Return a cursor whose times are UTC."""
     cursor = connection.cursor(binary=True)
     if connection.adapters.get_loader(TIMESTAMPTZ, Format.BINARY) is not _UtcLoader:  # the user's own connection
         cursor.adapters.register_loader(TIMESTAMPTZ, _UtcLoader)

@@ -1,4 +1,4 @@
-"""Transactions that are sent in few round trips: of one state of the database for reading, and of a whole write."""
+"""Transactions sent in few round trips: of one snapshot for reading, and of a whole write."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ class SingleSnapshot(Snapshot):
 
     @classmethod
     def possible(cls, connection: Connection) -> bool:
-        """Whether a statement on this connection has a transaction of its own, and values are encoded as ours are."""
+        """Return whether a statement here runs in its own transaction, with values encoded as semlex needs."""
         return (
             connection.autocommit
             and connection.info.transaction_status == TransactionStatus.IDLE
@@ -223,10 +223,10 @@ async def open_snapshot(
     pipelined: bool = True,
     may_end: bool = False,
 ) -> AsyncIterator[Snapshot]:
-    """A snapshot in its own transaction.
+    """Open a snapshot in its own transaction.
 
-    Pipelined: the server gets the beginning together with the first statement whose rows are waited for. (The driver's
-    own block of a transaction waits three times, which is longer than a search of words takes.)
+    If pipelined, the server gets BEGIN together with the first statement whose rows are waited for. (The driver's own
+    block of a transaction waits three times, which is longer than a search of words takes.)
 
     Args:
         connection: In no transaction.
@@ -268,7 +268,7 @@ async def send_transaction(
 async def _pipelined(
     connection: Connection, begin: LiteralString, fix_settings: Callable[[], Awaitable[None]]
 ) -> AsyncIterator[tuple[psycopg.AsyncPipeline, AsyncExitStack]]:
-    """A transaction in a pipeline, whose beginning travels with its first statements; and what ends the pipeline."""
+    """Open a transaction in a pipeline, whose BEGIN is sent together with its first statements."""
     try:
         async with AsyncExitStack() as ending:
             pipeline = await ending.enter_async_context(ended_pipeline(connection))

@@ -1,1 +1,1 @@
-"""Tables of the schema, their names, locks and migrations."""
+"""The schema: its tables, their names, locks and migrations."""

@@ -36,12 +36,12 @@ class Distance:
     offset: float
 
     def between(self, extension: sql.Identifier, column: sql.Composable, value: sql.Composable) -> sql.Composed:
-        """SQL of the distance; the operator is named with its schema, so that no other can take its place."""
+        """Return SQL of the distance; the operator is qualified with its schema, so that no other can replace it."""
         operator = sql.SQL(self.operator)
         return sql.SQL("{} OPERATOR({}.{}) {}").format(column, extension, operator, value)
 
     def operator_class(self, storage: StorageName) -> str:
-        """Name of the operator class of an index over vectors of a type."""
+        """Return the name of the operator class for an index over vectors of this type."""
         kind = {"cosine": "cosine_ops", "l2": "l2_ops", "inner_product": "ip_ops"}[self.name]
         return f"{storage}_{kind}"
 
@@ -54,7 +54,7 @@ DISTANCES: dict[str, Distance] = {
 
 
 def distance_named(name: str) -> Distance:
-    """The distance of that name."""
+    """Return the distance of that name."""
     try:
         return DISTANCES[name]
     except KeyError:
@@ -105,19 +105,19 @@ class Versions:
         )
 
     def of(self, identity_key: str) -> EmbeddingVersion | None:
-        """The version with a model's vectors that can answer: the serving one if several can, else the newest."""
+        """Return the version whose vectors are this model's and can answer: the serving one, else the newest."""
         own = [version for version in self.standing if version.identity_key == identity_key]
         return next((version for version in own if version.version == self.serving), own[-1] if own else None)
 
     @property
     def answering(self) -> EmbeddingVersion | None:
-        """The version that serves, if any."""
+        """The version that serves searches, if any."""
         return next((version for version in self.standing if version.version == self.serving), None)
 
 
 @dataclass(frozen=True, slots=True)
 class ListedCollection:
-    """A collection of any version, as the registry has it."""
+    """A collection as the registry lists it, made by any version of semlex."""
 
     name: str
     keyword: str  # engine
@@ -145,7 +145,7 @@ class CollectionInfo:
 
     @property
     def vectors(self) -> EmbeddingVersion:
-        """The vectors in use here; an error if none are in use."""
+        """The embedding version in use in this process; raises if none is."""
         if self.embedding is None:
             raise ConfigurationError("the collection has no vectors")
         return self.embedding
@@ -157,7 +157,7 @@ class CollectionInfo:
 
     @property
     def options(self) -> dict[str, Any]:
-        """The options that it was made with, by the names of `WantedOptions`; None for one not decided yet."""
+        """The options that the collection was made with, by the names of `WantedOptions`; undecided ones are None."""
         cut = self.settings.chunk_settings
         storage = None if self.embedding is None else self.embedding.storage
         return (
@@ -168,7 +168,7 @@ class CollectionInfo:
 
 
 def for_model(collection: CollectionInfo, model: EmbeddingVersion) -> CollectionInfo:
-    """The collection with the set of vectors that a model's can be compared with, if any."""
+    """Return the collection with the embedding version that this model's vectors can be compared with, if any."""
     versions, name = collection.versions, collection.names.collection
     own = versions.of(model.identity_key)
     if own is not None:
@@ -189,7 +189,7 @@ def for_model(collection: CollectionInfo, model: EmbeddingVersion) -> Collection
 
 
 def stored_curve(collection: CollectionInfo) -> ConfidenceCurve | None:
-    """The curve that is stored with the vectors in use; None without one."""
+    """Return the calibration stored with the vectors in use, or None."""
     embedding = collection.embedding
     if embedding is None or embedding.calibration is None:
         return None
@@ -198,11 +198,11 @@ def stored_curve(collection: CollectionInfo) -> ConfidenceCurve | None:
 
 
 def check_curve(curve: ConfidenceCurve, collection: CollectionInfo, what: str) -> None:
-    """Refuse a curve that was learned with vectors other than those in use."""
+    """Refuse a calibration that was learned with vectors other than those in use."""
     name, embedding = collection.names.collection, collection.embedding
     if collection.distance.name != "cosine":
         raise ConfigurationError(
-            f"{what} is of cosines, and collection {name!r} compares by {collection.distance.name}: leave it out"
+            f"{what} is for cosines, but collection {name!r} compares by {collection.distance.name}: leave it out"
         )
     if embedding is not None and embedding.identity_key != curve.identity_key:
         raise ConfigurationError(
@@ -212,7 +212,7 @@ def check_curve(curve: ConfidenceCurve, collection: CollectionInfo, what: str) -
 
 
 def curve_in_use(given: ConfidenceCurve | None, collection: CollectionInfo) -> tuple[ConfidenceCurve | None, list[str]]:
-    """The curve of a search, the given one or else the stored one, with warnings."""
+    """Return the calibration for a search, the given one or else the stored one, with warnings."""
     if given is not None:
         check_curve(given, collection, "the calibration that was given (calibration=)")
         return given, []

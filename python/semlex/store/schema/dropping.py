@@ -1,4 +1,4 @@
-"""Dropping collections, those with tables of another semlex included."""
+"""Drop collections, including collections with tables of another version of semlex."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ async def drop_collection(database: Database, names: Names) -> bool:
 
 
 async def _end_jobs(connection: Connection, names: Names) -> None:
-    """End the jobs of a collection, which would fail, or fill another of the same name."""
+    """End the jobs of a collection, which would otherwise fail, or fill a new collection of the same name."""
     await connection.execute(
         sql.SQL("UPDATE {} SET {} WHERE collection = %(collection)s AND state IN ('queued', 'running')").format(
             job_table(names.schema), CANCELLING
@@ -87,7 +87,7 @@ async def _end_jobs(connection: Connection, names: Names) -> None:
 
 
 def tables_of(collection: str, tables: Sequence[str], collections: Sequence[str], *, every: bool) -> list[str]:
-    """The tables of a collection among those of a schema."""
+    """Select the tables of a collection among the tables of a schema."""
     own = []
     for table in sorted(tables):
         owner = max((name for name in collections if table.startswith(f"{name}_")), key=len, default=None)

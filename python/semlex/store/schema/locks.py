@@ -1,6 +1,6 @@
-"""Locks of transactions, and whether an open collection still exists.
+"""Lock collections and tables in transactions, and check whether an open collection still exists.
 
-Transactions take locks in this order: all set-up, a collection's writers, its row in the registry.
+Transactions take locks in this order: the set-up lock, the lock of a collection's writers, its row in the registry.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ def gone(collection: CollectionIdentity) -> CollectionDroppedError:
     """Return the error of a collection that was dropped since it was opened."""
     name = collection.names.collection
     return CollectionDroppedError(
-        f"collection {name!r} was dropped since it was opened; if it exists now, it is another one: try again"
+        f"collection {name!r} was dropped after it was opened; if it exists now, it is a new one: try again"
     )
 
 
 class Presence:
-    """Whether an open collection still exists and which of its vectors are incomplete, as each reading finds out."""
+    """Checks with each read whether an open collection still exists, and which embedding versions lack vectors."""
 
     def __init__(self, collection: CollectionIdentity) -> None:
         self._collection, names = collection, collection.names
@@ -56,12 +56,12 @@ class Presence:
         self.incomplete: list[int] = []
 
     async def ask(self, connection: Connection, *, with_vectors: bool = False) -> AsyncCursor[Any]:
-        """Send the question; in a pipeline it costs no round trip."""
+        """Send the query that checks the collection; in a pipeline it costs no round trip."""
         given = [self._collection.names.collection, self._collection.collection_id]
         return await connection.execute(self._with_vectors if with_vectors else self._question, given)
 
     async def check(self, answer: AsyncCursor[Any]) -> None:
-        """Read the answer at the end of the transaction."""
+        """Read the check's answer at the end of the transaction; raise if the collection was dropped."""
         try:
             row = await answer.fetchone()
         except psycopg.ProgrammingError:  # the question failed, and with it all that was read after it
@@ -72,7 +72,7 @@ class Presence:
             self.incomplete = row[0]
 
     def check_failed(self, answer: AsyncCursor[Any]) -> None:
-        """Read the answer, if it has arrived, of a transaction that has failed."""
+        """Read the check's answer after the transaction has failed, if it has arrived."""
         result = answer.pgresult
         if result is not None and result.status == ExecStatus.TUPLES_OK and result.ntuples == 0:
             raise gone(self._collection)
@@ -86,7 +86,7 @@ async def hold_collection(connection: Connection, collection: CollectionIdentity
 
     Args:
         connection: In a transaction.
-        alone: Whether other writers wait until then.
+        alone: Whether other writers wait until the transaction ends.
     """
     lock = sql.SQL("NO KEY UPDATE" if alone else "SHARE")
     statement = sql.SQL("SELECT 1 FROM {} WHERE name = %s AND collection_id = %s FOR {}")
@@ -98,7 +98,7 @@ async def hold_collection(connection: Connection, collection: CollectionIdentity
 
 
 async def share_writing(connection: Connection, collection: CollectionIdentity) -> None:
-    """Take a writer's first locks, before a keyword index or a table is written.
+    """Take the first locks of a writer, before a keyword index or a table is written.
 
     Args:
         connection: In a transaction.
@@ -120,7 +120,7 @@ async def check_present(connection: Connection, collection: CollectionIdentity) 
 
 
 def no_such_collection(name: str, known: Sequence[str]) -> CollectionNotFoundError:
-    """The error of a collection that does not exist."""
+    """Return the error of a collection that does not exist."""
     shown = ", ".join(known[:SHOWN_NAMES]) or "none"
     if len(known) > SHOWN_NAMES:
         shown += f", and {len(known) - SHOWN_NAMES:,} more"
@@ -147,7 +147,7 @@ SHOWN_HOLDERS = 3
 
 
 def writing_lock(collection: CollectionIdentity) -> int:
-    """Key of the advisory lock that writers share, and that a change of a generation or a version takes alone.
+    """Return the key of the advisory lock that writers share; a change of a generation or a version takes it alone.
 
     The lock that counts is that of the registry's row (on a distributed Postgres, advisory locks are per node). But
     shared locks of a row overtake a process that waits for an exclusive one, forever if enough of them come; for this
@@ -216,7 +216,7 @@ async def lock_briefly(connection: Connection) -> None:
 
 
 def _of_collection(names: Names) -> sql.Composed:
-    """The tables of a collection, as a condition on `pg_class`."""
+    """Return the tables of a collection, as a condition on `pg_class`."""
     return sql.SQL("c.relnamespace = to_regnamespace({}) AND starts_with(c.relname, {})").format(
         f'"{names.schema}"', f"{names.collection}_"
     )
@@ -248,7 +248,7 @@ async def _until_free(
 
 
 async def _holders(database: Database, tables: sql.Composed) -> str:
-    """The sessions that have held locks on tables for longest, for messages."""
+    """Return the sessions that have held locks on tables for longest, for messages."""
 
     async def work(connection: Connection) -> list[Any]:
         cursor = await connection.execute(

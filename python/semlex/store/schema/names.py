@@ -35,16 +35,16 @@ def checked_identifier(field: str, name: str) -> str:
 
 
 class CollectionIdentity(Protocol):
-    """Identifies a collection, as opposed to one made later under the same name."""
+    """Distinguishes a collection from one made later under the same name."""
 
     @property
     def names(self) -> Names:
-        """Its tables."""
+        """The names of its tables."""
         ...
 
     @property
     def collection_id(self) -> UUID:
-        """Unique over time."""
+        """The id of the collection; never used again."""
         ...
 
 
@@ -95,7 +95,7 @@ class Names:
     manifest = _Table("manifest")  # the ids of all segments and tombstones
 
     def embedding(self, version: int) -> sql.Identifier:
-        """Vectors of one embedding version."""
+        """Return the name of the table with the vectors of one embedding version."""
         return sql.Identifier(self.schema, f"{self.collection}_embedding_{version}")
 
     def index(self, suffix: str) -> sql.Identifier:
@@ -119,7 +119,7 @@ class TableIndex:
     definition: sql.Composable  # SQL that follows the table: method, columns, options
 
     def create(self, names: Names, *, concurrently: bool = False) -> sql.Composed:
-        """The statement that builds it."""
+        """Return the statement that builds the index."""
         return sql.SQL("CREATE INDEX {}{} ON {} {}").format(
             sql.SQL("CONCURRENTLY " if concurrently else ""), names.index(self.suffix), self.table, self.definition
         )

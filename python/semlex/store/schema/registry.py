@@ -1,4 +1,4 @@
-"""Collections: made, opened, migrated, dropped.
+"""Make, open, migrate and drop collections.
 
 Opening one that is up to date is a single read, so it works on a standby and for a role that may only SELECT. All else
 runs under an advisory transaction lock: without it, concurrent `CREATE … IF NOT EXISTS` mostly fails.
@@ -55,7 +55,7 @@ LAST_MIGRATION = sql.SQL("(SELECT to_jsonb(v) FROM {} AS v ORDER BY v.version DE
 
 
 async def find_collection(database: Database, names: Names) -> CollectionInfo | None:
-    """The collection as it is stored, if any; nothing is made or migrated."""
+    """Return the collection as it is stored, if any; nothing is made or migrated."""
     found = await database.read("look for the collection", lambda connection: find(connection, names))
     return found[0] if found is not None else None
 
@@ -99,7 +99,7 @@ async def open_collection(
 
 
 async def _with_rights(database: Database, names: Names, error: PrivilegeError) -> PrivilegeError:
-    """The error of a collection that could not be made, with the grants that its role needs."""
+    """Return the error of a collection that could not be made, with the GRANT statements that its role needs."""
     role = database.role
     if role is None or not await database.read("look for the schema", lambda c: _has_schema(c, names.schema)):
         return error
@@ -113,7 +113,7 @@ async def _has_schema(connection: Connection, schema: str) -> bool:
 
 
 async def has_registry(connection: Connection, schema: str) -> bool:
-    """Whether any collection was ever made in a schema."""
+    """Return whether any collection was ever made in a schema."""
     cursor = await connection.execute("SELECT to_regclass(%s) IS NOT NULL", [f'"{schema}"."collection"'])
     row = await cursor.fetchone()
     return bool(row and row[0])
@@ -136,7 +136,7 @@ async def last_migration(connection: Connection, schema: str) -> tuple[int, str 
 
 
 def _version_of(stored: dict[str, Any] | None) -> tuple[int, str | None]:
-    """Version and fingerprint out of what `LAST_MIGRATION` gives."""
+    """Return version and fingerprint from a row of `LAST_MIGRATION`."""
     return (0, None) if stored is None else (stored["version"], stored.get("fingerprint"))
 
 
@@ -155,7 +155,7 @@ async def _checked_registry(connection: Connection, schema: str, version: int, f
 
 
 async def find(connection: Connection, names: Names) -> tuple[CollectionInfo, int] | None:
-    """The collection and the version of its tables."""
+    """Return the collection and the version of its tables."""
     if not await has_registry(connection, names.schema):
         return None
     cursor = await connection.execute(
@@ -196,7 +196,7 @@ async def find(connection: Connection, names: Names) -> tuple[CollectionInfo, in
 
 
 async def _keyword_engine(connection: Connection, settings: CollectionSettings) -> KeywordEngine:
-    """The engine of the keyword leg, which may need an extension of this server."""
+    """Choose the engine of the keyword search, which may need an extension of this server."""
     extension = await read_extension(connection, settings.keyword_engine)
     return keyword_engine(
         settings.keyword_engine, settings.language, stop_words=settings.stop_words, extension=extension
@@ -256,7 +256,7 @@ async def _set_up(connection: Connection, names: Names, settings: CollectionSett
 
 
 def registry_statements(schema: str, version: int) -> list[sql.Composed]:
-    """SQL that brings the tables that all collections share from a version to this semlex's, with a note of each."""
+    """Return SQL that brings the shared tables from a version to this semlex's, with a note of each step."""
     statements: list[sql.Composed] = []
     for number in range(version + 1, len(migrations.REGISTRY) + 1):
         noted = sql.SQL("INSERT INTO {} (version, fingerprint, applied_at) VALUES ({}, {}, {})").format(
@@ -267,7 +267,7 @@ def registry_statements(schema: str, version: int) -> list[sql.Composed]:
 
 
 def collection_statements(names: Names, version: int) -> list[sql.Composed]:
-    """SQL that brings the tables of a collection from a version to this semlex's, with a note of it."""
+    """Return SQL that brings the tables of a collection from a version to this semlex's, with a note of it."""
     newest = len(migrations.COLLECTION)
     if version == newest:
         return []
@@ -337,7 +337,7 @@ async def _drop_registry(connection: Connection, schema: str) -> None:
 
 
 async def list_collections(database: Database, schema: str) -> list[ListedCollection]:
-    """Every collection of a schema, by name."""
+    """Return every collection of a schema, by name."""
 
     async def work(connection: Connection) -> list[ListedCollection]:
         if not await registry_version(connection, schema):
@@ -359,7 +359,7 @@ REGISTRY = "the registry"
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """The migration of one collection, or of the registry."""
+    """One pending migration: of one collection, or of the registry."""
 
     name: str
     version: int
@@ -367,7 +367,7 @@ class Step:
     statements: tuple[str, ...]
 
     def script(self) -> str:
-        """The SQL as one transaction, under the lock that semlex takes for changes of tables."""
+        """Return the migration's SQL as one transaction, under the lock that semlex takes for changes of tables."""
         begin = (
             "BEGIN",
             "SET LOCAL search_path = pg_catalog, pg_temp",

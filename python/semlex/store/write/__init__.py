@@ -1,1 +1,1 @@
-"""Writing: chunks, documents, deletions, sources, the log."""
+"""Write chunks, documents, deletions, sources and the log."""

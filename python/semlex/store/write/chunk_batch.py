@@ -1,4 +1,4 @@
-"""Rows of the chunk table, by column: the one place where a writer's columns are named."""
+"""Rows of the chunk table, by column; the columns that a write fills are listed only here."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Column(NamedTuple):
 
     @property
     def array(self) -> str:
-        """Its type in the arrays of a small batch."""
+        """Its SQL type as an array, for small batches."""
         return "text" if self.wire in AS_JSON else self.wire
 
 
@@ -82,7 +82,7 @@ class ChunkBatch:
 
     @classmethod
     def joined(cls, batches: Sequence[ChunkBatch]) -> ChunkBatch:
-        """The rows of several batches, in their order, without vectors."""
+        """Return the rows of several batches, in their order, without vectors."""
         columns = {name: [batch.values(name) for batch in batches] for name in COLUMN_NAMES}
         return cls(**{name: list(chain.from_iterable(parts)) for name, parts in columns.items()})
 
@@ -90,22 +90,22 @@ class ChunkBatch:
         return len(self.chunk_id)
 
     def values(self, name: str) -> list[Any]:
-        """The values of a column."""
+        """Return the values of a column."""
         return getattr(self, name)  # type: ignore[no-any-return]
 
     def parts(self) -> Iterator[ChunkBatch]:
-        """The same rows in runs of up to `PART_ROWS`."""
+        """Yield the rows in parts of up to `PART_ROWS`."""
         for start in range(0, len(self), PART_ROWS):
             stop = start + PART_ROWS
             columns = {name: self.values(name)[start:stop] for name in COLUMN_NAMES}
             yield self._part(columns, None if self.embeddings is None else self.embeddings[start:stop])
 
     def whole(self) -> ChunkBatch:
-        """All rows at once: these."""
+        """Return all rows as one batch, which is this one."""
         return self
 
     def selected(self, numbers: Sequence[int]) -> ChunkBatch:
-        """The rows of these numbers, with their vectors."""
+        """Return the rows with these numbers, with their vectors."""
         columns = {name: [self.values(name)[number] for number in numbers] for name in COLUMN_NAMES}
         vectors = self.embeddings
         return self._part(columns, None if vectors is None else [vectors[number] for number in numbers])
@@ -117,13 +117,13 @@ class ChunkBatch:
 
     @property
     def has_every_vector(self) -> bool:
-        """Whether no row lacks its vector."""
+        """Return whether every row has its vector."""
         vectors = self.embeddings
         return vectors is not None and not (isinstance(vectors, list) and any(vector is None for vector in vectors))
 
     @property
     def relies_on_stored(self) -> bool:
-        """Whether rows need vectors that are stored already."""
+        """Whether some rows have no vector here, and keep the one that is stored already."""
         return self.is_embedded and not self.has_every_vector
 
     def keys(self) -> list[Key]:
@@ -146,13 +146,13 @@ class RowSource(Protocol):
 
     @property
     def relies_on_stored(self) -> bool:
-        """Whether rows need vectors that are stored already."""
+        """Whether some rows have no vector here, and keep the one that is stored already."""
         ...
 
     def parts(self) -> Iterator[ChunkBatch]:
-        """The rows, in runs of up to `PART_ROWS`; from the beginning at every call."""
+        """Yield the rows in parts of up to `PART_ROWS`; every call begins with the first row."""
         ...
 
     def whole(self) -> ChunkBatch:
-        """All rows at once."""
+        """Return all rows at once."""
         ...

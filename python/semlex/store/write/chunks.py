@@ -1,11 +1,11 @@
-"""Writing chunks: one transaction a batch, through binary COPY encoded in Rust.
+"""Write chunks: one transaction for each batch, through binary COPY encoded in Rust.
 
-Four ways in, same result:
+A batch is written in one of four ways, with the same result:
 
-- a few rows that are new: one round trip. A writer needs generations of the keyword index, sets of vectors and ids
-  that nobody else uses; all change rarely and with the collection's row in the registry, so they are remembered from
-  one write to the next. The rows are sent together with the locks, and go in only if that row is unchanged and none of
-  the rows exists. Otherwise nothing is written, and one of the other ways is taken;
+- a few rows that are new: one round trip. A writer needs generations of the keyword index, sets of vectors and ids that
+  nobody else uses; all change rarely and with the collection's row in the registry, so they are remembered from one
+  write to the next. The rows are sent together with the locks, and go in only if that row is unchanged and none of the
+  rows exists. Otherwise nothing is written, and one of the other ways is taken;
 - a few rows: arrays through ``unnest`` (a temporary table for one row bloats the catalogs);
 - many rows: COPY into a temporary table, then one merge in key order (no deadlocks between writers);
 - a collection that was empty: COPY straight into its tables.
@@ -69,7 +69,7 @@ FROM_ARRAY = {"text[]": sql.SQL("ARRAY(SELECT jsonb_array_elements_text({}::json
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where rows go, as far as texts of statements depend on it."""
+    """The tables and columns of a write, as far as the SQL depends on them."""
 
     names: Names
     columns: tuple[Column, ...]  # of the chunk table
@@ -78,7 +78,7 @@ class Target:
 
     @classmethod
     def of(cls, collection: CollectionInfo, *, numbered: bool) -> Target:
-        """The tables of a collection."""
+        """Return the target tables of a collection."""
         columns = (*COLUMNS, KEYWORD_ID) if numbered else COLUMNS
         if collection.embedding is None:
             return cls(collection.names, columns, None, "text")
@@ -87,7 +87,7 @@ class Target:
 
     @property
     def vectors(self) -> sql.Identifier | None:
-        """Table of the vectors that are written, or None."""
+        """The table of the vectors that are written, or None."""
         return None if self.version is None else self.names.embedding(self.version)
 
     @property
@@ -98,7 +98,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Rows that a statement selects from."""
+    """A table, or a query, from which a statement takes the rows to write."""
 
     table: sql.Composed  # a table, or arrays in its place
     parameters: dict[str, Any]  # bound in it
@@ -109,7 +109,7 @@ class Source:
 
 @lru_cache(maxsize=256)
 def arrays_table(target: Target) -> sql.Composed:
-    """An array a column, and one of vectors as text."""
+    """Return SQL for a table made of one array for each column, with vectors as text."""
     columns = target.columns
     arrays = [sql.SQL("{}::{}[]").format(sql.Placeholder(column.name), sql.SQL(column.array)) for column in columns]
     as_is = sql.SQL("{}")
@@ -131,7 +131,7 @@ def arrays_table(target: Target) -> sql.Composed:
 
 
 def array_values(collection: CollectionInfo, target: Target, rows: ChunkBatch) -> dict[str, Any]:
-    """The values for `arrays_table`."""
+    """Return the values for `arrays_table`."""
     values: dict[str, Any] = {column.name: rows.values(column.name) for column in target.columns}
     values["document_id"] = [UUID(bytes=document_id) for document_id in rows.document_id]
     for column in target.columns:
@@ -148,7 +148,7 @@ def array_values(collection: CollectionInfo, target: Target, rows: ChunkBatch) -
 
 
 def arrays_source(collection: CollectionInfo, target: Target, rows: ChunkBatch) -> Source:
-    """A few rows."""
+    """Return a source for a few rows, passed as arrays."""
     values = array_values(collection, target, rows)
     return Source(
         arrays_table(target),
@@ -166,7 +166,7 @@ _KEPT_PLACE = sql.SQL(
 
 
 def insertion(target: Target, table: sql.Composed) -> sql.Composed:
-    """Insert rows in the order of their keys; what happens with those that are there comes behind."""
+    """Return an INSERT in the order of the keys; the caller appends what to do with rows that exist."""
     return sql.SQL(
         "INSERT INTO {} AS c ({}) SELECT {} FROM {} AS s ORDER BY s.document_id, s.chunk_id "
         "ON CONFLICT (document_id, chunk_id) DO "
@@ -174,7 +174,7 @@ def insertion(target: Target, table: sql.Composed) -> sql.Composed:
 
 
 def merging(target: Target, source: Source, *, replaces: bool) -> sql.Composed | bytes:
-    """Insert rows with their vectors, or replaces those that are there."""
+    """Return SQL that inserts rows with their vectors, or replaces those that exist."""
     # Of arrays it is always the same text, and composing it takes longer than sending it.
     return _merging(target, source.table, replaces=replaces) if source.staged else _merging_arrays(target, replaces)
 
@@ -215,7 +215,7 @@ def _merging(target: Target, table: sql.Composed, *, replaces: bool) -> sql.Comp
 
 @lru_cache(maxsize=256)
 def inserting_new(target: Target) -> bytes:
-    """Insert a few rows with their vectors where none of them is there, and the collection is as it was."""
+    """Return SQL that inserts a few rows with vectors if none of them exists and the collection is unchanged."""
     names = target.names
     vectors: sql.Composable = sql.SQL("")
     if target.vectors is not None:
@@ -243,7 +243,7 @@ def inserting_new(target: Target) -> bytes:
 
 
 def collection_state(names: Names, *, is_held: bool = False) -> sql.Composed:
-    """A text that changes with anything that a writer relies on: generations, sets of vectors, the collection.
+    """Return SQL of a text that changes with everything that a writer relies on: generations, versions, the collection.
 
     Args:
         is_held: Whether the row is locked, and the number of the serving set of vectors read as well.
@@ -258,7 +258,7 @@ def collection_state(names: Names, *, is_held: bool = False) -> sql.Composed:
 
 
 class VectorsGoneError(Exception):
-    """Another writer has replaced or deleted what rows without a vector had theirs from."""
+    """Another writer has replaced or deleted the stored vectors that rows without a vector rely on."""
 
     def __init__(self, keys: set[Key]) -> None:
         super().__init__(f"{len(keys)} chunks lost their vectors to another writer")
@@ -271,7 +271,7 @@ WriteMode = Literal["direct", "merge"]
 
 @dataclass(frozen=True, slots=True)
 class _Write:
-    """What is written, and where to."""
+    """One write: its rows, and where they go."""
 
     connection: Connection
     collection: CollectionInfo
@@ -281,7 +281,7 @@ class _Write:
     others: tuple[sql.Identifier, ...] = ()
 
     def numbered(self, part: ChunkBatch) -> ChunkBatch:
-        """The rows with their ids, if they need any; the index begins to read them."""
+        """Return the rows with keyword ids, if they need any; the keyword index begins to read them."""
         if self.index is not None:
             part.keyword_id = self.index.assign_ids(part.language, part.context, part.chunk_text).tolist()
         return part
@@ -372,7 +372,7 @@ async def _write_documents(
 
 
 async def _other_tables(connection: Connection, collection: CollectionInfo) -> tuple[sql.Identifier, ...]:
-    """Tables of the vectors of other models than the one in use here."""
+    """Return the tables with vectors of other models than the one in use here."""
     stored, used = await stored_versions(connection, collection), collection.embedding
     if used is not None and used.version not in stored:
         raise dropped(collection)
@@ -386,9 +386,9 @@ def _keys_of(documents: Sequence[DocumentRow] | RowDocuments) -> str:
 
 
 async def _have_chunks(write: _Write, documents: AbstractSet[bytes]) -> bool:
-    """Whether another writer has stored chunks of one of these documents, whose rows this transaction has locked.
+    """Return whether another writer has stored chunks of one of these documents, whose rows are locked here.
 
-    Its chunks have other keys where it read another text or cut it otherwise, so that no key would conflict.
+    Chunks of a different text, or split differently, have other keys, so that no key would conflict.
     """
     if not documents:
         return False
@@ -425,7 +425,7 @@ async def _copy_direct(write: _Write, rows: RowSource, bulk: BulkIngestConfig) -
 
 
 def _vector_encoder(part: ChunkBatch, storage: str) -> _core.CopyEncoder:
-    """Keys and vectors of those rows that have one."""
+    """Return an encoder for the keys and vectors of the rows that have a vector."""
     keys: list[list[Any]] = [part.document_id, part.chunk_id]
     embeddings = part.embeddings
     if isinstance(embeddings, list):
@@ -497,7 +497,7 @@ async def _delete_others(write: _Write, source: Source, documents: str) -> NDArr
 
 
 async def _refuse_stored(write: _Write, source: Source) -> None:
-    """Fail where chunks of the rows' keys are stored."""
+    """Raise an error if chunks with these keys are stored."""
     cursor = await write.connection.execute(
         sql.SQL(
             "SELECT s.chunk_id FROM {} AS s JOIN {} AS c USING (document_id, chunk_id) "
@@ -545,7 +545,7 @@ async def _merge(write: _Write, source: Source, on_duplicate: OnDuplicate, gone:
 
 
 async def _refuse_lacking(write: _Write, source: Source, lacking: sql.SQL) -> None:
-    """Fail where rows need stored vectors that are not there any more."""
+    """Raise an error if stored vectors that rows rely on are gone."""
     vectors = write.target.vectors
     if vectors is None or not source.relies_on_stored:
         return
@@ -566,7 +566,7 @@ ATTEMPTS = 2
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """What a write relies on."""
+    """What was read of the collection and later writes rely on, as long as it is unchanged."""
 
     state: str  # see `collection_state`
     serving: int  # number of the serving set of vectors; 0: none
@@ -586,13 +586,13 @@ class _Answers:
 
 @dataclass(slots=True)
 class NewRows:
-    """Writes few new rows of one collection."""
+    """Writes a few new rows of one collection in one round trip."""
 
     database: Database
     _known: _Known | None = field(default=None, init=False)
 
     async def write(self, collection: CollectionInfo, rows: ChunkBatch) -> bool | None:
-        """Store rows where none of them is there, with their vectors and what the keyword index has of them."""
+        """Store rows if none of them exists, with vectors and keyword postings; return whether they were stored."""
         if self.database.joins_transaction or write_guard.get() is not None:
             return None
         known, self._known = self._known, None  # its ids are used once
@@ -636,7 +636,7 @@ class NewRows:
 
 
 async def _statements(collection: CollectionInfo, rows: ChunkBatch, known: _Known) -> list[Statement] | None:
-    """Statements that write the rows; the first returns how many were inserted. None if one round trip is too small."""
+    """Return the statements that write the rows, the first of which counts them; None if one trip is not enough."""
     index, few, used = collection.keyword.index, None, collection.embedding
     if used is not None and used.version != known.serving:
         return None  # what the serving vectors lack has to be noted
@@ -653,7 +653,7 @@ async def _statements(collection: CollectionInfo, rows: ChunkBatch, known: _Know
 
 
 async def _told(collection: CollectionInfo, answers: _Answers) -> _Known:
-    """What later writes rely on."""
+    """Return what later writes may rely on, from the server's answers."""
     row = await answers.state.fetchone()
     if row is None:
         raise gone(collection)

@@ -1,4 +1,4 @@
-"""Binary COPY: columns encoded in Rust, sent in blocks; and arrays of keyword ids."""
+"""Encode columns in Rust and send them in blocks by binary COPY; arrays of keyword ids."""
 
 from __future__ import annotations
 
@@ -105,12 +105,12 @@ NO_IDS: NDArray[np.int64] = np.empty(0, dtype=np.int64)
 
 
 def ids_of(array: bytes | None) -> NDArray[np.int64]:
-    """The values of ``array_send(array_agg(…))`` of a bigint, ascending; none of NULL."""
+    """Return the values of ``array_send(array_agg(…))`` of a bigint, ascending; an empty array for NULL."""
     if array is None:
         return NO_IDS
     return np.sort(np.frombuffer(array, ARRAY_ENTRY, offset=ARRAY_HEADER_BYTES)["value"].astype(np.int64))
 
 
 def joined(parts: Iterable[NDArray[np.int64]]) -> NDArray[np.int64]:
-    """One array of several; an empty one of none."""
+    """Join several arrays into one."""
     return np.concatenate([NO_IDS, *parts])

@@ -1,4 +1,4 @@
-"""Deleting: chunks with their vectors and postings, and documents that become empty."""
+"""Delete chunks with their vectors and postings, and documents that become empty."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ BATCH_DOCUMENTS = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Some of the chunks of some documents."""
+    """Selects chunks of some documents by a condition."""
 
     documents: Sequence[UUID]  # keys
     condition: Filter  # SQL on `c` that the chunks have to pass
@@ -37,7 +37,7 @@ class Selection:
     whole: bool = False  # whether documents without any chunk are included
 
     def expression(self) -> sql.Composed:
-        """The chunks as SQL."""
+        """Return SQL of the condition that selects the chunks."""
         parts: list[sql.Composable] = [sql.SQL("c.document_id = ANY(%(selected)s)"), self.condition.expression]
         if self.keys is not None:
             parts.append(
@@ -49,7 +49,7 @@ class Selection:
         return sql.SQL(" AND ").join(parts)
 
     def parameters(self) -> dict[str, Any]:
-        """Values for `expression`."""
+        """Return values for `expression`."""
         keys = {} if self.keys is None else key_arrays(self.keys)
         return {"selected": list(self.documents), **self.condition.parameters, **keys}
 
@@ -57,8 +57,8 @@ class Selection:
 async def delete_selection(connection: Connection, collection: CollectionInfo, selection: Selection) -> tuple[int, int]:
     """Delete chunks with their vectors.
 
-    A document without chunks is forgotten, so that indexing its file brings it back. Locks are taken as `write_chunks`
-    takes them, so that no deadlock occurs.
+    The row of a document without chunks is deleted, so that indexing its file stores it again. Locks are taken as
+    `write_chunks` takes them, so that no deadlock occurs.
     """
     async with begin_write(connection, collection) as index:
         return await delete_within(connection, collection, selection, index)
@@ -67,7 +67,7 @@ async def delete_selection(connection: Connection, collection: CollectionInfo, s
 async def delete_within(
     connection: Connection, collection: CollectionInfo, selection: Selection, index: BatchIndex | None
 ) -> tuple[int, int]:
-    """`delete_selection` inside a write that has begun."""
+    """Do the work of `delete_selection` inside a write that has begun."""
     names = collection.names
     documents = selection.documents
     await lock_documents(connection, names, [document.bytes for document in documents])
@@ -137,7 +137,7 @@ async def _forget_empty(
 
 
 async def count_selection(connection: Connection, collection: CollectionInfo, selection: Selection) -> tuple[int, int]:
-    """What `delete_selection` would return."""
+    """Return the numbers that `delete_selection` would return, without deleting."""
     names = collection.names
     cursor = await connection.cursor(binary=True).execute(
         sql.SQL(
@@ -165,7 +165,7 @@ async def count_selection(connection: Connection, collection: CollectionInfo, se
 async def documents_that_pass(
     connection: Connection, collection: CollectionInfo, condition: Filter, after: UUID | None
 ) -> list[UUID]:
-    """A page of the documents that have a chunk which passes a filter, in order."""
+    """Return a page of ids of documents that have a chunk passing the filter, in order."""
     cursor = await connection.cursor(binary=True).execute(
         sql.SQL(
             "SELECT DISTINCT c.document_id FROM {} AS c WHERE c.document_id > %(after)s AND {} "
@@ -179,7 +179,7 @@ async def documents_that_pass(
 async def documents_named(
     connection: Connection, collection: CollectionInfo, name: str, sources: Sequence[UUID] | None
 ) -> dict[UUID, UUID | None]:
-    """Documents of a name, with their source: of these sources, or of all; if none match, added ones.
+    """Return documents with this name and their source, among some sources or all; if none match, added documents.
 
     Args:
         connection: In a transaction.

@@ -1,4 +1,4 @@
-"""The begin of a write; rows of documents, settings of their chunks, which chunks exist or lack vectors; the log."""
+"""Begin writes; write rows of documents, their chunk settings and the log; find chunks that lack vectors."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class DocumentRow:
 
 @dataclass(frozen=True, slots=True)
 class LogEntry:
-    """One run, as the ingestion log has it; the attributes are the columns."""
+    """One run in the ingestion log; the attributes are the columns."""
 
     run_id: UUID
     source_uri: str  # what was read or deleted
@@ -80,7 +80,7 @@ class LogEntry:
 
 
 def client_name() -> str:
-    """Who is indexing, for the log."""
+    """Return the user and machine that index, for the log."""
     try:
         user = getpass.getuser()
     except (OSError, KeyError):  # a container's user id without a name
@@ -114,7 +114,7 @@ _FIXED_COLUMNS = ("document_id", "source_id", "uri")
 
 @dataclass(slots=True, kw_only=True)
 class RowDocuments:
-    """Documents that are rows of a table, by column; the rest is the same for all of them."""
+    """Documents that are rows of a table, by column; all other values are the same for all of them."""
 
     source_id: UUID
     chunker_version: int
@@ -131,14 +131,14 @@ class RowDocuments:
         return len(self.document_id)
 
     def selected(self, numbers: Sequence[int]) -> RowDocuments:
-        """The documents of these numbers."""
+        """Return the documents with these numbers."""
         columns: dict[str, Any] = {
             name: [getattr(self, name)[number] for number in numbers] for name in _COLUMNS_OF_ROWS
         }
         return replace(self, **columns)
 
     def shared(self, now: datetime) -> dict[str, Any]:
-        """The values that are the same for all, by column."""
+        """Return the values that are the same for all, by column."""
         return {
             "source_id": self.source_id,
             "format": "row",
@@ -152,7 +152,7 @@ class RowDocuments:
         }
 
     def rows(self, now: datetime) -> list[DocumentRow]:
-        """The same, document by document."""
+        """Return the documents one by one, as rows."""
         shared = self.shared(now)
         columns = [
             [UUID(bytes=key) for key in self.document_id],
@@ -247,12 +247,12 @@ async def lock_documents(connection: Connection, names: Names, documents: Sequen
 
 
 def key_array(documents: Iterable[bytes]) -> str:
-    """An array of their keys as the server reads it; the driver makes it value by value, which takes much longer."""
+    """Return keys as an array in the server's text form, which the driver would make much more slowly."""
     return f"{{{','.join(key.hex() for key in documents)}}}"
 
 
 async def share_documents(connection: Connection, collection: CollectionInfo, documents: Sequence[UUID]) -> None:
-    """Keep these documents from being replaced or deleted until the transaction ends; locked in key order."""
+    """Keep these documents from being replaced or deleted until the transaction ends; locks them in key order."""
     await connection.execute(
         sql.SQL("SELECT FROM {} WHERE document_id = ANY(%s) ORDER BY document_id FOR SHARE").format(
             collection.names.document
@@ -262,7 +262,7 @@ async def share_documents(connection: Connection, collection: CollectionInfo, do
 
 
 async def stored_chunk_settings(connection: Connection, collection: CollectionInfo) -> ChunkSettings | None:
-    """How the files of a collection are cut; None where that is not decided yet."""
+    """Return the stored settings for splitting files into chunks; None if they are not decided yet."""
     names = collection.names
     statement = sql.SQL(
         "SELECT chunk_tokens, overlap_tokens, min_tokens FROM {} WHERE name = %s AND collection_id = %s"
@@ -277,7 +277,7 @@ async def stored_chunk_settings(connection: Connection, collection: CollectionIn
 async def settle_chunk_settings(
     connection: Connection, collection: CollectionInfo, settings: ChunkSettings
 ) -> ChunkSettings:
-    """How the files of a collection are cut: as stored, else as given, which is stored then."""
+    """Return the stored chunk settings; if none are stored, store and return the given ones."""
     stored = await stored_chunk_settings(connection, collection)
     if stored is not None:
         return stored
@@ -298,7 +298,7 @@ async def settle_chunk_settings(
 
 
 async def store_chunk_settings(connection: Connection, collection: CollectionInfo, settings: ChunkSettings) -> None:
-    """Change how the files of a collection are cut from now on."""
+    """Replace the settings by which files are split into chunks from now on."""
     names = collection.names
     cursor = await connection.execute(
         sql.SQL(
@@ -312,7 +312,7 @@ async def store_chunk_settings(connection: Connection, collection: CollectionInf
 
 
 async def embedded_hashes(connection: Connection, collection: CollectionInfo, keys: Sequence[Key]) -> dict[Key, bytes]:
-    """Content hash of those of these chunks that have a vector."""
+    """Return the content hashes of those of these chunks that have a vector."""
     if collection.embedding is None or not keys:
         return {}
     cursor = await connection.cursor(binary=True).execute(
@@ -327,7 +327,7 @@ async def embedded_hashes(connection: Connection, collection: CollectionInfo, ke
 
 
 async def is_empty(connection: Connection, collection: CollectionInfo) -> bool:
-    """Whether the collection has no chunk."""
+    """Return whether the collection has no chunk."""
     cursor = await connection.execute(sql.SQL("SELECT NOT EXISTS (SELECT 1 FROM {})").format(collection.names.chunk))
     row = await cursor.fetchone()
     return bool(row and row[0])
@@ -343,7 +343,7 @@ async def count_unembedded(connection: Connection, collection: CollectionInfo) -
 async def unembedded_chunks(
     connection: Connection, collection: CollectionInfo, after: Key | None, limit: int
 ) -> list[Unembedded]:
-    """A page of chunks without a vector, in key order: document_id, chunk_id, content_hash, context, chunk_text."""
+    """Return a page of chunks without a vector by key: document_id, chunk_id, content_hash, context, chunk_text."""
     first = (UUID(int=0), "")
     cursor = await connection.cursor(binary=True).execute(
         _unembedded(
@@ -384,7 +384,7 @@ async def log_run(connection: Connection, collection: CollectionInfo, entry: Log
 
 
 async def last_run(connection: Connection, collection: CollectionInfo) -> dict[str, Any] | None:
-    """The newest entry of the ingestion log about a run over files."""
+    """Return the newest entry of the ingestion log about a run over files."""
     statement = sql.SQL("SELECT * FROM {} WHERE command <> 'delete' ORDER BY started_at DESC LIMIT 1")
     cursor = await cursor_with_times(connection).execute(statement.format(collection.names.ingestion_log))
     row = await cursor.fetchone()

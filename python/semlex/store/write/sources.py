@@ -1,4 +1,4 @@
-"""Sources (named folders, and followed tables) and the places of documents in them."""
+"""Store sources (named folders, and followed tables) and the places of documents in them."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class SourceInfo:
 
 @dataclass(frozen=True, slots=True)
 class KnownDocument:
-    """What is stored of a document that was read before."""
+    """The stored state of a document that was read before."""
 
     uri: str  # path below the source's root
     chunk_settings: ChunkSettings
@@ -77,7 +77,7 @@ class KnownDocument:
 
 
 def is_present(names: Names) -> sql.Composed:
-    """The condition that a source (a row ``s``) is read, or that documents of it are stored.
+    """Return the condition that a source (a row ``s``) is still read, or that documents of it are stored.
 
     A removed one keeps its row, so that its documents get the same keys if it comes back.
     """
@@ -91,7 +91,7 @@ OF_TABLES = ("table", "stopped")
 
 
 async def read_sources(connection: Connection, collection: CollectionInfo, *, tables: bool = False) -> list[Source]:
-    """Every source of files, by name; with `tables`, the sources of rows, too."""
+    """Return every source of files, by name; with `tables`, also followed tables."""
     statement = sql.SQL(
         "SELECT source_id, name, root, key, kind FROM {} AS s WHERE {} AND (%s OR s.kind <> ALL(%s)) "
         "ORDER BY name, source_id"
@@ -105,9 +105,9 @@ async def read_sources(connection: Connection, collection: CollectionInfo, *, ta
 async def write_source(
     connection: Connection, collection: CollectionInfo, name: str, root: str, now: datetime
 ) -> Source | None:
-    """Make sure that a source is known.
+    """Store a source if it is not stored yet, and return it.
 
-    A new one's key follows from its name, so that two processes that make it at once make the same.
+    The key of a new source derives from its name, so that two processes that make it at once make the same one.
     """
     await hold_collection(connection, collection)
     table = collection.names.source
@@ -156,7 +156,7 @@ async def remove_source(connection: Connection, collection: CollectionInfo, name
 
 
 async def list_sources(connection: Connection, collection: CollectionInfo) -> list[SourceInfo]:
-    """Every source with its counts, by name."""
+    """Return every source with its counts, by name."""
     names = collection.names
     cursor = await cursor_with_times(connection).execute(
         sql.SQL(
@@ -173,7 +173,7 @@ async def list_sources(connection: Connection, collection: CollectionInfo) -> li
 async def known_documents(
     connection: Connection, collection: CollectionInfo, sources: Sequence[UUID]
 ) -> dict[UUID, dict[UUID, KnownDocument]]:
-    """The documents of sources: key of the source -> key of the document -> the document."""
+    """Return the documents of sources: key of the source -> key of the document -> the document."""
     cursor = await connection.cursor(binary=True).execute(
         sql.SQL(
             "SELECT source_id, document_id, uri, chunk_tokens, overlap_tokens, min_tokens, content_hash, "
@@ -189,14 +189,14 @@ async def known_documents(
 
 
 def unknown_source(name: str, known: Sequence[Source]) -> ConfigurationError:
-    """The error of a source that does not exist."""
+    """Return the error of a source that does not exist."""
     names = ", ".join(source.name for source in known) or "none"
     return ConfigurationError(f"unknown source {name!r}; known sources: {names}")
 
 
 @dataclass(frozen=True, slots=True)
 class FileState:
-    """The state by which the file of a document is known from now on."""
+    """The new state by which the unchanged file of a document is recognised."""
 
     document_id: UUID
     # What it must have, so that the state is not stored for a text that another run has stored meanwhile.
@@ -206,7 +206,7 @@ class FileState:
 
 @dataclass(frozen=True, slots=True)
 class DocumentMove:
-    """A document whose file has another name now."""
+    """A document whose file has been renamed or moved."""
 
     old: UUID  # its key
     new: UUID  # the key that follows from the new name
@@ -235,7 +235,7 @@ async def store_file_states(connection: Connection, collection: CollectionInfo, 
 async def move_documents(
     connection: Connection, collection: CollectionInfo, moves: Sequence[DocumentMove], now: datetime
 ) -> set[UUID]:
-    """Give documents the names of their files, with the keys that follow from those.
+    """Rename documents after their files, with the keys that derive from the new names.
 
     Chunks, vectors and postings stay; only keys and places change. Names may be exchanged in any way. A document that
     has a new name already, and does not move itself, is replaced.
@@ -279,7 +279,7 @@ async def move_documents(
 
 
 async def _rename(connection: Connection, collection: CollectionInfo, keys: Sequence[tuple[UUID, UUID]]) -> None:
-    """Give documents other keys; ids of chunks begin with the key of their document."""
+    """Give documents new keys; ids of chunks begin with the key of their document."""
     if not keys:
         return
     names = collection.names

@@ -1,1 +1,1 @@
-"""The embedded Postgres, out of a wheel."""
+"""The embedded Postgres, whose programs come from a wheel."""

@@ -1,4 +1,4 @@
-"""The embedded server's folder: whose it is, and the two locks in it.
+"""The folder of the embedded server: the account that owns it, and its two locks.
 
 ::
 
@@ -7,7 +7,7 @@
     <folder>/log          the server's log
     <folder>/start.lock   held while someone starts or stops the server
     <folder>/users.lock   held, shared, by everyone who uses it
-    <folder>/keeper       a named pipe, on which who keeps the server for a while is spoken to
+    <folder>/keeper       a named pipe, on which the keeper process receives messages
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Account:
 
 
 def is_root() -> bool:
-    """Whether this process may become any other account."""
+    """Return whether this process may switch to any other account."""
     return os.geteuid() == 0
 
 
@@ -104,7 +104,8 @@ def run_as(
     """Run a program to its end.
 
     Args:
-        keep_open: File descriptors that it inherits. A lock among them is held until it ends, even if we are killed.
+        keep_open: File descriptors that it inherits. A lock among them is held until it ends, even if this process is
+            killed.
     """
     # A new environment: PGPORT and its like would change the server, and secrets do not belong in it.
     # LC_ALL=C keeps messages in English and macOS's postmaster single-threaded.
@@ -130,7 +131,7 @@ def run_as(
 def require_traversable(folder: Path, account: Account | None) -> None:
     """Check that the server's account can pass through a folder and all folders above it.
 
-    No mode is changed here: opening a folder that is not ours would open it for everyone.
+    No mode is changed here, because a folder that semlex did not make would be opened for everyone.
     """
     if run_as(account, ["test", "-x", str(folder)]).returncode == 0:
         return
@@ -207,7 +208,7 @@ POLL_SECONDS = 0.05
 
 
 def default_folder() -> Path:
-    """The folder of the embedded server when none is named."""
+    """Return the folder of the embedded server when none is named."""
     named = os.environ.get("SEMLEX_DATA_DIR")
     if named:
         # As the command line reads it; pathlib's expanduser raises for a user that does not exist.
@@ -218,7 +219,7 @@ def default_folder() -> Path:
 
 
 def resolved_folder(folder: Path) -> Path:
-    """The absolute path without links."""
+    """Return the absolute path without links."""
     given = os.fspath(folder)
     # The system's calls refuse a NUL with an error of their own, so the path is checked first.
     resolved = given if "\0" in given else os.path.realpath(given)
@@ -249,7 +250,7 @@ def make_folder(folder: Path) -> None:
 
 
 def _is_ours(folder: Path) -> bool:
-    """Whether the folder is empty or one that we made: the first file in it is ``start.lock``, which stays empty."""
+    """Return whether the folder is empty or made by semlex: it begins with ``start.lock``, which stays empty."""
     names = {path.name for path in folder.iterdir()}
     if not names:
         return True
@@ -263,7 +264,7 @@ def _is_ours(folder: Path) -> bool:
 
 
 def database_major(folder: Path) -> int:
-    """The Postgres version that the folder's database was made with."""
+    """Return the Postgres version that the folder's database was made with."""
     path = folder / "data" / "PG_VERSION"
     text = path.read_bytes().strip()
     if not text.isdigit():
@@ -304,7 +305,7 @@ def start_lock(folder: Path, timeout: float, abandoned: Callable[[], bool] = lam
 
 
 def is_in_use(folder: Path) -> bool:
-    """Whether any process holds the lock of users. Call it with the start lock held, else it may hinder newcomers."""
+    """Return whether any process holds the lock of users; the caller must hold the start lock."""
     # A descriptor of its own: a failed upgrade of a shared lock would drop that one.
     users = os.open(folder / "users.lock", os.O_RDWR | os.O_CREAT, 0o600)
     try:

@@ -1,9 +1,9 @@
-"""Keeps the embedded server for a while after its last user, and stops it then.
+"""Keep the embedded server running for a while after its last user, then stop it.
 
 A keeper is a process of its own that outlives the command which started it. It reads from a named pipe, ``keeper`` in
-the server's folder. That someone reads there is all that others know of it: the kernel forgets a reader that dies,
-however it dies. Between its looks a keeper holds no lock. A look takes the start lock, as everyone does who starts or
-stops the server, and then asks whether anyone holds the lock of users.
+the server's folder. Others know of a keeper only because the pipe has a reader, which the kernel forgets when it dies.
+Between checks a keeper holds no lock. A check takes the start lock, as every start or stop of the server does, and then
+asks whether any process holds the lock of users.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ PROGRAM = "from semlex.store.postgres.embedded.keeper import main; main()"
 
 
 def keep_server(folder: Path, seconds: float) -> bool:
-    """Has the server kept from now on. Call it with the start lock held.
+    """Have a keeper keep the server from now on; call it with the start lock held.
 
     Args:
-        seconds: How long it may be without users.
+        seconds: How long the server may be without users.
     """
     now = time.monotonic()
     return tell_keeper(folder, seconds, now) or _start_keeper(folder, seconds, now)
@@ -44,7 +44,7 @@ def tell_keeper(folder: Path, seconds: float, since: float | None = None) -> boo
     """Tell the folder's keeper how long the server may be without users, and make it check.
 
     Args:
-        seconds: How long.
+        seconds: How long the server may be without users.
     """
     pipe = _open_pipe(folder, os.O_WRONLY)
     if pipe is None:
@@ -58,7 +58,7 @@ def tell_keeper(folder: Path, seconds: float, since: float | None = None) -> boo
 
 
 def has_keeper(folder: Path) -> bool:
-    """Whether a keeper listens."""
+    """Return whether a keeper process reads the pipe."""
     pipe = _open_pipe(folder, os.O_WRONLY)
     if pipe is not None:
         os.close(pipe)
@@ -179,7 +179,7 @@ class _Keeper:
         return _open_pipe(self._folder, os.O_RDWR)
 
     def _wait(self, pipe: int) -> bool:
-        """Wait for a message or the time of the next look; False when the folder is another one."""
+        """Wait for a message or the time of the next check; return False if the folder has been replaced."""
         rest = self._since + self._order[1] - time.monotonic()
         if select.select([pipe], [], [], min(LOOK_SECONDS, max(rest, MIN_LOOK_SECONDS)))[0]:
             words = [float(word) for word in os.read(pipe, 65536).split()]
@@ -190,7 +190,7 @@ class _Keeper:
         return False
 
     def _is_over(self) -> bool:
-        """One look: whether nothing is left to keep, after stopping what has been kept for long enough."""
+        """Stop the server if it was kept for long enough; return whether nothing is left to keep."""
         if read_postmaster(self._folder) is None:
             return True
         changed = self._found_versions() != self._versions
@@ -205,7 +205,7 @@ class _Keeper:
         return False
 
     def _found_versions(self) -> list[tuple[int, int] | None]:
-        """The identities of the server's program and of this module: an exchanged file has another one."""
+        """Return the identities of the server's program and of this module, which change when a file is replaced."""
         found: list[tuple[int, int] | None] = []
         for path in (program_of(self._folder), __file__):
             try:

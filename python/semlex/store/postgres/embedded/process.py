@@ -1,4 +1,4 @@
-"""Whether the embedded server runs, judged by its pid file, its socket and the process table together."""
+"""Check whether the embedded server runs, from its pid file, its socket and the process table together."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ MARK = re.compile(r"semlex-[0-9a-f]+-[0-9a-f]+")
 
 
 def process_mark(folder: Path) -> str:
-    """A name for the servers of this folder, in the command line of each of their processes.
+    """Return a name for the servers of this folder, which appears in the command line of each of their processes.
 
     Postgres shows its setting ``cluster_name`` in the title of every process. Device and inode rather than the path:
     the path may be long, and the same folder may be reached by another one.
@@ -65,7 +65,7 @@ def process_mark(folder: Path) -> str:
 
 
 def running_server(folder: Path) -> Postmaster | None:
-    """The folder's live server, or None.
+    """Return the folder's live server, or None.
 
     The pid file alone proves nothing: a copy of the folder has it as well, after a reboot its pid may be an unrelated
     process, and a killed server may remain as a zombie that nobody collects. The process table alone proves nothing
@@ -231,7 +231,7 @@ def _is_postgres(process: Any) -> bool:
 
 
 def _is_backend(process: Any) -> bool:
-    """Whether the process serves a postmaster (which alone has a program's path in its title), or has ended."""
+    """Return whether the process serves a postmaster (which alone has a program's path in its title), or has ended."""
     try:
         return "".join(process.cmdline()[:1]).startswith("postgres:")
     except _psutil().Error:
@@ -239,7 +239,7 @@ def _is_backend(process: Any) -> bool:
 
 
 def _is_ours(process: Any, folder: Path) -> bool:
-    """Whether the process is a living Postgres of this folder, started by us or by hand."""
+    """Return whether the process is a living Postgres of this folder, started by semlex or by hand."""
     psutil = _psutil()
     if not _is_postgres(process):
         return False

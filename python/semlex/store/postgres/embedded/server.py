@@ -1,4 +1,4 @@
-"""The embedded Postgres: started on first use, shared by all processes of the machine, stopped by the last.
+"""The embedded Postgres: the first use starts it, all processes of the machine share it, the last one stops it.
 
 Who uses the server is counted by kernel file locks: every `EmbeddedServer` holds a shared lock on ``users.lock``, which
 vanishes with its process however that ends. Starting and stopping take ``start.lock``.
@@ -109,7 +109,7 @@ def server_memory(memory: int) -> int:
 
 
 def settings_of(memory: int, cores: int) -> dict[str, str]:
-    """The settings of a new server, which `semlex doctor` has nothing to say about.
+    """Return the settings of a new server, chosen so that `semlex doctor` finds no fault with them.
 
     Args:
         memory: Bytes of the machine; 0 where that is not known.
@@ -131,7 +131,7 @@ def settings_of(memory: int, cores: int) -> dict[str, str]:
 
 
 def failure(folder: Path, message: str, log_start: int | None = None) -> EmbeddedServerError:
-    """An error that names the log and quotes it from `log_start` on: earlier lines may contain users' statements."""
+    """Return an error that quotes the log from `log_start` on; earlier lines may hold users' statements."""
     text = ""
     if log_start is not None:
         with contextlib.suppress(OSError), (folder / "log").open("rb") as log:
@@ -157,7 +157,7 @@ def _programs(folder: Path, major: int, account: Account | None) -> Path:
 
 
 def _create(folder: Path, programs: Path, account: Account | None, start_lock: int) -> None:
-    """Make the database next to its place and move it there when complete: half of one is never opened."""
+    """Make the database beside its place and move it there when complete, so that half of one is never opened."""
     unfinished = folder / "data.new"
     if unfinished.exists():  # its maker was killed, and has ended: it inherits the start lock that we now hold
         shutil.rmtree(unfinished)
@@ -186,7 +186,7 @@ def _create(folder: Path, programs: Path, account: Account | None, start_lock: i
 
 
 def _open_log(folder: Path, account: Account | None) -> int:
-    """Make the log writable for the server and bound its size; return where new lines begin."""
+    """Make the log writable for the server and limit its size; return where new lines begin."""
     log = os.open(folder / "log", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
     try:
         if account is not None:
@@ -218,7 +218,7 @@ _open: set[EmbeddedServer] = set()
 
 
 class EmbeddedServer:
-    """One use of the embedded server: `start` attaches to it, starting it if need be; `close` lets it go.
+    """One use of the embedded server: `start` attaches to it, starting it if needed; `close` releases it.
 
     Also a context manager. A handle that is still open when its process ends is closed then. `close` may be called
     while another thread is in `start`, which then ends early. A forked child's copy is not started: the use is its
@@ -258,7 +258,7 @@ class EmbeddedServer:
         return self._url
 
     def start(self) -> str:
-        """Make sure that the server runs with this handle among its users. Idempotent."""
+        """Make sure that the server runs, and count this object among its users; a second call does nothing."""
         if sys.platform == "win32":
             raise EmbeddedServerError(
                 "the embedded server does not run on Windows: start a Postgres with pgvector and set DATABASE_URL"
@@ -289,7 +289,7 @@ class EmbeddedServer:
             return self._url
 
     def close(self) -> None:
-        """Release the server; it stops when nobody uses it, at once or after `keep_alive`. Idempotent."""
+        """Release the server; when unused it stops, at once or after `keep_alive`. A second call does nothing."""
         self._abandoned = True
         with self._lock:
             self._abandoned = False
@@ -335,7 +335,7 @@ class EmbeddedServer:
             server = running_server(self.folder)
             if server is None:
                 if launches == LAUNCHES:
-                    raise failure(self.folder, "the server ended again right after its start")
+                    raise failure(self.folder, "the server stopped right after its start")
                 self._launched = True
                 launch(self.folder, self.major, self._timeout, lock)
                 launches += 1
@@ -352,7 +352,7 @@ class EmbeddedServer:
         )
 
     def _is_ready(self, *, again: bool = False) -> bool:
-        """Whether the server takes connections and confirms that it is this folder's."""
+        """Return whether the server takes connections and confirms that it serves this folder."""
         import psycopg  # noqa: PLC0415 - the folder and its locks need no driver
         from psycopg.pq import PGconn, Ping  # noqa: PLC0415 - as above
 
@@ -396,7 +396,7 @@ def server_status(folder: Path | None = None) -> dict[str, Any]:
 
 
 def stop_unused(folder: Path | None = None) -> bool:
-    """Stop a folder's server now, instead of after its time."""
+    """Stop a folder's server now if it has no user, instead of after its keep-alive time."""
     place = resolved_folder(default_folder() if folder is None else folder)
     if not (place / "start.lock").exists():
         return False

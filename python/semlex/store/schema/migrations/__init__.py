@@ -1,4 +1,4 @@
-"""Numbered migrations. Until the first release a change of the schema edits the first one; then they are append-only.
+"""Numbered migrations; until the first release a change of the schema edits the first one, later they are append-only.
 
 The registry (one set of tables per schema) and each collection count their versions apart, so that opening one
 collection never touches the others: one transaction over a thousand collections would exhaust the server's lock table.
@@ -37,12 +37,12 @@ REMEDY = (
 
 
 def registry_fingerprint(version: int) -> str:
-    """Identify the statements that make the tables that all collections share."""
+    """Return a hash of the statements that make the tables that all collections share."""
     return _fingerprint(tuple(REGISTRY[:version]), "s")
 
 
 def collection_fingerprint(version: int | None = None) -> str:
-    """Identify the statements that make the tables of a collection, of this semlex or of an older version."""
+    """Return a hash of the statements that make the tables of a collection, in this or an older version."""
     return _fingerprint(tuple(COLLECTION[:version]), Names("s", "c"))
 
 
@@ -53,12 +53,12 @@ def _fingerprint(applied: Migrations, place: str | Names) -> str:
 
 
 def registry_origin(version: int, fingerprint: str | None) -> Origin:
-    """Which semlex made the tables that all collections share."""
+    """Return which semlex made the tables that all collections share: this, an older, newer or unreleased one."""
     return _origin(version, fingerprint, registry_fingerprint(version), len(REGISTRY))
 
 
 def collection_origin(version: int, fingerprint: str | None) -> Origin:
-    """Which semlex made the tables of a collection; arguments as for `registry_origin`."""
+    """Return which semlex made the tables of a collection; arguments as for `registry_origin`."""
     return _origin(version, fingerprint, collection_fingerprint(version), len(COLLECTION))
 
 
@@ -83,7 +83,7 @@ def check_collection(name: str, version: int, fingerprint: str | None) -> None:
 
 
 def newer_tables(what: str, version: int, known: int) -> SchemaVersionError:
-    """The error of tables that a newer semlex made."""
+    """Return the error of tables that a newer semlex made."""
     return SchemaVersionError(
         f"{what} has version {version}, this semlex knows up to {known}: update semlex (every program that uses this "
         "database), or drop the collection with: semlex collections drop"
@@ -91,7 +91,7 @@ def newer_tables(what: str, version: int, known: int) -> SchemaVersionError:
 
 
 def unreleased_registry(schema: str, collections: Sequence[str]) -> SchemaVersionError:
-    """The error of a schema whose shared tables an unreleased semlex made."""
+    """Return the error of a schema whose shared tables an unreleased semlex made."""
     drops = ", ".join(f"semlex collections drop {name}" for name in collections[:SHOWN_NAMES])
     if len(collections) > SHOWN_NAMES:
         drops += f", and {len(collections) - SHOWN_NAMES:,} more"

@@ -1,4 +1,4 @@
-"""The tables."""
+"""Make the tables of the first version."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ID_BLOCK = 65_536
 
 
 def registry(schema: str) -> Sequence[sql.Composed]:
-    """Tables that all collections of a schema share."""
+    """Return the statements that make the tables that all collections of a schema share."""
     return (
         sql.SQL("""
             CREATE TABLE {} (
@@ -34,10 +34,12 @@ def registry(schema: str) -> Sequence[sql.Composed]:
 
 
 def _collections(table: sql.Identifier) -> sql.Composed:
-    """`chunk_tokens`, `overlap_tokens` and `min_tokens` are NULL until the first file is cut.
+    """Return SQL for the table of collections.
 
-    `description` is what its owner wrote about the collection; NULL: nothing.
-    `cursor_key` signs the cursors of pages: 32 random bytes in hexadecimal digits.
+    `chunk_tokens`, `overlap_tokens` and `min_tokens` are NULL until the first file is split.
+
+    `description` is what its owner wrote about the collection; NULL: nothing. `cursor_key` signs the cursors of pages:
+    32 random bytes in hexadecimal digits.
     """
     return sql.SQL("""
         CREATE TABLE {} (
@@ -68,14 +70,14 @@ def _collections(table: sql.Identifier) -> sql.Composed:
 
 
 def _embedding_versions(table: sql.Identifier) -> sql.Composed:
-    """Sets of vectors.
+    """Return SQL for the table of embedding versions.
 
     `token_counter` counts the tokens of chunks while the version answers; NULL: the collection's. `run_number` and
     `run_until` are of the run that fills it. `served_until` is NULL for a version that answers or never did, and
     `last_used_at` is of searches by processes that hold its model while another version answers. `calibration` maps
     similarities to probabilities. `probe` is the model's vector of a fixed text, float32 in base64; NULL: vectors from
-    elsewhere.
-    `lacking_writes` counts writes whose rows lack a vector of the version, because the writer held another model.
+    elsewhere. `lacking_writes` counts writes whose rows lack a vector of the version, because the writer held another
+    model.
     """
     return sql.SQL("""
         CREATE TABLE {} (
@@ -101,7 +103,7 @@ def _embedding_versions(table: sql.Identifier) -> sql.Composed:
 
 
 def _jobs(table: sql.Identifier) -> Sequence[sql.Composed]:
-    """One table for the jobs of all collections.
+    """Return SQL for the table of jobs, one for all collections.
 
     `fence` grows whenever another worker takes a job. It is part of the key so that changing it is a change of the key:
     it waits for, and is seen by, holders of the row's lock FOR KEY SHARE, which all other changes of a row ignore.
@@ -161,7 +163,7 @@ def _jobs(table: sql.Identifier) -> Sequence[sql.Composed]:
 
 
 def _followed_tables(table: sql.Identifier) -> sql.Composed:
-    """Tables of users that collections read.
+    """Return SQL for the table of followed tables: tables of users that collections read.
 
     `definition` is what is read and how changes are noticed (`types.followed.FollowedTable`). `watermark` is how texts
     were split, and the greatest value of the column that grows or the state of triggers. `look_at` is when a worker
@@ -188,7 +190,7 @@ def _followed_tables(table: sql.Identifier) -> sql.Composed:
 
 
 def _row_changes(table: sql.Identifier) -> Sequence[sql.Composed]:
-    """Rows of followed tables to be read: changed ones, which triggers write, and those that could not be stored.
+    """Return SQL for the queue of rows of followed tables to be read: changed rows, and rows that could not be stored.
 
     `row_key` is the key as text; NULL: every row, as after a TRUNCATE. `row_hash` is of the text and the metadata that
     could not be stored, so that only a changed row is tried before `due_at`.
@@ -214,12 +216,12 @@ def _row_changes(table: sql.Identifier) -> Sequence[sql.Composed]:
 
 
 def collection(names: Names) -> Sequence[sql.Composed]:
-    """Tables of one collection."""
+    """Return the statements that make the tables of one collection."""
     return (*_sources(names), *_documents(names), *_chunks(names), _runs(names), *query_log(names))
 
 
 def _sources(names: Names) -> Sequence[sql.Composed]:
-    """Named folders; the keys of their documents are made of `key`, so that they stay when the folder moves."""
+    """Return SQL for the table of sources; keys of documents derive from `key` and stay when a folder moves."""
     return (
         sql.SQL("""
             CREATE TABLE {} (
@@ -235,7 +237,7 @@ def _sources(names: Names) -> Sequence[sql.Composed]:
 
 
 def _documents(names: Names) -> Sequence[sql.Composed]:
-    """Files that were read; a document that was added as one text has its row in `chunk` only."""
+    """Return SQL for the table of documents read from files; a document added as one text is only in `chunk`."""
     return (
         sql.SQL("""
             CREATE TABLE {} (
@@ -265,10 +267,10 @@ def _documents(names: Names) -> Sequence[sql.Composed]:
 
 
 def _chunks(names: Names) -> Sequence[sql.Composed]:
-    """Texts that are searched.
+    """Return SQL for the table of chunks, the texts that are searched.
 
-    Every version of a text has a new `keyword_id`, because keyword indexes mark deletions by it; `previous_id`
-    is the id that an update replaced. `language` is NULL if it is the collection's.
+    Every version of a text has a new `keyword_id`, because keyword indexes mark deletions by it; `previous_id` is the
+    id that an update replaced. `language` is NULL if it is the collection's.
     """
     return (
         sql.SQL("""
@@ -329,7 +331,7 @@ def _runs(names: Names) -> sql.Composed:
 
 
 def query_log(names: Names) -> Sequence[sql.Composed]:
-    """A table for each collection, so that a role that may read one collection sees no question asked of another.
+    """Return SQL of a query log for each collection, so that who may read one sees no question asked of another.
 
     `query` is NULL if the texts of questions are not kept; `query_hash` is always there.
     """
