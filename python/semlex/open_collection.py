@@ -287,7 +287,7 @@ class OpenCollection:
         return self.clock.monotonic() - self.seen.at >= LOOK_SECONDS
 
     def _with(self, versions: Versions, info: CollectionInfo) -> CollectionInfo:
-        """A collection with the vectors that are used here."""
+        """Return the metadata with the embedding version that this process uses."""
         used = self._used_of(versions, info)
         if info.versions is versions and info.embedding is used:
             return info
