@@ -6,12 +6,15 @@ import asyncio
 import threading
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING
 
+import numpy as np
 import psycopg
 import pytest
+from numpy.typing import NDArray
 
+from semlex.ingest.progress import Progress
 from semlex.retriever.client import Client
+from semlex.retriever.postgres import PostgreSQLRetriever
 from semlex.store.indexes import background, catalog
 from semlex.store.write.copy import BulkIngestConfig
 from semlex.types.documents import Document
@@ -21,13 +24,6 @@ from tests.support.manual_clock import ManualClock
 from tests.support.retrievers import opened, sync_opened
 from tests.support.transaction_pooler import TransactionPooler
 from tests.support.waiting import eventually
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from semlex.ingest.progress import Progress
-    from semlex.retriever.postgres import PostgreSQLRetriever
 
 ROWS = 300
 BUILT = {"built_hnsw_1": True}

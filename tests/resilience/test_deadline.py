@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -20,10 +22,6 @@ from tests.support.http_server import in_process
 from tests.support.manual_clock import ManualClock
 from tests.support.retrievers import opened
 from tests.support.waiting import LIMIT, eventually, turns
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
 
 
 class Proxy:

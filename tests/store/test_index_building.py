@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from functools import partial
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import psycopg
 import pytest
@@ -15,15 +15,10 @@ from semlex.errors import StoreError
 from semlex.search import planner
 from semlex.store.indexes import build, catalog
 from semlex.store.indexes.options import NoIndex
-from semlex.store.schema.names import TableIndex
+from semlex.store.schema.collection import CollectionInfo
+from semlex.store.schema.names import Names, TableIndex
 from semlex.store.write.copy import BulkIngestConfig
 from tests.support.retrievers import opened
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from semlex.store.schema.collection import CollectionInfo
-    from semlex.store.schema.names import Names
 
 ROWS = 60
 TEXTS = [f"text {number}" for number in range(ROWS)]

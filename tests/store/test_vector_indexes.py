@@ -2,32 +2,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, get_args
+from collections.abc import Callable, Iterator
+from typing import Any, get_args
 
 import numpy as np
 import psycopg
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 from psycopg import sql
 
 from semlex.errors import ConfigurationError
 from semlex.parameters import DistanceName, StorageName
+from semlex.retriever.postgres import PostgreSQLRetriever
+from semlex.retriever.synchronous import SyncRetriever
 from semlex.store.indexes.catalog import read_vector_indexes
-from semlex.store.indexes.options import HnswIndex, IvfflatIndex, NoIndex, as_text, from_text
+from semlex.store.indexes.options import HnswIndex, IvfflatIndex, NoIndex, VectorIndex, as_text, from_text
 from semlex.store.query.filters import parse_filters
 from semlex.store.query.vector import register_vector_parameter, vector_leg
 from semlex.types.documents import Document
 from tests.support.retrievers import opened, sync_opened
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from numpy.typing import NDArray
-
-    from semlex.retriever.postgres import PostgreSQLRetriever
-    from semlex.retriever.synchronous import SyncRetriever
-    from semlex.store.indexes.options import VectorIndex
 
 pytestmark = pytest.mark.pg16
 

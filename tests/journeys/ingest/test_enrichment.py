@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import threading
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,9 +18,6 @@ from semlex.types.answers import Usage
 from tests.support.line_models import LineModel, line_about
 from tests.support.retrievers import opened, sync_opened
 from tests.support.waiting import LIMIT
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 WORD = "zyxwv"  # of every line, and of no document
 PAGES = {

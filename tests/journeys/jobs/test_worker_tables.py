@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from semlex.jobs import tables as worker_tables
 from semlex.jobs.worker import STOP_SECONDS
+from semlex.retriever.collection import Collection
 from tests.support.followed import WAYS, Articles, articles
 from tests.support.job_clients import Blocking, client, reached, sql
 from tests.support.manual_clock import ManualClock
 from tests.support.waiting import eventually
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from semlex.retriever.collection import Collection
 
 LOOK = "UPDATE semlex.followed_table SET look_at = now()"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 import psycopg
@@ -14,11 +14,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from semlex.errors import ModelError
 from tests.journeys.maintenance.test_reembedding import FailingEmbedder
 from tests.support.retrievers import sync_opened
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.support.shell import Shell
+from tests.support.shell import Shell
 
 WORDS = ["[UNK]", "Rotate", "a", "key", "every", "ninety", "days", "banana", "yellow", "fruit", "vault"]
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from psycopg.conninfo import make_conninfo
@@ -14,6 +15,7 @@ from semlex import (
     CollectionOptions,
     Document,
     KnowledgeBase,
+    KnowledgeHit,
     KnowledgeResults,
     SearchResults,
     SyncKnowledgeBase,
@@ -32,11 +34,6 @@ from semlex.search.postprocess.steps import no_near_duplicates, per_collection
 from semlex.testing import HashEmbedder
 from tests.support.curves import curve
 from tests.support.tenants import tenants_of
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from semlex import KnowledgeHit
 
 GERMAN = CollectionOptions(language="german")
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,14 +20,9 @@ from semlex.retriever.postgres import PostgreSQLRetriever
 from semlex.testing import HashEmbedder
 from semlex.types.queries import DEFAULT_TOP_K
 from tests.support.chat_servers import answer_text, chat_server
-from tests.support.model_servers import KEY, status
+from tests.support.model_servers import KEY, ModelServerDouble, status
 from tests.support.properties import SAME_SURROUNDINGS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.support.model_servers import ModelServerDouble
-    from tests.support.shell import Shell
+from tests.support.shell import Shell
 
 FACTUAL, ANALYTICAL, EXPLORATORY = "who turns the dome?", "why is the dome turned?", "dome"
 PAGES = {

@@ -4,38 +4,33 @@ from __future__ import annotations
 
 import threading
 import traceback
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import psycopg
 import pytest
 import pytest_asyncio
+from numpy.typing import NDArray
 from psycopg import sql
 
 from semlex.answering.routing import CHAT_SHARE
 from semlex.errors import ConfigurationError, ModelError, ModelMismatchError, SearchTimeoutError, StoreError
 from semlex.retriever import model_selection
 from semlex.retriever.collection import OPENING_SHARE
+from semlex.retriever.postgres import PostgreSQLRetriever
 from semlex.search import retrieval
 from semlex.search.query_vector import EMBEDDING_SHARE
 from semlex.store.postgres.snapshot import Snapshot
-from semlex.store.query.leg import PlainKeywordLeg, Statement
+from semlex.store.query.leg import LegPlan, PlainKeywordLeg, Statement
 from semlex.testing import HashEmbedder
 from semlex.types.documents import Document
 from semlex.types.results import SearchResult
 from tests.support.manual_clock import ManualClock
 from tests.support.retrievers import opened
 from tests.support.waiting import held as held_table
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator, Sequence
-
-    from numpy.typing import NDArray
-
-    from semlex.retriever.postgres import PostgreSQLRetriever
-    from semlex.store.query.leg import LegPlan
 
 COUNT = 60
 CHUNK = "semlex.default_collection_chunk"

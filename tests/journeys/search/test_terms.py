@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import threading
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import pytest
 
-from semlex import Document, SearchQuery
+from semlex import Document, SearchQuery, SearchResults, SyncRetriever
 from semlex.answering.rewriting import MAX_SECONDS, MAX_TERMS, read_terms
 from semlex.chat.base import Completion
 from semlex.errors import ConfigurationError, ModelError, ValidationError
@@ -19,11 +20,6 @@ from semlex.testing import HashEmbedder
 from semlex.types.queries import MAX_TERMS_BYTES, words_of_terms
 from tests.support.manual_clock import ManualClock
 from tests.support.retrievers import opened, sync_opened
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from semlex import SearchResults, SyncRetriever
 
 QUESTION, TERMS = "why is my build red", "exit status of the runner"
 TEXTS = {
