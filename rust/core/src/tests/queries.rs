@@ -140,3 +140,13 @@ fn too_many_conditions_are_told_and_not_planned() {
         check(&phrase);
     }
 }
+
+/// Quotes that nothing closes, or that stand behind letters, are looked for once: else a million would take hours.
+#[test]
+fn many_open_quotes_are_read_once() {
+    for piece in ["\u{201e}a ", "\u{ab} ", "a\u{201e}", "-\u{201e}a "] {
+        let text = piece.repeat(300_000) + " -word";
+        let parsed = parse_query(&text);
+        assert!(parsed.phrases.is_empty() && parsed.excluded.last() == Some(&"word"));
+    }
+}

@@ -59,8 +59,9 @@ pub fn parse_query(text: &str) -> ParsedQuery<'_> {
     let mut before = None;
     let mut start = 0;
     let mut place = 0;
+    let mut unclosed = Unclosed::default();
     while let Some(rest) = text.get(place..).filter(|rest| !rest.is_empty()) {
-        let Some(found) = special(rest, before) else {
+        let Some(found) = special(rest, before, &mut unclosed) else {
             let character = rest.chars().next();
             before = character;
             place += character.map_or(1, char::len_utf8);
@@ -97,21 +98,30 @@ struct Special<'q> {
     bytes: usize,
 }
 
+/// Which of [`QUOTES`] no quote closes from here on: so each is looked for once in vain.
+type Unclosed = [bool; QUOTES.len()];
+
 /// The phrase or exclusion that the rest of a query begins with.
-fn special(rest: &str, before: Option<char>) -> Option<Special<'_>> {
+fn special<'q>(
+    rest: &'q str,
+    before: Option<char>,
+    unclosed: &mut Unclosed,
+) -> Option<Special<'q>> {
     let dashed = rest
         .strip_prefix('-')
         .filter(|_| before.is_none_or(char::is_whitespace));
     let Some(dashed) = dashed else {
-        let content = quoted(rest).filter(|_| !before.is_some_and(char::is_alphanumeric))?;
-        let bytes = content.1;
+        if before.is_some_and(char::is_alphanumeric) {
+            return None;
+        }
+        let (content, bytes) = quoted(rest, unclosed)?;
         return Some(Special {
-            content: content.0,
+            content,
             is_excluded: false,
             bytes,
         });
     };
-    if let Some((content, bytes)) = quoted(dashed) {
+    if let Some((content, bytes)) = quoted(dashed, unclosed) {
         return Some(Special {
             content,
             is_excluded: true,
@@ -128,11 +138,14 @@ fn special(rest: &str, before: Option<char>) -> Option<Special<'_>> {
 }
 
 /// What stands between the quotes that the text begins with, and the bytes of all of it.
-fn quoted(text: &str) -> Option<(&str, usize)> {
+fn quoted<'q>(text: &'q str, unclosed: &mut Unclosed) -> Option<(&'q str, usize)> {
     let opening = text.chars().next()?;
-    let (_, closing) = QUOTES.iter().find(|(quote, _)| *quote == opening)?;
-    let inner = text.get(opening.len_utf8()..)?;
-    let end = inner.find(*closing)?;
+    let mut kinds = QUOTES.iter().zip(unclosed);
+    let ((_, closing), unclosed) = kinds.find(|((quote, _), _)| *quote == opening)?;
+    let inner = text.get(opening.len_utf8()..).filter(|_| !*unclosed)?;
+    let found = inner.find(*closing);
+    *unclosed = found.is_none();
+    let end = found?;
     let closed = inner.get(end..)?.chars().next()?;
     let bytes = opening.len_utf8() + end + closed.len_utf8();
     Some((inner.get(..end)?, bytes))
