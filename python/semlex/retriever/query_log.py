@@ -59,6 +59,7 @@ class _Log:
     """The state of one collection's log, as one role writes it.
 
     Attributes:
+        under_way: How many questions are being written; they count as waiting.
         logged: As `QueryLogFigures`.
         dropped: As `QueryLogFigures`.
         lost: As `QueryLogFigures`.
@@ -67,6 +68,7 @@ class _Log:
         is_told: Whether a warning has been given.
     """
 
+    under_way: int = 0
     logged: int = 0
     dropped: int = 0
     lost: int = 0
@@ -153,7 +155,7 @@ class QueryLog:
             return None
         key = info.collection_id, role
         log = self._logs.get(key, _Log())
-        waiting = sum(place.key == key for place, _ in self._waiting)
+        waiting = log.under_way + sum(place.key == key for place, _ in self._waiting)
         return QueryLogFigures(self.options.keep, log.logged, waiting, log.dropped, log.lost, log.problem)
 
     async def flush(self) -> None:
@@ -189,6 +191,7 @@ class QueryLog:
         for place in {place.key: place for place, _ in self._waiting}.values():
             questions = self._taken(place)
             log = self._log_of(place)
+            log.under_way = len(questions)
             try:
                 await self._write_one(place, questions)
             except (PrivilegeError, ReadOnlyError, CollectionNotFoundError) as error:
@@ -204,6 +207,8 @@ class QueryLog:
             else:
                 log.logged += len(questions)
                 log.problem = None
+            finally:
+                log.under_way = 0
 
     def _taken(self, place: _Place) -> list[Question]:
         """Take the waiting questions of a collection and role out of the queue."""

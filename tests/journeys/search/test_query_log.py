@@ -23,6 +23,7 @@ from semlex.retriever import query_log
 from semlex.retriever.client import Client
 from semlex.retriever.query_log import QueryLog
 from semlex.retriever.synchronous import SyncClient
+from semlex.store.postgres.connection import Connection
 from semlex.store.postgres.database import Database
 from semlex.store.query_log import Question, hash_of, summarise, write_questions
 from semlex.store.schema.collection import CollectionInfo
@@ -32,6 +33,7 @@ from semlex.types.queries import SearchQuery
 from tests.support.properties import SAME_SURROUNDINGS
 from tests.support.retrievers import opened, sync_opened
 from tests.support.shell import Shell
+from tests.support.waiting import LIMIT
 
 retriever_of = partial(opened, collection="c", query_log="text")
 LOG = "SELECT query, mode, filtered, hits FROM semlex.c_query_log ORDER BY asked_at, query_id"
@@ -42,6 +44,12 @@ EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 def rows(url: str, statement: str = LOG) -> list[tuple[Any, ...]]:
     with psycopg.connect(url) as connection:
         return connection.execute(statement).fetchall()  # type: ignore[arg-type]
+
+
+@pytest.fixture(autouse=True)
+def closing_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Closing waits for the last questions however slow the machine is."""
+    monkeypatch.setattr(query_log, "CLOSE_SECONDS", LIMIT)
 
 
 @pytest.fixture
@@ -81,6 +89,22 @@ async def test_every_public_path_is_logged_once(filled_url: str) -> None:
         ("lion context", "hybrid", False, 2),
         ("lion answer?", "hybrid", False, 2),
     ]
+
+
+async def test_questions_that_are_being_written_are_still_waiting(
+    filled_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waiting = []
+    async with retriever_of(filled_url) as retriever:
+
+        async def watched(connection: Connection, info: CollectionInfo, *given: Any, **options: Any) -> int | None:
+            figures = retriever._resources.query_log.figures(None, info)
+            waiting.append(figures and figures.waiting)
+            return await write_questions(connection, info, *given, **options)
+
+        monkeypatch.setattr(query_log, "write_questions", watched)
+        await retriever.search("lion")
+    assert waiting == [1]
 
 
 @pytest.mark.parametrize("keep", ["off", "hash", "text"])
