@@ -159,7 +159,7 @@ def test_workers_that_are_cut_off_come_back(database_url: str, tmp_path: Path, s
             finally:
                 administration.execute(sql.SQL("ALTER DATABASE {} ALLOW_CONNECTIONS true").format(name))
         for worker in workers:
-            worker.until_said("back")
+            worker.until_said("reached")
         assert {job.wait(LIMIT).state for job in jobs} == {"done"}
         assert all(worker.is_alive for worker in workers)
         assert book.count() == len(jobs)
