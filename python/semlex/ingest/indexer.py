@@ -371,7 +371,12 @@ class Indexer:
 
     async def write_and_merge(self, doing: str, work: Callable[[Connection], Awaitable[T]]) -> T:
         """Write, then merge segments of the keyword index if they are many."""
-        self.opened.builds.note_write(self.collection.names, self.database.clock.monotonic())
+        try:
+            return await self._write_and_merge(doing, work)
+        finally:
+            self.opened.builds.note_write(self.collection.names, self.database.clock.monotonic())
+
+    async def _write_and_merge(self, doing: str, work: Callable[[Connection], Awaitable[T]]) -> T:
         index = self.collection.keyword.index
         if index is None or self.database.joins_transaction:  # a caller's transaction is not committed yet
             return await self.database.write(doing, work)

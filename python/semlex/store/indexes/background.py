@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 # A build begins when nothing was written for so long, or at the latest after so long: rows that come during a build go
 # into the graph one by one, which takes several times as long.
-QUIET_SECONDS, MAX_DELAY_SECONDS = 2.0, 600.0
+QUIET_SECONDS, MAX_DELAY_SECONDS = 10.0, 600.0
 
 
 class _Build:
