@@ -23,7 +23,7 @@ def collection_names(ctx: Any, incomplete: str) -> list[str]:
 
 
 def _of_collection(read: Callable[[SyncCollection], Iterable[str]]) -> Callable[[Any, str], list[str]]:
-    """A completion by names of the collection that begin so."""
+    """Return a completion by names of the collection that begin so."""
 
     def names(ctx: Any, incomplete: str) -> list[str]:
         return _completed(ctx, incomplete, lambda client, settings: read(_collection(client, settings)))

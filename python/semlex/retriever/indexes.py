@@ -139,5 +139,5 @@ class Indexes(Part):
 
 
 def _counted(tell: Tell | None, stage: str, unit: str) -> Callable[[int, int], None]:
-    """A function that reports how much of a stage is done."""
+    """Return a function that reports how much of a stage is done."""
     return lambda done, total: None if tell is None else tell(Progress(stage, done, total, unit))

@@ -1,4 +1,4 @@
-"""Facets: which values of fields the chunks of a filter, or the candidates of a query, have."""
+"""Count the values of fields (facets) among the chunks that pass a filter, or the candidates of a query."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class FacetRequest:
-    """What is to be counted.
+    """The fields whose values are counted.
 
     Attributes:
-        fields: By the names that they were asked by.
-        limit: Most values of a field.
+        fields: The fields, by the names that the caller used.
+        limit: Maximum number of values for each field.
     """
 
     fields: dict[str, Field]
@@ -42,7 +42,7 @@ class FacetRequest:
 
     @classmethod
     def checked(cls, fields: Sequence[str], limit: int) -> FacetRequest:
-        """Checks what is asked for."""
+        """Check the names of fields and the limit."""
         check_parameters(strings_errors("fields", fields))
         if not 1 <= len(fields) <= MAX_FIELDS:
             check_parameters(refuse("fields", "out_of_range", f"1 to {MAX_FIELDS} names", str(len(fields))))
@@ -50,7 +50,7 @@ class FacetRequest:
 
 
 def _field(name: str) -> Field:
-    """The field of a name, as in a filter's mapping."""
+    """Return the field with a name as in a filter's mapping."""
     found = own_field(COLUMNS[name], "fields") if name in COLUMNS else field_named(name, "fields")
     if found.is_row:
         limit = f"fields of chunks; count the values of {found} in its table"
@@ -59,7 +59,7 @@ def _field(name: str) -> Field:
 
 
 async def facets_of_filter(opened: OpenCollection, asked: FacetRequest, condition: Filter) -> Facets:
-    """The values of the chunks that pass a filter: of all of them."""
+    """Return the values of all chunks that pass a filter, with counts."""
 
     async def count(snapshot: Snapshot) -> Facets:
         names = opened.info.names
@@ -69,7 +69,7 @@ async def facets_of_filter(opened: OpenCollection, asked: FacetRequest, conditio
 
 
 async def facets_of_query(opened: OpenCollection, asked: FacetRequest, request: Request) -> Facets:
-    """The values of the candidates of a query, found and counted in one snapshot."""
+    """Return the values of the candidates of a query, found and counted in one snapshot."""
     pipeline = SearchPipeline(opened, None)
     state = pipeline.begin(request)
     await embed_query(state, opened)
@@ -92,7 +92,7 @@ async def facets_of_query(opened: OpenCollection, asked: FacetRequest, request: 
 async def _counted(
     snapshot: Snapshot, names: Names, asked: FacetRequest, condition: Filter, keys: Sequence[Key] | None = None
 ) -> Facets:
-    """The values as they are counted, and which fields no chunk of the collection has."""
+    """Return the counted values, and a warning for each field that no chunk of the collection has."""
     facets, chunks = await count_values(
         snapshot.connection, names, asked.fields, condition=condition, keys=keys, limit=asked.limit
     )

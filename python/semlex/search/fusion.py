@@ -1,4 +1,4 @@
-"""One ranking out of two: the legs' results are fused by scores or ranks, and every leg's rank and score is kept."""
+"""Fuse the results of both legs into one ranking by scores or ranks; every leg's rank and score is kept."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Candidate:
 
     @property
     def order_score(self) -> float:
-        """The score that orders it: the fused one, or that of the search that answered alone."""
+        """The score that orders the candidate: the fused one, or that of the search that answered alone."""
         if self.fused_score is not None:
             return self.fused_score
         return (self.keyword_score if self.vector_score is None else self.vector_score) or 0.0
@@ -80,7 +80,7 @@ def check_weights(method: FusionMethod, weights: Mapping[str, float] | None) -> 
 
 
 def vector_weight(weights: Mapping[str, float] | None, declared: float) -> float:
-    """The weight of the vector leg in score fusion, 0 to 1; the keyword leg has the rest."""
+    """Return the weight of the vector leg in score fusion, 0 to 1; the keyword leg has the rest."""
     given = {name: float(weight) for name, weight in (weights or {}).items()}
     if not given:
         if not 0 <= declared <= 1:
@@ -98,7 +98,7 @@ def vector_weight(weights: Mapping[str, float] | None, declared: float) -> float
 
 
 def ranked_alone(name: str, result: LegResult) -> Iterator[Candidate]:
-    """The chunks of the only leg that answered, in its order."""
+    """Yield the chunks of the only leg that answered, in its order."""
     for rank, (key, score) in enumerate(zip(result.keys, result.scores.tolist(), strict=True), start=1):
         if name == "vector":
             yield Candidate(key, rank, score)
@@ -113,7 +113,7 @@ def fuse(
     weights: Mapping[str, float] | None = None,
     rrf_k: float = RRF_K,
 ) -> Iterator[Candidate]:
-    """Candidates of both legs by each leg's scores of its own results, best first; ties by (document_id, chunk_id)."""
+    """Yield candidates of both legs by each leg's own scores, best first; ties by (document_id, chunk_id)."""
     union = union_of(results)
     rankings = [union.indices[name] for name in results]
     chosen = [float((weights or {}).get(name, 1.0)) for name in results]
@@ -139,10 +139,10 @@ def fuse(
 
 
 def boosted(candidates: Iterable[Candidate], factors: Mapping[Key, float]) -> Iterator[Candidate]:
-    """Candidates by their scores times a factor each, best first; those of equal scores stay in their order.
+    """Yield candidates by their scores times a factor each, best first; equal scores keep their order.
 
-    A score below 0 is divided by its factor, so that a factor below 1 always moves down. Where one leg answered alone,
-    its score is what is multiplied.
+    A score below 0 is divided by its factor, so that a factor below 1 always moves down. If one leg answered alone, its
+    score is multiplied.
     """
     ordered = list(candidates)
     for candidate in ordered:
@@ -162,7 +162,7 @@ _WORD = re.compile(r"\w+")
 
 
 def headed_by(text: str | None, results: Mapping[str, LegResult]) -> frozenset[Key]:
-    """The chunks of the keyword leg whose innermost heading is the text, but for case and punctuation."""
+    """Return the chunks of the keyword leg whose innermost heading equals the text, ignoring case and punctuation."""
     keyword = results.get("keyword")
     if text is None or keyword is None or keyword.headings is None:
         return frozenset()
@@ -179,7 +179,7 @@ def _heading_words(text: str) -> tuple[str, ...]:
 
 
 def headed_first(candidates: Iterable[Candidate], headed: Container[Key]) -> Iterator[Candidate]:
-    """Candidates by their scores, best first, where those of some chunks count `HEADING_FACTOR` times."""
+    """Yield candidates by their scores, best first; those in `headed` count `HEADING_FACTOR` times."""
     ordered = list(candidates)
     for candidate in ordered:
         candidate.heading_factor = HEADING_FACTOR if candidate.key in headed else None
@@ -206,7 +206,7 @@ def fuse_completed(
 
 
 def _numbers(results: Mapping[str, LegResult]) -> dict[str, NDArray[np.int64]] | None:
-    """A number for each chunk that a leg found, the same in both legs; None if only the keys tell."""
+    """Number the chunks that the legs found, the same way in both legs; None if only their keys identify them."""
     values, numbers = results["vector"].side_values, results["keyword"].numbers
     if values is None or numbers is None:
         return None

@@ -1,4 +1,4 @@
-"""Grouping by document: which chunks stand for which documents, and the documents in the order of their best ones."""
+"""Group hits by document: choose chunks for each document, and order documents by their best ones."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def best_of_documents(
     candidates: Iterable[Candidate], documents: Mapping[Key, DocumentKey], *, count: int, size: int
 ) -> list[Candidate]:
-    """The best chunks of the best documents, in the order that they have."""
+    """Return the best chunks of the best documents, in their given order."""
     chosen: list[Candidate] = []
     taken: dict[DocumentKey, int] = {}
     for candidate in candidates:
@@ -34,7 +34,7 @@ def best_of_documents(
 
 
 def by_document(hits: Hits, documents: Mapping[Key, DocumentKey], count: int) -> list[Hits]:
-    """The hits of each of the best documents; a document stands where its best hit does."""
+    """Return the hits of each of the best documents; a document takes the place of its best hit."""
     groups: dict[DocumentKey, Hits] = {}
     for hit in hits:
         groups.setdefault(documents[hit[0].key], []).append(hit)
@@ -42,12 +42,12 @@ def by_document(hits: Hits, documents: Mapping[Key, DocumentKey], count: int) ->
 
 
 def in_groups(hits: Hits, groups: list[Hits]) -> Hits:
-    """The hits, document by document where they are grouped."""
+    """Return the hits document by document if they are grouped, else unchanged."""
     return list(chain.from_iterable(groups)) if groups else hits
 
 
 def lacks_documents(found: Found, request: Request, depth: int) -> bool:
-    """Whether there are fewer documents than wanted, and more candidates might bring some."""
+    """Return whether fewer documents than wanted were found and more candidates might bring others."""
     if found.documents is None or len(set(found.documents.values())) >= request.top_k:
         return False
     return any(len(result.keys) >= depth for result in found.results.values())

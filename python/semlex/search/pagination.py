@@ -1,9 +1,9 @@
-"""Paging: a list that is read page by page, and the cursor that leads to the next page.
+"""Read a list of hits page by page, with a cursor that leads to the next page.
 
-Each page is the same search, cut elsewhere. A cursor holds that search (the query, its options, its depth), where the
-page begins, and a fingerprint of what the pages before have seen of the list. It is data and nothing else: JSON in
-base64 that a URL can hold, with a version and a signature in front. The key of the signature is stored with the
-collection, so nobody can change the search in a cursor or use it for another collection.
+Each page runs the same search and returns another part of it. A cursor holds the search (query, options, depth), where
+the page begins, and a fingerprint of the hits on the pages before. It is data and nothing else: JSON in base64 that a
+URL can hold, with a version and a signature in front. The key of the signature is stored with the collection, so nobody
+can change the search in a cursor or use it for another collection.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ _FIELDS = {*_SEARCH, *_PAGE}
 
 
 def opened_list(request: Request, *, reranks: bool) -> Request:
-    """The request of the first page, with the depth that all pages have."""
+    """Return the request of the first page, with the depth that all pages use."""
     opened = request.with_candidates(candidate_depth(request, reranks=reranks))
     size = len(_json(_search_of(opened)))
     if size > MAX_SEARCH_BYTES:
@@ -75,9 +75,9 @@ def opened_list(request: Request, *, reranks: bool) -> Request:
 async def ranked_list(
     state: SearchState, hits: Hits, reranker: Reranker | None, executor: ModelExecutor
 ) -> tuple[Hits, str | None]:
-    """The beginning of a list, up to the end of the page, and what reranked it.
+    """Return the hits up to the end of the page, and the reranker's name.
 
-    What the first page has reranked is in the cursor: no page asks the reranker again, unless the list has changed.
+    The cursor holds the first page's reranker scores, so that no page calls the reranker again unless the list changed.
     """
     page = state.request.page
     if page is None or not page.offset:
@@ -94,7 +94,7 @@ async def ranked_list(
 
 
 def next_cursor(state: SearchState, hits: Hits, reranked_by: str | None) -> str | None:
-    """The cursor of the next page; None on the last one."""
+    """Return the cursor of the next page; None on the last page."""
     request, page = state.request, state.request.page
     if page is None:
         return None
@@ -116,7 +116,7 @@ def next_cursor(state: SearchState, hits: Hits, reranked_by: str | None) -> str 
 
 
 def signed(content: bytes, key: bytes, version: bytes = VERSION) -> str:
-    """A cursor with this content."""
+    """Return a signed cursor with this content."""
     return urlsafe_b64encode(version + _signature(version + content, key) + content).rstrip(b"=").decode()
 
 
@@ -127,7 +127,7 @@ def read_cursor(
     deadline: float | None = None,
     clock: Clock = SYSTEM,
 ) -> Request:
-    """The request of the page that a cursor leads to."""
+    """Return the request of the page that a cursor leads to."""
     check_options(SearchOptions, {"deadline": deadline}, "search_page")
     required = filter_tree(filters)
     content = _content_of(cursor, collection.cursor_key)
@@ -161,7 +161,7 @@ def read_cursor(
 
 
 def _conditions(tree: FilterTree | None) -> set[str]:
-    """The conditions that must all hold."""
+    """Return the conditions of a tree that must all hold."""
     if isinstance(tree, Group) and tree.word == "and":
         return set(map(str, tree.parts))
     return set() if tree is None else {str(tree)}
@@ -191,7 +191,7 @@ def _json(content: Mapping[str, Any]) -> bytes:
 
 
 def _content_of(cursor: object, key: bytes) -> dict[str, Any]:
-    """What a cursor holds: every field that there is, of any type."""
+    """Return the content of a cursor: all of its fields, of any type."""
     errors = text_errors("cursor", cursor, max_bytes=MAX_CURSOR_CHARACTERS, blank=False)
     if errors or not isinstance(cursor, str):
         raise ValidationError(errors)
@@ -245,7 +245,7 @@ def _signature(body: bytes, key: bytes) -> bytes:
 
 
 def _text_of(numbers: NDArray[np.float32] | None) -> str | None:
-    """Numbers as base64 of their bytes, so that they are the same again."""
+    """Return numbers as base64 of their bytes, so that they are restored exactly."""
     return None if numbers is None else urlsafe_b64encode(numbers.astype("<f4").tobytes()).decode()
 
 

@@ -1,4 +1,4 @@
-"""A search: its stages in order; and many searches at once."""
+"""Run the stages of a search in order; run many searches at once."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class SearchPipeline:
         return self._reranker is not None
 
     async def run(self, request: Request) -> SearchResults:
-        """Chooses the legs, embeds the query, finds and loads hits, reranks them, and makes the results of them."""
+        """Run a search: choose legs, embed the query, find and load hits, rerank them and make the results."""
         with self._span(request.top_k) as told:
             state = self.begin(request)
             await embed_query(state, self._opened)
@@ -68,7 +68,7 @@ class SearchPipeline:
         return results
 
     async def run_many(self, requests: Sequence[Request]) -> list[SearchResults]:
-        """The same for many requests, whose queries are embedded in one batch and answered in one snapshot."""
+        """Run many searches, whose queries are embedded in one batch and answered in one snapshot."""
         with self._span(None, len(requests)):
             return await self._run_many(requests)
 
@@ -89,7 +89,7 @@ class SearchPipeline:
         return [await self.results(*one) for one in found]
 
     def begin(self, request: Request) -> SearchState:
-        """The search with the legs that answer it."""
+        """Make the state of a search, with the legs that answer it."""
         opened, collection = self._opened, self._opened.info
         if request.page is not None and not request.page.offset:
             request = opened_list(request, reranks=self._reranker is not None)
@@ -105,7 +105,7 @@ class SearchPipeline:
         return SearchState(request, collection, legs, request.vector, warnings=warnings)
 
     async def find(self, state: SearchState, opened: OpenCollection) -> Found:
-        """The hits; where no chunk holds the query's phrases, those of its words."""
+        """Find the hits; if no chunk contains the query's phrases, find hits by its words."""
         retrieval = Retrieval(opened, reranks=self._reranker is not None)
         found = await retrieval.find_enough(state)
         keyword = found.results.get("keyword")
@@ -118,7 +118,7 @@ class SearchPipeline:
         return found
 
     async def results(self, state: SearchState, found: Found) -> SearchResults:
-        """The hits in their last order, and their warnings."""
+        """Return the hits in their final order, with warnings."""
         collection = state.collection
         state.warnings += self._opened.note("search")
         if "vector" in state.legs:
@@ -135,7 +135,7 @@ class SearchPipeline:
 
 
 def _told(request: Request, found: Found, results: SearchResults) -> dict[str, Any]:
-    """What the span of a search says at its end."""
+    """Return the attributes that the span of a search gets at its end."""
     failed = [name for name, leg in found.results.items() if leg.error is not None]
     told: dict[str, Any] = {MODE: results.mode, HITS: len(results), FAILED_LEGS: failed or None}
     if takes_content():

@@ -1,4 +1,4 @@
-"""How a request is answered: by which legs, and with how many candidates of each."""
+"""Decide which legs answer a request, and with how many candidates."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SCAN_SHARE = 0.2
 
 
 def choose_legs(request: Request, collection: CollectionInfo, models: OpenModels) -> tuple[list[str], list[str]]:
-    """The legs that answer a request, and what the user should know of the choice."""
+    """Return the legs that answer a request, and warnings about the choice."""
     has_vectors = collection.embedding is not None
     can_embed = request.vector is not None or (models.embedder is not None and request.text is not None)
     vector = has_vectors and can_embed
@@ -71,7 +71,7 @@ def choose_legs(request: Request, collection: CollectionInfo, models: OpenModels
 
 
 def candidate_depth(request: Request, *, reranks: bool, legs: Sequence[str] = ()) -> int:
-    """How many candidates each leg finds."""
+    """Return how many candidates each leg finds."""
     if request.candidates is not None:
         return request.candidates
     if list(legs) == ["vector"] and not request.condition.is_empty and request.group_size is None:
@@ -83,7 +83,7 @@ def candidate_depth(request: Request, *, reranks: bool, legs: Sequence[str] = ()
 
 
 def check_rows_wanted(requests: Sequence[Request], *, reranks: bool) -> None:
-    """Refuses queries that together would load too much."""
+    """Refuse queries that together would load too many rows."""
     rows = sum(rows_wanted(request, reranks=reranks) for request in requests)
     if rows > MAX_ROWS:
         limit = f"{MAX_ROWS} rows for all queries together; use a smaller top_k, or fewer queries a call"
@@ -91,14 +91,14 @@ def check_rows_wanted(requests: Sequence[Request], *, reranks: bool) -> None:
 
 
 def documents_wanted(request: Request, *, reranks: bool) -> int:
-    """How many documents are loaded; for a reranker so many that it gets about 4 x top_k chunks."""
+    """Return how many documents to load; for a reranker so many that it gets about 4 x top_k chunks."""
     if not reranks or request.group_size is None:
         return request.top_k
     return max(request.top_k, -(-RERANK_OVERSAMPLING * request.top_k // request.group_size))
 
 
 def rows_wanted(request: Request, *, reranks: bool) -> int:
-    """How many hits are loaded: for a page, those before it and one behind it as well."""
+    """Return how many hits to load; for a page also those before it and one after it."""
     page, reranked = request.page, request.top_k * (RERANK_OVERSAMPLING if reranks else 1)
     if page is None:
         return reranked
@@ -107,19 +107,19 @@ def rows_wanted(request: Request, *, reranks: bool) -> int:
 
 
 def vector_plan(selection: Filter, *, has_index: bool, min_share: float) -> VectorPlan:
-    """How the vector leg finds its chunks."""
+    """Return how the vector leg finds its chunks, with or without the index."""
     is_wide = selection.is_empty or (selection.share is not None and selection.share >= min_share)
     return "index" if is_wide and has_index else exact_plan(selection)
 
 
 def exact_plan(selection: Filter) -> VectorPlan:
-    """How the vector leg finds its chunks without the vector index."""
+    """Return the plan by which the vector leg finds its chunks without the vector index."""
     is_narrow = selection.ids is not None or (selection.share is not None and selection.share < SCAN_SHARE)
     return "keys" if is_narrow else "scan"
 
 
 def is_slow_without_index(collection: CollectionInfo, indexes: VectorIndexes) -> bool:
-    """Whether the index that the collection should have is missing, and comparing all vectors takes seconds."""
+    """Return whether the index that the collection should have is missing, and comparing all vectors takes seconds."""
     if indexes.used is not None or indexes.rows * collection.vectors.dimensions <= MAX_SCANNED_NUMBERS:
         return False
     wanted = wanted_vector_index(collection, indexes)
@@ -135,10 +135,10 @@ def plan_legs(
     indexes: VectorIndexes,
     rows: BestRows | None = None,
 ) -> list[LegPlan]:
-    """The legs of a search that can run.
+    """Return the legs of a search that can run.
 
     Args:
-        rows: Brought along by a leg that answers alone and can.
+        rows: Columns of hits that a leg that answers alone returns with its best chunks, if it can; or None.
     """
     request, collection, vector = state.request, state.collection, state.vector
     stored = collection.embedding

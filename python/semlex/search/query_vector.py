@@ -1,4 +1,4 @@
-"""The embedding stage: the query's vector, from memory or from the model."""
+"""Get the query's vector, from memory or from the embedding model."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ OPPOSITE = 1e-3
 
 
 async def embed_query(state: SearchState, opened: OpenCollection) -> None:
-    """Embeds the query of a vector leg that was given no vector.
+    """Embed the query for the vector leg, unless a vector was given.
 
-    Where it fails and another leg can go on without it, that is the vector leg's result.
+    If that fails and another leg can answer, the failure becomes the vector leg's result.
     """
     request, models, alone = state.request, opened.models, state.legs == ["vector"]
     if "vector" not in state.legs or state.vector is not None:
@@ -71,9 +71,9 @@ async def embed_query(state: SearchState, opened: OpenCollection) -> None:
 
 
 async def embed_queries(states: Sequence[SearchState], opened: OpenCollection) -> None:
-    """Embeds the queries of many searches in one batch of the model; what is in memory is not embedded again.
+    """Embed the queries of many searches in one batch; vectors in memory are used again.
 
-    Where it fails and another leg can go on without it, that is the vector leg's result, of every search.
+    If that fails and another leg can answer, the failure becomes the vector leg's result of every search.
     """
     models = opened.models
     identity = "" if models.version is None else models.version.identity_key
@@ -111,7 +111,7 @@ async def embed_queries(states: Sequence[SearchState], opened: OpenCollection) -
 def _missing(
     texts: Sequence[str], vectors: dict[str, NDArray[np.float32]], opened: OpenCollection, identity: str
 ) -> list[str]:
-    """Add the vectors that are in memory; return the texts that have none."""
+    """Add the vectors that are in memory; return the texts that have none there."""
     found = {text: opened.query_cache.find(identity, text) for text in texts}
     vectors |= {text: vector for text, vector in found.items() if vector is not None}
     return [text for text, vector in found.items() if vector is None]
@@ -120,14 +120,14 @@ def _missing(
 def _embedded(
     cache: QueryEmbeddingCache, embedder: Embedder, identity: str, texts: Sequence[str]
 ) -> list[NDArray[np.float32]]:
-    """The vectors of the texts of one search; one text that several searches have at the same time is embedded once."""
+    """Return vectors of the texts of one search; a text that several searches need at once is embedded once."""
     if len(texts) == 1:
         return [cache.embed(embedder, identity, texts[0])]
     return cache.embed_many(embedder, identity, texts)
 
 
 def embedding_span(models: OpenModels, texts: int) -> Span:
-    """The span of a call of an embedding model."""
+    """Return the span of a call of an embedding model."""
     version = models.version
     return span(
         Work.EMBEDDINGS,
@@ -138,7 +138,7 @@ def embedding_span(models: OpenModels, texts: int) -> Span:
 
 
 def _host(models: OpenModels) -> str | None:
-    """Where texts are sent, for a model behind a server."""
+    """Return the host to which texts are sent, if the model is behind a server."""
     host: str | None = getattr(models.embedder, "host", None)
     return host
 
@@ -146,10 +146,10 @@ def _host(models: OpenModels) -> str | None:
 def _take(
     state: SearchState, made: dict[str, NDArray[np.float32]] | Exception, seconds: float, *, is_late: bool
 ) -> None:
-    """Sets the query's vector from those of its texts, or the vector leg's failure.
+    """Set the query's vector from the vectors of its texts, or the vector leg's failure.
 
     Args:
-        seconds: It took.
+        seconds: Time that embedding took.
     """
     reason = made if isinstance(made, Exception) else None
     if not isinstance(made, Exception):
@@ -167,7 +167,7 @@ def _take(
 
 
 def _mean(vectors: Sequence[NDArray[np.float32]]) -> NDArray[np.float32]:
-    """The mean direction of the vectors of a question and its terms, as long as the question's."""
+    """Return the mean direction of a question's vector and its terms' vectors, with the length of the question's."""
     question, *others = vectors
     if not others:
         return question
@@ -179,7 +179,7 @@ def _mean(vectors: Sequence[NDArray[np.float32]]) -> NDArray[np.float32]:
 
 
 def usable_query_vector(made: ArrayLike) -> NDArray[np.float32]:
-    """The vector that a model made of a query."""
+    """Return the vector that a model made of a query, after checking it."""
     vector = np.asarray(made, dtype=np.float32, order="C")
     if vector.ndim != 1 or _core.validate_rows([("vector", "vector", vector[None], None)]):
         raise ModelError("the model's vector of the query cannot be used: not one row of finite numbers, not all zero")
@@ -187,7 +187,7 @@ def usable_query_vector(made: ArrayLike) -> NDArray[np.float32]:
 
 
 def _embedding_error(reason: Exception, request: Request, *, is_late: bool) -> SemlexError:
-    """Why the query has no vector. A model's own time-out is not the search's deadline."""
+    """Return the error for a query without a vector; a model's own time-out is not the search's deadline."""
     if is_late:
         return SearchTimeoutError(
             f"embedding the query took longer than the deadline of {request.options['deadline']:g} s allows: raise "

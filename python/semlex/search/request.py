@@ -1,4 +1,4 @@
-"""What is asked of a retriever, checked before anything runs: queries, vectors, ids."""
+"""Check what a retriever is asked, before anything runs: queries, vectors, ids."""
 
 from __future__ import annotations
 
@@ -65,15 +65,15 @@ def check_ids(ids: Iterable[AnyId]) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Which part of a list a search gives.
+    """The part of a list of hits that a search returns.
 
     Attributes:
         max_results: Maximum number of hits of the list.
         offset: Number of its hits before the page.
-        fingerprint: Of what the page before has seen of the list; empty for the first page.
-        scores: Of the first n hits in the order of the fusion the reranker's scores, then the mixed ones: float32,
+        fingerprint: Fingerprint of the hits on earlier pages; empty for the first page.
+        scores: For the first n hits in the order of the fusion, the reranker's scores, then the mixed ones: float32,
             shape (2, n); None without a reranker.
-        reranker: The model that gave them.
+        reranker: The model that gave the scores.
     """
 
     max_results: int
@@ -90,19 +90,19 @@ class Page:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """A checked search, made once.
+    """A checked search.
 
     Attributes:
-        words: What keyword search reads: the terms, then the text; of a sentence or a command line without its dashes
-            and quotes.
+        words: The text that keyword search reads: the terms, then the query's text; if that is a sentence or a command
+            line, without its dashes and quotes.
         terms: Words that are searched together with the text; empty if none are given.
-        terms_by: The language model that wrote them; None: the caller.
-        page: Which part of a list is wanted; None for a search without pages.
+        terms_by: The language model that wrote the terms; None if the caller did.
+        page: The part of the list that is returned; None for a search without pages.
         group_size: Maximum number of chunks of a document, if hits are grouped; else None.
         boosts: Factors on the fused score.
-        options: The other options, after defaults; stages read theirs by name.
-        tuning: How far the search looks.
-        route: The kind of the question, if it was looked for.
+        options: The other options, after defaults; stages read their own by name.
+        tuning: Numbers of candidates and other limits of the search.
+        route: The kind of the question, if it was determined.
         notes: What the results report about defaults that the call cannot keep.
         clock: Measures the deadline.
         started: Time on that clock at which the search began, in seconds.
@@ -203,12 +203,12 @@ class Request:
 
     @property
     def exclude(self) -> list[str]:
-        """Words and phrases that no hit may contain, beside those in the text."""
+        """Words and phrases that no hit may contain, in addition to the exclusions in the text."""
         return list(self.options.get("exclude") or ())
 
     @property
     def embedded_texts(self) -> tuple[str, ...]:
-        """What vector search embeds: the text and the terms."""
+        """The texts that vector search embeds: the query's text and the terms."""
         return tuple(text for text in (self.text, self.terms) if text)
 
     @property
@@ -218,7 +218,7 @@ class Request:
 
     @property
     def candidates(self) -> int | None:
-        """Candidates of each search; None for as many as usual."""
+        """Number of candidates of each leg; None for the default."""
         return self.tuning.get("candidates")
 
     @property
@@ -229,7 +229,7 @@ class Request:
 
     @property
     def max_filter_ids(self) -> int:
-        """A filter that at most this many chunks pass is read as their ids."""
+        """Maximum number of chunks that pass a filter for it to be read as a list of their ids."""
         given = self.tuning.get("max_filter_ids")
         return MAX_FILTER_IDS if given is None else given
 
@@ -244,17 +244,17 @@ class Request:
         return seconds_left(self.options.get("deadline"), self.started, self.clock)
 
     def with_candidates(self, candidates: int | None, **changes: Any) -> Request:
-        """The same search with so many candidates, and other changes."""
+        """Return this search with another number of candidates, and other changes."""
         return replace(self, tuning=Tuning(**{**self.tuning, "candidates": candidates}), **changes)
 
     def without(self, *options: str, **changes: Any) -> Request:
-        """The same search without some of its options, and with other changes."""
+        """Return this search without some of its options, and with other changes."""
         left = {name: value for name, value in self.options.items() if name not in options}
         return replace(self, options=cast("SearchOptions", left), **changes)
 
 
 def _fill(options: SearchOptions, defaults: SearchDefaults, mode: SearchMode | None) -> tuple[str, ...]:
-    """Add what a call leaves out; return notes about what it cannot keep."""
+    """Add the options that a call leaves out; return notes about defaults that it cannot keep."""
     for name in ("fusion", "rrf_k"):
         if options.get(name) is None and defaults.get(name) is not None:
             options[name] = defaults[name]
@@ -280,7 +280,7 @@ def _check_exclusions(exclude: Sequence[str] | None) -> None:
 
 
 def _tuning(options: SearchOptions, defaults: SearchDefaults, top_k: int) -> tuple[Tuning, int]:
-    """How far a search looks, and the maximum number of its hits."""
+    """Return the search's tuning, and the maximum number of its hits."""
     most, named = top_k, "top_k"
     max_results = options.get("max_results")
     if max_results is not None:
@@ -298,7 +298,7 @@ def _tuning(options: SearchOptions, defaults: SearchDefaults, top_k: int) -> tup
 
 
 def _group_size(options: SearchOptions, top_k: int) -> int | None:
-    """Maximum number of chunks of a document; None if nothing is grouped."""
+    """Return the maximum number of chunks of a document; None if nothing is grouped."""
     size = options.get("group_size")
     if options.get("group_by") is None:
         if size is not None:
@@ -312,12 +312,12 @@ def _group_size(options: SearchOptions, top_k: int) -> int | None:
 
 
 def seconds_left(deadline: float | None, started: float, clock: Clock) -> float | None:
-    """Seconds until a deadline (at least a millisecond) of what began at a time on a clock; None without one."""
+    """Return the seconds, at least a millisecond, until the deadline of work that began at `started`, or None."""
     return None if deadline is None else max(0.001, deadline - (clock.monotonic() - started))
 
 
 def requests_of(queries: Iterable[str | SearchQuery], filters: Filters | None, **call: Any) -> list[Request]:
-    """The requests of many queries that have the same options, which are those of `Request.of`."""
+    """Return the requests of many queries that share the options of `Request.of`."""
     if isinstance(queries, (str, bytes, Mapping, SearchQuery)) or not isinstance(queries, Iterable):
         raise ValidationError(wrong_type("queries", "list of str", queries))
     # A wrong option is reported once, and filters are read once.
@@ -351,7 +351,7 @@ def _parts_of(
     filters: Filters | None,
     terms: str | Sequence[str] | None,
 ) -> tuple[str | None, ArrayLike | None, int, Filters | None, str | Sequence[str] | None]:
-    """Text, vector, top_k, filters and terms of a query that brings them all; what is given twice is refused."""
+    """Return text, vector, top_k, filters and terms of a `SearchQuery`; refuse arguments that it brings too."""
     twice = {
         "vector": vector is not None,
         "top_k": top_k not in (None, DEFAULT_TOP_K, query.top_k),
@@ -367,7 +367,7 @@ def _parts_of(
 
 
 def vector_faults(vector: NDArray[np.float32]) -> list[FieldError]:
-    """What is wrong with a query vector, by the rule for stored ones.
+    """Return what is wrong with a query vector, by the rules for stored vectors.
 
     A length out of float32's range would make every cosine NaN.
     """

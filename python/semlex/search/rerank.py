@@ -1,4 +1,4 @@
-"""The reranking stage: a model scores the best hits, and its scores are mixed with the fused ones."""
+"""Rerank the best hits with a model, and mix its scores with the fused ones."""
 
 from __future__ import annotations
 
@@ -54,20 +54,20 @@ async def rerank(
 
 
 def rerank_span(reranker: Reranker, texts: int) -> Span:
-    """The span of a call of a reranker."""
+    """Return the span of a call of a reranker."""
     host = getattr(reranker, "host", None)
     name = short_name(reranker.identity.partition("@")[0])
     return span(Work.RERANK, name, {TEXTS: texts, SERVER: host}, is_call=host is not None)
 
 
 def rerank_weight(options: SearchOptions) -> float:
-    """The reranker's share of the mixed score, 0 to 1."""
+    """Return the reranker's share of the mixed score, 0 to 1."""
     weight = options.get("rerank_weight")
     return RERANK_WEIGHT if weight is None else weight
 
 
 def mixed_scores(hits: Hits, scores: NDArray[np.float32], weight: float) -> NDArray[np.float32]:
-    """The scores that order reranked hits: weight * z(reranker's score) + (1 - weight) * z(fused score).
+    """Return the scores that order reranked hits: weight * z(reranker's score) + (1 - weight) * z(fused score).
 
     z is the distance from the mean of all n hits in standard deviations. If all scores are equal, as with a single hit,
     their z is 0 and the other score decides.
@@ -90,7 +90,7 @@ def _z_scores(scores: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def by_scores(hits: Hits, scores: NDArray[np.float32], mixed: NDArray[np.float32], weight: float) -> Hits:
-    """The hits with the reranker's and the mixed scores, best first.
+    """Return the hits with the reranker's and the mixed scores, best first.
 
     Args:
         scores, mixed: Shape (n,).
@@ -101,15 +101,15 @@ def by_scores(hits: Hits, scores: NDArray[np.float32], mixed: NDArray[np.float32
 
 
 def in_mixed_order(hits: Hits, weight: float) -> Hits:
-    """Reranked hits, best first.
+    """Sort reranked hits, best first.
 
-    Of equal mixed scores the reranker's decide if it has a weight, then the order of the fusion.
+    If mixed scores are equal, the reranker's score decides if it has a weight, then the order of the fusion.
     """
     return sorted(hits, key=lambda pair: (-(pair[1].mixed_score or 0.0), -weight * (pair[1].rerank_score or 0.0)))
 
 
 def at_least(hits: Hits, least: float | None, reranked_by: str | None) -> tuple[Hits, list[str]]:
-    """Return the hits that the reranker gives at least a score, and the warnings."""
+    """Return the hits with at least a minimum score of the reranker, and warnings."""
     if least is None or not hits:
         return hits, []
     if reranked_by is None:
@@ -122,7 +122,7 @@ def at_least(hits: Hits, least: float | None, reranked_by: str | None) -> tuple[
 
 
 def usable_scores(made: ArrayLike, count: int) -> NDArray[np.float32]:
-    """The scores that a reranker gave."""
+    """Return the scores that a reranker gave, after checking them."""
     scores = np.asarray(made, dtype=np.float32)
     if scores.shape != (count,) or not np.isfinite(scores).all():
         raise ModelError("the reranker's scores cannot be used: expected one finite number per text")

@@ -1,4 +1,4 @@
-"""The last stage: hits with the scores of every stage, and the report of the search."""
+"""Make the results of a search: hits with the scores of every stage, and the report."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def search_results(
     next_cursor: str | None = None,
     curve: ConfidenceCurve | None = None,
 ) -> SearchResults:
-    """The results of a search."""
+    """Make the results of a search."""
     request, legs, warnings = state.request, found.results, list(state.warnings)
     offset = 0 if request.page is None else request.page.offset
     groups = [] if found.documents is None else by_document(hits, found.documents, request.top_k)
@@ -84,7 +84,7 @@ def search_results(
 
 
 def _support(state: SearchState, found: Found) -> Support:
-    """Whether the collection probably holds what was searched for."""
+    """Return whether the collection probably contains an answer to the query."""
     good = {name: leg for name, leg in found.results.items() if leg.error is None and leg.keys}
     vector, keyword, embedding = good.get("vector"), good.get("keyword"), state.collection.embedding
     known = [hit.coverage for _, hit in found.hits[:JUDGED_HITS] if hit.coverage is not None]
@@ -109,7 +109,7 @@ def _support(state: SearchState, found: Found) -> Support:
 
 
 def _without_vector(results: list[SearchResult], answered: list[str], found: Found) -> int | None:
-    """How many hits have no vector: score fusion asks for that of each."""
+    """Return how many hits have no vector, which score fusion needs for each hit."""
     is_known = len(answered) == len(LEGS) and found.fusion == "score"
     return sum(hit.vector_score is None for hit in results) if is_known else None
 
@@ -134,7 +134,7 @@ def _report(name: str, leg: LegResult) -> LegReport:
 
 
 def scored(hit: SearchResult, candidate: Candidate, rank: int) -> SearchResult:
-    """The loaded row with the scores of every stage; two of them can be read from the metadata, too."""
+    """Return the loaded hit with the scores of every stage; two of them are also put into its metadata."""
     hit.rank, hit.vector_rank, hit.keyword_rank = rank, candidate.vector_rank, candidate.keyword_rank
     for name, score in zip(STAGE_SCORES, _stage_scores(candidate), strict=True):
         if score is not None:

@@ -1,4 +1,4 @@
-"""The database's stages: legs, score completion, fusion, rows; all in one snapshot unless a leg fails."""
+"""Run the database stages of a search (legs, score completion, fusion, rows) in one snapshot unless a leg fails."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class Retrieval:
         self._reranks = reranks
 
     async def find_enough(self, state: SearchState) -> Found:
-        """Finds hits; again and deeper where that brings rows that are lacking."""
+        """Find hits; search again with more candidates if rows are missing and more might bring them."""
         request = state.request
         depth = candidate_depth(request, reranks=self._reranks, legs=state.legs)
         found = await self.find(state, depth)
@@ -115,7 +115,7 @@ class Retrieval:
         return found
 
     async def find(self, state: SearchState, depth: int, *, exact: bool = False) -> Found:
-        """Finds the hits among so many candidates of each leg."""
+        """Find hits among `depth` candidates of each leg."""
         request = state.request
         remaining = request.remaining()
         # The server measures each statement separately.
@@ -169,10 +169,10 @@ class Retrieval:
         *,
         exact: bool,
     ) -> Found | dict[str, LegResult] | None:
-        """The hits; the results up to the first leg that failed; or None if another snapshot is needed.
+        """Return the hits; or the results up to the first failed leg; or None if another snapshot is needed.
 
         Args:
-            rows: How many rows keyword search brings along, or None.
+            rows: How many rows of hits keyword search returns with its keys, or None.
         """
         if "vector" in state.legs:
             register_vector_parameter(snapshot.connection)
@@ -199,7 +199,7 @@ class Retrieval:
         return found
 
     def _rows_along(self, state: SearchState) -> int | None:
-        """How many rows keyword search brings along; None if it does not answer alone, or more than rows is asked."""
+        """Return how many rows keyword search returns with its keys; None if that would not be enough."""
         request, keyword = state.request, state.collection.keyword
         if state.legs != ["keyword"] or request.boosts or request.group_size or request.options.get("columns"):
             return None
@@ -210,7 +210,7 @@ class Retrieval:
         return rows_wanted(request, reranks=self._reranks)
 
     async def _written(self, snapshot: Snapshot, state: SearchState, *, exact: bool) -> Filter:
-        """The filter, and, where hits without a row have been left out, only chunks whose row is there."""
+        """Return the filter; after hits without a row were left out, with the condition that the row exists."""
         names, condition = state.collection.names, state.request.condition
         if condition.unwritten is not None:
             condition = await with_rows(snapshot.connection, names, condition)
@@ -220,9 +220,9 @@ class Retrieval:
         return condition
 
     async def _select(self, snapshot: Snapshot, state: SearchState) -> tuple[Filter, VectorPlan]:
-        """The filter with what is known of it, and how the vector leg finds what passes.
+        """Return the filter with its share or ids, and the plan of the vector leg under it.
 
-        Known is the share that passes, and the ids where they are few and both legs, or that of words, need them.
+        The share of chunks that pass is measured; their ids are read if they are few and the keyword leg needs them.
         """
         request = state.request
         condition = state.condition
@@ -253,7 +253,7 @@ class Retrieval:
     async def _search(
         self, snapshot: Snapshot, state: SearchState, plans: list[LegPlan], depth: int, selection: Filter | None
     ) -> Found | dict[str, LegResult]:
-        """The hits; or the results up to the first leg that failed, whose failure has ended the transaction."""
+        """Return the hits; or the results up to the first failed leg, whose failure has ended the transaction."""
         request = state.request
         is_completed = request.fusion == "score" and len(plans) == len(LEGS)
         run = await run_legs(snapshot, plans, self._calibration(state) if is_completed else None)
@@ -277,7 +277,7 @@ class Retrieval:
     async def _load(
         self, snapshot: Snapshot, state: SearchState, results: dict[str, LegResult], spread: Spread | None = None
     ) -> Found:
-        """The rows of the best candidates."""
+        """Load the rows of the best candidates."""
         good = {name: result for name, result in results.items() if result.error is None}
         if not good:
             raise next(result.error for result in results.values() if result.error is not None)
@@ -353,7 +353,7 @@ class Retrieval:
     async def _fuse(
         self, snapshot: Snapshot, state: SearchState, candidates: Candidates, spread: Spread | None
     ) -> tuple[Iterator[Candidate], FusionMethod]:
-        """Candidates, best first, and the fusion that ordered them; one leg's own order is kept."""
+        """Return candidates, best first, and the fusion that ordered them; a single leg's order is kept."""
         request, results = state.request, candidates.results
         if len(results) < len(LEGS):
             ((name, result),) = results.items()
@@ -373,7 +373,7 @@ class Retrieval:
     async def _boost(
         self, snapshot: Snapshot, state: SearchState, candidates: Candidates, fused: Iterator[Candidate]
     ) -> Iterator[Candidate]:
-        """Candidates by their scores times the factors of what they pass."""
+        """Return candidates ordered by their scores times the boosts whose conditions they meet."""
         keys, remaining = candidates.union.keys, state.request.remaining()
         names, boosts = state.collection.names, state.request.boosts
         factors: NDArray[np.float64] | None = None
@@ -391,7 +391,7 @@ class Retrieval:
     async def _complete(
         self, snapshot: Snapshot, state: SearchState, candidates: Candidates, spread: Spread | None
     ) -> Iterator[Candidate]:
-        """Candidates by both legs' scores of all that either found."""
+        """Return candidates ordered by both legs' scores of all chunks that either leg found."""
         declared = getattr(self._embedder, "fusion_weight", DEFAULT_VECTOR_WEIGHT)
         weight = vector_weight(state.request.options.get("weights"), declared)
         others = candidates.others or await other_scores(snapshot, candidates.results)
@@ -402,7 +402,7 @@ class Retrieval:
         return Calibration(self._sample, state.collection, query_vector(state))
 
     async def unknown_fields(self, request: Request) -> list[str]:
-        """Why nothing may have passed the filter, as far as that is quick to find out."""
+        """Return notes about unknown fields of the filter, if no hit was found and they are quick to find."""
         remaining = request.remaining()
         seconds = LOOK_SECONDS if remaining is None else min(LOOK_SECONDS, remaining)
 
@@ -419,9 +419,9 @@ class Retrieval:
 
 
 def _snapshots(state: SearchState, rows: int | None, *, exact: bool) -> Sequence[Lasting]:
-    """The snapshots to search in, one after another until one has answered all questions.
+    """Return the kinds of snapshots to search in, to be tried in turn until one suffices.
 
-    The shorter it lasts, the fewer round trips it takes. A search that asks more than was expected begins again.
+    A snapshot that lasts for fewer statements takes fewer round trips; a search that needs more begins again.
     """
     if exact:
         return ("whole",)
@@ -432,13 +432,13 @@ def _snapshots(state: SearchState, rows: int | None, *, exact: bool) -> Sequence
 
 
 async def _columns(snapshot: Snapshot, state: SearchState) -> RowColumns | None:
-    """The columns of followed tables that are loaded with the hits."""
+    """Return the columns of followed tables that are loaded with the hits."""
     wanted = state.request.options.get("columns")
     return await row_columns(snapshot.connection, state.collection.names, wanted) if wanted else None
 
 
 def _has_more(found: Found, depth: int, collection: CollectionInfo) -> bool:
-    """Whether a leg that finds what is excluded may find more than it did."""
+    """Return whether a leg that also finds excluded chunks may find more with more candidates."""
     vector, keyword = found.results.get("vector"), found.results.get("keyword")
     if keyword is not None and keyword.has_phrases:
         return False  # what holds a phrase has its words, too, and was found by them
@@ -449,7 +449,7 @@ def _has_more(found: Found, depth: int, collection: CollectionInfo) -> bool:
 async def run_remaining_legs(
     database: Database, plans: list[LegPlan], results: dict[str, LegResult], seconds: float | None, request: Request
 ) -> dict[str, LegResult]:
-    """Runs the legs that a failure of another cut off, each in its own transaction (and so its own snapshot).
+    """Run the legs that did not run because another failed, each in its own transaction (and so its own snapshot).
 
     Args:
         seconds: Time limit of each statement, or None.
@@ -467,7 +467,7 @@ async def run_remaining_legs(
 
 
 def query_vector(state: SearchState) -> NDArray[np.float32]:
-    """The query's vector."""
+    """Return the query's vector."""
     if state.vector is None:
         raise ModelError("the vector search ran without a vector")
     return state.vector

@@ -1,7 +1,7 @@
-"""The union of the legs' results, and the exact scores of each leg for what the other one found.
+"""Unite the legs' results, and compute each leg's exact scores of chunks that only the other leg found.
 
-For what the other leg found, a leg adds a side column to its SELECT; where the column does not suffice, the missing
-scores are read afterwards, those of both legs in one round trip.
+Each leg adds a side column to the other leg's SELECT for this. If the column does not suffice, the missing scores of
+both legs are read afterwards in one round trip.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ class Union:
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """What the legs found, without the chunks that the query's own words leave out.
+    """The chunks that the legs found, without those that the query excludes.
 
     Attributes:
-        results: By the leg's name.
-        others: Of the results; None where they are not known yet.
+        results: The results, by the leg's name.
+        others: Scores of chunks that only the other leg found; None if not known yet.
         has_exclusions: Whether chunks were left out.
     """
 
@@ -65,7 +65,7 @@ class Candidates:
 
 
 def union_of(results: Mapping[str, LegResult]) -> Union:
-    """The union of results, by the leg's name."""
+    """Return the union of results, by the leg's name."""
     # By the number of the UUID, which is hashed and compared much faster.
     found = {(document.int, chunk): (document, chunk) for result in results.values() for document, chunk in result.keys}
     numbers = {one: number for number, one in enumerate(sorted(found))}
@@ -79,9 +79,9 @@ def union_of(results: Mapping[str, LegResult]) -> Union:
 async def without_excluded(
     snapshot: Snapshot, results: dict[str, LegResult], names: Names, exclusions: Exclusions | None
 ) -> Candidates:
-    """The union, without those of the nearest chunks that the query's own words leave out.
+    """Return the candidates without the nearest chunks that the query excludes.
 
-    The keyword leg knows which these are. If it has not answered, what the query excludes is looked for in the texts.
+    The keyword leg knows which these are. If it has not answered, excluded words are searched in the texts.
     """
     if "vector" not in results:
         return Candidates(results)
@@ -104,13 +104,13 @@ async def without_excluded(
 
 
 async def hold_excluded(snapshot: Snapshot, names: Names, keys: list[Key], exclusions: Exclusions) -> NDArray[np.bool_]:
-    """Whether the text of each of n chunks holds something that is excluded: bool, shape (n,)."""
+    """Return whether the text of each of n chunks contains something excluded: bool, shape (n,)."""
     rows = await fetch(snapshot, texts_of(names, keys))
     return await asyncio.to_thread(exclusions.held, rows)
 
 
 async def other_scores(snapshot: Snapshot, results: Mapping[str, LegResult]) -> OtherScores:
-    """The scores that each leg's scorer gives what the other leg found; NaN without a scorer."""
+    """Return each leg's scores of the chunks that only the other leg found; NaN without a scorer."""
     found: OtherScores = {}
     queries: dict[str, ScoreQuery] = {}
     missing: dict[str, tuple[str, list[int]]] = {}

@@ -1,4 +1,4 @@
-"""What the stages of one search hand on."""
+"""The state that the stages of one search pass on."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ class SearchState:
     """One search.
 
     Attributes:
-        request: What is asked.
-        collection: As it is known, with the vectors that are searched: all stages go by these.
-        legs: Those that are wanted, ``vector`` before ``keyword``.
-        vector: The query's, float32, shape (d,); None without a vector leg, or where embedding failed.
+        request: The checked request.
+        collection: The collection's metadata, with the embedding version that all stages search.
+        legs: The legs that are wanted, ``vector`` before ``keyword``.
+        vector: The query's vector, float32, shape (d,); None without a vector leg, or if embedding failed.
         query_cached: Whether the vector was in memory.
-        failed: Legs that failed, and are not asked (again).
+        failed: Legs that failed and do not run (again).
         with_phrases: Whether chunks without the query's phrases are left out.
         timings: Stage -> milliseconds.
         warnings: What the user should know.
-        spread: What the cosines are measured against; None without a sample in memory.
+        spread: Mean and deviation of the query's cosines in a sample; None without a sample in memory.
         condition: The filter of the request, as SQL for the snapshot that is read.
     """
 
@@ -55,32 +55,32 @@ class SearchState:
 
     @property
     def keyword_query(self) -> str | None:
-        """What keyword search reads: the question's words, and what is excluded."""
+        """The text that keyword search reads: the question's words and the exclusions."""
         return self.collection.keyword.query_of(self.request.words, self.request.exclude)
 
     def add_time(self, stage: str, seconds: float) -> None:
-        """Adds to the time of a stage."""
+        """Add to the time of a stage."""
         self.timings[stage] = self.timings.get(stage, 0.0) + seconds * 1000
 
     def copy(self) -> SearchState:
-        """The same search, of which the stages that follow can write another history."""
+        """Return a copy of the search, in which later stages can change the state separately."""
         return replace(self, failed=dict(self.failed), timings=dict(self.timings), warnings=list(self.warnings))
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What the database part of a search brings.
+    """The result of the database stages of a search.
 
     Attributes:
-        results: Of each leg, failed ones included.
-        fusion: What ordered the hits.
+        results: The result of each leg, failed ones included.
+        fusion: The method that ordered the hits.
         hits: Best first, in the order of the fusion.
-        candidates: What the legs found.
+        candidates: The chunks that the legs found.
         is_short: Whether rows of candidates were gone, and too few are left.
         has_exclusions: Whether the query's words left out chunks that the vector leg found.
         documents: The document of each hit, where they are grouped; else None.
-        left_out: What a least cosine has left out; None without one.
-        excluded: Candidates that turned out to hold what is excluded.
+        left_out: Summary of candidates below the minimum cosine; None without one.
+        excluded: Candidates that turned out to contain something excluded.
         depth: How many candidates each leg was asked for.
     """
 

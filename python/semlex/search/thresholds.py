@@ -1,4 +1,4 @@
-"""Least scores: those that have a meaning may be asked for, cosine and the reranker's probability."""
+"""Minimum scores: only scores with a fixed meaning can be compared, cosine and the reranker's probability."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def check_thresholds(options: SearchOptions, *, mode: str | None, fusion: str) -
 
 
 def without_cosines(options: SearchOptions, mode: str | None) -> str | None:
-    """Why a search cannot keep a minimum cosine; None if it can."""
+    """Return why a search cannot keep a minimum cosine; None if it can."""
     if mode == "keyword":
         return "mode 'keyword' computes no cosines"
     if options.get("max_results") is not None:
@@ -58,11 +58,11 @@ def check_similarity(collection: CollectionInfo, legs: Iterable[str]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """What a least cosine has left out.
+    """Summary of the candidates that a minimum cosine has left out.
 
     Attributes:
-        least: The cosine.
-        best: Greatest cosine of all candidates; None where none has one.
+        least: The minimum cosine.
+        best: Greatest cosine of all candidates; None if no candidate has one.
         unknown: Candidates without a cosine: they have no vector, or it was not computed in time.
     """
 
@@ -84,7 +84,7 @@ class LeftOut:
 
 
 def reaching(candidates: Iterable[Candidate], least: float) -> tuple[list[Candidate], LeftOut]:
-    """The candidates with at least a cosine, in their order, and the others' summary."""
+    """Return the candidates with at least a minimum cosine, in their order, and a summary of the others."""
     every = list(candidates)
     scores = [candidate.vector_score for candidate in every]
     known = [score for score in scores if score is not None]

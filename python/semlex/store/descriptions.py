@@ -49,17 +49,17 @@ class ChunkWithoutLine(NamedTuple):
 
 
 def has_line(content_hash: bytes) -> bool:
-    """Whether the chunk with this hash has a line."""
+    """Return whether the chunk with this hash has a line."""
     return len(content_hash) > TEXT_HASH_BYTES
 
 
 def without_line(context: str, content_hash: bytes) -> str:
-    """A stored context without the line that a model wrote, if there is one."""
+    """Return a stored context without the line that a model wrote, if there is one."""
     return context.rpartition("\n")[0] if has_line(content_hash) else context
 
 
 def with_line(context: str, line: str) -> str:
-    """A context with a line, which is one line and not empty."""
+    """Return a context with a line, which is one line and not empty."""
     return f"{context}\n{line}" if context else line
 
 
@@ -104,7 +104,7 @@ async def count_without_line(connection: Connection, collection: CollectionInfo,
 async def chunks_without_line(
     connection: Connection, collection: CollectionInfo, selection: LineSelection, after: Key | None, limit: int
 ) -> list[ChunkWithoutLine]:
-    """A page of the chunks that lack a line, in key order."""
+    """Return a page of the chunks that lack a line, in key order."""
     statement = sql.SQL(
         "SELECT c.document_id, c.chunk_id, c.content_hash, c.context, c.chunk_text FROM {} AS c WHERE {} "
         "AND (c.document_id, c.chunk_id) > (%(document)s, %(chunk)s) ORDER BY c.document_id, c.chunk_id LIMIT %(most)s"

@@ -134,7 +134,7 @@ async def create_version(
 
 
 async def read_versions(connection: Connection, collection: CollectionInfo) -> Versions | None:
-    """The sets of vectors of a collection; None where it was dropped."""
+    """Return the sets of vectors of a collection; None where it was dropped."""
     names = collection.names
     cursor = await connection.execute(
         sql.SQL(
@@ -148,7 +148,7 @@ async def read_versions(connection: Connection, collection: CollectionInfo) -> V
 
 
 async def stored_versions(connection: Connection, collection: CollectionInfo) -> list[int]:
-    """Numbers of all sets of vectors, including one being made.
+    """Return numbers of all sets of vectors, including one being made.
 
     A writer reads them after its first lock (`semlex.store.schema.locks.begin_write`):
     no set is added or dropped until the transaction ends.
@@ -166,7 +166,7 @@ async def ask_versions(connection: Connection, collection: CollectionInfo) -> As
 
 
 async def versions_told(answer: AsyncCursor[Any]) -> list[int]:
-    """The numbers that `ask_versions` requested."""
+    """Return the numbers that `ask_versions` requested."""
     return [version for (version,) in await answer.fetchall()]
 
 
@@ -178,7 +178,7 @@ async def check_stands(connection: Connection, collection: CollectionInfo) -> No
 
 
 def dropped(collection: CollectionInfo) -> ModelMismatchError:
-    """The error of a process whose model's vectors were dropped."""
+    """Return the error of a process whose model's vectors were dropped."""
     name, embedding = collection.names.collection, collection.embedding
     whose = "" if embedding is None else f" of {embedding.model} (version {embedding.version})"
     return ModelMismatchError(
@@ -216,7 +216,7 @@ class VersionRow:
 
 
 async def version_rows(connection: Connection, collection: CollectionInfo) -> list[VersionRow]:
-    """All sets of vectors of a collection, by their numbers."""
+    """Return all sets of vectors of a collection, by their numbers."""
     names = collection.names
     cursor = await cursor_with_times(connection).execute(
         sql.SQL(
@@ -316,7 +316,7 @@ async def keep_run(
 
 
 def lost(collection: CollectionInfo, version: int) -> StoreError:
-    """The error of a run that must stop."""
+    """Return the error of a run that must stop."""
     name = collection.names.collection
     return StoreError(
         f"another process has taken over version {version} of the vectors of collection {name!r}, or has dropped it; "
@@ -477,7 +477,7 @@ async def drop_version(connection: Connection, collection: CollectionInfo, versi
 
 
 def vector_type_of(collection: CollectionInfo) -> sql.Composed:
-    """The type of the column of vectors."""
+    """Return the type of the column of vectors."""
     embedding = collection.vectors
     return sql.SQL("{}.{}({})").format(
         collection.server.extension, sql.Identifier(embedding.storage), sql.Literal(embedding.dimensions)

@@ -54,20 +54,20 @@ class Layout:
     prefix: str = ""  # what the library puts before the name that users give
 
     def fits(self, types: Mapping[str, str]) -> bool:
-        """Whether a table with columns of these types is one of these."""
+        """Return whether a table with columns of these types is one of these."""
         return not self.missing(types) and types[self.vector] in VECTORS
 
     def missing(self, types: Mapping[str, str]) -> list[str]:
-        """The columns that a table lacks."""
+        """Return the columns that a table lacks."""
         return [name for name in (self.id, self.text, self.vector, *sorted(self.needed)) if name not in types]
 
     def others_in(self, types: Mapping[str, str]) -> list[str]:
-        """The other columns of a table whose values are not derived from its text."""
+        """Return the other columns of a table whose values are not derived from its text."""
         taken = {self.id, self.text, self.vector, self.metadata, self.later}
         return [name for name, kind in types.items() if name not in taken and kind not in DERIVED]
 
     def with_columns(self, columns: Mapping[str, str | None]) -> Layout:
-        """The layout of tables whose columns have a user's names; None is the usual name."""
+        """Return the layout of tables whose columns have a user's names; None is the usual name."""
         named: dict[str, Any] = {attribute: name for attribute, name in columns.items() if name is not None}
         needed = self.needed - {getattr(self, attribute) for attribute in named}
         if "metadata" in named:
@@ -187,7 +187,7 @@ class ForeignTable:
 
 
 async def find_table(connection: Connection, wanted: WantedTable) -> ForeignTable:
-    """The table that a user means."""
+    """Return the table that a user means."""
     cursor = await connection.execute(_COLUMNS, {"schema": wanted.schema, "vectors": list(VECTORS)})
     tables: dict[str, dict[str, tuple[str, int]]] = {}
     for table, column, kind, modifier in await cursor.fetchall():
@@ -208,7 +208,7 @@ async def find_table(connection: Connection, wanted: WantedTable) -> ForeignTabl
 
 
 def _layouts(wanted: WantedTable) -> list[Layout]:
-    """Those that a table may have; rows of `PGVector` belong to collections, which are named instead."""
+    """Return those that a table may have; rows of `PGVector` belong to collections, which are named instead."""
     names = RECOGNISED if wanted.layout is None else [wanted.layout]
     return [LAYOUTS[name].with_columns(wanted.columns) for name in names if name != "langchain-pgvector"]
 
@@ -225,7 +225,7 @@ def _fits(layout: Layout, there: Mapping[str, Mapping[str, str]], name: str) -> 
 async def _collections(
     connection: Connection, wanted: WantedTable, there: Mapping[str, Mapping[str, str]]
 ) -> dict[str, UUID]:
-    """The collections of LangChain's `PGVector` in the schema, as far as this role may read them."""
+    """Return the collections of LangChain's `PGVector` in the schema, as far as this role may read them."""
     if not _fits(LAYOUTS["langchain-pgvector"], there, EMBEDDINGS):
         return {}
     table = sql.Identifier(wanted.schema, COLLECTIONS)
@@ -326,7 +326,7 @@ def _another(wanted: WantedTable, types: Mapping[str, str], where: str) -> Confi
 
 
 def shown(names: Mapping[str, str] | Sequence[str]) -> str:
-    """Names for a message."""
+    """Return names for a message."""
     listed = list(names)
     rest = len(listed) - SHOWN_NAMES
     text = ", ".join(f"{name!r:.80}" for name in listed[:SHOWN_NAMES])
@@ -368,7 +368,7 @@ async def count_rows(connection: Connection, table: ForeignTable) -> RowCounts:
 
 
 async def read_rows(connection: Connection, table: ForeignTable, counts: RowCounts) -> AsyncGenerator[RowPart, None]:
-    """The rows of a table, in parts; vectors travel as they are stored.
+    """Yield the rows of a table, in parts; vectors travel as they are stored.
 
     The columns of a part are id, text, vector, metadata, the column that orders rows of one id, then each other
     column that becomes metadata; all but the vector as text, metadata as that of JSON.
@@ -411,7 +411,7 @@ def _name(table: ForeignTable) -> sql.Identifier:
 
 
 def _of(table: ForeignTable) -> sql.Composable:
-    """The condition on the rows to read. COPY takes no parameters: the driver writes the key."""
+    """Return the condition on the rows to read. COPY takes no parameters: the driver writes the key."""
     if table.collection is None:
         return sql.SQL("true")
     key: Any = table.collection[0]
@@ -420,7 +420,7 @@ def _of(table: ForeignTable) -> sql.Composable:
 
 @asynccontextmanager
 async def source_snapshot(database: Database, url: str | None) -> AsyncIterator[Connection]:
-    """A connection in a REPEATABLE READ, READ ONLY transaction of the source, as long as the block lasts.
+    """Yield a connection in a REPEATABLE READ, READ ONLY transaction of the source, as long as the block lasts.
 
     It is a connection of its own: rows are written through others while it reads.
     """

@@ -64,12 +64,12 @@ CANCELLING = sql.SQL(
 
 
 def job_table(schema: str) -> sql.Identifier:
-    """The table of a schema's jobs."""
+    """Return the table of a schema's jobs."""
     return sql.Identifier(schema, "job")
 
 
 async def has_job_table(connection: Connection, schema: str) -> bool:
-    """Whether the schema has a table of jobs."""
+    """Return whether the schema has a table of jobs."""
     cursor = await connection.execute("SELECT to_regclass(%s) IS NOT NULL", [f'"{schema}"."job"'])
     row = await cursor.fetchone()
     return bool(row and row[0])
@@ -78,14 +78,14 @@ async def has_job_table(connection: Connection, schema: str) -> bool:
 async def first_row(
     connection: Connection, statement: sql.Composed, given: Sequence[Any] | Mapping[str, Any]
 ) -> tuple[Any, ...] | None:
-    """The first row of what a statement gives, if any."""
+    """Return the first row of what a statement gives, if any."""
     cursor = await cursor_with_times(connection).execute(statement, given)
     row: tuple[Any, ...] | None = await cursor.fetchone()
     return row
 
 
 def job_of(row: tuple[Any, ...]) -> JobInfo:
-    """The job of a row of `COLUMNS`."""
+    """Return the job of a row of `COLUMNS`."""
     *first, stage, done, total, unit, code, message, result, due, submitted, started, finished = row
     progress = None if stage is None else JobProgress(stage, done, total, unit)
     error = None if code is None else JobError(code, message)
@@ -112,7 +112,7 @@ def unknown_job(job_id: UUID) -> ConfigurationError:
 
 
 def job_key(job_id: object) -> UUID:
-    """The key of a job by its id."""
+    """Return the key of a job by its id."""
     try:
         return job_id if isinstance(job_id, UUID) else UUID(str(job_id))
     except ValueError:
@@ -168,11 +168,11 @@ class JobQueue:
         return await self._database.write("submit a job", work)
 
     async def get(self, job_id: UUID) -> JobInfo:
-        """A job as it is now."""
+        """Return a job as it is now."""
         return await self._database.read("read a job", lambda c: read_job(c, self._schema, job_id))
 
     async def list(self, *, state: str | None, collection: str | None, limit: int) -> Jobs:
-        """The jobs that were submitted last, the newest first."""
+        """Return the jobs that were submitted last, the newest first."""
 
         async def work(connection: Connection) -> Jobs:
             if not await has_job_table(connection, self._schema):
@@ -190,7 +190,7 @@ class JobQueue:
         return await self._database.read("list the jobs", work)
 
     async def count(self, *, deadline: float | None = None) -> dict[JobState, int]:
-        """The number of jobs in each state."""
+        """Return the number of jobs in each state."""
 
         async def work(connection: Connection) -> dict[JobState, int]:
             found: dict[JobState, int] = dict.fromkeys(STATES, 0)

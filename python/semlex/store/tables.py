@@ -60,7 +60,7 @@ VECTOR = "embedding"
 
 
 def table_of(names: Names, table: str) -> sql.Identifier:
-    """A table by its name in `TABLES`."""
+    """Return a table by its name in `TABLES`."""
     return {
         "sources": names.source,
         "documents": names.document,
@@ -90,7 +90,7 @@ def _uuids(values: Sequence[str | None]) -> list[bytes | None]:
 
 
 async def count_rows(connection: Connection, collection: CollectionInfo) -> dict[str, int]:
-    """How many rows the tables hold, and how many vectors there are, by their names in a dump."""
+    """Return how many rows the tables hold, and how many vectors there are, by their names in a dump."""
     counted = {table: table_of(collection.names, table) for table in TABLES}
     if collection.embedding is not None:
         counted["vectors"] = collection.names.embedding(collection.embedding.version)
@@ -135,14 +135,14 @@ class RowPart:
     types: list[str]  # of the columns
 
     def decoded(self) -> list[list[Any]]:
-        """A list a column, in any thread.
+        """Return a list a column, in any thread.
 
         uuid and jsonb are text, timestamptz microseconds since 1970, vectors float32 (d,) arrays, NULL None.
         """
         return _core.decode_copy(self._stream(), self.types)
 
     def buffers(self) -> list[ColumnBuffers]:
-        """The same columns without a Python object for a value, in any thread."""
+        """Return the same columns without a Python object for a value, in any thread."""
         return [ColumnBuffers(*column) for column in _core.decode_copy_buffers(self._stream(), self.types)]
 
     def _stream(self) -> bytes:
@@ -153,7 +153,7 @@ class RowPart:
 
 
 async def copy_out(connection: Connection, collection: CollectionInfo, table: str) -> AsyncIterator[RowPart]:
-    """The rows of a table, in the order of its key, in parts of about 8 MiB.
+    """Yield the rows of a table, in the order of its key, in parts of about 8 MiB.
 
     Args:
         connection: In a transaction.
@@ -181,7 +181,7 @@ async def copy_out(connection: Connection, collection: CollectionInfo, table: st
 
 
 async def copy_parts(connection: Connection, statement: sql.Composed, types: list[str]) -> AsyncIterator[RowPart]:
-    """The rows of a binary COPY out of the server, in parts of about 8 MiB.
+    """Yield the rows of a binary COPY out of the server, in parts of about 8 MiB.
 
     Args:
         connection: In a transaction.

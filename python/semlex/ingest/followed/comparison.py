@@ -1,4 +1,4 @@
-"""Which rows of a followed table are not stored as they are: of all rows, of some keys, or by a column that grows."""
+"""Find rows of a followed table that differ from the stored ones, among all rows, some keys, or recent changes."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ PAGE_SECONDS = (0.3, 1.5)
 
 
 class RowComparison:
-    """Compares rows of a table with what is stored of them, and notes which are gone, as stored, or cannot be read.
+    """Compares rows of a table with the stored ones, and notes which are gone, unchanged, or unreadable.
 
     Args:
-        allow_empty: Whether it does not matter that none of the stored rows is left.
+        allow_empty: Whether to go on if none of the stored rows exists any more.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class RowComparison:
                 rows = max(rows // 2, FIRST_PAGE_ROWS // 10)
 
     async def of_column(self, watermark: str) -> AsyncGenerator[Differences, None]:
-        """Compare the rows that the column that grows shows."""
+        """Compare the rows that have changed since, by the column with the time of the last change."""
         table = self._table
         since = table.marked_since(watermark, self._stored.table.overlap)
         after: str | None = None
@@ -83,7 +83,7 @@ class RowComparison:
             after = until
 
     async def of_keys(self, keys: Sequence[str]) -> AsyncGenerator[Differences, None]:
-        """Compare the rows of these keys; notes which are gone, and which are as stored."""
+        """Compare the rows of these keys; note which are gone, and which are unchanged."""
         for start in range(0, len(keys), KEYS_AT_ONCE):
             part = keys[start : start + KEYS_AT_ONCE]
             found: set[str] = set()
@@ -127,7 +127,7 @@ class RowComparison:
         return await self._database.read("read problems", lambda c: self._queue.put_off(c, keys))
 
     async def _without_put_off(self, found: Differences) -> Differences:
-        """Leave out rows that could not be stored, are as they were then, and are not due again."""
+        """Leave out rows that failed before, have not changed since, and are not due to be tried again."""
         differing = [*(key for key, _ in (*found.new, *found.changed)), *found.refreshed]
         put_off = await self._put_off([key for key in differing if key not in self._notes.claimed])
         if not put_off:
@@ -142,7 +142,7 @@ class RowComparison:
         return found
 
     async def by_halves(self, keys: Sequence[str], work: Callable[[Sequence[str]], Awaitable[T]]) -> list[T]:
-        """Do work for keys; where the values of a row make it fail, for all others, and set that row aside."""
+        """Do work for keys; if the values of a row make it fail, set that row aside and do it for the others."""
         if not keys:
             return []
         try:
@@ -158,7 +158,7 @@ class RowComparison:
         return [*await self.by_halves(keys[:half], work), *await self.by_halves(keys[half:], work)]
 
     async def _hash(self, key: str) -> str | None:
-        """The hash of a row that cannot be read, which shows when it has changed; None if it has no hash either."""
+        """Return the hash of a row that cannot be read, to see later whether it has changed; None if it has none."""
         try:
             states = await self._table.states([key])
         except StoreError as error:
@@ -180,7 +180,7 @@ class RowComparison:
             yield
 
     async def refuse_emptied(self) -> None:
-        """Refuse to go on if none of the stored rows is there any more."""
+        """Refuse to go on if none of the stored rows exists any more."""
         if self._is_checked:
             return
         after: UUID | None = None

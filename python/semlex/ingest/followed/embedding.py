@@ -1,4 +1,4 @@
-"""Vectors of the chunks of rows; a text that the model refuses keeps no other row from being stored."""
+"""Embed the chunks of rows; a text that the model refuses keeps no other row from being stored."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class RowEmbedding:
     """Embeds the batches of one run.
 
     Args:
-        tell: Gets how many chunks are embedded, and how many are known to be.
+        tell: Called with the number of embedded chunks and the number known so far.
     """
 
     def __init__(self, indexer: Indexer, notes: RunNotes, tell: Callable[[int, int], None]) -> None:
@@ -46,7 +46,7 @@ class RowEmbedding:
         self._wanted += len(batch.wanted)
 
     async def embed(self, batch: RowBatch) -> None:
-        """Embed the chunks of a batch; rows with a text that the model refuses are taken out."""
+        """Embed the chunks of a batch; take out rows with a text that the model refuses."""
         refused: dict[int, Exception] = {}
         await self._embed(batch, list(batch.wanted), refused)
         if not refused:
@@ -59,7 +59,7 @@ class RowEmbedding:
         batch.documents, batch.chunks = kept.documents, kept.chunks
 
     async def _embed(self, batch: RowBatch, wanted: Sequence[int], refused: dict[int, Exception]) -> None:
-        """Embed chunks; a text that the model refuses is found by halving."""
+        """Embed chunks; find a text that the model refuses by halving."""
         if not wanted:
             return
         try:
@@ -83,7 +83,7 @@ class RowEmbedding:
 
 
 def _is_of_text(error: Exception) -> bool:
-    """Whether an error of a model may be about a text, not about every request."""
+    """Return whether an error of a model may concern one text, and not every request."""
     if isinstance(error, ModelServerError):
         return error.status in TEXT_REFUSED
     if isinstance(error, SemlexError):

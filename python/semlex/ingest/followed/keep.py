@@ -1,7 +1,7 @@
-"""What a worker does for a followed table: it looks at the table, or stores what is in the queue.
+"""Keep followed tables in step, in a worker: compare the table, or store the changes in its queue.
 
-Both work under a lease that is renewed meanwhile. Nothing depends on it but effort: two workers that do the same write
-the same.
+Both work under a lease that is renewed meanwhile. It only saves effort: two workers that do the same work write the
+same rows.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class TableKeeper:
     """Keeps one followed table in step.
 
     Args:
-        guard: Of every transaction of a run.
+        guard: Set around every transaction of a run.
         seconds: Length of a lease.
     """
 
@@ -47,10 +47,10 @@ class TableKeeper:
         self._database, self._names = indexer.database, indexer.collection.names
 
     async def look(self, compare_every: float) -> TableSync | None:
-        """Look at the table; None if another worker does, or it is not followed any more.
+        """Read the table's changes; return None if another worker does, or if it is not followed any more.
 
         Args:
-            compare_every: Seconds until the next time, if changes are noticed by comparison.
+            compare_every: Seconds until the next comparison, if changes are noticed by comparison.
         """
         stored = await self._read()
 
@@ -68,10 +68,10 @@ class TableKeeper:
             await self._end("release a followed table", lambda c: end_lease(c, self._names, stored))
 
     async def store_changes(self, delay: float) -> TableSync | None:
-        """Store what is in the queue; None if other workers do, or it is not followed any more.
+        """Store the changes in the queue; return None if other workers do, or if the table is not followed any more.
 
         Args:
-            delay: Seconds after which entries are due again that could not be stored.
+            delay: Seconds after which entries that could not be stored are due again.
         """
         stored = await self._read()
         if stored is None:

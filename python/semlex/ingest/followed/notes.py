@@ -1,4 +1,4 @@
-"""What a run over a followed table has noted about rows, by their keys."""
+"""Notes of a run over a followed table about rows, by their keys."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class RunNotes:
         claimed: The entries of the queue that the run has claimed.
         again: Rows that changed while they were read, to be read again.
         gone: Rows that are not in the table, whose documents are to be deleted.
-        same: Rows that are as stored.
+        same: Rows that are stored unchanged.
         failed: Rows that could not be stored, to be set aside.
         has_problems: Whether rows were set aside, by this run or before it.
     """

@@ -1,4 +1,4 @@
-"""Rows of a followed table as documents with their chunks: columns as a server sends them, into columns to be written.
+"""Turn rows of a followed table into documents with chunks, column by column.
 
 Most rows are one chunk: they are counted and hashed as columns. Rows that are longer, or written in a format, are split
 one by one, as files are.
@@ -40,7 +40,7 @@ REPEATED = "repeated"  # instead of the hash of a row whose key others have, too
 
 @dataclass(slots=True)
 class RowBatch:
-    """Rows that are written in one transaction, and rows that could not be read."""
+    """Rows that are written in one transaction, with the rows that failed or are missing."""
 
     keys: list[str]
     versions: list[str | None]  # see `RowState`
@@ -60,13 +60,13 @@ class RowBatch:
         return dict(zip(self.keys, map(RowState, *columns), strict=True))
 
     def failure(self, number: int, error: Exception) -> FailedRow:
-        """Return a row that could not be stored because of an error."""
+        """Make the record of a row that could not be stored because of an error."""
         code = (error.sqlstate if isinstance(error, StoreError) else None) or type(error).__name__
         row_hash = combined(self.documents.content_hash[number], self.documents.file_state[number])
         return FailedRow(self.keys[number], row_hash, code, str(error))
 
     def selected(self, numbers: Sequence[int]) -> RowBatch:
-        """The rows of these numbers, with their chunks; what failed and is missing stays behind."""
+        """Return the rows with these numbers and their chunks, without the failed and missing ones."""
         documents = self.documents.selected(numbers)
         kept = set(documents.document_id)
         chunks = [number for number, key in enumerate(self.chunks.document_id) if key in kept]
@@ -96,7 +96,7 @@ class _Rows:
 
     @classmethod
     def of(cls, table: FollowedTable, rows: Sequence[tuple[Any, ...]]) -> _Rows:
-        """Take rows as `ComparedTable.rows` returns them, one at least; in the order in which documents are locked."""
+        """Make columns of rows as `ComparedTable.rows` returns them; at least one row."""
         columns = [list(column) for column in zip(*rows, strict=True)]
         keys, texts, hashes, versions, sizes, metadata, headings, *items = columns
         uris = [f"{table.name}/{key}" for key in keys]
@@ -108,13 +108,13 @@ class _Rows:
         return as_read.selected(sorted(range(len(keys)), key=documents.__getitem__))
 
     def failed(self, number: int, code: str, message: str) -> FailedRow:
-        """A row that could not be stored."""
+        """Make the record of a row that could not be stored."""
         return FailedRow(
             self.keys[number], combined(self.text_hashes[number], self.metadata_hashes[number]), code, message
         )
 
     def selected(self, numbers: Sequence[int]) -> _Rows:
-        """The rows of these numbers."""
+        """Return the rows with these numbers."""
 
         def some(column: list[Any]) -> list[Any]:
             return [column[number] for number in numbers]
@@ -125,10 +125,10 @@ class _Rows:
 
 @dataclass(frozen=True, slots=True)
 class RowSplitter:
-    """Makes batches of the rows of a table.
+    """Splits rows of a table into chunks, and makes batches of them.
 
     Attributes:
-        max_bytes: Bytes of the longest text of a row.
+        max_bytes: Maximum bytes of the texts of a row.
     """
 
     stored: StoredTable
@@ -139,12 +139,12 @@ class RowSplitter:
 
     @property
     def table(self) -> FollowedTable:
-        """What is read of the table."""
+        """The definition of the table."""
         return self.stored.table
 
     @property
     def joins_texts(self) -> bool:
-        """Whether the server joins the texts of a row: none is written in a format."""
+        """Whether the server joins the texts of a row, which it does if none is written in a format."""
         return not self.table.formats
 
     def batch(self, keys: Sequence[str], read: Sequence[tuple[Any, ...]]) -> RowBatch:
@@ -162,7 +162,7 @@ class RowSplitter:
         return batch
 
     def _failures(self, rows: _Rows) -> list[FailedRow]:
-        """Rows that cannot be stored, whatever their texts are."""
+        """Return rows that cannot be stored, whatever their texts are."""
         times = Counter(rows.keys) if len(set(rows.keys)) < len(rows.keys) else {}
         wrong: dict[int, tuple[str, str]] = {
             number: ("repeated_key", f"{times[key]:,} rows have this key: make the key unique")
@@ -210,7 +210,7 @@ class RowSplitter:
         return batch, list(refused.values())
 
     def _tokens(self, rows: _Rows) -> list[int]:
-        """Tokens of rows that are one chunk; 0 of those without text, `_TO_SPLIT` of the others."""
+        """Return token counts of rows that are one chunk; 0 for rows without text, `_TO_SPLIT` for the others."""
         if not self.joins_texts:
             return [_TO_SPLIT] * len(rows.keys)
         [texts] = rows.texts
@@ -231,7 +231,7 @@ class RowSplitter:
         )
 
     def _whole(self, rows: _Rows, tokens: Mapping[int, int]) -> ChunkBatch:
-        """The chunks of rows that are one chunk each, by number of the row."""
+        """Return the chunks of rows that are one chunk each; `tokens` maps row numbers to token counts."""
 
         def some(column: Sequence[T]) -> list[T]:
             return [column[number] for number in tokens]
@@ -276,7 +276,7 @@ class RowSplitter:
         )
 
     def _chunks(self, rows: _Rows, number: int, heading: str) -> tuple[str, list[Chunk]]:
-        """The title and the chunks of one row."""
+        """Split one row; return its title and chunks."""
         texts = [column[number] or "" for column in rows.texts]
         names = self.table.text if not self.joins_texts else ("",)
         title, start, line = heading, 0, 0
@@ -308,7 +308,7 @@ class RowSplitter:
         return title, chunks
 
     def _item(self, text: str, written_in: str | None) -> tuple[str | None, list[Chunk], int]:
-        """Title, chunks and length of one text of a row."""
+        """Split one text of a row; return title, chunks and length."""
         if written_in is None:
             _, chunks = self.chunker.cut(text, "plain")
             return None, chunks, len(text)
@@ -321,7 +321,7 @@ class RowSplitter:
 
 
 def key_parts(table: FollowedTable, key: str) -> list[Any]:
-    """Return the parts of a key, as the places of chunks hold them."""
+    """Return the parts of a key in the form that the places of chunks have."""
     parts = [key] if len(table.key) == 1 else json.loads(key)
     return [
         int(part) if kind == "int" else {"uuid": part} if kind == "uuid" else part
@@ -330,5 +330,5 @@ def key_parts(table: FollowedTable, key: str) -> list[Any]:
 
 
 def combined(text_hash: bytes, metadata_hash: str) -> str:
-    """One hash of a row of both, to notice that it has changed since it could not be stored."""
+    """Combine both hashes of a row into one, to notice whether a row that failed has changed since."""
     return f"{text_hash.hex()[:32]}{metadata_hash[:32]}"

@@ -1,6 +1,6 @@
-"""One run over a followed table: its rows are compared with what is stored; those that differ are read and written.
+"""One run over a followed table: compare its rows with the stored ones, then read and write those that differ.
 
-What was not written because it had changed is read again. Nothing is embedded inside a transaction.
+Rows that changed before they were written are read again. Nothing is embedded inside a transaction.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class TableRun:
     """One run over a followed table.
 
     Args:
-        stored: As it was read right before.
+        stored: The table's definition and state, just read.
     """
 
     def __init__(
@@ -92,19 +92,19 @@ class TableRun:
         dry_run: bool = False,
         next_in: float | None = None,
     ) -> TableSync:
-        """Bring the collection in step.
+        """Bring the collection in step with the table.
 
         Args:
-            changes: Claimed entries of the queue, whose rows alone are read; an entry without a key, or None: all rows,
-                or those that the column that grows shows; none, if triggers have noticed every change.
+            changes: Claimed entries of the queue, whose rows alone are read. An entry without a key, or None, reads all
+                rows, or those that the column of changes shows; no row if triggers have noticed every change.
             compare: Whether to compare all rows in any case.
             allow_empty: Whether rows are deleted even if none of the stored ones is left.
             dry_run: Whether to count only.
-            next_in: Seconds until a worker looks again; None: as suits the way in which changes are noticed. A run over
-                entries of the queue leaves that time as it is.
+            next_in: Seconds until a worker reads the table again; None for the default of the way in which changes are
+                noticed. A run over entries of the queue does not change that time.
 
         Raises:
-            ConfigurationError: A table or column is not there as it was followed, or all stored rows are gone; nothing
+            ConfigurationError: The table or a column is missing or has changed, or all stored rows are gone; nothing
                 was deleted.
         """
         self._dry_run = self.report.dry_run = dry_run
@@ -223,7 +223,7 @@ class TableRun:
                 await self._delete()
 
     async def _finish_rounds(self) -> None:
-        """Delete what is gone, and read rows again that changed meanwhile."""
+        """Delete the documents of rows that are gone, and read rows again that changed meanwhile."""
         notes = self._notes
         await self._delete()
         for _ in range(ROUNDS):

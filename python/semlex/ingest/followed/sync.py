@@ -1,4 +1,4 @@
-"""Bring a collection in step with followed tables: what is queued of each, then its rows."""
+"""Bring a collection in step with followed tables: store the queued changes of each, then compare its rows."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ COUNTS = ("added", "changed", "refreshed", "deleted", "failed", "chunks", "embed
 
 
 async def stored_tables(database: Database, names: Names, name: str | None) -> list[StoredTable]:
-    """Return the followed tables of a collection, or the one of a name; refuse an unknown one."""
+    """Return the followed tables of a collection, or only the one with a name; refuse an unknown name."""
     found = await database.read("read followed tables", lambda c: read_tables(c, names))
     tables = [one for one in found if name in (None, one.name)]
     if name is not None and not tables:
@@ -43,7 +43,7 @@ async def stored_tables(database: Database, names: Names, name: str | None) -> l
 async def sync_tables(
     indexer: Indexer, tables: Sequence[StoredTable], wanted: WantedOptions, **options: Any
 ) -> list[TableSync]:
-    """Sync tables in turn; one that cannot be read keeps no other waiting: its error is raised at the end.
+    """Sync tables in turn; if one cannot be read, go on with the others and raise its error at the end.
 
     Args:
         options: As for `sync_table`.
@@ -72,7 +72,7 @@ async def sync_table(
     dry_run: bool = False,
     progress: Callable[[Progress], None] | None = None,
 ) -> TableSync:
-    """Store what is queued of a table, then compare its rows, unless triggers have noticed every change.
+    """Store the queued changes of a table, then compare its rows unless triggers have noticed every change.
 
     Args:
         compare: Whether to compare all rows in any case.
@@ -100,7 +100,7 @@ async def sync_table(
 
 
 def _summed(reports: list[TableSync]) -> TableSync:
-    """Return what several runs over one table did."""
+    """Return the sum of the reports of several runs over one table."""
     total = reports[-1]
     for one in reports[:-1]:
         for name in COUNTS:

@@ -1,7 +1,7 @@
-"""Transactions that store rows, replace metadata, delete documents and set rows aside.
+"""Store rows, replace metadata, delete documents and set rows aside, each in a transaction.
 
-Each first locks the documents of its rows, compares the rows again, and writes only those that are still as they were
-read. So rows that change meanwhile, and several transactions and runs at a time, do no harm.
+Each first locks the documents of its rows, compares the rows again, and writes only those that have not changed since
+they were read. So rows that change meanwhile, and several transactions and runs at a time, do no harm.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 class StoppedError(Exception):
-    """The table is not followed any more, or by another definition."""
+    """The table is not followed any more, or its definition has changed."""
 
 
 class RowWrites:
@@ -57,7 +57,7 @@ class RowWrites:
         self.table: ComparedTable
 
     async def _hold(self, connection: Connection, *, alone: bool = False) -> None:
-        """Take a writer's first locks, then that of the table's source.
+        """Take a writer's first locks, then the lock of the table's source.
 
         Args:
             alone: As of `hold_table`.
@@ -69,13 +69,13 @@ class RowWrites:
     async def wait(self) -> None:
         """Wait for the transactions of other runs that have compared their rows, before any is read.
 
-        What they write may be as rows were before the changes that this run has claimed. Rows that are compared with
-        what was stored before that would count as the same, and nobody would read them again.
+        They may write rows as they were before the changes that this run has claimed. If this run compared its rows
+        before that, they would count as unchanged, and would not be read again.
         """
         await self._database.write("wait for other runs", lambda c: self._hold(c, alone=True))
 
     async def write(self, batch: RowBatch, *, is_empty: bool) -> int:
-        """Store the rows of a batch with their chunks; returns how many it had.
+        """Store the rows of a batch with their chunks; return how many rows it had.
 
         Args:
             is_empty: Whether the collection had no chunks when the run began.
@@ -130,10 +130,10 @@ class RowWrites:
         return len(batch)
 
     async def refresh(self, keys: Sequence[str], rows: Sequence[tuple[str, RowState, dict[str, Any]]]) -> None:
-        """Replace the metadata of rows whose text is as stored.
+        """Replace the metadata of rows whose text has not changed.
 
         Args:
-            keys: Of the rows that were wanted.
+            keys: Keys of the rows that were to be read.
             rows: As `ComparedTable.metadata` returns them.
         """
         states = {key: state for key, state, _ in rows}
@@ -190,14 +190,14 @@ class RowWrites:
             self._notes.again |= dict.fromkeys(present)
 
     async def _settle(self, connection: Connection, keys: Sequence[str]) -> None:
-        """End what is noted of rows that are now as stored."""
+        """End the queue entries of rows that are now stored unchanged."""
         claimed = self._notes.claims_of(keys)
         done = keys if self._notes.has_problems else ()
         if claimed or done:
             await self._queue.settle(connection, claimed, done=done)
 
     async def end(self, keys: Sequence[str], changes: Sequence[Change] = ()) -> None:
-        """End claimed entries, and those of rows that are as stored: a later change has an entry of its own."""
+        """End claimed entries, and those of rows that are stored unchanged; a later change has an entry of its own."""
         claimed = [*changes, *self._notes.claims_of(keys)]
         done = keys if self._notes.has_problems else ()
         if claimed or done:

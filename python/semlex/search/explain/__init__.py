@@ -1,1 +1,1 @@
-"""Why a document is where it is in an answer, and what an answer rests on."""
+"""Explain why a document has its rank among the hits, and why a search found its hits."""

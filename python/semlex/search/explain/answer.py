@@ -1,4 +1,4 @@
-"""A search that says what its answer rests on: its plan, and the words of every hit."""
+"""Explain a whole search: its plan, and the words of every hit."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 async def explained_search(opened: OpenCollection, reranker: Reranker | None, request: Request) -> SearchResults:
-    """The answer of a search, with its `explanation`; the words of the hits are read in the search's snapshot."""
+    """Run a search and return its results with an `explanation`; words of hits are read in the search's snapshot."""
     pipeline = SearchPipeline(opened, reranker)
     begun = pipeline.begin(request)
     await embed_query(begun, opened)
@@ -74,7 +74,7 @@ async def explained_search(opened: OpenCollection, reranker: Reranker | None, re
 
 
 def _spread(state: SearchState, found: Found) -> dict[str, float]:
-    """What score fusion has measured the scores against; nothing where one search answered alone."""
+    """Return the mean and deviation that score fusion has used; empty if one search answered alone."""
     answered = {name: leg for name, leg in found.results.items() if leg.error is None}
     if state.spread is None or found.fusion != "score" or len(answered) < len(LEGS):
         return {}
@@ -95,7 +95,7 @@ async def _terms(snapshot: Snapshot, state: SearchState, found: Found) -> list[T
 
 
 def _weights(opened: OpenCollection, request: Request, fusion: str | None) -> dict[str, float]:
-    """What each leg weighs in the fusion that took place; nothing where one answered alone."""
+    """Return the weight of each leg in the fusion; empty if one leg answered alone."""
     if fusion is None:
         return {}
     if fusion == "score":

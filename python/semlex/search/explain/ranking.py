@@ -1,4 +1,4 @@
-"""All candidates of a search in its order, the place of a document among them, and what would bring it in."""
+"""Rank all candidates of a search, find a document's place among them, and find arguments that would bring it in."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ MAX_LOOKS = 8
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """Arguments that bring a document into the answer; they were tried.
+    """Arguments that were tried and bring a document into the results.
 
     Attributes:
-        top_k: How many results it takes; of a list that is read page by page its `max_results`.
+        top_k: The necessary `top_k`; for a list that is read page by page, its `max_results`.
         candidates: Number of candidates of each leg; None if the default number is enough.
     """
 
@@ -45,8 +45,8 @@ class Ranking:
     Attributes:
         candidates: Best first.
         own: Keys of the document's chunks that pass the filter.
-        first: Keys of the candidates that the stages after the fusion got.
-        documents: The document of each candidate, of a search that is grouped; else None.
+        first: Keys of the candidates that the stages after the fusion received.
+        documents: The document of each candidate, if the search is grouped; else None.
         reranks: Whether a reranker orders the first ones.
     """
 
@@ -67,7 +67,7 @@ class Ranking:
         *,
         reranks: bool,
     ) -> Self:
-        """Reads them."""
+        """Read all candidates of a search and the document's chunks among them."""
         candidates = await _all(opened, state, found.depth)
         documents = None
         if state.request.group_size is not None:
@@ -77,22 +77,22 @@ class Ranking:
 
     @property
     def best(self) -> tuple[int, Candidate] | None:
-        """The document's best candidate with its place, from 1; None where it has none."""
+        """Return the document's best candidate with its place, from 1; None if it has no candidate."""
         return next(((place, one) for place, one in enumerate(self.candidates, 1) if one.key in self.own), None)
 
     @property
     def farthest(self) -> list[Key]:
-        """Its chunks that the stages after the fusion got, else its best candidate."""
+        """Return the document's chunks that reached the stages after the fusion, else its best candidate."""
         later = [one.key for one in self.candidates if one.key in self.own & self.first]
         return later or ([] if self.best is None else [self.best[1].key])
 
     @property
     def place(self) -> int | None:
-        """The place that `top_k` counts, from 1: of the best candidate, or of the document where they are grouped."""
+        """The place that `top_k` counts, from 1: of the best candidate, or of the document if the search is grouped."""
         return _place(self.candidates, self.own, self.documents)
 
     def place_in_document(self, key: Key) -> int:
-        """The place of a candidate among those of its document, from 1, of a search that is grouped."""
+        """Return the place of a candidate among those of its document, from 1; for grouped searches."""
         documents = self.documents or {}
         mine = [one.key for one in self.candidates if documents.get(one.key) == documents.get(key)]
         return mine.index(key) + 1
@@ -100,7 +100,7 @@ class Ranking:
     async def reach(
         self, snapshot: Snapshot, opened: OpenCollection, state: SearchState, ranks: Sequence[int]
     ) -> Reach | None:
-        """The arguments that bring the document into what the fusion lets through; None where it is, or none do."""
+        """Return arguments that bring the document past the fusion; None if it is past it, or none help."""
         request, wanted = state.request, state.request.top_k
         if request.page is not None:
             return await self._of_list(opened, state, ranks, request.page.max_results)
@@ -129,7 +129,7 @@ class Ranking:
     async def _of_list(
         self, opened: OpenCollection, state: SearchState, ranks: Sequence[int], most: int
     ) -> Reach | None:
-        """The same for a list that is read page by page, whose end is what counts: `Reach.top_k` is its length."""
+        """Do the work of `reach` for a list that is read page by page, for which `Reach.top_k` is the list's length."""
         place = self.place
         depth = min(ranks, default=MAX_CANDIDATES + 1) if place is None else max(place, state.request.candidates or 0)
         if place is not None and place <= most:
@@ -148,7 +148,7 @@ class Ranking:
     async def _with(
         self, snapshot: Snapshot, opened: OpenCollection, state: SearchState, reach: Reach
     ) -> tuple[bool, int | None]:
-        """Whether other arguments let the document through the fusion, and the place that it has then."""
+        """Return whether other arguments bring the document past the fusion, and the place that it has then."""
         asked = state.copy()
         asked.request = state.request.without("deadline", top_k=reach.top_k).with_candidates(reach.candidates)
         found = await Retrieval(opened, reranks=self.reranks).find_enough(asked)
@@ -172,7 +172,7 @@ def _place(
 
 
 async def _all(opened: OpenCollection, state: SearchState, depth: int) -> list[Candidate]:
-    """All candidates at a depth: the same search with room for each of them."""
+    """Return all candidates at a depth, by running the search again with room for all of them."""
     unbounded = state.request.without("deadline", "min_similarity", top_k=2 * depth, page=None, group_size=None)
     own = state.copy()
     own.request = unbounded.with_candidates(depth)

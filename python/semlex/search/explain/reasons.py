@@ -1,7 +1,7 @@
-"""Why a document is where it is: the decisions, of what was read. The first reason decides, others hold as well.
+"""Decide why a document has its rank, from what was read; the first reason decides, others also apply.
 
-A stage that leaves hits out after the fusion has its place in `_of_candidate`; one that leaves out chunks before it in
-`reasons`. Of a reranker's scores only those are known that it gave.
+Stages that leave out hits after the fusion are handled in `_of_candidate`, those before it in `reasons`. Scores of a
+reranker are known only for the hits that it was given.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ SHOWN_CHARACTERS = 200
 
 
 def own_hit(standing: Standing, results: SearchResults) -> SearchResult | None:
-    """The document's best hit in an answer, or None."""
+    """Return the document's best hit among the results, or None."""
     own = {chunk_id for _, chunk_id in standing.ranking.own}
     return next((hit for hit in results if hit.id in own), None)
 
 
 def reasons(standing: Standing, results: SearchResults) -> tuple[Reason, ...]:
-    """The reasons, the deciding one first; never empty."""
+    """Return the reasons, the deciding one first; there is always one."""
     hit = own_hit(standing, results)
     if not standing.facts:
         text = f"{standing.named.name} has no chunk: it contains no text that could be searched"
@@ -73,7 +73,7 @@ def _filtered(standing: Standing) -> Reason:
 
 
 def _of_legs(standing: Standing) -> Iterator[Reason]:
-    """Of each leg that answered, why it did not bring the document."""
+    """Yield, for each leg that answered, the reason why it did not find the document."""
     legs, depth = standing.found.results, standing.found.depth
     name = standing.state.collection.names.collection
     remedy = _reach(standing)
@@ -119,7 +119,7 @@ def _other_words(standing: Standing) -> str:
 
 
 def _reach(standing: Standing) -> str:
-    """The arguments that bring the document in, as they are written."""
+    """Return the arguments that bring the document in, as the user would write them."""
     reach, request = standing.reach, standing.state.request
     given = []
     if reach is None or reach == Reach(request.top_k, request.candidates):
@@ -138,7 +138,7 @@ def _reach(standing: Standing) -> str:
 
 
 def _below_threshold(standing: Standing) -> Reason | None:
-    """The least score that the document does not reach; None where it reaches all that are asked for."""
+    """Return the reason if the document does not reach a minimum score; None if it reaches all."""
     request, own = standing.state.request, standing.ranking.own
     cosines = [one.vector_score for one in standing.ranking.candidates if one.key in own]
     judged = [hit.rerank_score for candidate, hit in standing.found.hits if candidate.key in own]
@@ -159,7 +159,7 @@ def _below_threshold(standing: Standing) -> Reason | None:
 
 
 def _of_candidate(standing: Standing, results: SearchResults) -> Reason:
-    """Why a candidate is not in the answer."""
+    """Return the reason why a candidate is not among the results."""
     request, ranking = standing.state.request, standing.ranking
     is_first = bool(ranking.own & ranking.first)
     below = _below_threshold(standing)
@@ -189,7 +189,7 @@ def _of_candidate(standing: Standing, results: SearchResults) -> Reason:
 
 
 def _grouped(standing: Standing) -> Reason | None:
-    """Its document is among the first, and has better chunks; None where it is not so."""
+    """Return the reason if the chunk's document is among the first but has better chunks; else None."""
     request, ranking = standing.state.request, standing.ranking
     size, best = request.group_size, ranking.best
     if size is None or best is None or (ranking.place or 0) > request.top_k:
@@ -214,14 +214,14 @@ def _paged(standing: Standing, place: int, order: str) -> Reason:
 
 
 def reranked_place(standing: Standing) -> int:
-    """The place of the document's best chunk among the reranked hits, from 1."""
+    """Return the place of the document's best chunk among the reranked hits, from 1."""
     ordered = in_mixed_order(standing.found.hits, rerank_weight(standing.state.request.options))
     own = standing.ranking.own
     return next((place for place, (one, _) in enumerate(ordered, 1) if one.key in own), len(ordered) + 1)
 
 
 def _beside(standing: Standing) -> Iterator[Reason]:
-    """What kept a candidate low."""
+    """Yield additional reasons that gave a candidate a low rank."""
     name, legs = standing.state.collection.names.collection, standing.found.results
     if "vector" in legs and legs["vector"].error is None and standing.vector is None:
         text = "it has no vector yet, so that words alone speak for it"

@@ -1,4 +1,4 @@
-"""The rank of a document in a search: what an explanation reads, all of it in the search's snapshot."""
+"""Find the rank of a document in a search, with all that an explanation reads, in the search's snapshot."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ class KeywordRank:
     """The best of some chunks in the keyword leg.
 
     Attributes:
-        key: Its key; None where the query's own words leave all of them out, or nothing is known.
-        score: Its score; 0 where it shares no word; None where it is not known.
-        rank: Its place among all chunks that pass the filter, of the first 10,000; else None.
+        key: Its key; None if the query's exclusions leave out all of them, or nothing is known.
+        score: Its score; 0 if it shares no word with the query; None if unknown.
+        rank: Its place among all chunks that pass the filter, if among the first 10,000; else None.
     """
 
     key: Key | None = None
@@ -54,17 +54,17 @@ class Standing:
 
     Attributes:
         state: The search.
-        found: What the database part of it brought.
+        found: The hits that its database stages found.
         named: The document.
-        facts: Of its chunks.
-        failing: The smallest parts of the filter that keep out the chunk that fits it best; empty where one passes.
+        facts: Facts about the document's chunks.
+        failing: The smallest parts of the filter that the best fitting chunk fails; empty if a chunk passes.
         vector: The nearest chunk that passes; None without one, or without vector search.
         keyword: The best chunk that passes in the keyword leg; None without one.
-        broken: What of the query's quotes and exclusions its chunks break; empty where one is not left out.
+        broken: The quotes and exclusions of the query that its chunks violate; empty if a chunk violates none.
         ranking: All candidates, with the place of the document among them.
-        chunks: Its chunks that came farthest, the best first.
-        terms: The query's words, with what they add to the scores of `chunks`; None where that is not known.
-        reach: Which arguments bring it into the answer; None where it is there, or none do.
+        chunks: The document's chunks that passed the most stages, the best first.
+        terms: The query's words, with what they add to the scores of `chunks`; None if unknown.
+        reach: Arguments that bring the document into the results; None if it is there, or none help.
     """
 
     state: SearchState
@@ -88,7 +88,7 @@ async def find_standing(
     document: str,
     places: Sequence[tuple[str, str]],
 ) -> Standing | Records:
-    """Find a document's rank; return the recorded runs if none has that name."""
+    """Find a document's rank; if no document has the name, return the records of its files instead."""
 
     async def look(snapshot: Snapshot) -> Standing | Records:
         register_vector_parameter(snapshot.connection)
@@ -152,7 +152,7 @@ def _answered(found: Found) -> list[str]:
 
 
 async def _failing(snapshot: Snapshot, state: SearchState, keys: Sequence[Key]) -> list[str]:
-    """The parts of the filter that fail, of the chunk of which the fewest do."""
+    """Return the parts of the filter that fail, for the chunk for which the fewest fail."""
     tree = state.request.condition.tree
     if tree is None:
         return []
@@ -166,7 +166,7 @@ async def _failing(snapshot: Snapshot, state: SearchState, keys: Sequence[Key]) 
 async def _keyword_rank(
     snapshot: Snapshot, state: SearchState, found: Found, keys: Sequence[Key]
 ) -> KeywordRank | None:
-    """The best chunk in the keyword leg: among its candidates, else by the index's own scores and a deeper look."""
+    """Return the best chunk in the keyword leg: among its candidates, else by the index's scores and a deeper look."""
     result, own = found.results.get("keyword"), set(keys)
     if result is None or result.error is not None:
         return None

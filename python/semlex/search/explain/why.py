@@ -1,4 +1,4 @@
-"""One document and one question: run the search, and report what kept the document in or out."""
+"""Run a search and report what kept one document in or out of its results."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def explain(
     document: str,
     places: Sequence[tuple[str, str]],
 ) -> Explanation | Records:
-    """Explain why a document is where it is; report the recorded runs if none has that name."""
+    """Explain why a document has its rank; if no document has the name, return the records of its files instead."""
     pipeline = SearchPipeline(opened, reranker)
     begun = pipeline.begin(request)
     await embed_query(begun, opened)
@@ -78,7 +78,7 @@ def _explanation(document: str, standing: Standing, results: SearchResults) -> E
 
 
 def _chosen(standing: Standing, hit_id: str | None) -> Key | None:
-    """Return the chunk to report: the hit's, else the best reranked one, else the one that came farthest."""
+    """Return the chunk to report: the hit's, else the best reranked one, else the one that passed the most stages."""
     scores = {candidate.key: hit.mixed_score for candidate, hit in standing.found.hits}
     in_answer = [key for key in standing.chunks if key[1] == hit_id]
     return max(
@@ -110,7 +110,7 @@ def _legs(standing: Standing, results: SearchResults) -> Iterable[LegFigures]:
 
 
 def terms_of(terms: Sequence[TermScores] | None, number: int) -> tuple[QueryTerm, ...]:
-    """The words of a query for one of the chunks that they were read for, the heaviest first."""
+    """Return the words of a query for one of the chunks that they were read for, the heaviest first."""
     found = [
         QueryTerm(one.term, one.weight, one.chunks, bool(one.scores[number] > 0), float(one.scores[number]))
         for one in terms or ()
@@ -119,7 +119,7 @@ def terms_of(terms: Sequence[TermScores] | None, number: int) -> tuple[QueryTerm
 
 
 def engine_notes(state: SearchState, terms: Sequence[TermScores] | None) -> list[str]:
-    """What of the words and vectors is not known."""
+    """Return notes about what the keyword engine and the vectors cannot tell."""
     collection, notes = state.collection, []
     name, engine = collection.names.collection, collection.settings.keyword_engine
     if "keyword" in state.legs and terms is None and collection.keyword.index is None:

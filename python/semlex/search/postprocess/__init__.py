@@ -1,1 +1,1 @@
-"""Postprocessing of hits: each function works alone, on hits or on chunks with their places."""
+"""Postprocess hits: each function works alone, on hits or on chunks with their places."""

@@ -1,4 +1,4 @@
-"""Hits in another order: each as relevant, and as unlike those before it, as possible (maximal marginal relevance)."""
+"""Reorder hits so that each is relevant and unlike those before it (maximal marginal relevance)."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 
 def relevances(hits: Sequence[SearchResult]) -> NDArray[np.float64]:
-    """How relevant each hit is, from 1 for the best to 0 for the last, by the scores that ordered them.
+    """Return the relevance of each hit, from 1 for the best to 0 for the last, by the scores that ordered them.
 
-    Where no score orders them all, ranks do.
+    If no score orders all hits, ranks are used.
 
     Returns:
         Shape (n,), never ascending.
@@ -41,7 +41,7 @@ def _scaled(scores: NDArray[np.float64]) -> NDArray[np.float64]:
 def diversified(
     hits: Sequence[SearchResult], vectors: Mapping[str, NDArray[np.float32]], diversity: float
 ) -> list[SearchResult]:
-    """The hits in the order of maximal marginal relevance; of equals the better one comes first.
+    """Return the hits in the order of maximal marginal relevance; of equals the better one comes first.
 
     Next is always the hit for which (1 - diversity) x relevance - diversity x greatest cosine with one that was chosen
     is greatest. The first is the best.

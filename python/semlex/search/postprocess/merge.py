@@ -1,4 +1,4 @@
-"""One answer out of those of several collections, whose scores mean nothing beside each other's."""
+"""Merge the results of several collections, whose scores cannot be compared directly."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 
 def chosen_merge(confidences: Iterable[float | None]) -> Merge:
-    """How hits of several collections are put in one order."""
+    """Return the method that merges hits of several collections."""
     found = list(confidences)
     return "calibrated" if found and None not in found else "ranks"
 
 
 def merged(answers: Mapping[str, Sequence[SearchResult]]) -> tuple[list[KnowledgeHit], Merge]:
-    """The hits of all answers in one order, and how that was made.
+    """Return the hits of all collections in one order, and the method that ordered them.
 
     ``calibrated``: by confidence. ``ranks``: by 1 / (60 + place), reciprocal rank fusion (Cormack, Clarke and
     Buettcher, SIGIR 2009). Collections share no chunks, so no two places are added: all the first hits come first, then
@@ -45,7 +45,7 @@ def _of_collection(hit: SearchResult, name: str, place: int, score: float) -> Kn
 
 
 def renumbered(hits: Iterable[KnowledgeHit]) -> list[KnowledgeHit]:
-    """The hits with their places as ranks."""
+    """Return the hits with their places as ranks."""
     numbered = list(hits)
     for place, hit in enumerate(numbered, 1):
         hit.rank = place

@@ -1,4 +1,4 @@
-"""Passages: chunks of one document that touch or overlap, as one text without what they share."""
+"""Join chunks of one document that touch or overlap into passages, with shared text only once."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class Passage:
     """A part of one document.
 
     Attributes:
-        chunks: From 1, in the order of the document.
-        text: Theirs, each character once. Where they are slices of a document it is that document from `char_start` to
-            `char_end`; of blank characters between chunks, which are not stored, the number of lines and of characters
-            is right, and spaces stand for tabs.
+        chunks: One or more chunks, in the order of the document.
+        text: The text of the chunks, each character once. If they are slices of a document, it is the document from
+            `char_start` to `char_end`. Blank characters between chunks are not stored: their number and that of lines
+            is right, but tabs have become spaces.
     """
 
     chunks: tuple[PlacedChunk, ...]
@@ -34,22 +34,22 @@ class Passage:
 
     @property
     def first(self) -> PlacedChunk:
-        """The chunk that it begins with, and whose line and page are its own."""
+        """The first chunk, whose line and page are the passage's."""
         return self.chunks[0]
 
     @property
     def char_start(self) -> int | None:
-        """Where it begins in its document, in characters; None where its text is none of the document's."""
+        """The first character of the passage in its document; None if its text is not a part of the document's."""
         return self.first.char_start if self.first.is_slice else None
 
     @property
     def char_end(self) -> int | None:
-        """Where it ends (exclusive)."""
+        """The end of the passage in its document (exclusive), in characters."""
         return None if self.char_start is None else self.char_start + len(self.text)
 
     @property
     def titles(self) -> tuple[str, ...]:
-        """The titles that its chunks have in common, outermost first."""
+        """The titles that all chunks of the passage have, outermost first."""
         return reduce(_common, (chunk.titles for chunk in self.chunks))
 
 
@@ -58,11 +58,10 @@ def _common(one: tuple[str, ...], other: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def joined(chunks: Iterable[PlacedChunk]) -> list[Passage]:
-    """The passages of chunks, document by document in the order of their keys, and in the order of each.
+    """Join chunks into passages, document by document in the order of keys, and in the order of each document.
 
-    Chunks become one passage where their character ranges touch or overlap, and where they follow each other with
-    nothing but blank characters between. A chunk whose text is none of its document's, because it was added or another
-    was stored in its place, is a passage of its own.
+    Chunks become one passage if their character ranges touch or overlap, or only blank characters are between them. A
+    chunk whose text is not a part of its document's, because it was added or replaced, is a passage of its own.
     """
     passages: list[Passage] = []
     alone: list[Passage] = []
@@ -80,7 +79,7 @@ def _order(chunk: PlacedChunk) -> tuple[int, int, int, str]:
 
 
 def is_near(passage: Passage, chunk: PlacedChunk) -> bool:
-    """Whether a passage and a chunk of its document may become one."""
+    """Return whether a passage and a chunk of its document might be joined."""
     start, end = passage.char_start, passage.char_end
     if start is None or end is None or chunk.char_start is None or chunk.char_end is None:
         return False
@@ -88,7 +87,7 @@ def is_near(passage: Passage, chunk: PlacedChunk) -> bool:
 
 
 def _appended(passage: Passage, chunk: PlacedChunk) -> Passage | None:
-    """The passage with another chunk, which begins no earlier; None where they are apart."""
+    """Return the passage with another chunk, which begins no earlier; None if there is a gap between them."""
     last, text, end = passage.chunks[-1], passage.text, passage.char_end
     if end is None or chunk.char_start is None or not chunk.is_slice or last.document != chunk.document:
         return None
@@ -104,7 +103,7 @@ def _appended(passage: Passage, chunk: PlacedChunk) -> Passage | None:
 
 
 def _blanks(count: int, last: PlacedChunk, chunk: PlacedChunk) -> str:
-    """So many blank characters, with the line ends that lie between two chunks; a blank line if those are unknown."""
+    """Return `count` blank characters with the line ends between two chunks; a blank line if those are unknown."""
     lines = min(count, 2)
     if last.line is not None and chunk.line is not None and last.place.row is None:
         lines = min(count, max(0, chunk.line - last.line - line_breaks(last.text)))

@@ -1,4 +1,4 @@
-"""Fewer hits: those that say nearly the same once, and so many of a document."""
+"""Reduce hits: remove near duplicates, and limit the hits of each document."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 def without_near_duplicates(
     hits: Sequence[SearchResult], share: float
 ) -> list[tuple[SearchResult, list[SearchResult]]]:
-    """The hits that say something new, each with those that nearly say the same.
+    """Return the hits that are not near duplicates, each with the near duplicates of it that were left out.
 
-    A hit is left out where at least `share` of its runs of five words occur in one better hit, which bears it: in that
-    of which it shares most. Chunks of one document that overlap are never compared: what they share is cut away where
-    they are joined.
+    A hit is left out if at least `share` of its runs of five words occur in one better hit; it is listed with the one
+    with which it shares most. Overlapping chunks of one document are never compared, because joining them removes the
+    shared text.
     """
     shares = _core.shared_shingles([hit.content for hit in hits])
     kept: dict[int, list[SearchResult]] = {}
@@ -35,7 +35,7 @@ def without_near_duplicates(
 
 
 def _overlap(one: SearchResult, other: SearchResult) -> bool:
-    """Whether both are parts of one document's text that share characters."""
+    """Return whether both are parts of one document's text that share characters."""
     if one.char_start is None or one.char_end is None or other.char_start is None or other.char_end is None:
         return False
     shares = max(one.char_start, other.char_start) < min(one.char_end, other.char_end)
@@ -43,7 +43,7 @@ def _overlap(one: SearchResult, other: SearchResult) -> bool:
 
 
 def at_most_per_document(hits: Sequence[SearchResult], count: int) -> list[SearchResult]:
-    """The best hits of each document, in the order that they have."""
+    """Return the best hits of each document, in their given order."""
     taken: Counter[str] = Counter()
     chosen = []
     for hit in hits:

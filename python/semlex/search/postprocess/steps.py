@@ -1,6 +1,6 @@
-"""Steps between what was found and what is returned: each takes hits, best first, and gives those that are left.
+"""Steps between finding hits and returning them: each takes hits, best first, and returns those that remain.
 
-Anything else that does so is a step as well: a function of the user's, or an asynchronous one.
+Any function of the user with this signature is a step as well, also an asynchronous one.
 """
 
 from __future__ import annotations
@@ -32,33 +32,33 @@ def no_near_duplicates(share: float = 0.9) -> HitStep:
         share: 0.01 to 1.
 
     Raises:
-        ConfigurationError: It is another number.
+        ConfigurationError: `share` is not such a number.
     """
     check_parameters(number_errors("share", share, MIN_SHARE, 1))
     return lambda hits: [hit for hit, _ in without_near_duplicates(hits, share)]
 
 
 def per_document(count: int) -> HitStep:
-    """A step that keeps the best hits of each document.
+    """Return a step that keeps the best hits of each document.
 
     Args:
-        count: Most of a document, from 1.
+        count: Maximum number of hits of a document, from 1.
 
     Raises:
-        ConfigurationError: It is another number.
+        ConfigurationError: `count` is not such a number.
     """
     check_range("count", count, 1)
     return lambda hits: at_most_per_document(hits, count)
 
 
 def per_collection(count: int) -> HitStep:
-    """A step that keeps the best hits of each collection of a knowledge base.
+    """Return a step that keeps the best hits of each collection of a knowledge base.
 
     Args:
-        count: Most of a collection, from 1.
+        count: Maximum number of hits of a collection, from 1.
 
     Raises:
-        ConfigurationError: It is another number.
+        ConfigurationError: `count` is not such a number.
     """
     check_range("count", count, 1)
 
@@ -75,10 +75,10 @@ def per_collection(count: int) -> HitStep:
 
 
 def check_steps(steps: object) -> None:
-    """Refuse what cannot be steps, before anything is searched.
+    """Check the steps before anything is searched.
 
     Raises:
-        ConfigurationError: It is not a list, or holds something that cannot be called.
+        ConfigurationError: `steps` is not a list, or contains something that cannot be called.
     """
     check_parameters(kind_errors("steps", steps, list, tuple))
     for number, step in enumerate(steps if isinstance(steps, (list, tuple)) else (), 1):
@@ -87,14 +87,14 @@ def check_steps(steps: object) -> None:
 
 
 async def taken(hits: list[KnowledgeHit], steps: Sequence[HitStep]) -> list[KnowledgeHit]:
-    """The hits after all steps, in their order, with their places as ranks.
+    """Run all steps; return the remaining hits in their order, with their places as ranks.
 
     Args:
         hits: Best first.
-        steps: Each gets what the one before gave. A function runs in a thread.
+        steps: Each gets the hits that the one before returned. A synchronous function runs in a thread.
 
     Raises:
-        ConfigurationError: A step gives something else than hits.
+        ConfigurationError: A step returns something other than its hits.
     """
     for number, step in enumerate(steps, 1):
         given = await asyncio.to_thread(step, list(hits))

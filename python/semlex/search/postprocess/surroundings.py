@@ -1,4 +1,4 @@
-"""What stands around hits in their documents: chunks before and after, whole sections, parents."""
+"""Read the chunks around hits in their documents: neighbours, whole sections, parents."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PlacedHit:
-    """A hit with what stands around it.
+    """A hit with the chunks around it.
 
     Attributes:
         hit: The hit.
-        chunk: The same with its place.
-        around: Other chunks that belong to it, in no order.
+        chunk: The hit's chunk, with its place in the document.
+        around: The chunks around it, in no order.
     """
 
     hit: SearchResult
@@ -40,13 +40,13 @@ class PlacedHit:
 
 @dataclass(frozen=True, slots=True)
 class Around:
-    """What is wanted around hits.
+    """Which chunks around hits are read.
 
     Attributes:
-        neighbours: How many chunks before and after each, from 0.
-        sections: Least share of a section's chunks that must be hits for all of it to be wanted, above 0 to 1; None for
-            no sections.
-        parents: Whether the chunk that a hit names as its parent is wanted.
+        neighbours: Number of chunks before and after each hit, from 0.
+        sections: Minimum share of a section's chunks that must be hits for the whole section to be read, above 0, up to
+            1; None for no sections.
+        parents: Whether to read the chunk that a hit names as its parent.
     """
 
     neighbours: int = 0
@@ -54,10 +54,10 @@ class Around:
     parents: bool = False
 
     def reaches(self, hits: Sequence[SearchResult]) -> list[Reach]:
-        """How far around each hit chunks have to be read.
+        """Return how far around each hit chunks have to be read.
 
-        A section of which so many chunks are hits has at most their number, divided by the share; one that is as long
-        as what is read was not hit enough.
+        A section with enough hits has at most their number, divided by the share, as chunks. If the chunks that were
+        read do not reach a section's end, it did not have enough hits.
         """
         if self.sections is None:
             return [Reach(self.neighbours)] * len(hits)
@@ -70,9 +70,9 @@ def _section(hit: SearchResult) -> tuple[str, tuple[str, ...]]:
 
 
 def document_of(hit: SearchResult) -> str:
-    """What tells the document of a hit: its file, else the name that an added chunk gives its own, else its id.
+    """Return what identifies the document of a hit: its file, else its ``source_document``, else its id.
 
-    Documents of two collections are two, though the same file was read into both.
+    Documents of two collections are different, even if the same file was read into both.
     """
     keys = indexed_keys([hit.id])
     own = keys[0][0].hex if keys else hit.source_document or hit.id
@@ -82,7 +82,7 @@ def document_of(hit: SearchResult) -> str:
 async def read_around(
     opened: OpenCollection, hits: Sequence[SearchResult], around: Around, *, with_vectors: bool = False
 ) -> tuple[list[PlacedChunk], dict[str, NDArray[np.float32]]]:
-    """The hits as they are stored now, with what stands around them, in one snapshot and one round trip.
+    """Read the hits as they are stored now, with the chunks around them, in one snapshot and one round trip.
 
     Returns:
         The chunks, and float32 vectors, shape (d,), by the hits' ids.
@@ -105,7 +105,7 @@ async def read_around(
 
 
 def placed(hits: Sequence[SearchResult], chunks: Iterable[PlacedChunk], around: Around) -> list[PlacedHit]:
-    """The hits with what stands around them; those that are gone or have another text now are missing."""
+    """Return the hits with the chunks around them, without those that are gone or have another text now."""
     by_id = {one.key[1]: one for one in chunks}
     found = [(hit, by_id[hit.id]) for hit in hits if hit.id in by_id and by_id[hit.id].text == hit.content]
     documents: dict[UUID, dict[int, PlacedChunk]] = {}
@@ -132,7 +132,7 @@ def placed(hits: Sequence[SearchResult], chunks: Iterable[PlacedChunk], around: 
 def _section_of(
     chunk: PlacedChunk, numbered: Mapping[int, PlacedChunk], hits: set[Key], share: float | None
 ) -> list[PlacedChunk]:
-    """The chunks that follow each other below the titles of one of them, where enough of them are hits; else none."""
+    """Return the chunks of the section of one chunk, if enough of them are hits; else none."""
     if share is None:
         return []
     section = []

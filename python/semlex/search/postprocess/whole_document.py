@@ -1,4 +1,4 @@
-"""A document put together again of its chunks: its text, and its headings with their places."""
+"""Put a document together again from its chunks: its text, and its headings with their places."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ DOCUMENT = UUID(int=0)
 
 
 def text_of(chunks: Sequence[StoredChunk]) -> str:
-    """The text of the chunks of one document, in its order, without what they share."""
+    """Join the chunks of one document into its text, with shared text only once."""
     return BETWEEN_PASSAGES.join(passage.text for passage in _passages(chunks))
 
 
 def headings_of(chunks: Sequence[StoredChunk], structure: str) -> tuple[Heading, ...]:
-    """The headings of one document, with their lines.
+    """Return the headings of one document, with their lines.
 
-    Small sections share a chunk, which has the titles that they have in common. The text is therefore looked at once
-    more; where it has no headings, those that the chunks were stored with are taken.
+    Small sections share a chunk, which has only the titles that they have in common. So headings are read from the text
+    again; if it has none, the titles that are stored with the chunks are used.
     """
     found = [heading for passage in _passages(chunks) for heading in _in_text(passage, structure)]
     return tuple(found or _stored(chunks))
@@ -73,10 +73,10 @@ def _meets(chunk: PlacedChunk, offset: int, start: int, end: int) -> bool:
 
 
 def _new_titles(above: tuple[str, ...], path: tuple[str, ...], text: str) -> Iterator[tuple[int, str, int]]:
-    """Level, title, and line below the section's first, of each heading with which a section begins.
+    """Yield level, title and line (relative to the section's first) of each heading with which a section begins.
 
-    It begins with its own, even when that has the words of the one before; titles above it that the section before
-    did not have are put in front of it.
+    The last is the section's own heading, even if it has the same words as the one before; titles above it that the
+    previous section did not have come first.
     """
     lines, at = text.splitlines(), 0
     for level in range(max(0, min(_shared(above, path), len(path) - 1)), len(path)):

@@ -1,1 +1,1 @@
-"""Indexes of a collection: what they hold, what there is, how they are built."""
+"""Indexes of a collection: what they contain, which exist, how they are built."""

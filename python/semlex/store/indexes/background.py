@@ -1,4 +1,4 @@
-"""Builds of indexes that continue after the load that wanted them, in the event loop of their client."""
+"""Build indexes in the background after the load that needs them, in the event loop of their client."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
         """Called when a build has ended."""
 
         def __call__(self, *, is_built: bool) -> None:
-            """Take note of it."""
+            """Handle the end of a build."""
 
 
 # A build begins when nothing was written for so long, or at the latest after so long: rows that come during a build go
@@ -29,7 +29,7 @@ QUIET_SECONDS, MAX_DELAY_SECONDS = 10.0, 600.0
 
 
 class _Build:
-    """A build that is due or under way."""
+    """A build that is running."""
 
     def __init__(self) -> None:
         self.task: asyncio.Task[list[str]]
@@ -56,7 +56,7 @@ class _Build:
 
 
 class IndexBuilds:
-    """The builds of a client: one of a collection at a time, each beside all other work."""
+    """The index builds of a client: one for each collection at a time, in the background."""
 
     def __init__(self) -> None:
         self._builds: dict[Names, _Build] = {}
@@ -110,7 +110,7 @@ class IndexBuilds:
             build.written_at = now
 
     def are_running(self, names: Names) -> bool:
-        """Whether indexes of a collection are being built here."""
+        """Return whether indexes of a collection are being built here."""
         build = self._builds.get(names)
         return build is not None and not build.task.done()
 
@@ -132,13 +132,13 @@ class IndexBuilds:
         await asyncio.gather(*(build.task for build in stopped), return_exceptions=True)
 
     def after_fork(self) -> None:
-        """Leave the builds to the parent."""
+        """Forget the builds in a forked child, because the parent goes on with them."""
         self._builds = {}
 
     def _forget(self, build: _Build) -> None:
         self._builds = {key: one for key, one in self._builds.items() if one is not build}
 
     def _of(self, names: Names | None) -> list[_Build]:
-        """The builds of this event loop; others ended with theirs."""
+        """Return the builds of this event loop; builds of other loops ended with them."""
         loop = asyncio.get_running_loop()
         return [build for key, build in self._builds.items() if build.task.get_loop() is loop and names in (None, key)]

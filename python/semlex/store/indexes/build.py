@@ -1,4 +1,4 @@
-"""Building indexes: none while a collection is small, after the load once it is large, or on request.
+"""Build indexes: none while a collection is small, after a load once it is large, or on request.
 
 One process at a time builds the indexes of a collection. Progress is read on a second connection.
 """
@@ -113,12 +113,12 @@ CONCURRENT_LOCK_TIMEOUT = "30min"
 
 
 def building_lock(collection: CollectionInfo) -> int:
-    """Key of the advisory lock of a process that builds an index of a collection."""
+    """Return the key of the advisory lock of a process that builds an index of a collection."""
     return int.from_bytes(collection.collection_id.bytes[4:12], signed=True)
 
 
 async def is_alone(connection: Connection, collection: CollectionInfo) -> bool:
-    """Take the lock until the transaction ends, unless another process has it."""
+    """Take the building lock until the transaction ends; return False if another process has it."""
     # No bound value: the portal of a statement that has one keeps its snapshot until the next statement.
     statement = sql.SQL("SELECT pg_catalog.pg_try_advisory_xact_lock({})")
     cursor = await connection.execute(statement.format(building_lock(collection)))
@@ -128,7 +128,7 @@ async def is_alone(connection: Connection, collection: CollectionInfo) -> bool:
 
 @asynccontextmanager
 async def concurrent_session(database: Database, collection: CollectionInfo) -> AsyncIterator[Connection | None]:
-    """A session that may build concurrently, alone; None where another process builds.
+    """Yield a session that alone may build concurrently; None if another process builds.
 
     A concurrent build waits for every transaction with an earlier snapshot, so it would wait for a holder of the lock
     that reads, and for every process that waits for the lock. The holder is a connection that reads nothing, in READ
@@ -162,7 +162,7 @@ class IndexesBuilt(list[str]):
     """Names of the indexes that were made; empty when none was missing, or all are being built elsewhere.
 
     Attributes:
-        busy: Names of those that are missing and that another process is building.
+        busy: Names of missing indexes that another process is building.
         dropped: Names of vector indexes that another one has replaced, or that were never built to their end.
         warnings: About the build, for users.
     """
@@ -176,7 +176,7 @@ class IndexesBuilt(list[str]):
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """What has to be built and dropped."""
+    """The indexes to build and to drop."""
 
     given: VectorIndex | None  # the requested vector index
     others: list[TableIndex]  # missing indexes that are not over vectors
@@ -186,7 +186,7 @@ class _Plan:
     is_pooled: bool
 
     def warnings(self, *, concurrently: bool) -> list[str]:
-        """Warning before the build."""
+        """Return warnings before the build."""
         found = [] if self.estimate is None else list(self.estimate.warnings)
         if concurrently and self.is_pooled:
             found.append(
@@ -340,7 +340,7 @@ class IndexBuilder:
 
     @asynccontextmanager
     async def _session(self, doing: str) -> AsyncIterator[Connection | None]:
-        """A session for concurrent work, with the driver's errors as ours; None where another process builds."""
+        """Yield a session for concurrent work, with the driver's errors as ours; None where another process builds."""
         try:
             async with concurrent_session(self.database, self.collection) as connection:
                 yield connection
@@ -348,7 +348,7 @@ class IndexBuilder:
             raise translate(error, doing, self.database.url, writing=True) from None
 
     def _builds(self, plan: _Plan, *, concurrently: bool) -> list[tuple[str, Callable[[Connection], Any], int]]:
-        """Each index that is missing: its suffix, the step that makes it, and its memory in bytes."""
+        """Return each missing index: its suffix, the step that makes it, and its memory in bytes."""
         builds: list[tuple[str, Callable[[Connection], Any], int]] = [
             (index.suffix, partial(self._make_other, index, concurrently=concurrently), MIN_BUILD_MEMORY)
             for index in plan.others
@@ -409,7 +409,7 @@ class IndexBuilder:
                 await self._drop(connection, name, concurrently=False)
 
     async def _running(self, connection: Connection) -> set[str]:
-        """Names of indexes that a process of the server still builds, though its client may be gone."""
+        """Return the names of indexes that a process of the server still builds, even if its client is gone."""
         return {build.name for build in await read_running_builds(connection, self.collection) if build.name}
 
     async def _make_vector(self, plan: _Plan, connection: Connection, *, concurrently: bool) -> str | None:
@@ -441,7 +441,7 @@ class IndexBuilder:
         return index.suffix
 
     async def _settle(self, plan: _Plan, connection: Connection, *, concurrently: bool) -> list[str]:
-        """Note which index is wanted and drop those that it replaces; return their names."""
+        """Store which index is wanted, and drop those that it replaces; return their names."""
         if plan.vector is None:
             return []
         if plan.given is not None:
@@ -472,7 +472,7 @@ def _build_settings(memory: int, *, with_workers: bool) -> dict[str, str | int]:
 async def build_where_wanted(
     database: Database, collection: CollectionInfo, begin: Callable[[], None], tell: TellBuild | None = None
 ) -> list[str]:
-    """Make the indexes of a collection that has become large. Never fail: the rows are stored already."""
+    """Build the indexes of a collection that has become large. Never fail: the rows are stored already."""
     try:
         if await database.read("look at the indexes", lambda connection: indexes_wanted(connection, collection)):
             begin()
@@ -490,12 +490,12 @@ def without_indexes(collection: CollectionInfo, error: SemlexError) -> str:
 
 
 async def can_build_beside(database: Database) -> bool:
-    """Whether indexes can be built concurrently: with connections of its own, and without a pooler in between."""
+    """Return whether indexes can be built concurrently, which needs own connections and no transaction pooler."""
     return database.url is not None and not await database.read("look for a pooler", is_pooled)
 
 
 async def analyze(connection: Connection, collection: CollectionInfo) -> None:
-    """Let the server count and sample the tables that searches read, unless somebody else does, or builds an index."""
+    """Let the server analyze the tables that searches read, unless another process does, or builds an index."""
     await set_local(connection, statement_timeout=0)
     tables = [collection.names.chunk]
     if collection.embedding is not None:

@@ -1,4 +1,4 @@
-"""Vector indexes of a collection: what one holds of each vector, which exist, and which should."""
+"""Vector indexes of a collection: what an index stores of each vector, which exist, and which are wanted."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ MAX_INDEXED_DIMENSIONS: dict[Element, int] = {"vector": 2_000, "halfvec": 4_000,
 
 @dataclass(frozen=True, slots=True)
 class IndexedValue:
-    """What an index holds of each vector of a collection."""
+    """The part of each vector that an index stores: the whole, or a smaller form."""
 
     element: Element  # pgvector's type of it
     storage: StorageName  # pgvector's type of the stored vectors
@@ -52,7 +52,7 @@ class IndexedValue:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the index contains vectors as they are stored."""
+        """Whether the index stores vectors unchanged."""
         return self.element == self.storage
 
     @property
@@ -61,10 +61,10 @@ class IndexedValue:
         return "bit_hamming_ops" if self.element == "bit" else self.distance.operator_class(self.element)
 
     def of(self, vector: sql.Composable) -> sql.Composable:
-        """SQL of what the index holds of a vector.
+        """Return SQL of the value that the index stores for a vector.
 
-        Cosine does not ask for the length of a vector, so it becomes 1 before float16: nothing overflows, and nothing
-        becomes zero.
+        Cosine ignores the length of a vector, so vectors are scaled to length 1 before float16: nothing overflows, and
+        nothing becomes zero.
         """
         if self.is_whole:
             return vector
@@ -76,21 +76,21 @@ class IndexedValue:
         return sql.SQL("{}::{}.halfvec({})").format(vector, self.extension, dimensions)
 
     def between(self, column: sql.Composable, query: sql.Composable) -> sql.Composable:
-        """SQL of the distance that the index knows, between a column and a query of the stored type."""
+        """Return SQL of the distance that the index orders by, between a column and a query of the stored type."""
         if self.element == "bit":
             return sql.SQL("{} OPERATOR({}.<~>) {}").format(self.of(column), self.extension, self.of(query))
         return self.distance.between(self.extension, self.of(column), self.of(query))
 
 
 def indexed_value(collection: CollectionInfo, element: Element) -> IndexedValue:
-    """What an index of that type holds of a collection's vectors."""
+    """Return the value that an index with this element type stores for a collection's vectors."""
     embedding = collection.vectors
     extension = collection.server.extension
     return IndexedValue(element, embedding.storage, embedding.dimensions, collection.distance, extension)
 
 
 def value_for(collection: CollectionInfo, index: HnswIndex | IvfflatIndex) -> IndexedValue:
-    """What an index with these options holds."""
+    """Return the value that an index with these options stores."""
     embedding = collection.embedding
     if embedding is None:
         raise ConfigurationError("the collection has no vectors, so there is nothing to index")
@@ -147,7 +147,7 @@ class VectorIndexes:
 
     @property
     def used(self) -> StoredIndex | None:
-        """The one that searches use."""
+        """The index that searches use."""
         return next((index for index in reversed(self.stored) if index.valid), None)
 
     @property
@@ -206,7 +206,7 @@ async def read_vector_indexes(
 
 
 class RememberedIndexes:
-    """The vector indexes of a collection as they were seen last, for a minute."""
+    """Remembers for a minute the vector indexes of a collection."""
 
     def __init__(self, clock: Clock = SYSTEM) -> None:
         self._clock = clock
@@ -214,11 +214,11 @@ class RememberedIndexes:
 
     @property
     def last(self) -> VectorIndexes:
-        """As they were seen last; none before the first look."""
+        """The indexes as they were last read; empty before the first time."""
         return VectorIndexes() if self._seen is None else self._seen[2]
 
     async def read(self, snapshot: Snapshot, collection: CollectionInfo) -> VectorIndexes:
-        """Those that were seen within a minute, or a new look."""
+        """Return the remembered indexes, or read them again if they are older than a minute."""
         version = None if collection.embedding is None else collection.embedding.version
         if self._seen is not None:
             at, seen_version, found = self._seen
@@ -234,14 +234,14 @@ class RememberedIndexes:
 
 
 async def note_wanted(connection: Connection, collection: CollectionInfo, index: VectorIndex) -> None:
-    """Note which vector index is wanted, as the comment of the table of vectors."""
+    """Store which vector index is wanted, as the comment of the table of vectors."""
     if collection.embedding is not None:
         table = collection.names.embedding(collection.embedding.version)
         await connection.execute(sql.SQL("COMMENT ON TABLE {} IS {}").format(table, sql.Literal(as_text(index))))
 
 
 async def built_to_their_end(connection: Connection, names: Names, suffixes: Sequence[str]) -> dict[str, bool]:
-    """For each index of these suffixes that is there, whether it was built to its end."""
+    """Return, for each existing index with one of these suffixes, whether its build was completed."""
     cursor = await connection.execute(
         "SELECT s.suffix, i.indisvalid AND i.indisready "
         "FROM unnest(%s::text[], %s::text[]) AS s(suffix, name) "
@@ -252,7 +252,7 @@ async def built_to_their_end(connection: Connection, names: Names, suffixes: Seq
 
 
 async def free_suffix(connection: Connection, names: Names, suffix: str) -> str:
-    """The suffix, or with a number behind it where the schema has something of that name already."""
+    """Return the suffix, followed by a number if the schema already has a relation of that name."""
     candidates = [suffix, *(f"{suffix}_{number}" for number in range(2, 10))]
     cursor = await connection.execute(
         "SELECT s.suffix FROM unnest(%s::text[], %s::text[]) WITH ORDINALITY AS s(suffix, name, place) "
@@ -280,7 +280,7 @@ class WantedVectorIndex:
     is_chosen: bool
 
     def fits(self, stored: StoredIndex) -> bool:
-        """Whether an index fulfils the request."""
+        """Return whether an existing index fulfils the request."""
         index = self.index
         if not stored.valid or isinstance(index, NoIndex):
             return False
@@ -295,11 +295,11 @@ class WantedVectorIndex:
         return index.lists in (None, stored.lists)
 
     def is_missing(self, found: VectorIndexes) -> bool:
-        """Whether it has to be built."""
+        """Return whether the index has to be built."""
         return not isinstance(self.index, NoIndex) and not any(map(self.fits, found.stored))
 
     def obsolete(self, found: VectorIndexes) -> list[str]:
-        """Names of the indexes that it replaces, and of those that were never built to their end."""
+        """Return the names of indexes that this one replaces, and of those whose build was never completed."""
         kept = [index for index in found.stored if self.fits(index)]
         if self.is_chosen:
             kept = kept[-1:]
@@ -308,7 +308,7 @@ class WantedVectorIndex:
         return [index.name for index in found.stored if index.is_ours and index not in kept]
 
     def definition(self, rows: int) -> TableIndex:
-        """The index for a number of rows."""
+        """Return the definition of the index for a number of rows."""
         index, version = self.index, self.collection.vectors.version
         assert not isinstance(index, NoIndex)  # noqa: S101 - it is missing
         value, kind = value_for(self.collection, index), kind_of(index)
@@ -330,7 +330,7 @@ class WantedVectorIndex:
 def wanted_vector_index(
     collection: CollectionInfo, found: VectorIndexes, given: VectorIndex | None = None
 ) -> WantedVectorIndex | None:
-    """The vector index that a collection should have; None for one without vectors."""
+    """Return the vector index that a collection should have; None for a collection without vectors."""
     if collection.embedding is None:
         if given is None or isinstance(given, NoIndex):
             return None
@@ -350,7 +350,7 @@ def wanted_vector_index(
 
 
 def other_indexes(collection: CollectionInfo) -> list[TableIndex]:
-    """The indexes that are not over vectors."""
+    """Return the indexes that are not over vectors."""
     chunk = collection.names.chunk
     return [
         *collection.keyword.indexes(collection.names),
@@ -360,7 +360,7 @@ def other_indexes(collection: CollectionInfo) -> list[TableIndex]:
 
 
 async def missing_others(connection: Connection, collection: CollectionInfo) -> list[TableIndex]:
-    """Those of `other_indexes` that are not there, or were not built to their end."""
+    """Return those of `other_indexes` that do not exist, or whose build was not completed."""
     indexes = other_indexes(collection)
     built = await built_to_their_end(connection, collection.names, [index.suffix for index in indexes])
     return [index for index in indexes if not built.get(index.suffix)]
@@ -375,7 +375,7 @@ class Looks:
     _at: float = field(default=-math.inf, init=False)
 
     def is_due(self, written: int) -> bool:
-        """Whether to check now, after a call that wrote this many rows."""
+        """Return whether to check now, after a call that wrote this many rows."""
         self._rows += written
         now = self.clock.monotonic()
         if self._rows < INDEX_FROM_ROWS * LOOK_SHARE and now - self._at < LOOK_SECONDS:
@@ -385,7 +385,7 @@ class Looks:
 
 
 async def indexes_wanted(connection: Connection, collection: CollectionInfo) -> bool:
-    """Whether the collection is large enough for indexes and lacks one."""
+    """Return whether the collection is large enough for indexes and lacks one."""
     found = await read_vector_indexes(connection, collection)
     vector = wanted_vector_index(collection, found)
     if not (vector is not None and vector.is_missing(found)) and not await missing_others(connection, collection):
@@ -394,7 +394,7 @@ async def indexes_wanted(connection: Connection, collection: CollectionInfo) -> 
 
 
 async def has_rows(connection: Connection, table: sql.Identifier, rows: int) -> bool:
-    """Whether a table has at least this many rows; no more are counted."""
+    """Return whether a table has at least this many rows, without counting more."""
     statement = sql.SQL("SELECT count(*) FROM (SELECT 1 FROM {} LIMIT {}) AS bounded")
     cursor = await connection.execute(statement.format(table, sql.Literal(rows)))
     row = await cursor.fetchone()

@@ -44,10 +44,10 @@ class IndexEstimate:
         rows: Vectors.
         index_bytes: Size of the index.
         memory_bytes: Memory for building it at full speed.
-        granted_bytes: How much of that the build gets: a bounded share of the server's memory.
+        granted_bytes: The part of that memory that the build gets: a limited share of the server's.
         workers: Parallel workers that help.
         seconds: How long it takes, within a factor of three.
-        warnings: To read before it begins.
+        warnings: Warnings to read before the build begins.
     """
 
     rows: int
@@ -61,7 +61,7 @@ class IndexEstimate:
 
 @dataclass(frozen=True, slots=True)
 class _Server:
-    """Settings of a server that bear on a build, in bytes and numbers."""
+    """Settings of a server that affect a build, in bytes and numbers."""
 
     rows: int
     pages: int
@@ -70,7 +70,7 @@ class _Server:
     workers: int
 
     def share(self, connection: Connection) -> int:
-        """The maximum memory of a build."""
+        """Return the maximum memory of a build."""
         known = [self.maintenance_work_mem, self.shared_buffers, DEFAULT_SHARE]
         if connection.info.host.startswith("/"):
             known.append(machine_memory() // 4)
@@ -135,21 +135,21 @@ async def _read_server(connection: Connection, collection: CollectionInfo) -> _S
 
 
 def value_bytes(value: IndexedValue) -> int:
-    """Bytes of one vector in an index."""
+    """Return bytes of one vector in an index."""
     return 8 + {"vector": 4 * value.dimensions, "halfvec": 2 * value.dimensions}.get(
         value.element, math.ceil(value.dimensions / 8)
     )
 
 
 def hnsw_memory(rows: int, value: IndexedValue, m: int) -> int:
-    """Bytes of a whole graph in memory."""
+    """Return the bytes of a whole HNSW graph in memory."""
     upper = _CANDIDATE * m // max(1, m - 1)  # one in m is on the next layer, too
     neighbors = _LISTS + _LIST_HEAD + 2 * m * _CANDIDATE + upper
     return rows * (_ELEMENT + neighbors + value_bytes(value) + _ALLOCATOR)
 
 
 def hnsw_bytes(rows: int, value: IndexedValue, m: int) -> int:
-    """Bytes of an HNSW index: a vector and its neighbours lie on one page, if they fit."""
+    """Return the bytes of an HNSW index, in which a vector and its neighbours are on one page, if they fit."""
     element = _aligned(_ELEMENT_TUPLE + value_bytes(value)) + _ITEM
     neighbors = _aligned(_NEIGHBOR_TUPLE + 2 * m * _POINTER) + _ITEM
     if element + neighbors > _PAGE:
@@ -158,7 +158,7 @@ def hnsw_bytes(rows: int, value: IndexedValue, m: int) -> int:
 
 
 def ivfflat_memory(pages: int, value: IndexedValue, lists: int) -> int:
-    """Bytes that finding the centres of an IVFFlat index takes; with less it fails."""
+    """Return the memory for finding the centres of an IVFFlat index, in bytes; with less the build fails."""
     samples = max(1, min(max(_MIN_SAMPLES, _SAMPLES_PER_LIST * lists), pages * _ROWS_PER_PAGE))
     size = _aligned(value_bytes(value))
     per_list = 2 * size + 4 * value.dimensions + 12
@@ -166,7 +166,7 @@ def ivfflat_memory(pages: int, value: IndexedValue, lists: int) -> int:
 
 
 def ivfflat_bytes(rows: int, value: IndexedValue, lists: int) -> int:
-    """Bytes of an IVFFlat index: every vector, and half a page that is not full for each list."""
+    """Return the bytes of an IVFFlat index: every vector, and half an empty page for each list."""
     on_page = max(1, _PAGE // (_aligned(8 + value_bytes(value)) + _ITEM))
     return (math.ceil(rows / on_page) + math.ceil(lists / 2)) * _BLOCK
 

@@ -1,4 +1,4 @@
-"""Indexes of single fields, for comparisons: what they are over, and which ones a collection has."""
+"""Indexes of single metadata fields, for comparisons: their expressions, and which a collection has."""
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ class FieldIndex:
 
     @property
     def suffix(self) -> str:
-        """End of its name, after the collection's."""
+        """The end of the index's name, after the collection's."""
         if self.field.is_own:
             return f"field_{self.field.path[0]}"
         told = json.dumps([self.type, *self.field.path])
         return "field_" + base64.b32encode(hashlib.sha256(told.encode()).digest()).decode()[:_HASH_CHARACTERS].lower()
 
     def table_index(self, names: Names) -> TableIndex:
-        """Its definition: the very expression of the comparisons in filters."""
+        """Return the definition of the index, over the same expression as comparisons in filters."""
         if self.type == "instant":
             column = sql.Identifier(f"{self.field.path[0]}_at")
             return TableIndex(self.suffix, names.chunk, sql.SQL("({})").format(column))
@@ -66,7 +66,7 @@ class FieldIndex:
 
 
 def checked_index(field: Field, of: object) -> FieldIndex:
-    """The index of a field, for values of a type."""
+    """Return the index of a field, for values of a type, after checking both."""
     of = of if isinstance(of, str) else _shown(of)
     if field.is_own:
         if field.path[0] not in _TIMES:
@@ -93,14 +93,14 @@ def _shown(of: object) -> str:
 
 
 def is_of_field(name: str) -> bool:
-    """Whether the name of an index is one that a field's has."""
+    """Return whether an index's name has the form of the name of a field's index."""
     return re.search(r"_field_(created|updated|[a-z2-7]{8})$", name) is not None
 
 
 async def read_field_indexes(connection: Connection, names: Names) -> dict[FieldIndex, bool]:
-    """The indexes of single fields that a collection has, and whether each was built to its end.
+    """Return the indexes of single fields that a collection has, and whether the build of each was completed.
 
-    They are recognised by their name, which follows from the expression that the server reports.
+    They are recognised by their name, which derives from the expression that the server reports.
 
     Args:
         connection: In a transaction.

@@ -1,4 +1,4 @@
-"""Which vector index is wanted: options that users give, and their stored form."""
+"""Options for the vector index, as users give them, and their stored form."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class HnswIndex:
     Attributes:
         m: Connections per node and layer, 2 to 100.
         ef_construction: Candidates looked at while building, 4 to 1,000 and at least 2 m.
-        quantization: What the index holds of each vector: ``halfvec`` (float16, half the size), ``bit`` (signs, about a
-            twentieth of the size; distance ``cosine`` only), or None for all of it. What a smaller index finds is
-            compared again by the whole vectors. None becomes ``halfvec`` above 2,000 dimensions and ``bit`` above
-            4,000, where pgvector indexes nothing else.
+        quantization: The form in which the index stores each vector: ``halfvec`` (float16, half the size), ``bit``
+            (signs, about a twentieth of the size; distance ``cosine`` only), or None for the whole vector. Hits of a
+            smaller index are compared again by the whole vectors. None becomes ``halfvec`` above 2,000 dimensions and
+            ``bit`` above 4,000, where pgvector indexes nothing else.
 
     Raises:
         ConfigurationError: Out of range.
@@ -72,7 +72,7 @@ class IvfflatIndex:
 
 @dataclass(frozen=True, slots=True)
 class NoIndex:
-    """No index over vectors: every search by vectors is exact, and takes as long as there are rows."""
+    """No vector index: every vector search is exact, and its time grows with the number of rows."""
 
 
 VectorIndex = HnswIndex | IvfflatIndex | NoIndex
@@ -80,27 +80,27 @@ KINDS: dict[str, type[VectorIndex]] = {"hnsw": HnswIndex, "ivfflat": IvfflatInde
 
 
 def default_lists(rows: int) -> int:
-    """The number of lists that pgvector advises."""
+    """Return the number of lists that pgvector advises."""
     return max(1, min(rows // 1000, math.isqrt(rows)))
 
 
 def default_probes(lists: int) -> int:
-    """The number of lists to look into that pgvector advises."""
+    """Return the number of lists to search that pgvector advises."""
     return max(1, math.isqrt(lists))
 
 
 def kind_of(index: VectorIndex) -> str:
-    """``hnsw``, ``ivfflat`` or ``none``."""
+    """Return the kind of an index: ``hnsw``, ``ivfflat`` or ``none``."""
     return next(name for name, kind in KINDS.items() if isinstance(index, kind))
 
 
 def as_text(index: VectorIndex) -> str:
-    """The stored form."""
+    """Return the stored form of an index."""
     return json.dumps({"index": kind_of(index), **asdict(index)})
 
 
 def from_text(text: str | None) -> VectorIndex | None:
-    """The index of a stored form; None if it is not one."""
+    """Return the index with a stored form; None if the text is not one."""
     try:
         found: Any = json.loads(text or "")
         return KINDS[found.pop("index")](**found)

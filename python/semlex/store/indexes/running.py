@@ -1,4 +1,4 @@
-"""Builds of indexes that are under way on the server, of this program or another."""
+"""Builds of indexes that run on the server, started by this program or another."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ class RunningBuild:
     """A build of an index.
 
     Attributes:
-        name: Of the index, without the schema; None with one that is not built concurrently.
-        phase: As the server names it.
+        name: Name of the index, without the schema; None if it is not built concurrently.
+        phase: The phase, as the server names it.
         done: Blocks of the table, or rows, that are done in this phase.
-        total: Of how many; None if unknown.
+        total: Blocks or rows in all; None if unknown.
         unit: ``blocks`` or ``rows``.
     """
 

@@ -1,4 +1,4 @@
-"""What keyword engines share: analyzers, exclusions of a query, scores of words, and limits."""
+"""Code that keyword engines share: analyzers, exclusions of a query, scores of words, and limits."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ class Analyzers:
 
     @classmethod
     def known(cls, language: str, *, stop_words: bool = True) -> Self:
-        """The analyzers of a language that Postgres knows and semlex may not."""
+        """Return the analyzers of a language that Postgres knows and semlex may not."""
         return cls(language if language in _core.ANALYZER_LANGUAGES else "simple", stop_words)
 
     def of(self, language: str | None) -> _core.Analyzer:
-        """The analyzer of a language; of the collection's for None."""
+        """Return the analyzer of a language; None for the collection's language."""
         return analyzer_of(self.language if language is None else language, self.stop_words)
 
 
 def refuse_unknown_languages(languages: Iterable[str]) -> None:
-    """Refuse an index with texts in a language that this version does not know."""
+    """Refuse an index with texts in a language that this version of semlex does not know."""
     for language in languages:
         try:
             _core.language_named(language)
@@ -54,7 +54,7 @@ def refuse_unknown_languages(languages: Iterable[str]) -> None:
 
 @lru_cache(maxsize=128)
 def analyzer_of(language: str, stop_words: bool) -> _core.Analyzer:
-    """The analyzer of a language."""
+    """Return the analyzer of a language."""
     try:
         return _core.Analyzer(language, stop_words)
     except ValueError as error:
@@ -70,12 +70,12 @@ TYPED, TYPED_BIT = "=", 1 << 31
 
 
 def terms_cut(terms: int) -> tuple[str, ...]:
-    """The warning of a query that has more terms than are searched."""
+    """Return the warning for a query with more terms than are searched."""
     return (f"the query has {terms} terms; the first {MAX_TERMS} were searched",) if terms > MAX_TERMS else ()
 
 
 def folded(terms: Iterable[str]) -> list[str]:
-    """The terms without those that keep accents: one for each word."""
+    """Return the terms without those that keep accents, so that each word occurs once."""
     return [term for term in terms if not term.startswith(TYPED)]
 
 
@@ -91,7 +91,7 @@ class TermScores:
 
 @dataclass(frozen=True, slots=True)
 class ChangedText:
-    """A chunk as it would be with another text."""
+    """A chunk with another text than the stored one, to be scored as if it were stored."""
 
     key: Key
     language: str | None  # None: the collection's
@@ -110,7 +110,7 @@ class Rebuilt:
 
 @dataclass(frozen=True, slots=True)
 class Reserved:
-    """What a write relies on; valid while the collection's row in the registry stays unchanged."""
+    """State that a write relies on; valid while the collection's row in the registry stays unchanged."""
 
     generations: tuple[int, ...]  # those to be fed
     blocks: tuple[int, ...]  # first ids of the reserved blocks
@@ -130,7 +130,7 @@ Row = tuple[str | None, str | None, str | None]
 
 
 def texts_of(names: Names, keys: Sequence[Key]) -> Statement:
-    """The statement that reads the `Row` of each chunk, in their order."""
+    """Return the statement that reads the `Row` of each chunk, in their order."""
     return Statement(TEXTS.format(chunk=names.chunk), key_arrays(keys))
 
 
@@ -166,7 +166,7 @@ class Exclusions:
         return cls(analyzers, text) if PLAIN.query(text, MAX_CONDITIONS).excluded else None
 
     def held(self, rows: Sequence[Row]) -> NDArray[np.bool_]:
-        """Whether each of n chunks contains an exclusion: bool, shape (n,)."""
+        """Return whether each of n chunks contains an exclusion: bool, shape (n,)."""
         held = np.zeros(len(rows), dtype=bool)
         analyzers = [self.analyzers.of(row[0]) for row in rows]
         for analyzer in set(analyzers):
@@ -175,7 +175,7 @@ class Exclusions:
         return held
 
     def broken(self, row: Row) -> list[str]:
-        """The exclusions that one chunk contains, in words."""
+        """Return the exclusions that one chunk contains, in words."""
         analyzer = self.analyzers.of(row[0])
         return [
             f'it holds "{" ".join(group)}", which the question excludes'

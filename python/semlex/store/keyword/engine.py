@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class KeywordEngine:
-    """Finds chunks by their words. This one finds nothing; engines override what they support."""
+    """Finds chunks by their words. This base class finds nothing; engines override the methods that they support."""
 
     name: str = "none"
     score_name: str = "none"
@@ -40,7 +40,7 @@ class KeywordEngine:
         return ()
 
     def indexes(self, names: Names) -> Sequence[TableIndex]:
-        """The indexes that are worth making once a collection is large."""
+        """Return the indexes that are worth making once a collection is large."""
         del names
         return ()
 
@@ -54,50 +54,50 @@ class KeywordEngine:
         with_phrases: bool = True,
         rows: BestRows | None = None,
     ) -> LegPlan | None:
-        """The leg of a query; None when this engine answers none.
+        """Plan the leg of a query; None if this engine cannot answer it.
 
         Args:
-            rows: Brought along if the leg answers alone and the engine can.
+            rows: Columns of hits to return with the keys, if the leg answers alone and the engine can; or None.
         """
         del collection, query, limit, condition, with_phrases, rows
         return None
 
     def analyzer_for(self, language: str | None) -> _core.Analyzer | None:
-        """The analyzer that finds the words of a query in a text; None for an engine that searches no words."""
+        """Return the analyzer that finds a query's words in a text; None for an engine that searches no words."""
         del language  # other engines than semlex's own read every chunk in the collection's
         return None if self.name == KeywordEngine.name else self._analyzers.of(None)
 
     async def term_scores(
         self, snapshot: Snapshot, names: Names, query: str, keys: Sequence[Key]
     ) -> list[TermScores] | None:
-        """The words of a query with what each adds to the scores of chunks; None where the engine does not tell."""
+        """Return the words of a query with what each adds to the scores of chunks; None if the engine cannot tell."""
         del snapshot, names, query, keys
         return None
 
     async def changed_scores(
         self, snapshot: Snapshot, names: Names, query: str, keys: Sequence[Key], changed: Sequence[ChangedText]
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
-        """The scores of chunks, and of some with other texts; None where the engine does not tell."""
+        """Return the scores of chunks, and of some with other texts; None if the engine cannot tell."""
         del snapshot, names, query, keys, changed
         return None
 
     def query_of(self, query: str | None, exclude: Sequence[str]) -> str | None:
-        """The text that the engine searches: with what is excluded, if it reads that."""
+        """Return the text that the engine searches, with the exclusions if the engine reads them."""
         return excluding(query, exclude) if exclude and self.reads_operators else query
 
     def exclusions(self, query: str | None, exclude: Sequence[str] = ()) -> Exclusions | None:
-        """Return what a search excludes, to look for it in texts; None if nothing."""
+        """Return the exclusions of a search, to be checked in texts; None if it has none."""
         text = excluding(query if self.reads_operators else None, exclude)
         return Exclusions.of(self._analyzers, text) if text else None
 
     def without_words(self, exclude: Sequence[str]) -> list[str]:
-        """Those of some exclusions that hold nothing but stop words of the collection's language."""
+        """Return those exclusions that consist only of stop words of the collection's language."""
         own = self._analyzers.of(None)
         return [one for one in exclude if not own.terms(one)]
 
     async def broken_conditions(
         self, snapshot: Snapshot, names: Names, query: str, keys: Sequence[Key], *, with_phrases: bool = True
     ) -> list[list[str]]:
-        """Which quotes and exclusions of the query each of some chunks violates, in words."""
+        """Return which quotes and exclusions of the query each of some chunks violates, in words."""
         del snapshot, names, query, with_phrases
         return [[] for _ in keys]

@@ -1,4 +1,4 @@
-"""Excerpts of found texts, each with the analyzer of its language."""
+"""Make excerpts of found texts, each with the analyzer of its language."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class Excerpts:
         self._make = partial(excerpts_of, query, texts, languages, analyzer_for)
 
     def text(self, row: int) -> str:
-        """A text."""
+        """Return a text."""
         return self._texts[row]
 
     def of(self, row: int) -> tuple[str, int | None]:
-        """The excerpt of a text, and the character of the text with its first matched word, or None."""
+        """Return the excerpt of a text, and the character of the text with its first matched word, or None."""
         return self._made[row]
 
     @cached_property

@@ -1,4 +1,4 @@
-"""BM25 extensions of the server: whether one can be used here, and what to do if not."""
+"""BM25 extensions of the server: check whether one can be used here, and say what to do if not."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Extension:
 
     @property
     def problem(self) -> str | None:
-        """Why it cannot be used here, with the remedy, or None."""
+        """The reason why the extension cannot be used here, with the remedy; None if it can."""
         preload = f"add {self.name} to shared_preload_libraries and restart the server"
         if self.installed is None:
             steps = [] if self.available is not None else ["install its package on the server"]
@@ -53,11 +53,11 @@ class Extension:
         return None
 
     def refuse(self) -> NoReturn:
-        """Say why it cannot be used."""
+        """Raise the error that says why the extension cannot be used."""
         raise UnsupportedServerError(self.problem or f"the extension {self.name} cannot be used here")
 
     def refusing_leg(self) -> RefusingLeg:
-        """A keyword leg that fails with the error, so that the other legs still answer."""
+        """Return a keyword leg that fails with the error of the extension, so that the other legs still answer."""
         return RefusingLeg(self)
 
 
@@ -69,13 +69,13 @@ class RefusingLeg(PlainKeywordLeg):
     statements: tuple[()] = ()
 
     async def read(self, snapshot: Snapshot, rows: list[list[Any]]) -> NoReturn:
-        """Say why the extension cannot be used."""
+        """Raise the error that says why the extension cannot be used."""
         del snapshot, rows
         self.extension.refuse()
 
 
 def version_numbers(version: str) -> tuple[int, ...]:
-    """The numbers of a version, for comparing."""
+    """Return the numbers of a version as a tuple, for comparing."""
     return tuple(int(part) for part in re.findall(r"\d+", version)[:3])
 
 
@@ -95,7 +95,7 @@ async def read_extension(connection: Connection, name: str) -> Extension | None:
 
 
 def first_words(query: str) -> tuple[str, tuple[str, ...]]:
-    """The query as far as it is searched, and a warning if something was cut off."""
+    """Return the part of the query that is searched, and a warning if something was cut off."""
     words = list(re.finditer(r"\w+", query))
     if len(words) <= MAX_TERMS:
         return query, ()

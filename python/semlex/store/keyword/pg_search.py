@@ -69,7 +69,7 @@ class PgSearchEngine(KeywordEngine):
         return tuple(index.create(names) for index in self.indexes(names))
 
     def indexes(self, names: Names) -> Sequence[TableIndex]:
-        """The index, made with the collection, and again after someone dropped it.
+        """Return the index, which is made with the collection, and again if it was dropped.
 
         The extension wants one column that names a row, and orders by columns that are in its index.
         """
@@ -89,7 +89,7 @@ class PgSearchEngine(KeywordEngine):
         with_phrases: bool = True,
         rows: BestRows | None = None,
     ) -> LegPlan | None:
-        """Chunks that contain any of the words, best score first; ties by key."""
+        """Plan the leg that finds chunks with any of the words, best score first; ties by key."""
         del with_phrases, rows
         names = collection.names
         if self._extension.problem is not None:
@@ -107,14 +107,14 @@ class PgSearchEngine(KeywordEngine):
 
 @dataclass(frozen=True, slots=True)
 class PgSearchLeg(PlainKeywordLeg):
-    """The best chunks of one query."""
+    """The planned keyword leg of one query."""
 
     statements: tuple[Statement]  # one, of rows that `ranked` takes
     scorer: PgSearchScorer
     warnings: tuple[str, ...]
 
     async def read(self, snapshot: Snapshot, rows: list[list[Any]]) -> LegResult:
-        """The result."""
+        """Return the result of the leg."""
         del snapshot
         return ranked(rows[0], self.scorer, warnings=self.warnings)
 
@@ -154,6 +154,6 @@ class PgSearchScores:
     keys: Sequence[Key]  # of the requested chunks
 
     def scores(self, rows: list[list[Any]]) -> NDArray[np.float64]:
-        """The scores."""
+        """Return the scores."""
         known = {(row[0], row[1]): row[2] for part in rows for row in part}
         return np.array([known.get(key, np.nan) for key in self.keys], dtype=np.float64)

@@ -59,7 +59,7 @@ class PgTextsearchEngine(KeywordEngine):
         return (column, *(index.create(names) for index in self.indexes(names)))
 
     def indexes(self, names: Names) -> Sequence[TableIndex]:
-        """The index, made with the collection, and again after someone dropped it."""
+        """Return the index, which is made with the collection, and again if it was dropped."""
         definition = sql.SQL("USING bm25 (keyword_text) WITH (text_config = {})").format(sql.Literal(self._language))
         return (TableIndex(INDEX, names.chunk, definition),)
 
@@ -73,7 +73,7 @@ class PgTextsearchEngine(KeywordEngine):
         with_phrases: bool = True,
         rows: BestRows | None = None,
     ) -> LegPlan | None:
-        """Chunks that contain any of the words, best score first; ties by key."""
+        """Plan the leg that finds chunks with any of the words, best score first; ties by key."""
         del with_phrases, rows
         if self._extension.problem is not None:
             return self._extension.refusing_leg()
@@ -81,11 +81,11 @@ class PgTextsearchEngine(KeywordEngine):
 
 
 class PgTextsearchLeg(PlainKeywordLeg, Scorer):
-    """One query.
+    """The planned keyword leg of one query.
 
-    The index returns chunks of equal score in any order, so all that are equal to the last one are taken, and
-    ordered here. The server computes the score of each chunk that it returns once more from the text, which takes
-    longer than finding it: no more of them are returned than needed.
+    The index returns chunks of equal score in any order, so all that are equal to the last one are taken, and ordered
+    here. The server computes the score of each chunk that it returns once more from the text, which takes longer than
+    finding it: no more of them are returned than needed.
     """
 
     def __init__(self, names: Names, extension: Extension, query: str, limit: int, condition: Filter) -> None:
@@ -108,7 +108,7 @@ class PgTextsearchLeg(PlainKeywordLeg, Scorer):
         return min(OVERSAMPLING * self._limit, MAX_DEPTH)
 
     async def read(self, snapshot: Snapshot, rows: list[list[Any]]) -> LegResult:
-        """The result; looks deeper where the first look was not deep enough."""
+        """Return the result; search deeper if the first statement did not reach deep enough."""
         found, depth, warnings = rows[0], self._first_depth, self._warnings
         while found and found[0][3] == depth < MAX_DEPTH:  # there may be more that are equal
             depth = min(DEEPER * depth, MAX_DEPTH)
@@ -122,7 +122,7 @@ class PgTextsearchLeg(PlainKeywordLeg, Scorer):
         return ranked(found, self, warnings=warnings)
 
     def _best(self, depth: int) -> Statement:
-        """The best chunks that pass the filter, and how many there are with those that equal the last of them.
+        """Return the statement for the best chunks that pass the filter, and for their number with ties of the last.
 
         Past the depth the extension continues while the filter keeps too few; a chunk may then come twice.
         """
@@ -137,7 +137,7 @@ class PgTextsearchLeg(PlainKeywordLeg, Scorer):
         return Statement(text, {**self._parameters, "depth": depth})
 
     def _sizes(self) -> Statement:
-        """Whether the collection is larger than the extension's limit, and whether the filter keeps few."""
+        """Return the statement that asks if the collection exceeds the extension's limit and the filter keeps few."""
         text = sql.SQL(
             "SELECT (SELECT count(*) FROM (SELECT FROM {chunk} LIMIT {deepest} + 1) AS bounded) > {deepest}, "
             "(SELECT count(*) FROM (SELECT FROM {chunk} AS c WHERE {condition} LIMIT {narrow} + 1) AS kept) <= {narrow}"
@@ -176,7 +176,7 @@ class NumberedScores:
     count: int  # of the requested chunks
 
     def scores(self, rows: list[list[Any]]) -> NDArray[np.float64]:
-        """The scores; NaN for a number that is missing."""
+        """Return the scores; NaN for a number that is missing."""
         made = np.full(self.count, np.nan)
         for number, score in rows[0]:
             made[number - 1] = score

@@ -1,4 +1,4 @@
-"""A keyword engine by its name."""
+"""Choose a keyword engine by its name."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def keyword_engine(
     name: str, language: str, *, stop_words: bool = True, extension: Extension | None = None
 ) -> KeywordEngine:
-    """The engine of that name; if it needs an extension, with the extension as found in the database."""
+    """Return the engine with this name; if it needs an extension, with the extension's state in the database."""
     if name == Bm25Engine.name:
         return Bm25Engine(language, stop_words=stop_words)
     if name == KeywordEngine.name:

@@ -68,14 +68,14 @@ class TsvectorEngine(KeywordEngine):
         )
 
     def indexes(self, names: Names) -> Sequence[TableIndex]:
-        """A GIN index on the column."""
+        """Return a GIN index on the column."""
         return (TableIndex("text_search", names.chunk, sql.SQL("USING gin (text_search)")),)
 
     def _tsquery(self) -> sql.Composed:
-        """SQL of the OR of the query's lexemes.
+        """Return SQL of the OR of the query's lexemes.
 
-        The parser's own query functions are not used: they AND the words, so a question finds nothing, and they fail
-        on hostile text.
+        The parser's own query functions are not used: they AND the words, so a question finds nothing, and they fail on
+        hostile text.
         """
         return sql.SQL(
             "(SELECT coalesce(string_agg({quoted}, ' | '), '')::tsquery FROM ("
@@ -93,7 +93,7 @@ class TsvectorEngine(KeywordEngine):
         with_phrases: bool = True,
         rows: BestRows | None = None,
     ) -> LegPlan | None:
-        """Chunks that contain any of the words, best rank first; ties by key."""
+        """Plan the leg that finds chunks with any of the words, best rank first; ties by key."""
         del with_phrases, rows
         names = collection.names
         parts = {
@@ -123,14 +123,14 @@ class TsvectorEngine(KeywordEngine):
 
 @dataclass(frozen=True, slots=True)
 class TsvectorLeg(PlainKeywordLeg):
-    """The best chunks of one query."""
+    """The planned keyword leg of one query."""
 
     statements: tuple[Statement, Statement]  # the number of words, and the best chunks
     limit: int
     of_others: Statement  # ranks by key
 
     async def read(self, snapshot: Snapshot, rows: list[list[Any]]) -> LegResult:
-        """The result."""
+        """Return the result of the leg."""
         del snapshot
         counted, found = rows
         scorer = TsvectorScorer(self.of_others, found_all=len(found) < self.limit)

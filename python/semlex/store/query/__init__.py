@@ -1,1 +1,1 @@
-"""Reading: legs, filters, rows, figures."""
+"""Read the database: legs of a search, filters, rows of hits, figures."""

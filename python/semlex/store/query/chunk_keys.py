@@ -1,4 +1,4 @@
-"""Keys of chunks: they follow from the ids alone."""
+"""Keys of chunks, which are derived from the ids alone."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def indexed_document_id(source_uri: str, uri: str) -> UUID:
 
 
 def indexed_chunk_id(document_id: UUID, text_hash: bytes, occurrence: int) -> str:
-    """Id of an indexed document's chunk.
+    """Return the id of an indexed document's chunk.
 
-    It follows from the document and the text, so that an unchanged chunk keeps its id and its vector, and it begins
-    with the document's key, so that the id alone finds the chunk.
+    It derives from the document and the text, so that an unchanged chunk keeps its id and its vector, and it begins
+    with the document's key, so that the id alone is enough to find the chunk.
 
     Args:
         occurrence: 0 for the first chunk of the document with that text, 1 for the second.
@@ -35,19 +35,19 @@ def indexed_chunk_id(document_id: UUID, text_hash: bytes, occurrence: int) -> st
 
 
 def is_indexed(chunk_id: str) -> bool:
-    """Whether an id names a chunk of an indexed document."""
+    """Return whether an id names a chunk of an indexed document."""
     return len(chunk_id) > DASH and chunk_id[DASH] == "-" and _INDEXED(chunk_id) is not None
 
 
 def indexed_keys(chunk_ids: Iterable[str]) -> list[tuple[UUID, str]]:
-    """The keys of the ids that name a chunk of an indexed document."""
+    """Return the keys of the ids that name a chunk of an indexed document."""
     return [(UUID(hex=one[:32]), one) for one in chunk_ids if is_indexed(one)]
 
 
 def chunk_keys(chunk_ids: Sequence[str]) -> list[bytes]:
-    """Bytes of the keys of the documents to which chunks of these ids belong.
+    """Return, as bytes, the keys of the documents to which chunks with these ids belong.
 
-    They follow from the id alone, so that two writers cannot make a chunk twice. A chunk of an indexed document belongs
+    They derive from the id alone, so that two writers cannot make a chunk twice. A chunk of an indexed document belongs
     to that document, whichever program writes it; any other is a document of its own.
     """
     keys = _core.hash_rows("added", [chunk_ids])
@@ -56,5 +56,5 @@ def chunk_keys(chunk_ids: Sequence[str]) -> list[bytes]:
 
 
 def keys_of(chunk_ids: Sequence[str]) -> list[tuple[UUID, str]]:
-    """The keys of chunks with these ids."""
+    """Return the keys of chunks with these ids."""
     return [(UUID(bytes=key), one) for key, one in zip(chunk_keys(chunk_ids), chunk_ids, strict=True)]

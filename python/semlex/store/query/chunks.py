@@ -1,4 +1,4 @@
-"""Rows by key: loading hits, fetching by id, counting, deleting."""
+"""Read rows by key: load hits, fetch by id, count."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def _hit_columns(names: Names, *, has_places: bool) -> bytes:
 
 
 def best_rows(names: Names, count: int, *, has_places: bool) -> BestRows | None:
-    """The columns of hits, for a leg that brings rows; None if the rows are to be measured before they are sent.
+    """Return the columns of hits for a leg that returns rows; None if they must be measured before they are sent.
 
     Args:
         has_places: Whether some of them may be chunks of documents that were read from files.
@@ -118,12 +118,12 @@ async def load_results(
     columns: RowColumns | None = None,
     is_last: bool = False,
 ) -> dict[Key, SearchResult]:
-    """Rows of hits by key, in one statement; keys whose row is gone are missing from the answer.
+    """Load hits by key, in one statement; keys whose row is gone are missing from the answer.
 
     Args:
-        brought: Rows that are here already, with `best_rows`; used if they are all.
-        columns: Of followed tables; a hit whose row there is gone or hidden is missing, too.
-        is_last: Whether probably nothing is asked of the snapshot afterwards.
+        brought: Rows that the leg has returned already, by `best_rows`; used if they are complete.
+        columns: Columns of followed tables; a hit whose row there is gone or hidden is missing, too.
+        is_last: Whether this is probably the last statement in the snapshot.
     """
     if not keys:
         return {}
@@ -171,7 +171,7 @@ async def _hit_rows(
 
 
 def _show(excerpts: Excerpts, number: int, at: StoredPlace, line: int | None, page: int | None) -> Shown:
-    """The excerpt of a hit, and its place: that of the first matched word, else where the chunk begins."""
+    """Return the excerpt of a hit, and its place: that of the first matched word, else where the chunk begins."""
     excerpt, match = excerpts.of(number)
     if match is None or not at.for_people(line, page):
         return Shown(excerpt, None, page, at.row, at.for_people(line, page))
@@ -188,7 +188,7 @@ def _show(excerpts: Excerpts, number: int, at: StoredPlace, line: int | None, pa
 async def _rows(
     cursor: AsyncCursor[Any], statement: sql.Composed | bytes, values: dict[str, Any], most: int
 ) -> list[Any]:
-    """The rows of a statement with `COLUMNS`, up to a number, measured by `size_seen`."""
+    """Return the rows of a statement with `COLUMNS`, at most `most`, measured by `size_seen`."""
     seen = size_seen.get()
     is_measured = seen is not None and most > MEASURED_ROWS
     if seen is not None and is_measured:
@@ -206,7 +206,7 @@ async def _rows(
 
 
 def _stored(row: Sequence[Any]) -> tuple[Any, ...]:
-    """The fields of a `StoredChunk` in their order by a row that begins with `COLUMNS` and ends with the language.
+    """Return the fields of a `StoredChunk` from a row that begins with `COLUMNS` and ends with the language.
 
     The metadata is JSON text.
     """
@@ -233,7 +233,7 @@ def _chunk(row: Sequence[Any]) -> StoredChunk:
 async def fetch_documents(
     connection: Connection, collection: CollectionInfo, chunk_ids: Sequence[str]
 ) -> dict[str, StoredChunk]:
-    """Chunks by id; missing ones are left out."""
+    """Return chunks by id; missing ones are left out."""
     statement = sql.SQL(
         "SELECT {columns}, c.language "
         "FROM unnest(%(document_ids)s::uuid[], %(chunk_ids)s::text[]) AS k(document_id, chunk_id) "
@@ -289,7 +289,7 @@ async def list_chunks(
 async def documents_of(
     connection: Connection, collection: CollectionInfo, keys: Sequence[Key]
 ) -> dict[Key, DocumentKey]:
-    """The document of each of these chunks; those that are gone are missing.
+    """Return the document of each of these chunks; those that are gone are missing.
 
     An added chunk belongs to the document that it names as its ``source_document``; one that names none is a document
     of its own.
@@ -311,7 +311,7 @@ async def documents_of(
 
 
 async def cut_contexts(connection: Connection, collection: CollectionInfo, keys: Sequence[Key]) -> dict[str, str]:
-    """By id, the context of those of these chunks that were cut out of a document, without lines of models."""
+    """Return, by id, the stored contexts of those of these chunks that belong to a document, without descriptions."""
     cursor = await connection.cursor(binary=True).execute(
         sql.SQL(
             "SELECT c.chunk_id, c.context, c.content_hash FROM unnest(%(document_ids)s::uuid[], %(chunk_ids)s::text[]) "

@@ -1,4 +1,4 @@
-"""What is in a collection, in a sentence: as its owner wrote it, else from the titles of a sample of its documents."""
+"""Describe the content of a collection in a sentence: by its owner's text, else by titles of sampled documents."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TITLES = sql.SQL(
 
 
 async def read_own_description(connection: Connection, names: Names) -> str | None:
-    """The description that was written for a collection; None if nobody wrote one."""
+    """Return the description that was written for a collection; None if none was written."""
     cursor = await connection.execute(
         sql.SQL("SELECT description FROM {} WHERE name = %s").format(names.registry), [names.collection]
     )
@@ -34,14 +34,14 @@ async def read_own_description(connection: Connection, names: Names) -> str | No
 
 
 async def write_description(connection: Connection, names: Names, text: str | None) -> None:
-    """Store the description of a collection; None: that of its titles."""
+    """Store the description of a collection; None removes it, so that titles describe the collection."""
     await connection.execute(
         sql.SQL("UPDATE {} SET description = %s WHERE name = %s").format(names.registry), [text, names.collection]
     )
 
 
 async def read_titles(connection: Connection, names: Names) -> list[str]:
-    """The titles with the most chunks among a sample, best first; each on one line, shortened."""
+    """Return the titles with the most chunks among a sample, best first; each on one line, shortened."""
     statement = TITLES.format(chunk=names.chunk, document=names.document, rows=sql.Literal(SAMPLED_CHUNKS))
     cursor = await connection.execute(statement)
     counts = Counter(" ".join(title.split()) for (title,) in await cursor.fetchall())
@@ -50,7 +50,7 @@ async def read_titles(connection: Connection, names: Names) -> list[str]:
 
 
 async def read_description(connection: Connection, names: Names) -> str:
-    """What is in a collection: the description that was written for it, else its titles; empty without any."""
+    """Return the description that was written for a collection, else one of its titles; empty without any."""
     own = await read_own_description(connection, names)
     if own is not None:
         return own

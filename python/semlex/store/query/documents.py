@@ -1,4 +1,4 @@
-"""Documents: by the names that people use (ids, paths, ends of paths, lines), and as a list of files."""
+"""Find documents by the names that people use (ids, paths, ends of paths, lines), and list them."""
 
 from __future__ import annotations
 
@@ -65,14 +65,14 @@ class LoggedRun:
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """What is recorded of files."""
+    """Records about files: recent runs and paths of documents."""
 
     runs: tuple[LoggedRun, ...]  # the newest first
     paths: tuple[str, ...]  # of documents, to suggest one similar to an unknown name
 
 
 async def read_known_sources(connection: Connection, names: Names) -> list[KnownSource]:
-    """All sources of files, by name."""
+    """Return all sources of files, by name."""
     statement = sql.SQL("SELECT s.name, s.root, {} FROM {} AS s WHERE s.kind <> ALL(%s) ORDER BY s.name, s.source_id")
     cursor = await connection.cursor(binary=True).execute(
         statement.format(is_present(names), names.source), [list(OF_TABLES)]
@@ -103,7 +103,7 @@ async def find_named(
 
 
 def without_line(name: str) -> str:
-    """A name without the line at its end."""
+    """Return a name without the line number at its end."""
     found = _LINE.fullmatch(name)
     return found[1] if found else name
 
@@ -123,7 +123,7 @@ async def _chunks_with_id(connection: Connection, names: Names, name: str) -> Na
 async def _document(
     connection: Connection, names: Names, name: str, places: Sequence[tuple[str, str]]
 ) -> tuple[str, UUID] | None:
-    """The document of a path, with its name in lists; a whole path comes before a place, that before an ending."""
+    """Find the document of a path, and its name in lists; a whole path is preferred to a place, that to an ending."""
     cursor = await connection.cursor(binary=True).execute(
         sql.SQL(
             "SELECT d.document_id, s.name, d.uri FROM {} AS d JOIN {} AS s USING (source_id) "
@@ -149,7 +149,7 @@ async def _document(
 async def _chunks_of(
     connection: Connection, names: Names, name: str, document: UUID, line: int | None
 ) -> NamedDocument:
-    """The chunks of a document; with a line (a page, a row, a cell), those that contain it."""
+    """Return the chunks of a document; with a line (or page, row, cell), only those that contain it."""
     cursor = await connection.cursor(binary=True).execute(
         sql.SQL(
             "SELECT c.document_id, c.chunk_id, coalesce(CASE "
@@ -174,7 +174,7 @@ async def _chunks_of(
 
 
 async def _added(connection: Connection, names: Names, name: str) -> list[Key]:
-    """Chunks that were added under a name."""
+    """Return the chunks that were added under a name."""
     cursor = await connection.cursor(binary=True).execute(
         sql.SQL(
             "SELECT c.document_id, c.chunk_id FROM {} AS c WHERE {} AND c.source_document <> '' "
@@ -233,7 +233,7 @@ async def list_documents(
     limit: int | None = None,
     after: str | None = None,
 ) -> list[ListedDocument]:
-    """The documents of a source or of all, by source and path.
+    """Return the documents of a source or of all, by source and path.
 
     Args:
         connection: In a transaction.

@@ -1,4 +1,4 @@
-"""Facts about chunks: whether they pass a filter, the fields that it compares; the exact rank of the nearest."""
+"""Read facts about chunks: whether they pass a filter, which fields it compares, the exact rank of the nearest."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class VectorRank:
 async def read_facts(
     snapshot: Snapshot, collection: CollectionInfo, condition: Filter, keys: Sequence[Key]
 ) -> list[ChunkFacts]:
-    """The facts of chunks, in their order; those that are gone are missing."""
+    """Return the facts of chunks, in their order, without chunks that are gone."""
     text = sql.SQL("SELECT c.document_id, c.chunk_id, {passes} IS TRUE FROM {chunks} ORDER BY k.number").format(
         passes=condition.expression, chunks=_CHUNKS.format(chunk=collection.names.chunk)
     )
@@ -63,7 +63,7 @@ async def read_facts(
 async def read_fields(
     snapshot: Snapshot, collection: CollectionInfo, keys: Sequence[Key], *, with_rows: bool = False
 ) -> list[tuple[dict[str, Any], dict[str, Any]]]:
-    """The fields that a filter compares, for each of some chunks: metadata and semlex's own fields, as for `holds`."""
+    """Return the fields that a filter compares, for each chunk: metadata and semlex's own fields, as for `holds`."""
     names = collection.names
     tables = await read_live_tables(snapshot.connection, names) if with_rows else ()
     own = [name for name in OWN if name != "document"]
@@ -90,7 +90,7 @@ async def read_fields(
 async def vector_rank(
     snapshot: Snapshot, collection: CollectionInfo, vector: NDArray[np.float32], condition: Filter, keys: Sequence[Key]
 ) -> VectorRank | None:
-    """Return the nearest of some chunks with its exact rank (nearer ones are counted); None if none has a vector."""
+    """Return the nearest of some chunks with its exact rank (nearer chunks are counted); None if none has a vector."""
     scorer = vector_leg(collection, vector, 1, condition, plan="scan").scorer
     # Adding zero keeps the planner off the vector index, which would stop early.
     nearest = sql.SQL(

@@ -1,4 +1,4 @@
-"""Fields of chunks: counts of their values, and which fields exist with which types, by a bounded sample."""
+"""Count values of fields, and find which fields exist with which types, from a bounded sample."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ async def count_values(
     keys: Sequence[Key] | None = None,
     limit: int,
 ) -> tuple[dict[str, Facet], int]:
-    """The values of each field with their counts, and how many chunks were counted.
+    """Return the values of each field with their counts, and how many chunks were counted.
 
     Args:
         connection: In a transaction with one snapshot.
@@ -90,7 +90,7 @@ async def count_values(
 
 
 def _value(one: Field) -> sql.Composable:
-    """The value of a field as jsonb; NULL if missing, or if it is an empty text of semlex's own."""
+    """Return SQL of a field's value as jsonb; NULL if missing, or if it is an empty text of semlex's own."""
     if not one.is_own:
         return value_at(sql.SQL("%(path)s::text[]"))
     column = OWN_COLUMNS[one.path[0]]
@@ -138,7 +138,7 @@ _VALUES = sql.SQL(
 
 @dataclass(frozen=True, slots=True)
 class FieldSample:
-    """Some chunks, the same ones every time."""
+    """A sample of chunks, the same ones every time."""
 
     names: Names
     chunks: int
@@ -150,7 +150,7 @@ class FieldSample:
         return _bounded(self.names, self.chunks)
 
     def nodes(self) -> sql.Composable:
-        """The beginning of a statement that reads all values of their metadata."""
+        """Return the beginning of a statement that reads all values of their metadata."""
         return _NODES.format(
             sample=self.source,
             outer=_OBJECT.format(value=sql.SQL("c.metadata")),
@@ -192,7 +192,7 @@ async def take_field_sample(connection: Connection, names: Names) -> FieldSample
 
 
 async def summarize_fields(connection: Connection, names: Names, *, with_values: bool = False) -> FieldSummaries:
-    """Which fields some chunks have.
+    """Return which fields the chunks of a sample have.
 
     Args:
         connection: In a transaction of one snapshot.
@@ -239,7 +239,7 @@ async def _count_own(connection: Connection, sample: FieldSample) -> dict[Field,
 
 
 async def _read_values(connection: Connection, sample: FieldSample) -> dict[Field, list[Any]]:
-    """The most frequent single values of every field, and of the elements of its lists."""
+    """Return the most frequent single values of every field, and of the elements of its lists."""
     values = _VALUES.format(characters=sql.Literal(SHOWN_CHARACTERS), limit=sql.Literal(SHOWN_VALUES))
     found = defaultdict(list)
     cursor = await connection.execute(sample.nodes() + values)

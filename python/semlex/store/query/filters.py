@@ -1,4 +1,4 @@
-"""Filters as SQL: a tree as a condition over a chunk's row; `semlex.filters.evaluate` defines its meaning.
+"""Turn filters into SQL conditions over a chunk's row; `semlex.filters.evaluate` defines their meaning.
 
 A condition is written bare, so that an index can serve it, and gives NULL or FALSE if it does not hold; a negated one
 is ``(…) IS NOT TRUE``. Equality and membership of single values are containment (``@>``), which the index on the
@@ -62,7 +62,7 @@ OWN_COLUMNS = {
 
 
 def text_hash(text: sql.Composable) -> sql.Composed:
-    """A number of a text, for an index: a path has any length, and any number of chunks have the same one.
+    """Return SQL of a hash of a text, for an index of paths, which may be long and shared by any number of chunks.
 
     A B-tree of the texts refuses long ones. A hash index reads all equal entries for each new one.
     """
@@ -77,13 +77,13 @@ _OF_ONE_DOCUMENT = sql.SQL(
 
 
 def is_of_document(value: sql.Composable) -> sql.Composed:
-    """Whether the document of a chunk has this name, by the index on names."""
+    """Return SQL of whether the document of a chunk has this name, by the index on names."""
     column = OWN_COLUMNS["source_document"]
     return _OF_DOCUMENT.format(column=column, column_hash=text_hash(column), value=value, value_hash=text_hash(value))
 
 
 def is_of_one_document(values: sql.Composable) -> sql.Composed:
-    """Whether the document of a chunk has one of these names, by the index on names."""
+    """Return SQL of whether the document of a chunk has one of these names, by the index on names."""
     column = OWN_COLUMNS["source_document"]
     value_hash = text_hash(sql.SQL("given.value"))
     return _OF_ONE_DOCUMENT.format(column=column, column_hash=text_hash(column), values=values, value_hash=value_hash)
@@ -100,17 +100,17 @@ _OF_DOCUMENTS = {
 
 
 def constant_path(path: Sequence[str]) -> sql.Composable:
-    """A path into the metadata as a constant."""
+    """Return a path into the metadata as a constant."""
     return sql.SQL("{}::text[]").format(sql.Literal(list(path)))
 
 
 def value_at(path: sql.Composable, metadata: sql.Composable = sql.SQL("c.metadata")) -> sql.Composed:  # noqa: B008
-    """The value at a path, as jsonb; NULL if missing."""
+    """Return the value at a path, as jsonb; NULL if missing."""
     return sql.SQL("({} #> {})").format(metadata, path)
 
 
 def typed_value(value: sql.Composable, of: ValueType) -> sql.Composed:
-    """A value of one type; NULL for all others."""
+    """Return a value of one type; NULL for all others."""
     return _TYPED[of].format(value=value)
 
 
@@ -193,11 +193,11 @@ class Filter:
 
     @property
     def key(self) -> Hashable:
-        """Equal for equal conditions."""
+        """A value that is equal for equal conditions."""
         return blake2b(repr((self.conditions, self.parameters)).encode()).digest()
 
     def selecting(self, ids: NDArray[np.int64]) -> Filter:
-        """The same filter as a list of ids, valid in one snapshot only."""
+        """Return the same filter as a list of ids, valid in one snapshot only."""
         # As text: that costs the driver less than a list of numbers.
         array = "{" + ",".join(map(str, ids.tolist())) + "}"
         condition = sql.SQL("c.keyword_id = ANY(%(selected)s::bigint[])")
@@ -219,25 +219,25 @@ class Filter:
 
     @property
     def names_rows(self) -> bool:
-        """Whether it looks at rows of followed tables."""
+        """Whether the filter compares rows of followed tables."""
         return self.tree is not None and any(one.field.is_row for one in leaves(self.tree))
 
     @property
     def metadata_fields(self) -> Sequence[Field]:
-        """The metadata fields that it compares, each once."""
+        """The metadata fields that the filter compares, each once."""
         found = () if self.tree is None else leaves(self.tree)
         return tuple(dict.fromkeys(one.field for one in found if not one.field.is_own))
 
     @property
     def fields(self) -> tuple[str, ...]:
-        """Their names."""
+        """The names of the metadata fields that the filter compares."""
         return tuple(map(str, self.metadata_fields))
 
 
 def parse_filters(filters: Filters | None, names: Names, *, place: str = "filters", prefix: str = "filter") -> Filter:
     """Check a filter and turn it into SQL; the driver binds or quotes keys and values.
 
-    One that names live columns is turned into SQL by `with_rows`, which knows their tables.
+    A filter that names live columns is turned into SQL by `with_rows`, which knows their tables.
     """
     tree = filter_tree(filters, place)
     if tree is None:
@@ -247,13 +247,13 @@ def parse_filters(filters: Filters | None, names: Names, *, place: str = "filter
 
 
 async def with_rows(connection: Connection, names: Names, condition: Filter) -> Filter:
-    """The filter as SQL, with the followed tables as they are now.
+    """Return the filter as SQL, with the followed tables as they are now.
 
     Args:
         connection: In the transaction that uses the filter.
 
     Raises:
-        ValidationError: It names a column that is live in no table.
+        ValidationError: The filter names a column that is not live in any table.
     """
     if condition.unwritten is None:
         return condition
@@ -261,7 +261,7 @@ async def with_rows(connection: Connection, names: Names, condition: Filter) -> 
 
 
 def write_filter(condition: Filter, names: Names, tables: Sequence[LiveTable]) -> Filter:
-    """The filter as SQL, with these followed tables."""
+    """Return the filter as SQL, with these followed tables."""
     if condition.unwritten is None or condition.tree is None:
         return condition
     place, prefix = condition.unwritten
@@ -281,12 +281,12 @@ def _written(tree: FilterTree, names: Names, prefix: str, tables: Sequence[LiveT
 
 
 def _is_of_rows(tree: FilterTree) -> bool:
-    """Whether all its conditions are about rows."""
+    """Return whether all conditions of a tree are about rows of followed tables."""
     return all(one.field.is_row for one in leaves(tree))
 
 
 def _with_joined_rows(word: Literal["and", "or"], parts: Sequence[FilterTree]) -> Sequence[FilterTree]:
-    """The parts of a group; those about rows are one, so that a row is looked up once."""
+    """Return the parts of a group, with those about rows joined into one, so that a row is looked up once."""
     of_rows = [part for part in parts if _is_of_rows(part)]
     if len(of_rows) < 2:  # noqa: PLR2004
         return parts
@@ -309,7 +309,7 @@ class _Writer:
         return sql.SQL("{}::{}").format(sql.Placeholder(name), _CASTS[cast])
 
     def expression(self, tree: FilterTree) -> sql.Composable:
-        """The SQL of a tree."""
+        """Return the SQL of a tree."""
         node = node_of(tree)
         if self._table is None and _is_of_rows(node):
             return self._of_rows(node)
@@ -322,7 +322,7 @@ class _Writer:
         return self._of_own(node) if node.field.is_own and not node.field.is_row else self._of_json(node)
 
     def _of_rows(self, tree: FilterTree) -> sql.Composable:
-        """A filter on rows alone; all other chunks have none of its fields."""
+        """Return SQL of a filter on rows alone; chunks without a row have none of its fields."""
         conditions = {}
         for table in self._tables:
             self._table = table
@@ -331,7 +331,7 @@ class _Writer:
         return of_rows(self._tables, conditions, others=holds(tree, {}))
 
     def _of_column(self, condition: Condition, table: LiveTable) -> sql.Composable:
-        """A condition on a live column; if the column's own type can serve it, so can an index of the user's on it."""
+        """Return SQL of a condition on a live column, which an index of the user's can serve if its type allows."""
         path, operator, operand = condition.field.path, condition.operator, condition.value
         value = table.value(path[1])
         found = self._of_value(condition, value_at(self._path(path[2:]), value) if path[2:] else value)
@@ -352,7 +352,7 @@ class _Writer:
         return self._of_value(condition, value_at(self._path(condition.field.path)))
 
     def _of_value(self, condition: Condition, value: sql.Composable) -> sql.Composable:
-        """A condition on a value of JSON; NULL if it is missing."""
+        """Return a condition on a value of JSON; NULL if it is missing."""
         path, operator, operand = condition.field.path, condition.operator, condition.value
         if operator == "exists":
             return sql.SQL("{} IS NOT NULL").format(value)
@@ -366,7 +366,7 @@ class _Writer:
         return self._equal(path, value, condition)
 
     def _equal(self, path: tuple[str, ...], value: sql.Composable, condition: Condition) -> sql.Composable:
-        """The conditions on equality: of the value, or of elements of its list."""
+        """Return SQL of the conditions on equality: of the value, or of elements of its list."""
         operator, operand = condition.operator, condition.value
         wanted = operand if operator in LISTS else [operand]
         are_few = operator not in {"in", "any"} or len(wanted) <= MAX_LOOKED_UP
@@ -386,7 +386,7 @@ class _Writer:
         return sql.SQL("ARRAY(SELECT {}) @> {}").format(elements, several)
 
     def _looked_up(self, path: tuple[str, ...], operator: str, wanted: list[Any]) -> sql.Composable:
-        """A condition on single values as containment."""
+        """Return a condition on single values as containment."""
         if operator in {"==", "contains", "all"}:
             inner = json_text(wanted if operator != "==" else wanted[0])
             return sql.SQL("c.metadata @> {}").format(self._bound(_at(path, inner), "jsonb"))
@@ -394,7 +394,7 @@ class _Writer:
         return sql.SQL("c.metadata @> ANY({})").format(self._bound(each, "jsonb[]"))
 
     def _of_own(self, condition: Condition) -> sql.Composable:
-        """A condition on a field of semlex's own."""
+        """Return a condition on a field of semlex's own."""
         if condition.field.is_id and condition.operator in {"==", "in"}:
             return self._with_ids(condition.value if condition.operator == "in" else [condition.value])
         name = condition.field.path[0]
@@ -408,7 +408,7 @@ class _Writer:
         return about_document(name, made, self._names)
 
     def _with_ids(self, ids: list[str]) -> sql.Composable:
-        """A condition on the whole key, which follows from the id: the primary key serves it."""
+        """Return SQL of a condition on the whole key, which derives from the id, so that the primary key serves it."""
         documents = self._bound([key.hex() for key in chunk_keys(ids)], "uuid[]")
         return _WITH_IDS.format(documents=documents, ids=self._bound(ids, "text[]"))
 
@@ -447,14 +447,14 @@ class _Writer:
         return _MATCHED[operator].format(expression, bound)
 
     def _path(self, path: tuple[str, ...]) -> sql.Composable:
-        """A path as a constant, for which an index can be used; with ``%``, which the driver reads, it is bound."""
+        """Return a path as a constant, so that an index serves it; one with ``%``, which the driver reads, is bound."""
         if any("%" in part for part in path):
             return self._bound(list(path), "text[]")
         return constant_path(path)
 
 
 def _at(path: tuple[str, ...], inner: str) -> str:
-    """A JSON value below a path."""
+    """Return the text of a JSON object with a value below a path."""
     for part in reversed(path):
         inner = f"{{{json_text(part)}: {inner}}}"
     return inner
@@ -489,7 +489,7 @@ async def unknown_fields(connection: Connection, names: Names, condition: Filter
 
 
 def _compared(tree: FilterTree) -> Iterator[tuple[Field, str]]:
-    """Metadata fields with the kind of what they are compared with: ``number`` or ``string``."""
+    """Yield the metadata fields of a tree with the kind of the compared value: ``number`` or ``string``."""
     for one in leaves(tree):
         if one.field.is_own or one.operator not in _COMPARING:
             continue
@@ -503,7 +503,7 @@ def _compared(tree: FilterTree) -> Iterator[tuple[Field, str]]:
 async def _for_each(
     connection: Connection, names: Names, expression: sql.SQL, paths: Sequence[tuple[str, ...]]
 ) -> Sequence[Any]:
-    """The value of an expression for each of some paths; empty for a collection without chunks."""
+    """Return the value of an expression for each of some paths; empty for a collection without chunks."""
     if not paths:
         return ()
     parameters = {f"path_{number}": list(path) for number, path in enumerate(paths)}
@@ -520,7 +520,7 @@ async def log_unknown_fields(connection: Connection, names: Names, condition: Fi
 
 
 def _unknown(asked: Field, known: list[str]) -> str:
-    """Warning about a field that no chunk has."""
+    """Return the warning about a field that no chunk has."""
     name = str(asked)
     own = COLUMNS.get(asked.path[-1], asked.path[-1])
     if own in OWN and len(asked.path) == 1:

@@ -1,6 +1,6 @@
-"""What is wrong with a database and its collections: rows, privileges, indexes and tables. Nothing is changed.
+"""Find problems of a database and its collections (rows, privileges, indexes, tables) without changing anything.
 
-Large tables are sampled: rows of pages that a fixed seed draws.
+Large tables are sampled, by pages that a fixed seed selects.
 """
 
 from __future__ import annotations
@@ -54,14 +54,14 @@ class RowSample:
     estimated: int | None  # about how many rows the table has, if known
 
     def described(self, looked: int, noun: str) -> str:
-        """The number of examined rows, in words."""
+        """Return the number of examined rows, in words."""
         if self.is_whole:
             return f"all {looked:,} {noun}"
         return f"{looked:,} {noun} of about {self.estimated or 0:,}"
 
 
 async def sample_rows(connection: Connection, table: sql.Identifier, columns: sql.Composable, most: int) -> RowSample:
-    """Draw up to a number of rows.
+    """Return up to `most` rows.
 
     Args:
         connection: In a transaction.
@@ -99,7 +99,7 @@ class Share(NamedTuple):
     sample: RowSample  # where they were drawn from
 
     def counted(self, noun: str) -> str:
-        """The number in words: of all rows, or of those that were examined."""
+        """Return the number in words: of all rows, or of those that were examined."""
         found = noun if self.found == 1 else f"{noun}s"
         return (
             f"{self.found:,} {found}" if self.sample.is_whole else f"{self.found:,} of {self.looked:,} sampled {noun}s"
@@ -112,7 +112,7 @@ KEY = sql.SQL("document_id, chunk_id")
 async def _share(
     connection: Connection, table: sql.Identifier, columns: sql.Composable, condition: sql.Composable
 ) -> Share:
-    """How many rows ``e`` of a sample of a table meet a condition."""
+    """Return how many rows ``e`` of a sample of a table meet a condition."""
     sample = await sample_rows(connection, table, columns, MAX_ROWS)
     cursor = await connection.execute(
         sql.SQL("SELECT count(*) FILTER (WHERE {}), count(*) FROM {} AS e").format(condition, sample.rows)
@@ -141,7 +141,7 @@ async def orphaned_vectors(connection: Connection, names: Names, version: int) -
 
 
 async def orphaned_chunks(connection: Connection, names: Names) -> Share:
-    """Chunks that were read from a document which is missing.
+    """Return the share of chunks that were read from a document which is missing.
 
     Their ids begin with the key of the document; those of texts that were added do not, and they have no document.
     """
@@ -179,11 +179,11 @@ async def long_chunks(connection: Connection, names: Names, tokens: int) -> Shar
 
 
 async def some_texts(connection: Connection, names: Names, most: int, characters: int) -> tuple[list[str], RowSample]:
-    """Beginnings of texts of chunks, in the order of their keys.
+    """Return the beginnings of texts of chunks, in the order of their keys.
 
     Args:
         connection: In a transaction.
-        characters: Most characters of each.
+        characters: Maximum characters of each text.
     """
     columns = sql.SQL("document_id, chunk_id, left(chunk_text, {}) AS beginning").format(sql.Literal(characters))
     sample = await sample_rows(connection, names.chunk, columns, most)
@@ -194,7 +194,7 @@ async def some_texts(connection: Connection, names: Names, most: int, characters
 
 
 async def is_large(connection: Connection, table: sql.Identifier) -> bool:
-    """Whether a table takes longer to read than a check may."""
+    """Return whether a table takes longer to read than a check may."""
     cursor = await connection.execute(
         "SELECT pg_catalog.pg_relation_size(pg_catalog.to_regclass(%s)) > %s",
         [table.as_string(connection), SMALL_BYTES],
@@ -215,7 +215,7 @@ async def tombstone_share(connection: Connection, names: Names, generation: int)
 
 
 class DeadRows(NamedTuple):
-    """Rows of a table that were deleted or replaced and still take space."""
+    """The rows of a table that were deleted or replaced and still take space."""
 
     table: str  # quoted and qualified
     live: int  # both are estimates
@@ -237,7 +237,7 @@ WRITING = ("INSERT", "UPDATE", "DELETE")
 
 
 class TablePrivileges(NamedTuple):
-    """What this role may do with a table."""
+    """The privileges of this role on a table."""
 
     table: str
     missing: tuple[str, ...]  # those of `READING` and `WRITING` that it lacks
@@ -263,7 +263,7 @@ async def table_privileges(connection: Connection, schema: str, tables: Sequence
 
 
 def grant(connection: Connection, schema: str, privileges: Sequence[str], tables: Sequence[str]) -> str:
-    """SQL with which the owner grants this role what it lacks."""
+    """Return SQL with which the owner grants this role the rights that it lacks."""
     role = sql.Identifier(connection.info.user)
     words = sql.SQL(", ").join(sql.SQL(privilege) for privilege in privileges)
     names = sql.SQL(", ").join(sql.Identifier(schema, table) for table in tables)
@@ -277,7 +277,7 @@ EQUAL = 1e-6
 
 
 class Recall(NamedTuple):
-    """How much of the nearest an index finds."""
+    """The share of the nearest vectors that an index finds."""
 
     # Share of the nearest ten, 0 to 1; None if there was no time for one vector.
     found: float | None
@@ -297,7 +297,7 @@ async def vector_recall(
     """Compare the neighbours of stored vectors found through the index with the exact ones.
 
     The vectors are those of `VectorSample`, the same at every call while the collection stays the same. A vector does
-    not count as its own neighbour, and of equally near ones any will do.
+    not count as its own neighbour; of equally near ones any counts.
 
     Args:
         connection: In a transaction, not in a pipeline: a part of it may be undone.
@@ -458,7 +458,7 @@ def _unknown(connection: Connection, schema: str, table: str) -> Finding:
 
 
 def tables_of(collection: CollectionInfo) -> list[str]:
-    """Names of all tables that a collection uses, those of the registry included."""
+    """Return names of all tables that a collection uses, those of the registry included."""
     name = collection.names.collection
     tables = TABLES if collection.keyword.index is not None else [one for one in TABLES if one not in OF_KEYWORD_INDEX]
     versions = [f"{name}_embedding_{one.version}" for one in collection.versions.standing]
@@ -544,7 +544,7 @@ def _unreleased(names: Names) -> Finding:
 
 
 async def _invalid_indexes(connection: Connection, schema: str) -> list[Finding]:
-    """Indexes that a build has left unfinished; not those that are being built, as far as this role sees builds."""
+    """Return findings for indexes that an ended build has left unfinished, as far as this role sees builds."""
     cursor = await connection.execute(
         "SELECT c.relname FROM pg_catalog.pg_index AS i JOIN pg_catalog.pg_class AS c ON c.oid = i.indexrelid "
         "JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace "

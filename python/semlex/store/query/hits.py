@@ -1,4 +1,4 @@
-"""Hits as a relation for a user's SQL: a statement that contains them, or a temporary table."""
+"""Pass hits to a user's SQL as a relation: a statement that contains them, or a temporary table."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ INCLUDED = {"excerpt": "text", "content": "text", "metadata": "jsonb"}
 
 
 class Relation:
-    """Hits as rows, checked."""
+    """Hits as rows and columns, checked."""
 
     def __init__(self, hits: Sequence[SearchResult], include: Sequence[Included]) -> None:
         listed = list(hits) if isinstance(hits, (list, tuple)) else []
@@ -94,7 +94,7 @@ def _rows_of(listed: list[SearchResult], hits: object, columns: dict[str, str]) 
 
 
 def _row_key(hit: SearchResult) -> str | None:
-    """The key of the hit's row as text; of several columns a JSON array."""
+    """Return the key of the hit's row as text; of several columns a JSON array."""
     return None if hit.table is None else hit.source_document.removeprefix(f"{hit.table}/")
 
 
@@ -107,7 +107,7 @@ def _check_metadata(row: int, metadata: object) -> None:
 
 
 def statement(connection: Connection, relation: Relation) -> str:
-    """A statement that answers with the hits, a row on a line; no character of them steers a terminal."""
+    """Return a statement that selects the hits, a row on a line; characters that steer a terminal are escaped."""
     kinds = [sql.SQL(kind) for kind in relation.columns.values()]
     if relation.rows:
         rows: list[list[sql.Composable]] = [
@@ -128,7 +128,7 @@ def _cells(relation: Relation, row: dict[str, Any]) -> Iterator[tuple[Any, str]]
 
 
 def _literal(connection: Connection, value: object, kind: str) -> sql.Composable:
-    """A value as the driver quotes it, with what steers a terminal or ends a line as escapes of the server's."""
+    """Return a value quoted by the driver, with line ends and characters that steer a terminal as escapes."""
     text = sql.Literal(json.dumps(value) if kind == "jsonb" else value).as_string(connection).strip()
     if not isinstance(value, str) or not ("\n" in text or "\t" in text or UNSAFE.search(text)):
         return sql.SQL(text)
@@ -151,7 +151,7 @@ DOING = "put hits into a table"
 
 
 async def fill_table(given: CallersConnection, relation: Relation, table: str) -> int:
-    """Put hits into a temporary table that ends with the caller's transaction.
+    """Write hits into a temporary table that is dropped at the end of the caller's transaction.
 
     No setting of the session is read or changed: values travel as one JSON text of ASCII.
     """
@@ -196,7 +196,7 @@ def _check_connection(connection: Connection) -> None:
 
 
 def _check_place(found: tuple[Any, ...] | None, table: str) -> None:
-    """Refuse a server or a transaction that takes no table, and a name that is taken."""
+    """Refuse a server or a transaction that allows no temporary table, and a name that is taken."""
     in_recovery, read_only, taken = found or (False, "off", None)
     if in_recovery:
         raise ReadOnlyError(f"{DOING}: the server is a standby, which takes no temporary table; connect to the primary")

@@ -1,4 +1,4 @@
-"""A leg of a search in its three states, as values: planned, prepared to be sent, and its result."""
+"""A leg of a search in its three states: planned, prepared to be sent, and its result."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class SideColumn:
 
 @dataclass(frozen=True, slots=True)
 class BestRows:
-    """Columns that a leg that answers alone adds for the best of its chunks, so that nothing is left to ask."""
+    """Columns that a leg that answers alone adds for its best chunks, so that no further statement is needed."""
 
     columns: bytes  # rendered, over the chunk's row (alias ``c``), qualified
     large_columns: tuple[int, ...]  # places among them
@@ -52,7 +52,7 @@ class BestRows:
 
 
 class LegPlan(Protocol):
-    """One way of finding chunks."""
+    """A leg that is planned: one way of finding chunks."""
 
     @property
     def name(self) -> str:
@@ -92,11 +92,11 @@ class PreparedLeg(Protocol):
 
     @property
     def brings_rows(self) -> bool:
-        """Whether a single statement brings the rows of the best chunks, so that probably nothing is left to ask."""
+        """Whether a single statement returns the rows of the best chunks, so that probably no other is needed."""
         ...
 
     async def read(self, snapshot: Snapshot, rows: list[list[Any]]) -> LegResult:
-        """Make the result from the rows of each statement; may read more of the same snapshot."""
+        """Make the result from the rows of each statement; it may read more in the same snapshot."""
         ...
 
 
@@ -110,7 +110,7 @@ class PlainKeywordLeg:
     brings_rows: ClassVar[bool] = False
 
     def prepare(self, side_column: SideColumn | None) -> Self:
-        """Itself: it takes no other leg's column."""
+        """Return the leg itself, which takes no other leg's column."""
         del side_column
         return self
 
@@ -132,7 +132,7 @@ class Scorer(Protocol):
     """A leg's exact scores of chunks that another leg found."""
 
     def scores_from_column(self, values: list[Any]) -> NDArray[np.float64] | None:
-        """The scores of chunks by the values of the leg's side column.
+        """Return the scores of chunks by the values of the leg's side column.
 
         Returns:
             float64, shape (n,), NaN for a chunk that has none; or None if the values do not suffice.
@@ -141,13 +141,13 @@ class Scorer(Protocol):
         return None
 
     def missing_scores(self, keys: Sequence[Key]) -> ScoreQuery:
-        """The query for the scores of chunks whose side column is unknown."""
+        """Return the query for the scores of chunks whose side column is unknown."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class LegResult:
-    """The result of a leg, or why it has none."""
+    """The result of a leg, or the error why it has none."""
 
     keys: list[Key]  # (document_id, chunk_id), best first
     scores: NDArray[np.float64]  # float64, shape (n,), the leg's own scores
@@ -174,12 +174,12 @@ class LegResult:
 
 @dataclass(frozen=True, slots=True)
 class ScoresInOrder:
-    """A statement that returns one score a chunk, in the given order."""
+    """A statement that returns one score for each chunk, in the given order."""
 
     statements: tuple[Statement]  # one; NULL is NaN
 
     def scores(self, rows: list[list[Any]]) -> NDArray[np.float64]:
-        """The scores."""
+        """Return the scores."""
         return scores_in_column([row[0] for row in rows[0]])
 
 
@@ -191,17 +191,17 @@ class KnownScores:
 
     @property
     def statements(self) -> tuple[()]:
-        """Nothing to read."""
+        """Return no statement, since nothing has to be read."""
         return ()
 
     def scores(self, rows: list[list[Any]]) -> NDArray[np.float64]:
-        """The scores."""
+        """Return the scores."""
         del rows
         return self.known
 
 
 def key_arrays(keys: Sequence[Key]) -> dict[str, Any]:
-    """Keys as two arrays, ``document_ids`` and ``chunk_ids``."""
+    """Return keys as two arrays, ``document_ids`` and ``chunk_ids``."""
     return {"document_ids": [key[0] for key in keys], "chunk_ids": [key[1] for key in keys]}
 
 
@@ -216,7 +216,7 @@ def key_order(key: Key) -> tuple[int, str]:
 
 
 def in_key_order(keys: Iterable[Key]) -> list[Key]:
-    """Keys by (document_id, chunk_id)."""
+    """Return keys by (document_id, chunk_id)."""
     return sorted(keys, key=key_order)
 
 
@@ -234,7 +234,7 @@ def ranked(
     plan: str = "",
     selection: Filter | None = None,
 ) -> LegResult:
-    """The result of rows that begin with document_id, chunk_id, score."""
+    """Return the result of rows that begin with document_id, chunk_id, score."""
     scores = np.array([row[2] for row in rows], dtype=np.float64)
     side_values = [row[3] for row in rows] if with_side_values else None
     keys = [(row[0], row[1]) for row in rows]
@@ -244,5 +244,5 @@ def ranked(
 
 
 def failed_leg(error: BaseException, milliseconds: float = 0.0) -> LegResult:
-    """The result of a leg that could not answer."""
+    """Return the result of a leg that could not answer."""
     return LegResult([], np.empty(0, dtype=np.float64), milliseconds, error)

@@ -1,4 +1,4 @@
-"""Rows of followed tables beside the chunks of their texts: which columns there are, and the row of a chunk."""
+"""Read rows of followed tables beside the chunks of their texts: the columns, and the row of a chunk."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ _UUID = re.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}").fullmatch
 
 
 def text_of_type(value: object, of: OwnType) -> str | None:
-    """A value of a filter as the server reads one of a type; None if no value of the type is equal to it."""
+    """Return a filter's value in the form in which the server reads the type; None if no value of it can be equal."""
     if isinstance(value, str):
         return value if of == "text" or (of == "uuid" and _UUID(value)) else None
     if isinstance(value, bool):
@@ -86,12 +86,12 @@ class LiveTable:
 
     @property
     def name(self) -> str:
-        """Its name in the collection."""
+        """The name of the table in the collection."""
         return self.definition.name
 
     @property
     def live(self) -> Sequence[str]:
-        """The columns that filters may name, as far as they are still there."""
+        """The columns that filters may name, without those that do not exist any more."""
         return [name for name in self.definition.live if name in self.types]
 
     @property
@@ -107,7 +107,7 @@ class LiveTable:
 
     @property
     def is_own_row(self) -> sql.Composed:
-        """Whether the row is that of the chunk, so that a row is found by its chunk, and a chunk by its row."""
+        """The condition that a row belongs to the chunk, so that either finds the other."""
         columns, kinds = [self.column(name) for name in self.definition.key], self.definition.key_kinds
         document = document_id(self.name, key_as_text(columns, kinds))
         parts: list[sql.Composable] = [_of_table([self.name]), sql.SQL("c.document_id = {}").format(document)]
@@ -118,11 +118,11 @@ class LiveTable:
         return sql.SQL(" AND ").join(parts)
 
     def column(self, name: str) -> sql.Composed:
-        """A column of the row."""
+        """Return a column of the row."""
         return sql.SQL("r.{}").format(identifier(name))
 
     def loaded(self, name: str) -> sql.Composable:
-        """A column as the driver reads it; as text if the driver does not know its type."""
+        """Return a column as the driver reads it; as text if the driver does not know its type."""
         column, kind = self.column(name), self.types[name]
         if kind in _BOUNDED:
             return _BOUNDED[kind].format(column)
@@ -132,11 +132,11 @@ class LiveTable:
         return column
 
     def own_type(self, name: str) -> OwnType | None:
-        """The type as which a live column can be compared; None for other types."""
+        """Return the type as which a live column can be compared; None for other types."""
         return _OWN_TYPES.get(self.types[name]) if name in self.live else None
 
     def value(self, name: str) -> sql.Composable:
-        """A live column as JSON, as metadata has it; NULL if it is NULL, or no live column of this table."""
+        """Return a live column as JSON in the form of metadata; NULL if it is NULL or not live in this table."""
         if name not in self.live:
             return sql.SQL("NULL::jsonb")
         kind = self.types[name]
@@ -149,12 +149,12 @@ def _of_table(names: Sequence[str]) -> sql.Composed:
 
 
 def of_rows(tables: Sequence[LiveTable], condition: Mapping[str, sql.Composable], *, others: bool) -> sql.Composable:
-    """A condition on the rows of chunks.
+    """Return SQL of a condition on the rows of chunks.
 
     Args:
         tables: The followed tables, at least one.
-        condition: By the name of the table what must hold of the row; a chunk of a row that is gone or hidden fails.
-        others: Whether it holds of all other chunks.
+        condition: By the table's name, the condition on its row; a chunk whose row is gone or hidden fails.
+        others: Whether all other chunks pass.
     """
     found: list[sql.Composable] = [
         sql.SQL("EXISTS (SELECT FROM {} AS r WHERE {} AND {})").format(
@@ -168,12 +168,12 @@ def of_rows(tables: Sequence[LiveTable], condition: Mapping[str, sql.Composable]
 
 
 def visible_rows(tables: Sequence[LiveTable]) -> sql.Composable:
-    """The condition that a chunk's row is there, if it is one of these tables."""
+    """Return the condition that a chunk's row exists and is visible, if the chunk belongs to one of these tables."""
     return of_rows(tables, {table.name: sql.SQL("TRUE") for table in tables}, others=True)
 
 
 def live_row(tables: Sequence[LiveTable]) -> sql.Composable:
-    """The live columns of a chunk's row as one JSON list; NULL for other chunks, an empty list without a row."""
+    """Return the live columns of a chunk's row as one JSON list; NULL for other chunks, an empty list without a row."""
     found: list[sql.Composable] = [
         sql.SQL(
             "WHEN {} THEN coalesce((SELECT jsonb_build_array(to_jsonb(live)) "
@@ -192,12 +192,12 @@ def live_row(tables: Sequence[LiveTable]) -> sql.Composable:
 
 
 def seen_row(found: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
-    """What `live_row` found: the columns that are not NULL; None for a row that is gone or hidden."""
+    """Return the columns that `live_row` found and that are not NULL; None for a row that is gone or hidden."""
     return {name: value for name, value in found[0].items() if value is not None} if found else None
 
 
 class OfDefinitions(tuple[str, ...]):
-    """Columns that are wanted by someone who may see those alone that definitions name."""
+    """Names of wanted columns, for a reader who may see only columns that definitions name."""
 
     __slots__ = ()
 
@@ -214,7 +214,7 @@ class RowColumns:
 
     @property
     def selected(self) -> sql.Composable:
-        """The columns, to follow others of a SELECT: of each table whether the row is there, then its columns."""
+        """The columns to append to a SELECT: for each table whether the row exists, then its columns."""
         columns = [
             sql.SQL(", {}.{}").format(sql.Identifier(f"r{number}"), sql.Identifier(f"v{place}"))
             for number, table in enumerate(self.tables.values())
@@ -224,7 +224,7 @@ class RowColumns:
 
     @property
     def joined(self) -> sql.Composable:
-        """The tables, to follow the chunks of a FROM. A view may have a key more than once: the first row is taken."""
+        """The tables to append to a FROM; if a view has a key more than once, its first row is taken."""
         joins = []
         for number, table in enumerate(self.tables.values()):
             columns = [sql.SQL("TRUE"), *(table.loaded(name) for name in self._of(table))]
@@ -242,7 +242,7 @@ class RowColumns:
         return sql.SQL("").join(joins)
 
     def of(self, name: str | None, values: Sequence[Any]) -> dict[str, Any] | None:
-        """The columns of a table's row among the values of `selected`; None without a row."""
+        """Return the columns of a table's row from the values of `selected`; None without a row."""
         begin = 0
         for table in self.tables.values():
             names = self._of(table)
@@ -258,7 +258,7 @@ def _shown(table: LiveTable, wanted: Sequence[str]) -> Collection[str]:
 
 
 async def row_columns(connection: Connection, names: Names, columns: Sequence[str] | None) -> RowColumns | None:
-    """The columns of these names in the followed tables; None if none are wanted.
+    """Return the columns with these names in the followed tables; None if no column is wanted.
 
     Args:
         connection: In the transaction that loads them.
@@ -284,7 +284,7 @@ async def row_columns(connection: Connection, names: Names, columns: Sequence[st
 
 
 async def read_live_tables(connection: Connection, names: Names) -> tuple[LiveTable, ...]:
-    """The followed tables whose rows can be read here, by name.
+    """Return the followed tables whose rows can be read here, by name.
 
     Args:
         connection: In a transaction.
@@ -318,8 +318,8 @@ def check_live(tables: Sequence[LiveTable], name: str, place: str) -> None:
     """Refuse a column that no followed table of this database has as a live one.
 
     Raises:
-        ConfigurationError: A table has lost it. A filter that is true without it would show rows that it was to hide.
-        ValidationError: With the columns that there are.
+        ConfigurationError: A table has lost the column; a filter that ignored it could show rows that it should hide.
+        ValidationError: No table has such a live column; the message lists those that exist.
     """
     for table in tables:
         if name in table.definition.live and name not in table.types:

@@ -1,4 +1,4 @@
-"""Runs the legs of a search, pipelined in one snapshot; the others survive a failing leg."""
+"""Run the legs of a search, pipelined in one snapshot; the others survive a failing leg."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ size_seen: ContextVar[Callable[[int], None] | None] = ContextVar("semlex_size_se
 
 @dataclass(frozen=True, slots=True)
 class LegRun:
-    """Results of the legs."""
+    """The results of all legs of one run."""
 
     # By the leg's name. After the first failure the server ignores the rest of the pipeline: later legs are missing.
     results: dict[str, LegResult]
@@ -45,7 +45,7 @@ class LegRun:
 
 @dataclass(slots=True)
 class _Sent:
-    """Legs that were sent."""
+    """Legs whose statements were sent, with their cursors."""
 
     # Name, what was sent, and the cursors of its statements.
     legs: dict[str, tuple[PreparedLeg, list[Cursor]]] = field(default_factory=dict)
@@ -117,10 +117,10 @@ async def ask(snapshot: Snapshot, queries: Mapping[str, ScoreQuery]) -> dict[str
 
 
 async def fetch(snapshot: Snapshot, statement: Statement, *, is_last: bool = False) -> list[Any]:
-    """The rows of a statement. After a failure, the connection is usable as far as its transaction allows.
+    """Return the rows of a statement. After a failure, the connection is usable as far as its transaction allows.
 
     Args:
-        is_last: Whether nothing is asked afterwards.
+        is_last: Whether no other statement follows.
     """
     async with snapshot.in_one_go(is_last=is_last):
         cursor = await _execute(snapshot, statement)
@@ -128,7 +128,7 @@ async def fetch(snapshot: Snapshot, statement: Statement, *, is_last: bool = Fal
 
 
 async def fetch_all(snapshot: Snapshot, statements: Sequence[Statement]) -> list[list[Any]]:
-    """The rows of each statement, sent in one go; as `fetch`."""
+    """Return the rows of each statement, sent together; failures as in `fetch`."""
     async with snapshot.in_one_go():
         cursors = [await _execute(snapshot, statement) for statement in statements]
     return [await _rows(*one) for one in zip(cursors, statements, strict=True)]
@@ -139,7 +139,7 @@ async def _execute(snapshot: Snapshot, statement: Statement) -> Cursor:
 
 
 async def _rows(cursor: Cursor, statement: Statement) -> list[Any]:
-    """The rows, measured by `size_seen`."""
+    """Return the rows, measured by `size_seen`."""
     seen, result = size_seen.get(), cursor.pgresult
     if seen is not None and result is not None and statement.large_columns:
         sent = (result.get_value(row, column) for row in range(result.ntuples) for column in statement.large_columns)

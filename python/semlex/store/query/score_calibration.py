@@ -1,4 +1,4 @@
-"""A sample of the stored vectors: what a query's similarities are measured against.
+"""Sample the stored vectors, to compare a query's similarities with those of random chunks.
 
 How near is near differs from model to model and from query to query. Completed fusion therefore counts how many
 standard deviations a chunk lies above what random chunks of the collection give for the same query.
@@ -52,7 +52,7 @@ class Spread:
 
 @dataclass(frozen=True, slots=True)
 class _Drawn:
-    """A sample, and what it was drawn from."""
+    """A sample, with the collection and embedding version that it was taken from."""
 
     of: tuple[uuid.UUID, int]
     vectors: NDArray[np.float32]
@@ -76,11 +76,11 @@ class VectorSample:
         self._written = 0
 
     def note_written(self, rows: int) -> None:
-        """Report of rows that this client has written or deleted."""
+        """Note rows that this client has written or deleted."""
         self._written += rows
 
     async def spread(self, connection: Connection, collection: CollectionInfo, query: NDArray[np.float32]) -> Spread:
-        """Mean and deviation of a query's scores over the sample, by the collection's distance.
+        """Return mean and deviation of a query's scores over the sample, by the collection's distance.
 
         Args:
             connection: In the search's transaction.
@@ -100,7 +100,7 @@ class VectorSample:
         return spread_of(vectors, query, collection.distance.name)
 
     def spread_in_memory(self, collection: CollectionInfo, query: NDArray[np.float32]) -> Spread | None:
-        """As `spread`; None when the sample has to be drawn first."""
+        """Return what `spread` returns, or None if the sample has to be read first."""
         drawn, embedding = self._drawn, collection.embedding
         if drawn is None or embedding is None or drawn.of != (collection.collection_id, embedding.version):
             return None
@@ -114,23 +114,23 @@ class VectorSample:
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """What one query's vector scores are measured against."""
+    """The sample and query that one search measures its vector scores with."""
 
     sample: VectorSample
     collection: CollectionInfo
     query: NDArray[np.float32]  # float32, shape (d,)
 
     def spread_in_memory(self) -> Spread | None:
-        """The spread, where the sample is in memory."""
+        """Return the spread if the sample is in memory, else None."""
         return self.sample.spread_in_memory(self.collection, self.query)
 
     async def spread(self, snapshot: Snapshot) -> Spread:
-        """The spread, of a sample that may have to be drawn first."""
+        """Return the spread, reading the sample first if needed."""
         return await self.sample.spread(snapshot.connection, self.collection, self.query)
 
 
 def spread_of(vectors: NDArray[np.float32], query: NDArray[np.float32], distance: DistanceName) -> Spread:
-    """Mean and standard deviation (of a population) of a query's similarities.
+    """Return mean and population standard deviation of a query's similarities.
 
     Args:
         vectors: (m, d); of norm 1 for ``cosine``.
@@ -154,7 +154,7 @@ def spread_of(vectors: NDArray[np.float32], query: NDArray[np.float32], distance
 
 
 def _unit(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Rows of norm 1; a row of zeros stays unchanged."""
+    """Return rows of norm 1; a row of zeros stays unchanged."""
     norms = np.linalg.norm(vectors.astype(np.float64), axis=1, keepdims=True)
     return (vectors / np.where(norms > 0, norms, 1.0)).astype(np.float32)
 
@@ -162,7 +162,7 @@ def _unit(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
 async def _draw(
     connection: Connection, collection: CollectionInfo, embedding: EmbeddingVersion
 ) -> tuple[NDArray[np.float32], float]:
-    """The sample, and about how many rows there are."""
+    """Read the sample; return it, and the approximate number of rows."""
     found, rows = await _drawn(connection, collection, embedding, sql.SQL(""), sql.SQL(""))
     return binary_vectors(found, embedding), rows
 
@@ -202,7 +202,7 @@ def vectors_by_key(collection: CollectionInfo, embedding: EmbeddingVersion) -> s
 
 
 def sent_vector(collection: CollectionInfo, embedding: EmbeddingVersion) -> sql.Composed:
-    """A vector (``e.embedding``) as SQL, in the server's own binary form as bytes.
+    """Return a vector (``e.embedding``) as SQL, in the server's own binary form as bytes.
 
     So it is read independently of the loaders that the connection's owner has registered for vectors.
     """
@@ -212,7 +212,7 @@ def sent_vector(collection: CollectionInfo, embedding: EmbeddingVersion) -> sql.
 
 
 def binary_vectors(rows: Sequence[Any], embedding: EmbeddingVersion) -> NDArray[np.float32]:
-    """The vectors of n rows that begin with a `sent_vector`: float32, shape (n, d)."""
+    """Return the vectors of n rows that begin with a `sent_vector`: float32, shape (n, d)."""
     data = b"".join([row[0][HEADER_BYTES:] for row in rows])
     return np.frombuffer(data, WIRE_TYPES[embedding.storage]).astype(np.float32).reshape(-1, embedding.dimensions)
 
@@ -224,7 +224,7 @@ async def _drawn(
     columns: sql.Composable,
     join: sql.Composable,
 ) -> tuple[list[Any], float]:
-    """Rows of the sample, the vector in binary form first, and about how many rows the table has.
+    """Return rows of the sample, the vector in binary form first, and about how many rows the table has.
 
     Args:
         connection: In a transaction.

@@ -1,7 +1,7 @@
-"""What a filter selects: its share of the chunks, their ids where they are few, and boosts of their scores.
+"""Measure the share of chunks that a filter selects, read their ids if they are few, and apply boosts.
 
 The server's own estimate of a filter on JSON is mostly a constant, so a sample of the table's pages is read instead.
-The estimate is remembered for a minute: it decides how chunks are found, never which.
+The estimate is remembered for a minute: it decides how chunks are searched, never which are found.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ REMEMBERED_FILTERS = 256
 
 
 class RememberedShares:
-    """Which share of the chunks passes each of the filters that were used last, for a minute."""
+    """Remembers for a minute which share of the chunks passes each of the last filters."""
 
     def __init__(self, clock: Clock = SYSTEM) -> None:
         self._clock = clock
         self._shares: OrderedDict[Hashable, tuple[float, float]] = OrderedDict()
 
     def get(self, condition: Filter) -> float | None:
-        """The remembered share of a filter, 0 to 1; None if it is missing or too old."""
+        """Return the remembered share of a filter, 0 to 1; None if it is missing or too old."""
         taken, share = self._shares.get(condition.key, (0.0, None))
         return share if self._clock.monotonic() - taken < REMEMBERED_SECONDS else None
 
@@ -63,7 +63,7 @@ class RememberedShares:
 
 
 def sampled_chunks(names: Names, chunks: int) -> sql.Composable:
-    """About a number of chunks on random pages, the same ones every time, as a table with the alias ``c``."""
+    """Return SQL of about a number of chunks on random pages, the same every time, as a table with the alias ``c``."""
     return sql.SQL(
         "{chunk} AS c TABLESAMPLE SYSTEM (("
         "SELECT least(100, 100.0 * {chunks} / greatest(1, pg_relation_size(t.oid) / 8192 * "
@@ -78,7 +78,7 @@ def sampled_chunks(names: Names, chunks: int) -> sql.Composable:
 
 
 async def sampled_share(snapshot: Snapshot, collection: CollectionInfo, condition: Filter) -> float:
-    """The share of about 2,000 chunks on random pages that pass, the same ones every time; 1 without chunks."""
+    """Return the share that passes of about 2,000 chunks on random pages, the same every time; 1 without chunks."""
     text = sql.SQL("SELECT count(*) FILTER (WHERE {condition}), count(*) FROM {sampled}").format(
         condition=condition.expression, sampled=sampled_chunks(collection.names, SAMPLE_CHUNKS)
     )
@@ -89,7 +89,7 @@ async def sampled_share(snapshot: Snapshot, collection: CollectionInfo, conditio
 async def read_ids(
     snapshot: Snapshot, collection: CollectionInfo, condition: Filter, limit: int
 ) -> NDArray[np.int64] | None:
-    """The ids of the chunks that pass a filter, ascending; None if there are more than `limit`."""
+    """Return the ids of the chunks that pass a filter, ascending; None if there are more than `limit`."""
     text = sql.SQL(
         "SELECT array_send(array_agg(k.keyword_id)) FROM "
         "(SELECT c.keyword_id FROM {chunk} AS c WHERE {condition} LIMIT {limit}) AS k"
@@ -152,7 +152,7 @@ def _no_factor(place: str) -> list[FieldError]:
 async def boost_factors(
     snapshot: Snapshot, names: Names, keys: Sequence[Key], boosts: Sequence[Boost]
 ) -> NDArray[np.float64]:
-    """The product of the factors that each of some chunks has: float64, shape (n,); one statement for all."""
+    """Return the product of the factors of each chunk: float64, shape (n,); one statement for all."""
     boosts = [
         replace(boost, condition=await with_rows(snapshot.connection, names, boost.condition)) for boost in boosts
     ]

@@ -1,4 +1,4 @@
-"""The size of a collection: counted if that is quick or requested, else estimated by the server's statistics."""
+"""Measure the size of a collection: counted if that is quick or requested, else estimated from statistics."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ async def _estimates(connection: Connection, names: Names, tables: Mapping[str, 
 
 
 async def _distinct_documents(connection: Connection, names: Names, chunks: int) -> int | None:
-    """How many documents the chunks belong to, by the server's statistics; None if it has none."""
+    """Return how many documents the chunks belong to, by the server's statistics; None if it has none."""
     cursor = await connection.execute(
         "SELECT s.n_distinct FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace "
         "JOIN pg_catalog.pg_stats AS s ON (s.schemaname, s.tablename) = (n.nspname, c.relname) "
@@ -112,7 +112,7 @@ async def _distinct_documents(connection: Connection, names: Names, chunks: int)
 
 
 async def _estimated_rows(connection: Connection, tables: Mapping[str, sql.Identifier]) -> dict[str, int]:
-    """Rows of the large tables that have statistics, as the planner estimates them."""
+    """Return rows of the large tables that have statistics, as the planner estimates them."""
     cursor = await connection.execute(
         "SELECT pg_catalog.pg_relation_size(c.oid), c.reltuples, "
         "c.relpages::float8 * pg_catalog.current_setting('block_size')::int "
@@ -163,7 +163,7 @@ async def _counted(
 
 
 async def count_vectors(connection: Connection, collection: CollectionInfo, version: int, *, exact: bool) -> int:
-    """How many vectors a set has; estimated if its table is large, unless `exact`."""
+    """Return how many vectors a set has; estimated if its table is large, unless `exact`."""
     table = collection.names.embedding(version)
     estimates = {} if exact else await _estimated_rows(connection, {"vectors": table})
     if estimates:
@@ -190,7 +190,7 @@ async def vector_counts(connection: Connection, collection: CollectionInfo, vers
 
 
 def is_orphaned(chunks: sql.Identifier) -> sql.Composed:
-    """The condition that the chunk of a vector (a row ``e``) is gone."""
+    """Return the condition that the chunk of a vector (a row ``e``) is gone."""
     return sql.SQL(
         "NOT EXISTS (SELECT 1 FROM {} AS c WHERE c.document_id = e.document_id AND c.chunk_id = e.chunk_id)"
     ).format(chunks)

@@ -1,4 +1,4 @@
-"""Chunks by their place in a document: what is around a hit, its section, its parent, and their vectors."""
+"""Read chunks by their place in a document: neighbours of a hit, its section, its parent, and their vectors."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ TITLE = sql.SQL("(SELECT d.title FROM {document} AS d WHERE d.document_id = c.do
 
 
 class Reach(NamedTuple):
-    """How much is read around a chunk."""
+    """How far around a chunk other chunks are read."""
 
     beside: int = 0  # this many chunks before and after it
     # Up to this many, if enough of a section is wanted already to be most of it.
@@ -81,7 +81,7 @@ class PlacedChunk:
 
     @property
     def is_slice(self) -> bool:
-        """Whether it is part of a document's text as it was read, not a text stored in its place."""
+        """Whether the chunk is a part of a document's text as it was read, and not a text stored in its place."""
         if self.char_start is None or self.char_end is None:
             return False
         return self.char_end - self.char_start == len(self.text)
@@ -182,7 +182,7 @@ class SectionChunk:
 
 
 async def read_sections(snapshot: Snapshot, collection: CollectionInfo) -> list[SectionRow]:
-    """All sections of a collection, in no order. The table is read once; the answer has a row a section."""
+    """Return all sections of a collection, in no order. The table is read once; the answer has a row a section."""
     names = collection.names
     parts = {"file": _FILE, "path": _PATH, "has_heading": _HAS_HEADING}
     text = _SECTIONS.format(**parts, chunk=names.chunk, document=names.document, source=names.source)
@@ -196,7 +196,7 @@ async def read_sections(snapshot: Snapshot, collection: CollectionInfo) -> list[
 async def read_section_chunks(
     snapshot: Snapshot, collection: CollectionInfo, documents: Sequence[UUID]
 ) -> list[SectionChunk]:
-    """All chunks of documents, in the order of each."""
+    """Return all chunks of documents, in the order of each."""
     text = _CHUNKS.format(path=_PATH, chunk=collection.names.chunk)
     rows = await fetch(snapshot, Statement(text, {"documents": list(documents)}))
     return [
@@ -206,5 +206,5 @@ async def read_section_chunks(
 
 
 def titles(path: Sequence[str]) -> tuple[str, ...]:
-    """A path without the levels that have no title."""
+    """Return a heading path without the levels that have no title."""
     return tuple(title for title in path if title)

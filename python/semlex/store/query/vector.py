@@ -1,4 +1,4 @@
-"""The vector leg: nearest vectors, through the index or exactly."""
+"""The vector leg: find the nearest vectors, through the index or exactly."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class _WireVectorDumper(Dumper):
 
 
 def vector_parameter(values: NDArray[np.float32], storage: str) -> Any:
-    """A vector as a bound value for a statement that casts it."""
+    """Return a vector as a value that is bound to a statement, which casts it."""
     return _WireVector(pack(">HH", len(values), 0) + values.astype(">f2" if storage == "halfvec" else ">f4").tobytes())
 
 
@@ -143,7 +143,7 @@ def vector_leg(
     ef_search: int | None = None,
     probes: int | None = None,
 ) -> VectorLeg:
-    """The vector leg.
+    """Plan the vector leg.
 
     With the plan ``index`` the vector index answers, if one exists: an HNSW index with ``ef_search`` above `limit`, and
     with iterative scanning, because dead rows alone can leave fewer rows than requested. Under a filter it stops after
@@ -213,7 +213,7 @@ _FOUND: dict[FoundName, sql.SQL] = {
 
 @dataclass(frozen=True, slots=True)
 class FoundBy:
-    """The statement that finds the nearest vectors."""
+    """How the nearest vectors are found: by which statement, and by which index."""
 
     name: FoundName
     element: Element | None = None  # what the index holds of each vector; None for all of it
@@ -232,7 +232,7 @@ class StoredVectors:
 
     @classmethod
     def of(cls, collection: CollectionInfo) -> Self:
-        """Return those in use."""
+        """Return the vectors in use of a collection."""
         used = collection.vectors
         return cls(
             collection.names, used.version, used.storage, used.dimensions, collection.distance, collection.server
@@ -240,7 +240,7 @@ class StoredVectors:
 
     @property
     def parts(self) -> dict[str, sql.Composable]:
-        """Names and expressions of statements; the query is bound as ``vector``."""
+        """Return the names and SQL expressions from which statements are composed; the query is bound as ``vector``."""
         return {
             "distance": self.distance.between(self.server.extension, sql.SQL("e.embedding"), self._query),
             "offset": sql.Literal(self.distance.offset),
@@ -273,7 +273,7 @@ def _unfiltered(stored: StoredVectors, found: FoundBy, side_column: bytes | None
 
 @lru_cache(maxsize=256)
 def _similarity(stored: StoredVectors) -> bytes:
-    """The similarity of a chunk's vector; NULL when it has none."""
+    """Return SQL of the similarity of a chunk's vector; NULL if it has none."""
     text = sql.SQL(
         "(SELECT {offset}::float8 - ({distance}) FROM {embedding} AS e "
         "WHERE e.document_id = c.document_id AND e.chunk_id = c.chunk_id)"
@@ -283,7 +283,7 @@ def _similarity(stored: StoredVectors) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class VectorScorer(Scorer):
-    """Similarities of other chunks."""
+    """Computes similarities of chunks that the other leg found."""
 
     stored: StoredVectors
     vector: dict[str, Any]  # the query as a bound value
@@ -291,11 +291,11 @@ class VectorScorer(Scorer):
 
     @property
     def parts(self) -> dict[str, sql.Composable]:
-        """Names and expressions of the statements."""
+        """Return the names and SQL expressions from which statements are composed."""
         return {**self.stored.parts, "condition": self.condition.expression}
 
     def scores_from_column(self, values: list[float | None]) -> NDArray[np.float64]:
-        """The column is the score."""
+        """Return the column's values, which are the scores."""
         return scores_in_column(values)
 
     def missing_scores(self, keys: Sequence[Key]) -> ScoreQuery:
@@ -310,7 +310,7 @@ class VectorScorer(Scorer):
 
 @dataclass(frozen=True, slots=True)
 class VectorLeg:
-    """The nearest chunks of one query."""
+    """The planned vector leg of one query."""
 
     name: ClassVar[str] = "vector"
     takes_long: ClassVar[bool] = False
@@ -333,7 +333,7 @@ class VectorLeg:
         return None if condition.is_empty else condition
 
     def prepare(self, side_column: SideColumn | None) -> PreparedVectorLeg:
-        """The nearest chunks, with the other leg's side column."""
+        """Return the statement for the nearest chunks, with the other leg's side column."""
         stored, condition = self.scorer.stored, self.scorer.condition
         column = None if side_column is None else side_column.expression
         text: sql.Composed | bytes
@@ -347,7 +347,7 @@ class VectorLeg:
 
 @dataclass(frozen=True, slots=True)
 class PreparedVectorLeg:
-    """The nearest chunks, to be sent."""
+    """The vector leg, ready to be sent."""
 
     statements: tuple[Statement]  # one, of rows that `ranked` takes
     leg: VectorLeg
@@ -355,7 +355,7 @@ class PreparedVectorLeg:
     brings_rows: ClassVar[bool] = False
 
     async def read(self, snapshot: Snapshot, rows: list[list[Any]]) -> LegResult:
-        """The result."""
+        """Return the result of the leg."""
         del snapshot
         leg = self.leg
         return ranked(

@@ -1,6 +1,6 @@
 """The keyword leg on the keyword index: true BM25, from posting lists in ordinary tables, scored in Rust.
 
-A search reads three things of one snapshot, in one round trip: which segments and tombstones there are, and the rows of
+A search reads three things of one snapshot, in one round trip: the lists of segments and of tombstones, and the rows of
 its terms that are not in memory yet. None of them ever changes once it is written, so what is in memory needs no
 invalidation. Scores are exact at every moment: the number of chunks, their average length and in how many of them a
 word occurs are those of the snapshot.
@@ -52,7 +52,7 @@ _KEYS = sql.SQL(
 async def term_scores(
     snapshot: Snapshot, names: Names, index: IndexCache, text: str, keys: Sequence[Key]
 ) -> list[TermScores]:
-    """The words of a query, in its order. BM25 is a sum over words, so each is searched alone."""
+    """Return the words of a query, in its order; BM25 is a sum over words, so each is searched alone."""
     statement = _KEYS.format(columns=sql.SQL("c.keyword_id"), chunk=names.chunk)
     rows = await fetch(snapshot, Statement(statement, key_arrays(keys)))
     ids = np.array([NO_CHUNK if row[0] is None else row[0] for row in rows], dtype=np.int64)
@@ -70,12 +70,12 @@ async def term_scores(
 async def changed_scores(  # noqa: PLR0917 - as `term_scores`
     snapshot: Snapshot, names: Names, index: IndexCache, text: str, keys: Sequence[Key], changed: Sequence[ChangedText]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """The scores that chunks would have, were the texts of some others.
+    """Return the scores that chunks would have if some of them had other texts.
 
     Document frequencies are counted again; the average length stays that of the index. Accents make no difference.
 
     Returns:
-        float64, shape (n,) and shape (m,); 0 where no word of the query is.
+        float64, shape (n,) and shape (m,); 0 for a chunk without any word of the query.
     """
     statement = _KEYS.format(columns=sql.SQL("c.keyword_id"), chunk=names.chunk)
     rows = await fetch(snapshot, Statement(statement, key_arrays([*keys, *(one.key for one in changed)])))
@@ -115,7 +115,7 @@ async def changed_scores(  # noqa: PLR0917 - as `term_scores`
 
 
 def _term(query: AnalysedQuery, language: str, slot: int) -> str:
-    """The word of a slot in one language; "" if the query has none there."""
+    """Return the word of a query's slot in one language; "" if the query has none there."""
     own = query.by_language.get(language)
     return "" if own is None else dict(own.wanted).get(slot, "")
 
@@ -129,7 +129,7 @@ async def _one(
     *,
     as_typed: bool = False,
 ) -> tuple[TermScores, int]:
-    """A word for chunks, by their ids in the index; and how many chunks the index has.
+    """Return the scores of one word for chunks, by their ids in the index, and the number of chunks in the index.
 
     With `as_typed` its scores include what its accents add.
     """
@@ -152,7 +152,7 @@ async def _one(
 async def broken_conditions(
     snapshot: Snapshot, names: Names, query: AnalysedQuery, keys: Sequence[Key]
 ) -> list[list[str]]:
-    """Which quotes and exclusions of a query each of some chunks violates, in words; none for a deleted one."""
+    """Return which quotes and exclusions of a query each chunk violates, in words; none for a deleted chunk."""
     exclusions = Exclusions.of(query.index.analyzers, query.text)
     broken: list[list[str]] = []
     for row in await fetch(snapshot, texts_of(names, keys)):
@@ -175,7 +175,7 @@ T = TypeVar("T")
 
 
 class Bm25Engine(KeywordEngine):
-    """True BM25."""
+    """The keyword engine ``bm25``: true BM25."""
 
     name = "bm25"
     score_name = "bm25"
@@ -186,7 +186,7 @@ class Bm25Engine(KeywordEngine):
         self.index = Bm25Index(self._analyzers)
 
     def create(self, names: Names) -> Sequence[sql.Composed]:
-        """The tables of the index."""
+        """Return the statements that make the tables of the index."""
         return create_tables(names)
 
     def leg(
@@ -199,29 +199,29 @@ class Bm25Engine(KeywordEngine):
         with_phrases: bool = True,
         rows: BestRows | None = None,
     ) -> LegPlan:
-        """Chunks that contain any of the words (all phrases, no excluded word), best first; ties by key."""
+        """Plan the leg that finds chunks with any word, all phrases and no excluded word, best first; ties by key."""
         analysed = AnalysedQuery.of(self.index.cache, query, with_phrases=with_phrases)
         return Bm25Leg(collection, analysed, limit, condition, rows)
 
     async def term_scores(self, snapshot: Snapshot, names: Names, query: str, keys: Sequence[Key]) -> list[TermScores]:
-        """The words of a query with what each adds to the scores of chunks."""
+        """Return the words of a query with what each adds to the scores of chunks."""
         return await term_scores(snapshot, names, self.index.cache, query, keys)
 
     async def changed_scores(
         self, snapshot: Snapshot, names: Names, query: str, keys: Sequence[Key], changed: Sequence[ChangedText]
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """The scores of chunks, and of some with other texts."""
+        """Return the scores of chunks, and of some with other texts."""
         return await changed_scores(snapshot, names, self.index.cache, query, keys, changed)
 
     async def broken_conditions(
         self, snapshot: Snapshot, names: Names, query: str, keys: Sequence[Key], *, with_phrases: bool = True
     ) -> list[list[str]]:
-        """Which quotes and exclusions of the query each of some chunks violates, in words."""
+        """Return which quotes and exclusions of the query each of some chunks violates, in words."""
         analysed = AnalysedQuery.of(self.index.cache, query, with_phrases=with_phrases)
         return await broken_conditions(snapshot, names, analysed, keys)
 
     def analyzer_for(self, language: str | None) -> _core.Analyzer:
-        """The analyzer of a language; that of the collection's for None."""
+        """Return the analyzer of a language; that of the collection's for None."""
         return self._analyzers.of(language)
 
 
@@ -229,8 +229,8 @@ def create_tables(names: Names) -> Sequence[sql.Composed]:
     """Statements that make the tables.
 
     A segment holds up to 65,536 chunks of one language: their ids and lengths in its header, and its terms in order,
-    cut into posting rows with their first terms as keys. A tombstone lists deleted chunks that segments still
-    contain. All of them belong to a generation; one answers, a second may be being made.
+    cut into posting rows with their first terms as keys. A tombstone lists deleted chunks that segments still contain.
+    All of them belong to a generation; one generation answers, a second may be under construction.
 
     The manifest lists segments and tombstones a second time, and `row_keys` is a hash of the keys of a segment's
     posting rows, so that a row that is lost or has another key is noticed.

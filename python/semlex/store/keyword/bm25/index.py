@@ -75,7 +75,7 @@ class IndexCache:
     """The part of an index in memory: posting lists, languages, the last known state. All searches share it.
 
     Attributes:
-        analyzers: Of the collection.
+        analyzers: The collection's analyzers.
         languages: Languages seen in chunks of this collection; searched from the first statement on.
         options: The constants in use.
         postings: Posting lists, segments and tombstones.
@@ -102,11 +102,11 @@ class IndexCache:
         return self._is_steady
 
     def lost(self) -> None:
-        """Note that a search saw another state than the last one."""
+        """Note that a search found another state of the index than the last one."""
         self._is_steady = False
 
     def saw(self, state: IndexState) -> None:
-        """Note the state of the index that a search saw."""
+        """Note the state of the index that a search read."""
         self._is_steady, self._state = state == self._state, state
 
 
@@ -140,15 +140,15 @@ class Bm25Index:
     def begin_write(
         self, connection: Connection, collection: CollectionIdentity, rows: int
     ) -> AbstractAsyncContextManager[BatchIndex]:
-        """See `bm25.write.begin_write`."""
+        """Begin a write as `bm25.write.begin_write` does."""
         return write.begin_write(connection, collection, self.cache.analyzers, rows)
 
     def share(self, names: Names, reserved: Reserved) -> AbstractContextManager[BatchIndex]:
-        """See `bm25.write.index_share`."""
+        """Return the index's share of a write, as `bm25.write.index_share` does."""
         return write.index_share(names, self.cache.analyzers, reserved)
 
     async def merge(self, database: Database, collection: CollectionIdentity) -> None:
-        """See `bm25.merge.merge_where_wanted`."""
+        """Merge segments if needed, as `bm25.merge.merge_where_wanted` does."""
         await merge.merge_where_wanted(database, collection)
 
     async def end_load(self, database: Database, collection: CollectionIdentity, written: int) -> None:
@@ -159,5 +159,5 @@ class Bm25Index:
     async def rebuild(
         self, database: Database, collection: CollectionIdentity, progress: Callable[[int, int], None] | None = None
     ) -> Rebuilt:
-        """See `bm25.rebuild.rebuild`."""
+        """Rebuild the index as `bm25.rebuild.rebuild` does."""
         return await rebuild.rebuild(database, collection, self.cache.analyzers, progress)

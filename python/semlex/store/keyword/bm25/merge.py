@@ -1,7 +1,7 @@
-"""Merging segments: many small ones become few large ones, and tombstones are done with.
+"""Merge segments: many small ones become few large ones, and tombstones are removed.
 
-Every writer checks at its end whether a merge is due. It runs in a transaction of its own, under a lock that is only
-tried; writers and readers do not wait. If another process was faster, the server refuses.
+Every writer checks at its end whether a merge is due. It runs in a transaction of its own, under a lock that it does
+not wait for; writers and readers do not wait either. If another process was faster, the server refuses the merge.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ MAX_MERGES = 16
 
 
 def tier(chunks: int) -> int:
-    """The power of `TIER` that a size belongs to."""
+    """Return the power of `TIER` that a size belongs to."""
     power = 0
     while chunks >= TIER:
         chunks //= TIER
@@ -105,7 +105,7 @@ def choose_packing(sizes: Sequence[int]) -> list[int]:
 
 
 def _filled(sizes: Sequence[int], begun: list[int], others: Sequence[int]) -> list[int]:
-    """The positions begun and, in order, all others that fit."""
+    """Return the positions begun and, in order, all others that fit."""
     filled = list(begun)
     room = SEGMENT_CHUNKS - sum(sizes[position] for position in begun)
     for position in others:
@@ -116,7 +116,7 @@ def _filled(sizes: Sequence[int], begun: list[int], others: Sequence[int]) -> li
 
 
 async def merge_wanted(answer: Cursor) -> bool:
-    """Whether there is something to merge, by the answer to `ask_sizes`."""
+    """Return whether a merge is due, from the answer to `ask_sizes`."""
     return any(
         counts[0] >= MAX_TOMBSTONES if language is None else bool(choose_merge(counts))
         for language, counts in await answer.fetchall()
@@ -168,11 +168,11 @@ async def optimize(
 
 
 async def _give_room_back(database: Database, collection: CollectionIdentity, step: MergeStep) -> None:
-    """Free the space of the rows that a merge deleted.
+    """Free the space of the rows that a merge deleted, by VACUUM.
 
-    Autovacuum would do it within a minute or so; a load makes several merges in that time, and the tables would grow
-    to twice their size. If it is not possible now, it is left to autovacuum; with a role it is not, because a role
-    belongs to a transaction and VACUUM runs outside of one.
+    Autovacuum would do it within a minute or so; a load makes several merges in that time, and the tables would grow to
+    twice their size. If that is not possible now, it is left to autovacuum. With a role it is never possible, because a
+    role belongs to a transaction and VACUUM runs outside of one.
     """
     if step.rows < ROOM_ROWS or database.joins_transaction or database.role is not None:
         return
@@ -204,13 +204,13 @@ async def merge_once(
     *,
     thoroughly: bool = False,
 ) -> MergeStep:
-    """Merge one group of segments: of the generation that answers, else of one being made.
+    """Merge one group of segments: of the generation that answers, else of one under construction.
 
-    Writers add to that one, too, even after its rebuild was killed. What a merge there drops too early is repaired
-    when a rebuild makes it answer.
+    Writers add to the second one, too, even after its rebuild was killed. Rows that a merge there drops too early are
+    restored when a rebuild makes it answer.
 
     Args:
-        headers: Read by earlier merges of the same caller; what is read here is added.
+        headers: Headers that earlier merges of the same caller have read; those read here are added.
     """
     known: ReadHeaders = {} if headers is None else headers
 
@@ -252,7 +252,7 @@ ReadHeaders = dict[UUID, _Header]
 
 
 class _Merge:
-    """One transaction, with one snapshot."""
+    """One merge: a transaction with one snapshot."""
 
     def __init__(
         self,
@@ -299,7 +299,7 @@ class _Merge:
     def _chosen(
         self, segments: Sequence[tuple[UUID, str, int]], sizes: dict[UUID, int], chunks_of: dict[UUID, int]
     ) -> tuple[str, list[UUID]]:
-        """Language and ids of the segments that are merged next."""
+        """Return language and ids of the segments that are merged next."""
         share = 0.0 if self._thoroughly else DEAD_SHARE
         choose = choose_packing if self._thoroughly else choose_merge
         by_language: dict[str, list[UUID]] = {}
@@ -314,7 +314,7 @@ class _Merge:
         return "", []
 
     async def _read(self, segments: Sequence[UUID]) -> dict[UUID, _Header]:
-        """The headers of segments, each read once."""
+        """Read the headers of segments, each once."""
         missing = [segment_id for segment_id in segments if segment_id not in self._headers]
         if missing:
             read = await segment_headers(self._connection, self._names, missing)
@@ -323,7 +323,7 @@ class _Merge:
         return {segment_id: self._headers[segment_id] for segment_id in segments}
 
     async def _replace_segments(self, chosen: Mapping[UUID, _Header], language: str, dead: _core.IdSet) -> int:
-        """Return the number of deleted posting rows."""
+        """Replace segments by a merged one; return the number of deleted posting rows."""
         if not chosen:
             return 0
         sources: list[Source] = []
@@ -341,7 +341,7 @@ class _Merge:
     async def _replace_tombstones(
         self, tombstones: dict[UUID, _core.IdSet], absorbed: _core.IdSet, kept: _core.IdSet | None
     ) -> None:
-        """Drop ids that no segment contains any more."""
+        """Remove ids that no segment contains any more from tombstones."""
         left = {
             tombstone_id: ids - absorbed if kept is None else ids & kept for tombstone_id, ids in tombstones.items()
         }
@@ -357,7 +357,7 @@ class _Merge:
         await write_segments(self._connection, self._names, [], [(self._generation, rest)])
 
     async def _delete(self, table: sql.Identifier, key: str, ids: Iterable[UUID], rows: int) -> None:
-        """Delete exactly what was read."""
+        """Delete exactly the rows that were read, else fail."""
         cursor = await self._connection.execute(
             sql.SQL("DELETE FROM {} WHERE {} = ANY(%s)").format(table, sql.Identifier(key)), [list(ids)]
         )

@@ -35,7 +35,7 @@ class PassingIds:
         self._wanted: Hashable | None = None
 
     def wants(self, condition: Filter) -> bool:
-        """Whether a search with the filter probably needs them: the last one did."""
+        """Return whether a search with the filter probably needs them: the last one did."""
         if self._wanted is None and not self._kept:
             return False
         return condition.key == self._wanted or condition.key in self._kept
@@ -45,7 +45,7 @@ class PassingIds:
         self._wanted = condition.key
 
     def of(self, names: Names, condition: Filter) -> PassingQuery:
-        """The query for the ids of the chunks that pass."""
+        """Return the query for the ids of the chunks that pass."""
         key = condition.key
         known, ids = self._kept.get(key, (None, None))
         return PassingQuery(names, condition, key, known, ids)
@@ -93,7 +93,7 @@ class PassingQuery:
         return Statement(text, {**self.condition.parameters, "known_state": self.known})
 
     def read(self, row: PassingRow) -> NDArray[np.int64] | None:
-        """The ids, ascending; None if there are more than `MAX_PASSING`."""
+        """Return the ids, ascending; None if there are more than `MAX_PASSING`."""
         state, array = row
         ids = self.ids
         if ids is None or state is None or state != self.known:

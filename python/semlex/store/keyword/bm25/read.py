@@ -1,6 +1,6 @@
-"""Reading the keyword index for a search: all that is not in memory, in four kinds of rows.
+"""Read the keyword index for a search: everything that is not in memory, in four kinds of rows.
 
-Or, when the index is taken to be what it was: its state, and the rows that are missing then.
+If the index is expected to be unchanged, read only its state and the missing rows.
 """
 
 from __future__ import annotations
@@ -99,14 +99,14 @@ def index_statement(names: Names, plan: _core.PostingPlan) -> Statement:
 
 
 def expected_state(plan: _core.PostingPlan) -> IndexState:
-    """The state of the index as a plan knows it."""
+    """Return the state of the index as a plan knows it."""
     return b"".join(plan.known_segments), b"".join(plan.known_tombstones)
 
 
 def is_unchanged(names: Names) -> sql.Composed:
-    """A row that says whether the index is as expected; none for a collection that is gone. All names are qualified.
+    """Return SQL of a row that says whether the index is as expected; no row if the collection is gone.
 
-    Its parameters are those of `expectation`.
+    All names are qualified. The parameters are those of `expectation`.
     """
     ids = sql.SQL(
         "(SELECT pg_catalog.string_agg(pg_catalog.uuid_send(t.{identity}), ''::pg_catalog.bytea ORDER BY t.{identity}) "
@@ -128,7 +128,7 @@ def is_unchanged(names: Names) -> sql.Composed:
 
 
 def expectation(collection: CollectionIdentity, expected: IndexState) -> dict[str, Any]:
-    """The parameters of `is_unchanged`."""
+    """Return the parameters of `is_unchanged`."""
     return {
         "collection": collection.names.collection,
         "collection_id": collection.collection_id,
@@ -138,9 +138,10 @@ def expectation(collection: CollectionIdentity, expected: IndexState) -> dict[st
 
 
 def rows_statement(collection: CollectionIdentity, expected: IndexState, missing: Sequence[MissingRow]) -> Statement:
-    """Whether the index is as expected, and the rows that a plan lacks of the segments that it knows.
+    """Return the statement that checks whether the index is as expected, and reads the rows that a plan lacks.
 
-    A row has this answer, number in `missing` from 1, first term, data; the last three are NULL if no row is there.
+    A row has this answer, its number in `missing` from 1, first term and data; the last three are NULL if the index has
+    no such row.
     """
     parameters = expectation(collection, expected) | {
         "segments": _uuid_array([segment for segment, _ in missing]),
@@ -166,14 +167,14 @@ def _rows_statement(names: Names) -> bytes:
 
 
 def given_rows(missing: Sequence[MissingRow], rows: Sequence[Any]) -> list[PostingRow]:
-    """The rows of `rows_statement`, as `PostingCache.complete` takes them."""
+    """Return the rows of `rows_statement`, as `PostingCache.complete` takes them."""
     found = {number: (first_term, data) for _, number, first_term, data in rows}
     nothing = (None, None)
     return [(*row, *found.get(number, nothing)) for number, row in enumerate(missing, start=1)]
 
 
 def _uuid_array(ids: Sequence[bytes]) -> str:
-    """Ids as the text of a uuid[], which costs the driver less than a list of them."""
+    """Return ids in the text form of a uuid[], which costs the driver less than a list."""
     return "{" + ",".join(value.hex() for value in ids) + "}"
 
 

@@ -1,4 +1,4 @@
-"""Rebuilding the keyword index while it is used: a second generation beside the first, and a switch.
+"""Rebuild the keyword index while it is used: build a second generation beside the first, then switch.
 
     begin: from here on, every writer adds to both generations
     read the chunks that were there before, and write their segments
@@ -6,7 +6,7 @@
 
 Chunks are read in the order of their keyword ids. A rebuild first takes an id for itself: chunks with a smaller one
 existed before, those with a larger one come from writers who add to both generations. A killed rebuild leaves a
-generation that nobody reads; the next rebuild removes it and starts again.
+generation that is never read; the next rebuild removes it and starts again.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class _Rebuild:
         return Rebuilt(self._generation, chunks, self._segments)
 
     async def _begin(self, connection: Connection) -> tuple[int, int]:
-        """The first id that is not to be read, and about how many chunks are."""
+        """Begin the new generation; return the first id not to be read, and the approximate number of chunks."""
         state = await read_state(connection, self._collection)
         self._generation = max(state.live) + 1
         await connection.execute(
@@ -137,7 +137,7 @@ class _Rebuild:
         return await self._database.read("read chunks", work)
 
     async def _write(self, writer: SegmentWriter, most_open: int) -> None:
-        """Write the full segments, and as many of the others as exceed the memory limit."""
+        """Write the full segments, and of the others as many as exceed the memory limit."""
         while sum(writer.open_chunks().values()) > most_open:
             waiting = writer.open_chunks()
             writer.close(max(waiting, key=waiting.__getitem__))
@@ -163,11 +163,11 @@ class _Rebuild:
         if state.building != self._generation:
             raise StoreError(
                 f"another rebuild of the keyword index of {self._names.collection!r} began in the meantime; "
-                "this one stopped"
+                "this rebuild stopped"
             )
 
     async def _switch(self, connection: Connection) -> None:
-        """Add missing chunks, bury deleted ones, and make the new generation answer."""
+        """Add missing chunks, write tombstones for deleted ones, and make the new generation answer."""
         state = await read_state(connection, self._collection)
         if state.generation == self._generation:
             return  # an earlier attempt was committed and the answer to it was lost
@@ -187,7 +187,7 @@ class _Rebuild:
         )
 
     async def _missing(self, connection: Connection, missing: NDArray[np.int64]) -> list[NewSegment]:
-        """Segments of chunks that came from elsewhere: rows that were written without semlex."""
+        """Make segments of chunks that were written without semlex."""
         writer = SegmentWriter(self._analyzers)
         for start in range(0, len(missing), PAGE_ROWS):
             cursor = await connection.cursor(binary=True).execute(

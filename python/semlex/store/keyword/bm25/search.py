@@ -1,4 +1,4 @@
-"""One query to the keyword index: its terms by language, what is sent and read, the best chunks, scores of others."""
+"""Run one query on the keyword index: analyse it by language, read the index, find the best chunks, score others."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class AnalysedQuery:
 
     @classmethod
     def of(cls, index: IndexCache, text: str, *, with_phrases: bool) -> AnalysedQuery:
-        """Analyse a query in the languages that were seen in the index."""
+        """Analyse a query in the languages that occur in the index."""
         by_language = {language: _terms(index.analyzers.of(language), text) for language in sorted(index.languages)}
         plan = index.postings.plan(
             [
@@ -79,7 +79,7 @@ class AnalysedQuery:
         return cls(index, text, with_phrases, by_language, plan)
 
     def phrases_of(self, query: _core.Query) -> list[list[str]]:
-        """The phrases that every chunk must contain."""
+        """Return the phrases that every chunk must contain."""
         return query.phrases if self.with_phrases else []
 
     @property
@@ -100,7 +100,7 @@ class AnalysedQuery:
         return self.wants_phrases or any(query.excluded for query in self.by_language.values())
 
     def hold_phrases(self, rows: Sequence[Sequence[Any]]) -> list[bool]:
-        """For each row of `TEXTS`, whether it contains every phrase and no excluded one."""
+        """Return for each row of `TEXTS` whether it contains every phrase and no excluded one."""
         held = [True] * len(rows)
         if not self.reads_texts:
             return held
@@ -117,15 +117,15 @@ class AnalysedQuery:
         return held
 
     def depth(self, wanted: int) -> int:
-        """How many chunks to find for a wanted number; phrases are checked in a bounded number of texts."""
+        """Return how many chunks to find for a wanted number; phrases are checked in a bounded number of texts."""
         return min(wanted, MAX_PHRASE_TEXTS) if self.reads_texts else wanted
 
     def texts_left(self, looked_at: int) -> int:
-        """In how many more texts phrases may be checked."""
+        """Return in how many more texts phrases may be checked."""
         return max(MAX_PHRASE_TEXTS - looked_at, 0)
 
     def best(self, postings: _core.PostingSnapshot, depth: int, allowed: NDArray[np.int64] | None = None) -> Best:
-        """The best chunks."""
+        """Return the best chunks."""
         options = self.index.options
         ids, scores, _, work = postings.search(depth, k1=options.k1, b=options.b, allowed=allowed)
         # More may come, whose score equals the last.
@@ -144,7 +144,7 @@ class AnalysedQuery:
 
 
 def _terms(analyzer: _core.Analyzer, text: str) -> _core.Query:
-    """The terms of a query in one language."""
+    """Return the terms of a query in one language."""
     query = analyzer.query(text, MAX_TERMS)
     if query.conditions > MAX_TERMS:
         limit = f"{MAX_TERMS} words in quotes or behind a dash"
@@ -205,7 +205,7 @@ class _Keys:
     proves_state: bool  # whether it says of each chunk that the index is as expected, or that of no chunk
 
     def text(self, condition: Filter) -> sql.Composed:
-        """Its SQL; columns are the state, key, id, side column, heading, texts, and the rows of the best."""
+        """Return the SQL; its columns are the state, key, id, side column, heading, texts, and the rows of the best."""
         keys = sql.SQL(
             "SELECT c.document_id, c.chunk_id, c.keyword_id, {column} AS side_value, {heading} AS heading{others} "
             "FROM {chunk} AS c "
@@ -239,7 +239,7 @@ MOST_ROWS = 4
 
 @dataclass(frozen=True, slots=True)
 class Bm25Leg:
-    """The best chunks of one query."""
+    """The planned keyword leg of one query."""
 
     name: ClassVar[str] = "keyword"
     settings: ClassVar[dict[str, str | int]] = {}
@@ -308,11 +308,11 @@ class Bm25Leg:
     def keys_of(
         self, best: Best, side_column: SideColumn | None, *, looked_at: int = 0, expected: IndexState | None = None
     ) -> Statement:
-        """Key, id, side column, heading and texts of the chunks that exist and pass the filter; rows of the best.
+        """Return the statement for key, id, side column, heading and texts of chunks that exist and pass the filter.
 
         Args:
-            looked_at: How many of the best were looked at before.
-            expected: The state of the index that the statement has to prove; None if the transaction has read it.
+            looked_at: How many of the best chunks were checked before.
+            expected: The state of the index that the statement must confirm; None if the transaction has read it.
         """
         ids, condition, column = best.ids[looked_at:], self.unchecked, side_column or SideColumn(b"NULL")
         rows = None if looked_at or self.query.reads_texts else self.rows
@@ -339,13 +339,13 @@ class Bm25Leg:
 
 
 def _array(numbers: NDArray[np.int64]) -> str:
-    """Numbers as the text of an array, which costs the driver less than a list of them."""
+    """Return numbers in the text form of an array, which costs the driver less than a list."""
     return "{" + ",".join(map(str, numbers.tolist())) + "}"
 
 
 @dataclass(frozen=True, slots=True)
 class PreparedBm25Leg:
-    """A query whose index is read in full, as far as it is not in memory."""
+    """A query that reads all parts of the index that are not in memory."""
 
     leg: Bm25Leg
     side_column: SideColumn | None  # the other leg's
@@ -423,7 +423,7 @@ class FilteringBm25Leg:
 
 
 def _postings(leg: Bm25Leg, query: AnalysedQuery, rows: IndexRows) -> _core.PostingSnapshot:
-    """The index as it was read."""
+    """Return the index as it was read."""
     cache, collection = query.index, leg.collection.names.collection
     if rows.analyzer_version != _core.ANALYZER_VERSION:
         raise AnalyzerVersionError(
@@ -448,7 +448,7 @@ async def _result(
     *,
     first: tuple[Best, list[Any]] | None = None,
 ) -> LegResult:
-    """The best chunks."""
+    """Return the result with the best chunks."""
     query = leg.query
     found: list[tuple[float, Key, int, Any, str]] = []
     brought: dict[Key, Any] = {}
@@ -537,7 +537,7 @@ async def _further(
 
 
 async def _passing(snapshot: Snapshot, leg: Bm25Leg) -> NDArray[np.int64] | None:
-    """The ids of the chunks that pass the filter; None if they are too many."""
+    """Return the ids of the chunks that pass the filter; None if they are too many."""
     passing = leg.query.index.passing
     passing.want(leg.condition)  # the snapshot may have ended
     query = passing.of(leg.collection.names, leg.condition)
@@ -576,7 +576,7 @@ def _plan(condition: Filter, looked_at: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Bm25Scorer(Scorer):
-    """Scores of other chunks; NaN for one that the query excludes, or a deleted one."""
+    """Scores chunks that the other leg found; NaN for a chunk that the query excludes, or a deleted one."""
 
     names: Names
     query: AnalysedQuery
@@ -585,7 +585,7 @@ class Bm25Scorer(Scorer):
     found_all: bool  # whether the leg found every chunk that it may find
 
     def scores_from_column(self, values: list[int | None]) -> NDArray[np.float64] | None:
-        """The scores by the ids; None where a phrase has to be looked for in the texts."""
+        """Return scores by the ids; None if a phrase has to be checked in the texts."""
         return None if self.query.reads_texts else self.scores_by_id(values)
 
     def missing_scores(self, keys: Sequence[Key]) -> ScoreQuery:
@@ -605,7 +605,7 @@ class Bm25Scorer(Scorer):
         return Bm25Scores((Statement(text, key_arrays(keys)),), self)
 
     def scores_by_id(self, ids: Sequence[int | None]) -> NDArray[np.float64]:
-        """The scores of chunks by their ids in the index; NaN for None."""
+        """Return the scores of chunks by their ids in the index; NaN for None."""
         options = self.query.index.options
         score_ids = np.array([NO_CHUNK if keyword_id is None else keyword_id for keyword_id in ids], dtype=np.int64)
         return self.postings.search(0, k1=options.k1, b=options.b, score_ids=score_ids)[2]
@@ -619,7 +619,7 @@ class Bm25Scores:
     scorer: Bm25Scorer  # of the query
 
     def scores(self, rows: list[list[Any]]) -> NDArray[np.float64]:
-        """The scores of those that hold the phrases; NaN for the others."""
+        """Return the scores of chunks that contain the phrases; NaN for the others."""
         ids = [row[0] for row in rows[0]]
         existing = [number for number, keyword_id in enumerate(ids) if keyword_id is not None]
         held = self.scorer.query.hold_phrases([rows[0][number][1:] for number in existing])

@@ -1,6 +1,6 @@
-"""Rows of the keyword index: segments, their postings and tombstones, written and read; its generations and their lock.
+"""Write and read rows of the keyword index (segments, postings, tombstones), its generations and their lock.
 
-One generation answers, another may be being made.
+One generation answers, another may be under construction.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class IndexState:
-    """The registry's state of a collection's index."""
+    """The state of a collection's index in the registry."""
 
     generation: int  # the one that answers
     version: int | None  # of the analyzer that makes it
@@ -48,12 +48,12 @@ class IndexState:
 
     @property
     def versions(self) -> list[int | None]:
-        """The analyzer's version of each of these."""
+        """The analyzer version of each generation in `live`."""
         return [self.version] if self.building is None else [self.version, self.building_version]
 
 
 def merging_lock(collection: CollectionIdentity) -> int:
-    """Key of the advisory lock for merging or removing segments."""
+    """Return the key of the advisory lock for merging or removing segments."""
     return int.from_bytes(collection.collection_id.bytes[:8], signed=True)
 
 
@@ -69,7 +69,7 @@ async def ask_state(connection: Connection, collection: CollectionIdentity, lock
 
     Args:
         connection: In a transaction.
-        lock: Taken on the registry's row.
+        lock: The lock to take on the registry's row.
     """
     names = collection.names
     return await connection.execute(
@@ -119,18 +119,18 @@ class NewSegment:
 
     @classmethod
     def built(cls, builder: _core.SegmentBuilder, generation: int, language: str) -> NewSegment:
-        """The segment of a builder's chunks."""
+        """Make the segment of a builder's chunks."""
         segment_id = uuid4()
         return cls(segment_id, generation, language, builder.finish(segment_id.bytes))
 
     @classmethod
     def merged(cls, sources: Sequence[Source], dead: _core.IdSet, generation: int, language: str) -> NewSegment:
-        """The segment of the live chunks of others."""
+        """Merge the live chunks of other segments into one segment."""
         segment_id = uuid4()
         return cls(segment_id, generation, language, _core.merge_segments(segment_id.bytes, sources, dead))
 
     def without(self, dead: _core.IdSet, generation: int) -> NewSegment:
-        """The chunks without the dead ones, as another segment."""
+        """Return a segment with the chunks except the dead ones."""
         rows = list(zip(self.encoded.first_terms, self.encoded.data, strict=True))
         source = (self.segment_id.bytes, self.encoded.header, rows)
         return NewSegment.merged([source], dead, generation, self.language)
@@ -162,7 +162,7 @@ async def write_segments(
 
 
 def few_segments(names: Names, segments: Iterable[NewSegment], keyword_id: int) -> Statement | None:
-    """The statement that writes segments if a chunk has that id; None if their rows are too many for one."""
+    """Return the statement that writes segments if a chunk has that id; None if they have too many rows for one."""
     new = [segment for segment in segments if segment.encoded.chunks]
     rows = _posting_rows(new)
     if len(rows) > FEW_POSTING_ROWS:
@@ -191,7 +191,7 @@ def _columns(rows: Sequence[PostingRow]) -> tuple[list[Any], list[Any], list[Any
 
 @lru_cache(maxsize=256)
 def _insertion(names: Names, *, only_with: bool = False) -> bytes:
-    """The statement that inserts `_values`."""
+    """Return the statement that inserts `_values`."""
     condition: sql.Composable = sql.SQL("")
     if only_with:
         condition = sql.SQL("WHERE EXISTS (SELECT FROM {} WHERE keyword_id = %(keyword_id)s)").format(names.chunk)
@@ -236,13 +236,13 @@ def _values(
 
 
 def _keys_hash(keys: Iterable[bytes]) -> bytes:
-    """The hash in `segment.row_keys`."""
+    """Return the hash that is stored in `segment.row_keys`."""
     return hashlib.sha256(b"".join(keys)).digest()
 
 
 @lru_cache(maxsize=256)
 def _counting(names: Names) -> bytes:
-    """Sizes of segments and number of tombstones of each generation that writers add to."""
+    """Return SQL of the sizes of segments and the number of tombstones of each live generation."""
     return (
         sql.SQL(
             "WITH live AS (SELECT keyword_generation, building_generation FROM {registry} WHERE name = %(name)s) "
@@ -291,7 +291,7 @@ async def posting_rows(connection: Connection, names: Names, segment: UUID) -> l
 
 
 async def tombstone_ids(connection: Connection, names: Names, generation: int) -> dict[UUID, _core.IdSet]:
-    """The ids of each tombstone."""
+    """Return the ids of each tombstone."""
     cursor = await connection.cursor(binary=True).execute(
         sql.SQL("SELECT tombstone_id, data FROM {} WHERE generation = %s").format(names.tombstone), [generation]
     )
@@ -310,7 +310,7 @@ async def check_manifest(connection: Connection, names: Names, generation: int, 
 
 
 def refuse_lost_parts(found: int, listed: int) -> None:
-    """Refuse an index that lacks segments or tombstones."""
+    """Refuse an index whose segments or tombstones are fewer than the manifest lists."""
     if found != listed:
         raise DamagedSegmentError(None, f"it has {found} segments and tombstones; its manifest lists {listed}")
 
@@ -328,7 +328,7 @@ async def check_row_keys(connection: Connection, names: Names, generation: int) 
 
 
 def rows_differ(names: Names) -> sql.Composed:
-    """Whether the posting rows of the segment `s` have other keys than those that were written."""
+    """Return SQL of whether the posting rows of the segment `s` have other keys than those that were written."""
     return sql.SQL(
         "s.row_keys <> sha256((SELECT coalesce(string_agg(p.first_term, ''::bytea ORDER BY p.first_term), ''::bytea) "
         "FROM {} AS p WHERE p.segment_id = s.segment_id))"
@@ -346,7 +346,7 @@ def refuse_lost_rows(segments: int) -> None:
 
 
 async def live_ids(connection: Connection, names: Names, generation: int) -> _core.IdSet:
-    """Ids in a generation's segments and in no tombstone."""
+    """Return ids in a generation's segments and in no tombstone."""
     segments = [segment_id for segment_id, *_ in await segment_sizes(connection, names, generation)]
     headers = await segment_headers(connection, names, segments)
     held = _core.IdSet.union([_core.segment_ids(segment_id.bytes, header) for segment_id, header in headers.items()])
@@ -356,7 +356,7 @@ async def live_ids(connection: Connection, names: Names, generation: int) -> _co
 
 
 async def chunk_ids(connection: Connection, names: Names) -> NDArray[np.int64]:
-    """Ids of all chunks, ascending."""
+    """Return ids of all chunks, ascending."""
     pages = [np.array([-(2**63)], dtype=np.int64)]
     while len(pages[-1]):
         cursor = await connection.cursor(binary=True).execute(

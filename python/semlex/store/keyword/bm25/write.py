@@ -1,4 +1,4 @@
-"""The keyword index's share of a write: segments of the written texts, tombstones of the deleted ones.
+"""Write the keyword index's share of a write: segments of new texts, tombstones of deleted chunks.
 
 All of it happens in the transaction that writes the chunks. Rows are only inserted, so that writers of the same words
 neither wait for each other nor deadlock.
@@ -70,16 +70,16 @@ class SegmentWriter:
                     self.close(analyzer.language)
 
     def close(self, language: str) -> None:
-        """Put further chunks of a language into another segment."""
+        """End the open segment of a language, so that further chunks go into another one."""
         builder, _ = self._open.pop(language)
         self._full.append((language, builder))
 
     def open_chunks(self) -> dict[str, int]:
-        """Language -> chunks that wait for their segment to be full."""
+        """Return for each language how many chunks wait for their segment to be full."""
         return {language: chunks for language, (_, chunks) in self._open.items()}
 
     def take(self) -> list[tuple[str, _core.SegmentBuilder]]:
-        """Language and builder of the segments that are full or closed."""
+        """Take the segments that are full or closed, as language and builder."""
         taken, self._full = self._full, []
         return taken
 
@@ -138,7 +138,7 @@ class BatchIndex:
         await write_segments(connection, self._names, segments, tombstones)
 
     async def write_few(self, keyword_id: int) -> Statement | None:
-        """The statement that writes segments of all rows if a chunk has the id; see `few_segments`."""
+        """Return the statement that writes segments of all rows if a chunk has the id; see `few_segments`."""
         return few_segments(self._names, await self._run(None), keyword_id)
 
     async def _run(self, stored: NDArray[np.int64] | None) -> list[NewSegment]:
@@ -166,7 +166,7 @@ class BatchIndex:
 
 @contextmanager
 def index_share(names: Names, analyzers: Analyzers, reserved: Reserved) -> Iterator[BatchIndex]:
-    """The index's share of a write for which ids are reserved."""
+    """Yield the index's share of a write for which ids are reserved."""
     worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="semlex-analysis")
     try:
         yield BatchIndex(names, analyzers, reserved.generations, reserved.blocks, worker)
@@ -178,7 +178,7 @@ def index_share(names: Names, analyzers: Analyzers, reserved: Reserved) -> Itera
 async def begin_write(
     connection: Connection, collection: CollectionIdentity, analyzers: Analyzers, rows: int
 ) -> AsyncIterator[BatchIndex]:
-    """The index's share of a write of this many rows.
+    """Yield the index's share of a write of `rows` rows.
 
     It takes the first lock of every writer: no generation of the index is added or dropped before the transaction ends.
     """
@@ -192,10 +192,10 @@ async def begin_write(
 async def reserve(
     connection: Connection, collection: CollectionIdentity, rows: int, lock: RowLock = ""
 ) -> ReservedAnswers:
-    """Request what a write of this many rows relies on; after a writer's first lock, or taking it.
+    """Request the ids and the state that a write of `rows` rows relies on; after a writer's first lock, or taking it.
 
-    After the lock, so that the ids tell a new generation which chunks it has to read. A block has as many ids as a
-    segment has chunks, so the ids of a segment are one or two ranges, however many writers there are.
+    It comes after the lock, so that a new generation knows by the ids which chunks it has to read. A block has as many
+    ids as a segment has chunks, so the ids of a segment are one or two ranges, however many writers there are.
     """
     state = await ask_state(connection, collection, lock)
     blocks = await connection.execute(
