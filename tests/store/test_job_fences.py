@@ -91,7 +91,7 @@ async def test_a_write_is_refused_whose_job_goes_on_elsewhere_meanwhile(jobs: Jo
         if not taken:  # the transaction is tried again where its snapshot is too old
             taken.append(await jobs.taken_by_another())
 
-    with pytest.raises(LeaseLostError, match="went on elsewhere"):
+    with pytest.raises(LeaseLostError, match="another worker has job"):
         await jobs.write(first, take, one_snapshot=one_snapshot)
     with pytest.raises(LeaseLostError):
         await jobs.write(first, one_snapshot=one_snapshot)

@@ -1,1 +1,1 @@
-"""Everything that speaks to Postgres."""
+"""Access to Postgres: the schema, connections, writes, queries and indexes."""

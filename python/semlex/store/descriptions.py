@@ -1,4 +1,4 @@
-"""Chunk descriptions: lines that a language model wrote about chunks, read and written, and the chunks that lack one.
+"""Read and write chunk descriptions, the lines that a language model wrote about chunks, and find chunks without one.
 
 A description is the last line of its chunk's context, so it is embedded and found by words, and never part of the text.
 The chunk's content hash shows whether one exists: behind the hash of context and text it holds a mark of the model and
@@ -34,7 +34,7 @@ FIRST = (UUID(int=0), "")
 
 
 class ChunkWithoutLine(NamedTuple):
-    """A chunk whose context holds no description, or one by another model."""
+    """A chunk whose context has no description, or has one by another model."""
 
     document_id: UUID
     chunk_id: str
@@ -44,22 +44,22 @@ class ChunkWithoutLine(NamedTuple):
 
     @property
     def plain_context(self) -> str:
-        """The context without any line."""
+        """The context without a description."""
         return without_line(self.context, self.content_hash)
 
 
 def has_line(content_hash: bytes) -> bool:
-    """Return whether the chunk with this hash has a line."""
+    """Return whether the chunk with this hash has a description."""
     return len(content_hash) > TEXT_HASH_BYTES
 
 
 def without_line(context: str, content_hash: bytes) -> str:
-    """Return a stored context without the line that a model wrote, if there is one."""
+    """Return a stored context without the description, if there is one."""
     return context.rpartition("\n")[0] if has_line(content_hash) else context
 
 
 def with_line(context: str, line: str) -> str:
-    """Return a context with a line, which is one line and not empty."""
+    """Return a context with a description, which must be one line and not empty."""
     return f"{context}\n{line}" if context else line
 
 
@@ -72,7 +72,7 @@ class LineSelection(NamedTuple):
     source: UUID | None = None  # key; None selects all sources and added documents
 
     def condition(self, collection: CollectionInfo) -> sql.Composed:
-        """As SQL over the chunk table ``c``, with `values` bound."""
+        """Return SQL of the condition over the chunk table ``c``, with `values` bound."""
         parts: list[sql.Composable] = [sql.SQL("substring(c.content_hash FROM %(behind)s) <> %(mark)s")]
         if self.documents is not None:
             parts.append(sql.SQL("c.document_id = ANY(%(documents)s)"))
@@ -86,7 +86,7 @@ class LineSelection(NamedTuple):
 
     @property
     def values(self) -> dict[str, object]:
-        """Values that the condition binds."""
+        """The values that the condition binds."""
         documents = None if self.documents is None else list(self.documents)
         return {"behind": TEXT_HASH_BYTES + 1, "mark": self.mark, "documents": documents, "source": self.source}
 
@@ -104,7 +104,7 @@ async def count_without_line(connection: Connection, collection: CollectionInfo,
 async def chunks_without_line(
     connection: Connection, collection: CollectionInfo, selection: LineSelection, after: Key | None, limit: int
 ) -> list[ChunkWithoutLine]:
-    """Return a page of the chunks that lack a line, in key order."""
+    """Return a page of the chunks that lack a description, in key order."""
     statement = sql.SQL(
         "SELECT c.document_id, c.chunk_id, c.content_hash, c.context, c.chunk_text FROM {} AS c WHERE {} "
         "AND (c.document_id, c.chunk_id) > (%(document)s, %(chunk)s) ORDER BY c.document_id, c.chunk_id LIMIT %(most)s"
@@ -119,7 +119,7 @@ async def chunks_without_line(
 async def stored_lines(
     connection: Connection, collection: CollectionInfo, keys: Sequence[Key]
 ) -> dict[Key, tuple[str, bytes]]:
-    """Context and content hash of those of these chunks that have a line."""
+    """Return context and content hash of those of these chunks that have a description."""
     statement = sql.SQL(
         "SELECT c.document_id, c.chunk_id, c.context, c.content_hash "
         "FROM unnest(%(document_ids)s::uuid[], %(chunk_ids)s::text[]) AS k(document_id, chunk_id) "

@@ -1,4 +1,4 @@
-"""Sets of vectors, one for each model: made, filled beside another, switched to, used and dropped."""
+"""Embedding versions, the sets of vectors of one model each: make, fill, switch to, use and drop them."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def check_dimensions(wanted: EmbeddingVersion) -> None:
 async def ensure_embedding_version(
     database: Database, collection: CollectionInfo, wanted: EmbeddingVersion
 ) -> CollectionInfo:
-    """Make the table for a first model's vectors; if one exists, check that it is the same model's."""
+    """Make the table for a first model's vectors; if one exists, check that it is for the same model."""
 
     async def work(connection: Connection) -> CollectionInfo:
         names = collection.names
@@ -89,7 +89,7 @@ async def create_version(
 ) -> EmbeddingVersion:
     """Make the table for a model's vectors.
 
-    No number is used twice: a program with an older list would take one model's vectors for another's.
+    No number is used twice, or a program with an older list would take one model's vectors for another's.
 
     Args:
         connection: In a transaction that excludes writers, or others who do the same.
@@ -148,16 +148,16 @@ async def read_versions(connection: Connection, collection: CollectionInfo) -> V
 
 
 async def stored_versions(connection: Connection, collection: CollectionInfo) -> list[int]:
-    """Return numbers of all sets of vectors, including one being made.
+    """Return the numbers of all embedding versions, including one under construction.
 
-    A writer reads them after its first lock (`semlex.store.schema.locks.begin_write`):
-    no set is added or dropped until the transaction ends.
+    A writer reads them after its first lock (`semlex.store.schema.locks.begin_write`): no set is added or dropped until
+    the transaction ends.
     """
     return await versions_told(await ask_versions(connection, collection))
 
 
 async def ask_versions(connection: Connection, collection: CollectionInfo) -> AsyncCursor[Any]:
-    """Send the question of `stored_versions`; `versions_told` reads the answer."""
+    """Send the query of `stored_versions`; `versions_told` reads the answer."""
     names = collection.names
     return await connection.execute(
         sql.SQL("SELECT version FROM {} WHERE name = %s ORDER BY version").format(names.embedding_version),
@@ -171,7 +171,7 @@ async def versions_told(answer: AsyncCursor[Any]) -> list[int]:
 
 
 async def check_stands(connection: Connection, collection: CollectionInfo) -> None:
-    """Refuse vectors that were dropped."""
+    """Raise an error if the vectors in use were dropped."""
     used = collection.embedding
     if used is not None and used.version not in await stored_versions(connection, collection):
         raise dropped(collection)
@@ -211,7 +211,7 @@ class VersionRow:
 
     @property
     def is_running(self) -> bool:
-        """Whether a run fills it; a longer time than a run can have is left from before the clock stepped back."""
+        """Whether a run fills this version; a time longer than any run's is left from before the clock stepped back."""
         return 0 < self.seconds_left <= RUN_SECONDS
 
 
@@ -241,7 +241,7 @@ async def version_rows(connection: Connection, collection: CollectionInfo) -> li
 
 
 async def bound_times(connection: Connection, collection: CollectionInfo) -> None:
-    """Cut times of runs and uses to their maximum: they seem longer after the server's clock stepped back.
+    """Limit times of runs and uses to their maximum; they seem longer after the server's clock stepped back.
 
     A live run renews its right long before the remaining time is over.
     """
@@ -260,7 +260,7 @@ async def bound_times(connection: Connection, collection: CollectionInfo) -> Non
 
 @dataclass(frozen=True, slots=True)
 class VersionRun:
-    """The right to fill a version. Every transaction of a run proves it, so that a superseded run writes nothing."""
+    """The right to fill a version, which every transaction of a run checks, so that a superseded run writes nothing."""
 
     version: int
     number: int  # larger than that of every earlier run

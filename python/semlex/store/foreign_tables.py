@@ -1,4 +1,4 @@
-"""Tables in which other libraries keep vectors: which column is what, and their rows by binary COPY. Read only."""
+"""Read tables in which other libraries keep vectors, by binary COPY, and find which column is what."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ NO_JSON = frozenset({"bytea", "vector", "halfvec", "sparsevec", "bit", "varbit"}
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Which columns of a table are what."""
+    """Which columns of a table hold id, text, vector and metadata."""
 
     name: LayoutName
     made_by: str  # the program that makes such tables, for people
@@ -54,7 +54,7 @@ class Layout:
     prefix: str = ""  # what the library puts before the name that users give
 
     def fits(self, types: Mapping[str, str]) -> bool:
-        """Return whether a table with columns of these types is one of these."""
+        """Return whether a table with columns of these types has this layout."""
         return not self.missing(types) and types[self.vector] in VECTORS
 
     def missing(self, types: Mapping[str, str]) -> list[str]:
@@ -67,7 +67,7 @@ class Layout:
         return [name for name, kind in types.items() if name not in taken and kind not in DERIVED]
 
     def with_columns(self, columns: Mapping[str, str | None]) -> Layout:
-        """Return the layout of tables whose columns have a user's names; None is the usual name."""
+        """Return the layout with a user's names of columns; None keeps the usual name."""
         named: dict[str, Any] = {attribute: name for attribute, name in columns.items() if name is not None}
         needed = self.needed - {getattr(self, attribute) for attribute in named}
         if "metadata" in named:
@@ -208,7 +208,7 @@ async def find_table(connection: Connection, wanted: WantedTable) -> ForeignTabl
 
 
 def _layouts(wanted: WantedTable) -> list[Layout]:
-    """Return those that a table may have; rows of `PGVector` belong to collections, which are named instead."""
+    """Return the layouts that a table may have; rows of `PGVector` are found by their collection instead."""
     names = RECOGNISED if wanted.layout is None else [wanted.layout]
     return [LAYOUTS[name].with_columns(wanted.columns) for name in names if name != "langchain-pgvector"]
 
@@ -411,7 +411,7 @@ def _name(table: ForeignTable) -> sql.Identifier:
 
 
 def _of(table: ForeignTable) -> sql.Composable:
-    """Return the condition on the rows to read. COPY takes no parameters: the driver writes the key."""
+    """Return the condition on the rows to read; COPY takes no parameters, so the driver quotes the key."""
     if table.collection is None:
         return sql.SQL("true")
     key: Any = table.collection[0]

@@ -1,11 +1,11 @@
-"""The queue of jobs: submitted, listed, cancelled and retried by clients; taken, kept and ended by workers.
+"""The queue of jobs: clients submit, list, cancel and retry them; workers take, renew and end them.
 
 Every change of a job is one short transaction; nothing stays open in between. All times are the server's.
 
 A worker that takes a job gets a lease by the server's clock and a fencing number, which grows each time the job is
-taken. The worker renews the lease while it works. When the lease expires, another worker takes the job, and every
-later write of the former holder is refused: each transaction of a job checks the number right before its commit. That
-check locks the row FOR KEY SHARE, so that taking the job skips it for that moment, while renewing does not wait.
+taken. The worker renews the lease while it works. When the lease expires, another worker takes the job, and every later
+write of the former holder is refused: each transaction of a job checks the number right before its commit. That check
+locks the row FOR KEY SHARE, so that taking the job skips it for that moment, while renewing does not wait.
 
 A job that brings documents waits for every earlier job that brings one of them. So the text that was submitted last
 stays, whichever worker dies and whichever job is retried. Jobs of different documents run side by side.
@@ -112,7 +112,7 @@ def unknown_job(job_id: UUID) -> ConfigurationError:
 
 
 def job_key(job_id: object) -> UUID:
-    """Return the key of a job by its id."""
+    """Return the key of a job from its id as text; refuse a text that cannot be an id."""
     try:
         return job_id if isinstance(job_id, UUID) else UUID(str(job_id))
     except ValueError:
@@ -279,7 +279,7 @@ async def store_job(connection: Connection, schema: str, job: NewJob, job_id: UU
 
 
 def _lock_of(schema: str, job: NewJob) -> int:
-    """Number of the lock on a key."""
+    """Return the number of the advisory lock on a job's key."""
     text = "\0".join((schema, job.collection, str(job.unique_key)))
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big", signed=True)
 
@@ -306,7 +306,7 @@ class Claim:
 
     @property
     def key(self) -> dict[str, Any]:
-        """Names the row until another worker takes the job."""
+        """The values that identify the row until another worker takes the job."""
         return {"job_id": self.job_id, "fence": self.fence}
 
 
@@ -364,7 +364,7 @@ class JobLeases:
         return row
 
     async def renew(self, claim: Claim, progress: JobProgress | None) -> bool:
-        """Renew the lease and store the progress of the job."""
+        """Renew the lease and store the progress of the job; return whether it is to be cancelled."""
         stage, done, total, unit = progress or (None, None, None, None)
         changes = sql.SQL("due_at = %(due_at)s, stage = %(stage)s, done = %(done)s, total = %(total)s, unit = %(unit)s")
         given = {"stage": stage, "done": done, "total": total, "unit": unit}
@@ -513,7 +513,7 @@ _AGAIN = sql.SQL("state = 'queued', due_at = %(due_at)s, error_code = %(code)s, 
 
 def _lost(claim: Claim) -> LeaseLostError:
     return LeaseLostError(
-        f"job {claim.job_id} went on elsewhere, because this worker was silent for longer than its lease; what it has "
+        f"another worker has job {claim.job_id} now, as this one was silent for longer than its lease; what it has "
         "not committed by now is not written (a longer --lease helps where workers are paused)"
     )
 

@@ -1,4 +1,4 @@
-"""The table of questions: written and kept short, summed up, emptied."""
+"""The table of logged questions: write and limit it, summarise it, empty it."""
 
 from __future__ import annotations
 

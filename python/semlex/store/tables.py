@@ -1,4 +1,4 @@
-"""Whole tables of a collection by binary COPY: out of the server for a dump, into it for a restore."""
+"""Copy whole tables of a collection by binary COPY, out of the server for a dump, into it for a restore."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ _ENDS = (len(TRAILER), len(HEADER) + len(TRAILER))
 
 
 class ColumnBuffers(NamedTuple):
-    """A column as Arrow lays it out."""
+    """A column in the memory layout of Arrow."""
 
     nulls: NDArray[np.bool_] | None  # bool (n,), or None if no row is null
     # int32 (n + 1,): where each row begins in the values, and where the last one ends; None if each row is one value.
@@ -135,14 +135,14 @@ class RowPart:
     types: list[str]  # of the columns
 
     def decoded(self) -> list[list[Any]]:
-        """Return a list a column, in any thread.
+        """Decode the rows into one list for each column; callable in any thread.
 
         uuid and jsonb are text, timestamptz microseconds since 1970, vectors float32 (d,) arrays, NULL None.
         """
         return _core.decode_copy(self._stream(), self.types)
 
     def buffers(self) -> list[ColumnBuffers]:
-        """Return the same columns without a Python object for a value, in any thread."""
+        """Return the columns in Arrow's layout, without a Python object for each value; callable in any thread."""
         return [ColumnBuffers(*column) for column in _core.decode_copy_buffers(self._stream(), self.types)]
 
     def _stream(self) -> bytes:
