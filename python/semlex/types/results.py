@@ -203,6 +203,7 @@ def _shown(slot: MemberDescriptorType) -> property:
     """Make an attribute that is made when it is first asked for."""
 
     def shown(hit: SearchResult) -> Any:
+        """Return it, made now if it was not yet; see the attributes of `SearchResult`."""
         make = _EXCERPT.__get__(hit)
         if callable(make):
             excerpt, *others = make()
