@@ -2,6 +2,8 @@
 //! optimizations" (1995), MaxScore. Lists that even together cannot lift a chunk over the threshold are not read; only
 //! chunks that others brought up are looked up in them.
 
+use std::cell::Cell;
+
 use super::bitmap::Bitmap;
 use super::bm25::TfNormTable;
 use super::list::{Cursor, List, POSTINGS_PER_LOOKUP, Unpacked};
@@ -27,8 +29,12 @@ pub(crate) struct ScoringContext<'a> {
     pub(crate) drift: f32,
 }
 
+thread_local! {
+    /// That of the last search of this thread: 256 KiB that are got from the system anew take longer than many a search.
+    static KEPT: Cell<Vec<f32>> = const { Cell::new(Vec::new()) };
+}
+
 /// Memory of the collector, taken along from segment to segment.
-#[derive(Default)]
 pub(crate) struct Accumulator {
     /// All 0 between segments.
     scores: Vec<f32>,
@@ -41,6 +47,17 @@ const SPARSE_QUERY_RATIO: usize = 64;
 const STRIDE: usize = 32;
 
 impl Accumulator {
+    pub(crate) fn of_thread() -> Self {
+        Self {
+            scores: KEPT.take(),
+        }
+    }
+
+    /// Keeps the memory for the thread's next search; after one that has failed its sums may not be 0.
+    pub(crate) fn keep(self) {
+        KEPT.set(self.scores);
+    }
+
     /// The ordinals, ascending, of at least all chunks that are among the best `k` of the segment and reach `threshold`.
     pub(crate) fn candidates(
         &mut self,

@@ -160,7 +160,7 @@ impl Snapshot {
         let mut scores = vec![f64::NAN; located.len()];
         let mut located = located.iter().peekable();
         let mut top = Top::new(k);
-        let mut accumulator = Accumulator::default();
+        let mut accumulator = Accumulator::of_thread();
 
         let segments = self
             .view
@@ -240,6 +240,7 @@ impl Snapshot {
             let again = scorer.each_match(&candidates, &mut top)?;
             work.add(&candidates, again);
         }
+        accumulator.keep();
         Ok(Found {
             best: top.finish(),
             scores,
