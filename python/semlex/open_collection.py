@@ -268,7 +268,7 @@ class OpenCollection:
         """Return the collection's metadata with the embedding version to search, as the transaction sees it.
 
         Args:
-            snapshot: Of the search. The versions are read in it if they were last read some time ago.
+            snapshot: The search's snapshot, in which the versions are read if that was last done some time ago.
         """
         if self._is_late():
             found = await read_versions(snapshot.connection, self.info)

@@ -16,7 +16,7 @@ NOT_OPEN = "not open yet: call initialize() (of a collection, open()), or any me
 
 
 class Openable(ABC):
-    """What is opened and closed, also by ``async with``."""
+    """An object that is opened and closed, also by ``async with``."""
 
     @abstractmethod
     async def initialize(self) -> None:

@@ -127,7 +127,7 @@ class Client(Openable):
         await self._resources.close()
 
     async def _close_after(self, error: BaseException | None) -> None:
-        """As `close`; after an error, without waiting for indexes."""
+        """Close as `close` does; after an error, do not wait for indexes."""
         await self._resources.close_after(error)
 
     async def stop_builds(self) -> None:

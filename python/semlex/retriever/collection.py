@@ -624,7 +624,7 @@ class Collection(Part):
         from 1 for the best to 0 for the last. A hit without a vector keeps its place.
 
         Args:
-            hits: Of a search of this collection, best first.
+            hits: Hits of a search in this collection, best first.
             diversity: 0 (the order that they have) to 1 (as unlike as possible).
 
         Raises:

@@ -57,7 +57,7 @@ class ModelOptions:
         device: Where local models run, or None.
         dimensions: Length of the vectors, or None.
         models: Models behind a server or in a folder that a collection may name.
-        tokenizer: Of a model behind a server; see `semlex.models.tokenizer.given_tokenizer`.
+        tokenizer: The tokenizer of a model behind a server; see `semlex.models.tokenizer.given_tokenizer`.
         chat_model: As for `semlex.chat.openai.choose_chat_model`.
         default_model: `embedding_model` of collections without vectors, or None.
         default_dimensions: `dimensions` of collections without vectors, or None.

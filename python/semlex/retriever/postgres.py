@@ -123,7 +123,7 @@ class PostgreSQLRetriever(Collection, Openable, DocumentRetriever):
         await self._resources.close()
 
     async def _close_after(self, error: BaseException | None) -> None:
-        """As `close`; after an error, without waiting for indexes."""
+        """Close as `close` does; after an error, do not wait for indexes."""
         await self._resources.close_after(error)
 
     @property

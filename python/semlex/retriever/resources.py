@@ -186,7 +186,7 @@ class Resources:
         await self.release()
 
     async def close_after(self, error: BaseException | None) -> None:
-        """As `close`; after an error, without waiting for indexes."""
+        """Close as `close` does; after an error, do not wait for indexes."""
         if error is not None:
             await self.index_builds.stop()
         await self.close()

@@ -36,7 +36,7 @@ class Union:
     """Every chunk that a leg found.
 
     Attributes:
-        keys: Of n chunks, by (document_id, chunk_id).
+        keys: Keys of n chunks, in the order of (document_id, chunk_id).
         indices: Leg name -> indices into `keys` of the chunks that the leg found, int64, best first.
     """
 

@@ -97,5 +97,5 @@ class Found:
 
     @property
     def keys(self) -> list[Key]:
-        """Of all candidates, in the order of keys."""
+        """The keys of all candidates, in their order."""
         return [key for key in self.candidates.union.keys if key not in self.excluded]

@@ -60,7 +60,7 @@ class RowWrites:
         """Take a writer's first locks, then the lock of the table's source.
 
         Args:
-            alone: As of `hold_table`.
+            alone: As for `hold_table`.
         """
         await share_writing(connection, self._indexer.collection)
         if not await hold_table(connection, self._names, self._stored, alone=alone):

@@ -307,7 +307,7 @@ class ComparedTable:
         """Return those of these keys whose rows exist.
 
         Args:
-            within: As of `keys`.
+            within: As for `keys`.
         """
         return set(await self.keys(self.with_keys(keys), within))
 
@@ -317,7 +317,7 @@ class ComparedTable:
         """Return the present states of these rows; a key that occurs twice is left out.
 
         Args:
-            within: As of `keys`.
+            within: As for `keys`.
         """
         found = await self._read(self.with_keys(keys), self.source.key_text, *self._state, within=within)
         return {key: RowState(*state) for key, *state in _once(found)}
@@ -334,7 +334,7 @@ class ComparedTable:
         """Return the keys of rows that are still as they were read.
 
         Args:
-            within: As of `keys`.
+            within: As for `keys`.
         """
         same: set[str] = set()
         if self.source.relation.has_versions:

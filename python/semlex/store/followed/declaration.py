@@ -174,7 +174,7 @@ async def resolve(connection: Connection, wanted: FollowedTable) -> SourceTable:
     """Find the table of a definition, and fill in the definition's key and its types.
 
     Args:
-        connection: Of the table's database, in a read-only transaction with `fix_formatting`.
+        connection: A connection to the table's database, in a read-only transaction with `fix_formatting`.
 
     Raises:
         ConfigurationError: The table cannot be followed as the definition says.

@@ -181,7 +181,7 @@ async def hold_table(connection: Connection, names: Names, stored: StoredTable, 
 
     Args:
         connection: In a write transaction, READ COMMITTED, with the collection held.
-        alone: Whether it waits for the writes of rows that have begun, and keeps others waiting.
+        alone: Whether to wait for writes of rows that have begun, and keep others waiting.
     """
     # The lock that counts is that of the row; for this one they queue. See `locks.writing_lock`.
     queue = sql.SQL("SELECT pg_advisory_xact_lock{}(%s)").format(sql.SQL("" if alone else "_shared"))

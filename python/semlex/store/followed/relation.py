@@ -88,7 +88,7 @@ async def find_relation(connection: Connection, schema: str, name: str) -> Relat
     """Find a relation by its name, with its columns.
 
     Args:
-        connection: Of its database, in a transaction with semlex's settings.
+        connection: A connection to its database, in a transaction with semlex's settings.
     """
     found = await (await connection.execute(_RELATION, [schema, name])).fetchone()
     if found is None:

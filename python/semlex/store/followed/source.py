@@ -262,8 +262,8 @@ def document_id(name: str, key_text: sql.Composable) -> sql.Composed:
     """Return SQL of the id of a row's document, as `chunk_keys.indexed_document_id` makes it.
 
     Args:
-        name: Of the followed table.
-        key_text: Of the row, in SQL.
+        name: Name of the followed table.
+        key_text: SQL of the row's key as text.
     """
     prefix = b"indexed\0" + name.encode() + b"\0" + name.encode() + b"/"
     return sql.SQL(
@@ -335,7 +335,7 @@ async def find_source(
     """Find the table that a definition names, as it is now.
 
     Args:
-        connection: Of the table's database, in a transaction with `fix_formatting`.
+        connection: A connection to the table's database, in a transaction with `fix_formatting`.
         types: The types of its columns when it was followed; None to not compare them.
 
     Raises:

@@ -47,7 +47,7 @@ async def _status(connection: Connection, collection: CollectionInfo, stored: St
 
 
 class TableState(NamedTuple):
-    """What is due of a followed table."""
+    """The work that is due for a followed table."""
 
     collection: str
     name: str

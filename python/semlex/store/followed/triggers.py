@@ -224,7 +224,7 @@ class TableTriggers:
         """Return a script for psql that makes the function and all triggers, whatever exists already.
 
         Args:
-            connection: Of the table's database, in a transaction.
+            connection: A connection to the table's database, in a transaction.
         """
         members = await self._members(connection)
         statements = [*self.function_statements, *(one for m in members for one in self.trigger_statements(m))]
@@ -245,7 +245,7 @@ class TableTriggers:
         comparison.
 
         Args:
-            database: Of the table and the queue.
+            database: The database of the table and the queue.
             stored: The definition, as it was read.
             seconds: How long to wait for transactions that write the table.
 
@@ -377,7 +377,7 @@ async def remove_triggers(database: Database, names: Names, name: str) -> None:
     stay do nothing.
 
     Args:
-        name: Of the followed table in its collection.
+        name: Name of the followed table in its collection.
     """
     function = trigger_name(names, name)
     statement = sql.SQL("DROP FUNCTION IF EXISTS {}() CASCADE").format(sql.Identifier(names.schema, function))

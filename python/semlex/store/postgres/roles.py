@@ -45,7 +45,7 @@ async def explain(connection: Connection, error: BaseException, role: str) -> Ba
     """Add the needed GRANT to a refusal; return the error unchanged if the server does not answer.
 
     Args:
-        error: Of a transaction that had, or should have had, the role.
+        error: The error of a transaction that had, or should have had, the role.
     """
     try:
         login, may_take = await _membership(connection, role)

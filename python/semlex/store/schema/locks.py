@@ -186,7 +186,7 @@ async def between_searches(
     """Run a transaction that locks a table exclusively; searches hardly wait for it.
 
     Args:
-        names: Of the collection whose tables are locked.
+        names: Names of the collection whose tables are locked.
         work: Takes the connection, and calls `lock_briefly` before it locks a table; it may run again.
     """
     return await _until_free(database, doing, _of_collection(names), work, TABLE_SECONDS)

@@ -35,7 +35,7 @@ class PassingIds:
         self._wanted: Hashable | None = None
 
     def wants(self, condition: Filter) -> bool:
-        """Return whether a search with the filter probably needs them: the last one did."""
+        """Return whether a search with the filter probably needs the ids, because the last one did."""
         if self._wanted is None and not self._kept:
             return False
         return condition.key == self._wanted or condition.key in self._kept

@@ -409,7 +409,7 @@ class FilteringBm25Leg:
 
     @property
     def statements(self) -> tuple[Statement, ...]:
-        """Those of the index, and the one that reads the ids that pass."""
+        """The statements that read the index, and the one that reads the ids that pass the filter."""
         return (*self.prepared.statements, self.query.statement)
 
     async def read(self, snapshot: Snapshot, rows: list[list[Any]]) -> LegResult:
