@@ -183,7 +183,11 @@ async def resolve(connection: Connection, wanted: FollowedTable) -> SourceTable:
     relation = await find_relation(connection, wanted.schema, wanted.table)
     if relation is None:
         near = await similar_relations(connection, wanted.schema, wanted.table)
-        hint = f"did you mean {' or '.join(near)}?" if near else "name its schema, too (schema=, --schema)"
+        hint = (
+            f"did you mean {' or '.join(near)}? (schema=, --schema)"
+            if near
+            else "name its schema, too (schema=, --schema)"
+        )
         raise ConfigurationError(
             f"no table or view {wanted.schema}.{wanted.table} exists in {describe_connection(connection)}; {hint}"
         )
