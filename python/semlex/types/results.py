@@ -158,8 +158,8 @@ class SearchResult(StoredChunk):
         return f"{type(self).__name__}({', '.join([*parts, f'text={shortened(self.content, SHOWN_ID)!r}'])})"
 
     def show_when_asked(self, make: Callable[[], Shown]) -> None:
-        """Let excerpt and place be made when one of them is asked for."""
-        _EXCERPT.__set__(self, make)
+        """Let excerpt and place be made when one of them is asked for; what is set until then stays."""
+        _EXCERPT.__set__(self, (make, [slot.__get__(self) for slot in _PLACES]))
 
     @property
     def text(self) -> str:
@@ -195,7 +195,7 @@ def _metadata(hit: SearchResult) -> dict[str, Any]:
 SearchResult.metadata = property(_metadata, _METADATA.__set__)  # type: ignore[assignment,misc]
 
 
-# Where a hit has its excerpt; a function until that or the place is asked for.
+# Where a hit has its excerpt; until that or the place is asked for, how they are made, and the place until then.
 _EXCERPT = SearchResult.__dict__["excerpt"]
 
 
@@ -204,11 +204,13 @@ def _shown(slot: MemberDescriptorType) -> property:
 
     def shown(hit: SearchResult) -> Any:
         """Return it, made now if it was not yet; see the attributes of `SearchResult`."""
-        make = _EXCERPT.__get__(hit)
-        if callable(make):
+        pending = _EXCERPT.__get__(hit)
+        if isinstance(pending, tuple):
+            make, before = pending
             excerpt, *others = make()
-            for own, value in zip(_PLACES, others, strict=True):
-                own.__set__(hit, value)
+            for own, old, value in zip(_PLACES, before, others, strict=True):
+                if own.__get__(hit) == old:
+                    own.__set__(hit, value)
             _EXCERPT.__set__(hit, excerpt)  # last, for other threads
         return slot.__get__(hit)
 

@@ -433,3 +433,11 @@ async def test_a_word_typed_with_accents_prefers_them_and_without_finds_all(data
         assert len({hit.keyword_score for hit in plain}) == 1  # and a second form adds no length
         excluded = await retriever.search("mot -má", 3)
         assert excluded == []
+
+
+async def test_a_place_that_is_set_before_the_excerpt_is_read_stays(database_url: str) -> None:
+    async with opened(database_url) as store:
+        await store.add_documents([Document("a lion sleeps", id="l")])
+        (hit,) = await store.search("lion", top_k=1)
+        hit.page, hit.match_line = 7, 3
+        assert (hit.excerpt, hit.page, hit.match_line, hit.row, hit.place) == ("a **lion** sleeps", 7, 3, None, "")
