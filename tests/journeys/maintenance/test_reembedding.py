@@ -199,7 +199,7 @@ async def test_a_run_that_failed_is_continued(database_url: str) -> None:
         # It does not answer, and no other model begins beside it.
         with pytest.raises(ModelMismatchError, match="being made: wait until semlex models set"):
             await opened(database_url, new_model()).initialize()
-        with pytest.raises(ConfigurationError, match=r"tests/other .* was begun and is not done.*--restart"):
+        with pytest.raises(ConfigurationError, match=r"tests/other .* was begun and is not finished.*--restart"):
             await holder.embeddings.change(OtherEmbedder(salt="third"))
         report = await holder.embeddings.change(new_model())
         assert (report.resumed, report.embedded, report.version) == (True, 30, 2)
