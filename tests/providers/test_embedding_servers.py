@@ -246,7 +246,7 @@ def test_vectors_that_cannot_be_compared(double, values, error, message, as_text
 def test_an_answer_of_gemini_that_cannot_be_used(change):
     with ModelServerDouble(gemini_embeddings(DIMENSIONS), [altered(change)]) as double:
         embedder = gemini(double)
-        with pytest.raises(ModelServerError, match=r"it holds \d vectors for 2 texts"):
+        with pytest.raises(ModelServerError, match=r"it has \d vectors for 2 texts"):
             embedder.embed_documents(["first", "second"])
         embedder.close()
 
