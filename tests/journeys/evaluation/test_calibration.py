@@ -236,7 +236,7 @@ async def test_without_cosines_there_is_nothing_to_learn(database_url: str, url:
         with pytest.raises(ConfigurationError, match="has no vectors"):
             await far.embeddings.store_calibration(None)
         await far.add_documents(documents())
-        with pytest.raises(ConfigurationError, match="compares by l2"):
+        with pytest.raises(ConfigurationError, match="compares vectors by l2"):
             await calibrate(far, *judged())
 
 
@@ -312,7 +312,7 @@ def test_a_set_alone_is_learned_from_and_nothing_stays(shell: Shell, judged_fold
     ("arguments", "told"),
     [
         ((), "give the folder of a judged set"),
-        (("nowhere",), "nowhere is not there"),
+        (("nowhere",), "nowhere does not exist"),
         (("--drop", "."), "--drop goes with --collection alone"),
         ((".", "--output", "no/curve.json"), "--output: folder no does not exist"),
         ((".", "--depth", "0"), "depth"),

@@ -119,7 +119,7 @@ def test_unreadable_files_are_refused(tmp_path: Path) -> None:
         read_queries(tmp_path / "missing.tsv")
     with pytest.raises(ConfigurationError, match=r"queries\.tsv is not a folder"):
         read_judged_set(tmp_path / "queries.tsv")
-    with pytest.raises(ConfigurationError, match="missing is not there"):
+    with pytest.raises(ConfigurationError, match="missing does not exist"):
         read_judged_set(tmp_path / "missing")
     with pytest.raises(ConfigurationError, match="cannot be written"):
         write_run(tmp_path / "missing" / "run.txt", {"q": {"d": 1.0}}, "tag")
