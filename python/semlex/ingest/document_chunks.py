@@ -1,9 +1,4 @@
-"""Split the text of a file into chunks: along its sections first, then into pieces of bounded size.
-
-Records, such as table rows, are split one by one. The Rust core cuts by one tokenisation of the whole text. A chunk
-tokenised alone may have a few more tokens than inside the text, so finished chunks are counted. Those above the bound
-lose their overlap, and are cut if needed.
-"""
+"""Split the text of a file into chunks: along its sections first, then into pieces of bounded size."""
 
 from __future__ import annotations
 
@@ -114,6 +109,8 @@ class Chunker:
         counts: list[int] = self._counter.count_tokens(texts).tolist()
         return counts
 
+    # A chunk counted alone may have a few more tokens than inside the text, by which the Rust core cuts. So finished
+    # chunks are counted; those above the bound lose their overlap, and are cut if needed.
     def _count(self, chunks: list[Chunk]) -> None:
         """Count the tokens of all chunks whose number is unknown, in one call."""
         unknown = [chunk for chunk in chunks if chunk.token_count == UNKNOWN]
@@ -123,10 +120,8 @@ class Chunker:
                 chunk.token_count = count
 
     def _shortened(self, text: str, chunks: list[Chunk]) -> list[Chunk]:
-        """Remove the overlap of chunks that are too long; split those that have none.
-
-        Texts get strictly shorter until every one fits or is a single character, so repeating this ends.
-        """
+        """Remove the overlap of chunks that are too long; split those that have none."""
+        # Texts get strictly shorter until every one fits or is a single character, so repeating this ends.
         shorter: list[Chunk] = []
         is_cut = False
         for chunk in chunks:
@@ -205,13 +200,11 @@ class Chunker:
 
 
 def _stands_apart(text: str, start: int, end: int) -> bool:
-    """Return whether a part of a text has the same words when it is cut out: no word crosses its ends.
-
-    The character after a blank may belong to the blank (an accent, a joiner), unless it is a letter, a digit or ASCII.
-    """
+    """Return whether a part of a text has the same words when it is cut out: no word crosses its ends."""
     return (
         (start == 0 or text[start - 1].isspace())
         and (end == len(text) or text[end].isspace())
+        # Another character after a blank may belong to the blank (an accent, a joiner).
         and (text[start].isascii() or text[start].isalnum())
     )
 

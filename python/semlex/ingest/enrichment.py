@@ -1,16 +1,4 @@
-"""Chunk descriptions: several requests at a time, a small transaction for every few lines.
-
-Chunks are stored and found before they are described. Each is stored again with its line, vector and postings as soon
-as its batch is complete, so an interrupted run loses one batch, and the next run describes only what lacks a line.
-
-A sentence that places a chunk in its document is contextual retrieval (Anthropic, 2024,
-https://www.anthropic.com/news/contextual-retrieval); likely words of questions are document expansion (Nogueira, Yang,
-Lin and Cho, 2019, https://arxiv.org/abs/1904.08375). One line does both here. The model reads the titles above a chunk,
-not the whole document, which would cost that many tokens again for every chunk.
-
-Titles and text are untrusted: they are between marks that no document can write, the instructions call them data, and
-the result is one bounded line, which helps to find its own chunk and is never shown.
-"""
+"""Write chunk descriptions: several requests at a time, a small transaction for every few lines."""
 
 from __future__ import annotations
 
@@ -95,11 +83,7 @@ class Enrichment:
         )
 
     def opened(self) -> ChatModel:
-        """Return the model.
-
-        Raises:
-            ConfigurationError: Its name cannot be used, or the key that it needs is not set.
-        """
+        """Return the model; raise `ConfigurationError` if its name cannot be used or its key is not set."""
         from semlex.chat.openai import choose_chat_model  # noqa: PLC0415 - most programs only search
 
         model = choose_chat_model(self.model).model
@@ -118,6 +102,10 @@ def checked_enrichment(value: Enrichment | str | ChatModel | None) -> Enrichment
 # Increase it with every change of the prompt: the lines change, too.
 PROMPT_VERSION = 1
 MARK_BYTES = 8
+# A sentence that places a chunk in its document is contextual retrieval (Anthropic, 2024,
+# https://www.anthropic.com/news/contextual-retrieval); likely words of questions are document expansion (Nogueira,
+# Yang, Lin and Cho, 2019, https://arxiv.org/abs/1904.08375). One line does both here. The model reads the titles above
+# a chunk, not the whole document, which would cost that many tokens again for every chunk.
 INSTRUCTIONS = """\
 You write one line about a passage of a document, for a search engine that stores it beside the passage. The user's \
 message holds the titles above the passage and the passage itself, each between two lines with a mark.
@@ -158,6 +146,8 @@ def mark_of(model: ChatModel) -> bytes:
     return hashlib.sha256(f"{PROMPT_VERSION}\0{model.identity}".encode()).digest()[:MARK_BYTES]
 
 
+# Titles and text are untrusted: they are between marks that no document can write, the instructions call them data, and
+# the result is one bounded line, which helps to find its own chunk and is never shown.
 def messages_for(context: str, text: str, mark: str) -> list[Message]:
     """Return the chat messages that ask for a description of one chunk."""
     shown = visible(text)[:MAX_TEXT_CHARACTERS]
@@ -246,6 +236,8 @@ class _DescribedChunk:
     line: str | None = None
 
 
+# Chunks are stored and found before they are described. Each is stored again with its line, vector and postings as soon
+# as its batch is complete, so an interrupted run loses one batch, and the next run describes only what lacks a line.
 class EnrichmentRun:
     """One run that describes chunks of a collection."""
 

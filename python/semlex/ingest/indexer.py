@@ -1,10 +1,4 @@
-"""Writing into a collection, and the stages that runs share.
-
-    files -> text -> chunks -> vectors -> one transaction a batch
-
-`add_documents` takes texts as they are; runs over files (`run`) cut them; `embed_missing` adds vectors to a collection
-made without a model.
-"""
+"""Write into a collection, in stages that all runs share: files, text, chunks, vectors, a transaction a batch."""
 
 from __future__ import annotations
 

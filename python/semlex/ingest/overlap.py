@@ -18,10 +18,7 @@ WRITES_AT_ONCE = 2
 
 
 class BatchWrites:
-    """Transactions in progress, with their rows' ids; leaving the block waits for them.
-
-    After an error in one, the others are still finished. If the block is cancelled, they are rolled back.
-    """
+    """Transactions in progress, with their rows' ids; leaving the block waits for them."""
 
     def __init__(self, at_once: int, tell: Callable[[int], None] | None = None) -> None:
         self._at_once = at_once
@@ -30,10 +27,8 @@ class BatchWrites:
         self._under_way: dict[asyncio.Task[None], AbstractSet[str]] = {}
 
     async def begin(self, rows: int, ids: AbstractSet[str], write: Coroutine[None, None, int]) -> None:
-        """Start to write a batch as soon as there is room and none of its ids is being written.
-
-        So of rows with the same id, the last one given is the one that stays.
-        """
+        """Start to write a batch as soon as there is room and none of its ids is being written."""
+        # So of rows with the same id, the last one given is the one that stays.
         try:
             while len(self._under_way) >= self._at_once or not self._apart(ids):
                 await self._next()
@@ -47,6 +42,7 @@ class BatchWrites:
     async def __aenter__(self) -> Self:
         return self
 
+    # After an error in one, the others are still finished. If the block is cancelled, they are rolled back.
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
@@ -84,10 +80,7 @@ def _raise_first(ended: Iterable[BaseException | None]) -> None:
 async def ahead(
     items: AsyncGenerator[T, None], work: Callable[[T], Awaitable[None]] | None = None
 ) -> AsyncGenerator[T, None]:
-    """Yield the results of `work` on items, preparing the next one while the caller uses the last.
-
-    Closing it cancels the item in progress and closes `items`.
-    """
+    """Yield the results of `work` on items, preparing the next one while the caller uses the last."""
 
     async def make() -> T | None:
         item = await anext(items, None)
@@ -101,6 +94,7 @@ async def ahead(
             pending = asyncio.ensure_future(make())
             yield item
     finally:
+        # Closing this generator cancels the item in progress and closes `items`.
         pending.cancel()
         await asyncio.gather(pending, return_exceptions=True)
         with suppress(RuntimeError):  # a loop that ends closes all generators at once

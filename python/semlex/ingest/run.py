@@ -353,11 +353,9 @@ class FileRun:
         again: bool = False,
         dry_run: bool = False,
     ) -> None:
-        """Read, compare, embed and write files; with `dry_run` only count what would be written.
-
-        Every stage has its own batch: while one is written, the next is embedded and the one after that is read. So the
-        model does not wait for the database, nor the database for the disk.
-        """
+        """Read, compare, embed and write files; with `dry_run` only count what would be written."""
+        # Every stage has its own batch: while one is written, the next is embedded and the one after that is read. So
+        # the model does not wait for the database, nor the database for the disk.
         indexer, report = self._indexer, self.report
         self._total_bytes = sum(file.size for file in found)
         cut_before = indexer.documents_cut()

@@ -55,11 +55,7 @@ class RunChunker:
             self.note_stored()
 
     async def settle(self, connection: Connection) -> None:
-        """Store this run's settings with the first documents; the first run decides.
-
-        Args:
-            connection: In the transaction that writes them.
-        """
+        """Store this run's settings, in the transaction that writes the first documents; the first run decides."""
         wanted = self._unstored
         if wanted is None:
             return

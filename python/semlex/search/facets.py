@@ -30,15 +30,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class FacetRequest:
-    """The fields whose values are counted.
+    """The fields whose values are counted."""
 
-    Attributes:
-        fields: The fields, by the names that the caller used.
-        limit: Maximum number of values for each field.
-    """
-
-    fields: dict[str, Field]
-    limit: int
+    fields: dict[str, Field]  # by the names that the caller used
+    limit: int  # maximum number of values for each field
 
     @classmethod
     def checked(cls, fields: Sequence[str], limit: int) -> FacetRequest:

@@ -37,10 +37,10 @@ DEFAULT_VECTOR_WEIGHT = 0.5
 
 @dataclass(slots=True)
 class Candidate:
-    """A chunk that at least one leg found; ranks count from 1, None where a leg did not find it.
+    """A chunk that vector or keyword search found; ranks count from 1, None if that search did not find it."""
 
-    Score fusion adds the scores of the legs that did not find it, and what each leg contributed to the fused score.
-    """
+    # Score fusion adds the scores of the search that did not find it, and what each search contributed to the fused
+    # score.
 
     key: Key
     vector_rank: int | None = None
@@ -139,11 +139,7 @@ def fuse(
 
 
 def boosted(candidates: Iterable[Candidate], factors: Mapping[Key, float]) -> Iterator[Candidate]:
-    """Yield candidates by their scores times a factor each, best first; equal scores keep their order.
-
-    A score below 0 is divided by its factor, so that a factor below 1 always moves down. If one leg answered alone, its
-    score is multiplied.
-    """
+    """Yield candidates by their scores times a factor each, best first; equal scores keep their order."""
     ordered = list(candidates)
     for candidate in ordered:
         candidate.boost = factors[candidate.key]
@@ -153,6 +149,7 @@ def boosted(candidates: Iterable[Candidate], factors: Mapping[Key, float]) -> It
 
 def _multiply(candidate: Candidate, factor: float) -> None:
     score = candidate.order_score
+    # A score below 0 is divided by its factor, so that a factor below 1 always moves down.
     candidate.fused_score = score * factor if score >= 0 else score / factor
 
 
@@ -190,14 +187,9 @@ def headed_first(candidates: Iterable[Candidate], headed: Container[Key]) -> Ite
 def fuse_completed(
     results: Mapping[str, LegResult], others: OtherScores, *, spread: Spread, weight: float
 ) -> Iterator[Candidate]:
-    """Candidates by the exact scores of both legs, best first; ties by (document_id, chunk_id).
-
-    The score is (1 - weight) * keyword score / greatest keyword score + weight * z / 6, with
-    z = (vector score - mean) / deviation over a sample of the stored vectors.
-
-    Args:
-        weight: The vector leg's, 0 to 1.
-    """
+    """Yield candidates by the exact scores of both searches, best first; ties by (document_id, chunk_id)."""
+    # The score is (1 - weight) * keyword score / greatest keyword score + weight * z / 6, with z = (vector score -
+    # mean) / deviation over a sample of the stored vectors.
     numbers = _numbers(results)
     fused = None if numbers is None else _fused(results, others, numbers, spread, weight)
     if fused is None or (fused[0][1:] == fused[0][:-1]).any():  # the order of the keys decides

@@ -1,10 +1,4 @@
-"""Read a list of hits page by page, with a cursor that leads to the next page.
-
-Each page runs the same search and returns another part of it. A cursor holds the search (query, options, depth), where
-the page begins, and a fingerprint of the hits on the pages before. It is data and nothing else: JSON in base64 that a
-URL can hold, with a version and a signature in front. The key of the signature is stored with the collection, so nobody
-can change the search in a cursor or use it for another collection.
-"""
+"""Read a list of hits page by page, with a cursor that leads to the next page."""
 
 from __future__ import annotations
 
@@ -42,6 +36,10 @@ if TYPE_CHECKING:
     from semlex.search.state import SearchState
     from semlex.store.schema.collection import CollectionInfo
 
+# Each page runs the same search and returns another part of it. A cursor holds the search (query, options, depth),
+# where the page begins, and a fingerprint of the hits on the pages before. It is data and nothing else: JSON in base64
+# that a URL can hold, with a version and a signature in front. The key of the signature is stored with the collection,
+# so nobody can change the search in a cursor or use it for another collection.
 VERSION = b"\x01"
 SIGNATURE_BYTES = 32
 # The longest cursor that is read, and the longest search in one: the scores of reranked hits come on top.
@@ -75,15 +73,13 @@ def opened_list(request: Request, *, reranks: bool) -> Request:
 async def ranked_list(
     state: SearchState, hits: Hits, reranker: Reranker | None, executor: ModelExecutor
 ) -> tuple[Hits, str | None]:
-    """Return the hits up to the end of the page, and the reranker's name.
-
-    The cursor holds the first page's reranker scores, so that no page calls the reranker again unless the list changed.
-    """
+    """Return the hits up to the end of the page, and the reranker's name."""
     page = state.request.page
     if page is None or not page.offset:
         return await rerank(state, hits, reranker, executor)
     first, rest = hits[: page.reranked], hits[page.reranked :]
     if _fingerprint(hits[: max(page.offset, page.reranked)]) == page.fingerprint:
+        # The cursor holds the first page's reranker scores: no page calls the reranker again unless the list changed.
         if page.scores is None:
             return hits, None
         scores, mixed = page.scores

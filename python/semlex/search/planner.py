@@ -133,13 +133,10 @@ def plan_legs(
     *,
     plan: VectorPlan,
     indexes: VectorIndexes,
+    # Columns of hits that a search that answers alone returns with its best chunks, if it can.
     rows: BestRows | None = None,
 ) -> list[LegPlan]:
-    """Return the legs of a search that can run.
-
-    Args:
-        rows: Columns of hits that a leg that answers alone returns with its best chunks, if it can; or None.
-    """
+    """Return the plans of the vector and keyword searches that can run."""
     request, collection, vector = state.request, state.collection, state.vector
     stored = collection.embedding
     plans: list[LegPlan] = []

@@ -32,10 +32,7 @@ OPPOSITE = 1e-3
 
 
 async def embed_query(state: SearchState, opened: OpenCollection) -> None:
-    """Embed the query for the vector leg, unless a vector was given.
-
-    If that fails and another leg can answer, the failure becomes the vector leg's result.
-    """
+    """Embed the query for vector search, unless a vector was given; note a failure if keyword search can answer."""
     request, models, alone = state.request, opened.models, state.legs == ["vector"]
     if "vector" not in state.legs or state.vector is not None:
         return
@@ -71,10 +68,8 @@ async def embed_query(state: SearchState, opened: OpenCollection) -> None:
 
 
 async def embed_queries(states: Sequence[SearchState], opened: OpenCollection) -> None:
-    """Embed the queries of many searches in one batch; vectors in memory are used again.
-
-    If that fails and another leg can answer, the failure becomes the vector leg's result of every search.
-    """
+    """Embed the queries of many searches in one batch; use vectors in memory again."""
+    # If that fails and keyword search can answer, the failure becomes the result of every search's vector search.
     models = opened.models
     identity = "" if models.version is None else models.version.identity_key
     wanted = [state for state in states if "vector" in state.legs and state.vector is None and state.request.text]
@@ -146,11 +141,8 @@ def _host(models: OpenModels) -> str | None:
 def _take(
     state: SearchState, made: dict[str, NDArray[np.float32]] | Exception, seconds: float, *, is_late: bool
 ) -> None:
-    """Set the query's vector from the vectors of its texts, or the vector leg's failure.
-
-    Args:
-        seconds: Time that embedding took.
-    """
+    """Set the query's vector from the vectors of its texts, or the failure of vector search."""
+    # `seconds` is the time that embedding took.
     reason = made if isinstance(made, Exception) else None
     if not isinstance(made, Exception):
         try:

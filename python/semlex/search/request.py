@@ -65,22 +65,15 @@ def check_ids(ids: Iterable[AnyId]) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """The part of a list of hits that a search returns.
+    """The part of a list of hits that a search returns."""
 
-    Attributes:
-        max_results: Maximum number of hits of the list.
-        offset: Number of its hits before the page.
-        fingerprint: Fingerprint of the hits on earlier pages; empty for the first page.
-        scores: For the first n hits in the order of the fusion, the reranker's scores, then the mixed ones: float32,
-            shape (2, n); None without a reranker.
-        reranker: The model that gave the scores.
-    """
-
-    max_results: int
-    offset: int = 0
-    fingerprint: str = ""
+    max_results: int  # of the whole list
+    offset: int = 0  # number of hits before the page
+    fingerprint: str = ""  # of the hits on earlier pages; empty for the first page
+    # For the first n hits in the order of the fusion, the reranker's scores, then the mixed ones: float32, shape (2,
+    # n); None without a reranker.
     scores: NDArray[np.float32] | None = None
-    reranker: str | None = None
+    reranker: str | None = None  # the model that gave the scores
 
     @property
     def reranked(self) -> int:
@@ -90,43 +83,30 @@ class Page:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """A checked search.
-
-    Attributes:
-        words: The text that keyword search reads: the terms, then the query's text; if that is a sentence or a command
-            line, without its dashes and quotes.
-        terms: Words that are searched together with the text; empty if none are given.
-        terms_by: The language model that wrote the terms; None if the caller did.
-        page: The part of the list that is returned; None for a search without pages.
-        group_size: Maximum number of chunks of a document, if hits are grouped; else None.
-        boosts: Factors on the fused score.
-        options: The other options, after defaults; stages read their own by name.
-        tuning: Numbers of candidates and other limits of the search.
-        route: The kind of the question, if it was determined.
-        notes: What the results report about defaults that the call cannot keep.
-        clock: Measures the deadline.
-        started: Time on that clock at which the search began, in seconds.
-    """
+    """A checked search."""
 
     text: str | None
     vector: NDArray[np.float32] | None
     top_k: int
     condition: Filter
+    # The text that keyword search reads: the terms, then the query's text; if that is a sentence or a command line,
+    # without its dashes and quotes.
     words: str | None = None
-    terms: str = ""
-    terms_by: str | None = None
+    terms: str = ""  # searched together with the text
+    terms_by: str | None = None  # the language model that wrote the terms; None if the caller did
     mode: SearchMode | None = None
     rerank: bool | None = None
     fusion: FusionMethod = "score"
-    page: Page | None = None
-    group_size: int | None = None
-    boosts: tuple[Boost, ...] = ()
+    page: Page | None = None  # None for a search without pages
+    group_size: int | None = None  # maximum number of chunks of a document, if hits are grouped
+    boosts: tuple[Boost, ...] = ()  # factors on the fused score
+    # The other options, after defaults; stages read their own by name.
     options: SearchOptions = field(default_factory=SearchOptions)
-    tuning: Tuning = field(default_factory=Tuning)
-    route: Route | None = None
-    notes: tuple[str, ...] = ()
-    clock: Clock = SYSTEM
-    started: float = field(default_factory=SYSTEM.monotonic)
+    tuning: Tuning = field(default_factory=Tuning)  # numbers of candidates and other limits
+    route: Route | None = None  # the kind of the question, if it was determined
+    notes: tuple[str, ...] = ()  # what the results report about defaults that the call cannot keep
+    clock: Clock = SYSTEM  # measures the deadline
+    started: float = field(default_factory=SYSTEM.monotonic)  # on that clock, in seconds
 
     @classmethod
     def of(
@@ -367,9 +347,7 @@ def _parts_of(
 
 
 def vector_faults(vector: NDArray[np.float32]) -> list[FieldError]:
-    """Return what is wrong with a query vector, by the rules for stored vectors.
-
-    A length out of float32's range would make every cosine NaN.
-    """
+    """Return what is wrong with a query vector, by the rules for stored vectors."""
+    # A length out of float32's range would make every cosine NaN.
     found = _core.validate_rows([("vector", "vector", vector[None], None)])
     return [FieldError(-1, None, *error[2:]) for error in found]

@@ -67,17 +67,9 @@ def rerank_weight(options: SearchOptions) -> float:
 
 
 def mixed_scores(hits: Hits, scores: NDArray[np.float32], weight: float) -> NDArray[np.float32]:
-    """Return the scores that order reranked hits: weight * z(reranker's score) + (1 - weight) * z(fused score).
-
-    z is the distance from the mean of all n hits in standard deviations. If all scores are equal, as with a single hit,
-    their z is 0 and the other score decides.
-
-    Args:
-        scores: The reranker's, shape (n,).
-
-    Returns:
-        Shape (n,); in single precision, because cursors hold them so.
-    """
+    """Return weight * z(score of the reranker) + (1 - weight) * z(fused score) of reranked hits: shape (n,)."""
+    # z is the distance from the mean of all n hits in standard deviations. If all scores are equal, as with a single
+    # hit, their z is 0 and the other score decides. In single precision, because cursors hold them so.
     fused = np.array([candidate.order_score for candidate, _ in hits], dtype=np.float64)
     return (weight * _z_scores(scores.astype(np.float64)) + (1 - weight) * _z_scores(fused)).astype(np.float32)
 
@@ -90,21 +82,15 @@ def _z_scores(scores: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def by_scores(hits: Hits, scores: NDArray[np.float32], mixed: NDArray[np.float32], weight: float) -> Hits:
-    """Return the hits with the reranker's and the mixed scores, best first.
-
-    Args:
-        scores, mixed: Shape (n,).
-    """
+    """Return the hits with the reranker's and the mixed scores, best first."""
     for (_, hit), score, mix in zip(hits, scores.tolist(), mixed.tolist(), strict=True):
         hit.rerank_score, hit.mixed_score = score + 0.0, mix + 0.0  # never -0.0
     return in_mixed_order(hits, weight)
 
 
 def in_mixed_order(hits: Hits, weight: float) -> Hits:
-    """Sort reranked hits, best first.
-
-    If mixed scores are equal, the reranker's score decides if it has a weight, then the order of the fusion.
-    """
+    """Sort reranked hits, best first."""
+    # If mixed scores are equal, the reranker's score decides if it has a weight, then the order of the fusion.
     return sorted(hits, key=lambda pair: (-(pair[1].mixed_score or 0.0), -weight * (pair[1].rerank_score or 0.0)))
 
 

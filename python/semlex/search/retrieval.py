@@ -169,11 +169,8 @@ class Retrieval:
         *,
         exact: bool,
     ) -> Found | dict[str, LegResult] | None:
-        """Return the hits; or the results up to the first failed leg; or None if another snapshot is needed.
-
-        Args:
-            rows: How many rows of hits keyword search returns with its keys, or None.
-        """
+        """Return the hits; or the results up to the first failed search; or None if another snapshot is needed."""
+        # `rows` is how many rows of hits keyword search returns with its keys.
         if "vector" in state.legs:
             register_vector_parameter(snapshot.connection)
         await snapshot.limit(seconds)
@@ -220,10 +217,8 @@ class Retrieval:
         return condition
 
     async def _select(self, snapshot: Snapshot, state: SearchState) -> tuple[Filter, VectorPlan]:
-        """Return the filter with its share or ids, and the plan of the vector leg under it.
-
-        The share of chunks that pass is measured; their ids are read if they are few and the keyword leg needs them.
-        """
+        """Return the filter with its share or ids, and the plan of the vector search under it."""
+        # The share of chunks that pass is measured; their ids are read if they are few and keyword search needs them.
         request = state.request
         condition = state.condition
         has_index = False
@@ -419,10 +414,8 @@ class Retrieval:
 
 
 def _snapshots(state: SearchState, rows: int | None, *, exact: bool) -> Sequence[Lasting]:
-    """Return the kinds of snapshots to search in, to be tried in turn until one suffices.
-
-    A snapshot that lasts for fewer statements takes fewer round trips; a search that needs more begins again.
-    """
+    """Return the kinds of snapshots to search in, to be tried in turn until one suffices."""
+    # A snapshot that lasts for fewer statements takes fewer round trips; a search that needs more begins again.
     if exact:
         return ("whole",)
     index = state.collection.keyword.index
@@ -449,11 +442,8 @@ def _has_more(found: Found, depth: int, collection: CollectionInfo) -> bool:
 async def run_remaining_legs(
     database: Database, plans: list[LegPlan], results: dict[str, LegResult], seconds: float | None, request: Request
 ) -> dict[str, LegResult]:
-    """Run the legs that did not run because another failed, each in its own transaction (and so its own snapshot).
-
-    Args:
-        seconds: Time limit of each statement, or None.
-    """
+    """Run the searches that did not run because another failed, each in its own transaction and snapshot."""
+    # `seconds` limits each statement.
     for plan in plans:
         if plan.name in results:
             continue

@@ -1,8 +1,4 @@
-"""Unite the legs' results, and compute each leg's exact scores of chunks that only the other leg found.
-
-Each leg adds a side column to the other leg's SELECT for this. If the column does not suffice, the missing scores of
-both legs are read afterwards in one round trip.
-"""
+"""Unite the results of both searches, and compute the scores of chunks that only the other search found."""
 
 from __future__ import annotations
 
@@ -33,30 +29,20 @@ OtherScores = dict[str, "NDArray[np.float64]"]
 
 @dataclass(frozen=True, slots=True)
 class Union:
-    """Every chunk that a leg found.
+    """Every chunk that vector or keyword search found."""
 
-    Attributes:
-        keys: Keys of n chunks, in the order of (document_id, chunk_id).
-        indices: Leg name -> indices into `keys` of the chunks that the leg found, int64, best first.
-    """
-
-    keys: list[Key]
+    keys: list[Key]  # of n chunks, in the order of (document_id, chunk_id)
+    # Name of a search -> indices into `keys` of the chunks that it found, best first.
     indices: dict[str, NDArray[np.int64]]
 
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """The chunks that the legs found, without those that the query excludes.
+    """The chunks that were found, without those that the query excludes."""
 
-    Attributes:
-        results: The results, by the leg's name.
-        others: Scores of chunks that only the other leg found; None if not known yet.
-        has_exclusions: Whether chunks were left out.
-    """
-
-    results: dict[str, LegResult]
-    others: OtherScores | None = None
-    has_exclusions: bool = False
+    results: dict[str, LegResult]  # by the name of the search
+    others: OtherScores | None = None  # scores of chunks that only the other search found; None if not known yet
+    has_exclusions: bool = False  # whether chunks were left out
 
     @property
     def union(self) -> Union:
@@ -79,10 +65,8 @@ def union_of(results: Mapping[str, LegResult]) -> Union:
 async def without_excluded(
     snapshot: Snapshot, results: dict[str, LegResult], names: Names, exclusions: Exclusions | None
 ) -> Candidates:
-    """Return the candidates without the nearest chunks that the query excludes.
-
-    The keyword leg knows which these are. If it has not answered, excluded words are searched in the texts.
-    """
+    """Return the candidates without the nearest chunks that the query excludes."""
+    # Keyword search knows which these are. If it has not answered, excluded words are searched in the texts.
     if "vector" not in results:
         return Candidates(results)
     vector, others = results["vector"], None
@@ -109,6 +93,8 @@ async def hold_excluded(snapshot: Snapshot, names: Names, keys: list[Key], exclu
     return await asyncio.to_thread(exclusions.held, rows)
 
 
+# Each search adds a side column to the other one's SELECT for this. If the column does not suffice, the missing scores
+# of both are read afterwards in one round trip.
 async def other_scores(snapshot: Snapshot, results: Mapping[str, LegResult]) -> OtherScores:
     """Return each leg's scores of the chunks that only the other leg found; NaN without a scorer."""
     found: OtherScores = {}

@@ -25,33 +25,20 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class SearchState:
-    """One search.
-
-    Attributes:
-        request: The checked request.
-        collection: The collection's metadata, with the embedding version that all stages search.
-        legs: The legs that are wanted, ``vector`` before ``keyword``.
-        vector: The query's vector, float32, shape (d,); None without a vector leg, or if embedding failed.
-        query_cached: Whether the vector was in memory.
-        failed: Legs that failed and do not run (again).
-        with_phrases: Whether chunks without the query's phrases are left out.
-        timings: Stage -> milliseconds.
-        warnings: What the user should know.
-        spread: Mean and deviation of the query's cosines in a sample; None without a sample in memory.
-        condition: The filter of the request, as SQL for the snapshot that is read.
-    """
+    """One search."""
 
     request: Request
-    collection: CollectionInfo
-    legs: list[str]
-    vector: NDArray[np.float32] | None
-    query_cached: bool = False
-    failed: dict[str, LegResult] = field(default_factory=dict)
-    with_phrases: bool = True
-    timings: dict[str, float] = field(default_factory=dict)
-    warnings: list[str] = field(default_factory=list)
+    collection: CollectionInfo  # with the embedding version that all stages search
+    legs: list[str]  # searches that are wanted, "vector" before "keyword"
+    vector: NDArray[np.float32] | None  # float32, shape (d,); None without vector search, or if embedding failed
+    query_cached: bool = False  # whether the vector was in memory
+    failed: dict[str, LegResult] = field(default_factory=dict)  # searches that failed and do not run (again)
+    with_phrases: bool = True  # whether chunks without the query's phrases are left out
+    timings: dict[str, float] = field(default_factory=dict)  # stage -> milliseconds
+    warnings: list[str] = field(default_factory=list)  # for the user
+    # Mean and deviation of the query's cosines in a sample; None without a sample in memory.
     spread: Spread | None = None
-    condition: Filter = field(default_factory=Filter)
+    condition: Filter = field(default_factory=Filter)  # the filter of the request, as SQL for the snapshot that is read
 
     @property
     def keyword_query(self) -> str | None:
@@ -69,31 +56,18 @@ class SearchState:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The result of the database stages of a search.
+    """The result of the database stages of a search."""
 
-    Attributes:
-        results: The result of each leg, failed ones included.
-        fusion: The method that ordered the hits.
-        hits: Best first, in the order of the fusion.
-        candidates: The chunks that the legs found.
-        is_short: Whether rows of candidates were gone, and too few are left.
-        has_exclusions: Whether the query's words left out chunks that the vector leg found.
-        documents: The document of each hit, where they are grouped; else None.
-        left_out: Summary of candidates below the minimum cosine; None without one.
-        excluded: Candidates that turned out to contain something excluded.
-        depth: How many candidates each leg was asked for.
-    """
-
-    results: dict[str, LegResult]
-    fusion: FusionMethod
-    hits: list[tuple[Candidate, SearchResult]]
+    results: dict[str, LegResult]  # failed searches included
+    fusion: FusionMethod  # the method that ordered the hits
+    hits: list[tuple[Candidate, SearchResult]]  # best first, in the order of the fusion
     candidates: Candidates
-    is_short: bool
-    has_exclusions: bool
-    documents: dict[Key, DocumentKey] | None = None
-    left_out: LeftOut | None = None
-    excluded: frozenset[Key] = frozenset()
-    depth: int = 0
+    is_short: bool  # whether rows of candidates were gone, and too few are left
+    has_exclusions: bool  # whether the query's words left out chunks that vector search found
+    documents: dict[Key, DocumentKey] | None = None  # of each hit, if hits are grouped
+    left_out: LeftOut | None = None  # candidates below the minimum cosine; None without one
+    excluded: frozenset[Key] = frozenset()  # candidates that turned out to contain something excluded
+    depth: int = 0  # how many candidates each search was asked for
 
     @property
     def keys(self) -> list[Key]:

@@ -58,17 +58,11 @@ def check_similarity(collection: CollectionInfo, legs: Iterable[str]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """Summary of the candidates that a minimum cosine has left out.
+    """Summary of the candidates that a minimum cosine has left out."""
 
-    Attributes:
-        least: The minimum cosine.
-        best: Greatest cosine of all candidates; None if no candidate has one.
-        unknown: Candidates without a cosine: they have no vector, or it was not computed in time.
-    """
-
-    least: float
-    best: float | None
-    unknown: int
+    least: float  # the minimum cosine
+    best: float | None  # greatest cosine of all candidates; None if no candidate has one
+    unknown: int  # candidates without a cosine: without a vector, or not computed in time
 
     def notes(self, hits: int) -> list[str]:
         """Return the warnings for a number of results."""

@@ -48,10 +48,8 @@ def _resolved(path: str) -> Path:
 
 
 def places_of(name: str, sources: Sequence[KnownSource]) -> list[tuple[str, str]]:
-    """Return the sources and paths that a name may mean.
-
-    A name is a path on disk (relative to the working directory), or ``source: path`` as lists show it.
-    """
+    """Return the sources and paths that a name may mean: a path on disk, or ``source: path`` as lists show it."""
+    # A path on disk is relative to the working directory.
     places = [(one.name, name.removeprefix(f"{one.name}: ")) for one in sources if name.startswith(f"{one.name}: ")]
     if _database_alone.get() and not Path(name).is_absolute():
         return places  # the working directory is not the caller's

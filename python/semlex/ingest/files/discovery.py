@@ -1,7 +1,4 @@
-"""Find files without ever leaving the named folder, and read their bytes.
-
-A file that cannot be read is returned as a `FileProblem`, never raised, so that it does not stop the run.
-"""
+"""Find files without ever leaving the named folder, and read their bytes."""
 
 from __future__ import annotations
 
@@ -74,6 +71,7 @@ class FoundFile:
         return self.root / self.location
 
 
+# Returned and never raised, so that a file that cannot be read does not stop the run.
 @dataclass(frozen=True, slots=True)
 class FileProblem:
     r"""A file that is not loaded, and why; in `source_document`, bytes that are not UTF-8 are written as ``\xNN``."""
@@ -89,11 +87,8 @@ _Found: TypeAlias = FoundFile | FileProblem
 def find_files(
     paths: str | Path | Place | Iterable[str | Path | Place], selection: Selection, skipped: Skipped | None = None
 ) -> Iterator[FoundFile | FileProblem]:
-    """Yield the files in folders, in an order that depends on their names only.
-
-    No file comes twice, however many links or overlapping paths lead to it. Files ignored by ``.gitignore`` or
-    ``.semlexignore`` are left out.
-    """
+    """Yield the files in folders, each once and in an order that depends on their names only."""
+    # Files ignored by .gitignore or .semlexignore are left out.
     given = [paths] if isinstance(paths, str | Path | Place) else paths
     walk = _Walk(selection, Skipped() if skipped is None else skipped)
     for entry in given:

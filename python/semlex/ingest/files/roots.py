@@ -43,10 +43,7 @@ def is_below(uri: str, parts: set[str] | frozenset[str]) -> bool:
 def plan_places(
     paths: Iterable[str | Path], roots: Mapping[str, str | Path], source: str | None = None
 ) -> tuple[list[Place], list[Path]]:
-    """Find the source of every path, or name a new one after its folder.
-
-    A path belongs to the deepest root that contains it. Otherwise it, or the folder of a file, becomes a new root.
-    """
+    """Find the deepest root that contains each path; otherwise the path or its folder becomes a new root."""
     if source is not None:
         check_name(source)
     known = {name: Path(root) for name, root in roots.items()}

@@ -1,8 +1,4 @@
-"""Open folders and files below a root, and nowhere else.
-
-Between seeing a name and opening it, anybody may put a link in its place. So every step is opened relative to the one
-before, and none follows a link. `only_below` limits work for others to some folders: the walk begins at one of them.
-"""
+"""Open folders and files below a root, and nowhere else."""
 
 from __future__ import annotations
 
@@ -27,6 +23,7 @@ _FILE_FLAGS = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLO
 _allowed: ContextVar[tuple[Path, ...] | None] = ContextVar("semlex_allowed_folders", default=None)
 
 
+# For work on behalf of others: the walk begins at one of these folders.
 @contextlib.contextmanager
 def only_below(folders: Sequence[Path]) -> Iterator[None]:
     """Refuse to open anything outside these folders, in the block and in threads it starts."""
@@ -43,6 +40,8 @@ def is_allowed(path: Path) -> bool:
     return allowed is None or any(path.is_relative_to(folder) for folder in allowed)
 
 
+# Between seeing a name and opening it, anybody may put a link in its place. So every step is opened relative to the one
+# before, and none follows a link.
 @contextlib.contextmanager
 def open_folder(root: Path, parts: Sequence[str], *, is_above: bool = False) -> Iterator[Folder]:
     """Open a folder below a root."""

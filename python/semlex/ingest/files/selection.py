@@ -1,8 +1,4 @@
-"""Choose the files of a folder that are read, and say why the others are not.
-
-Ignore patterns are read as git reads them, in time proportional to the path's length times the pattern's: a star takes
-as little as it can and never gives back. That finds every match, as the text between two stars has a fixed length.
-"""
+"""Choose the files of a folder that are read, and say why the others are not."""
 
 from __future__ import annotations
 
@@ -96,6 +92,8 @@ def _without_trailing_blanks(line: str) -> str:
     return f"{shorter} " if escapes % 2 and len(shorter) < len(line) else shorter
 
 
+# Matching takes time proportional to the path's length times the pattern's: a star takes as little as it can and never
+# gives back. That finds every match, as the text between two stars has a fixed length.
 def _part(name: str) -> re.Pattern[str] | None:
     """Return the regular expression of one part of a path, or None if the part is malformed."""
     pieces = [""]

@@ -29,11 +29,7 @@ PAGE_SECONDS = (0.3, 1.5)
 
 
 class RowComparison:
-    """Compares rows of a table with the stored ones, and notes which are gone, unchanged, or unreadable.
-
-    Args:
-        allow_empty: Whether to go on if none of the stored rows exists any more.
-    """
+    """Compares rows of a table with the stored ones, and notes which are gone, unchanged, or unreadable."""
 
     def __init__(
         self,
@@ -43,6 +39,7 @@ class RowComparison:
         queue: ChangeQueue,
         notes: RunNotes,
         *,
+        # Whether to go on if none of the stored rows exists any more.
         allow_empty: bool,
     ) -> None:
         self._database, self._stored, self._table = database, stored, table

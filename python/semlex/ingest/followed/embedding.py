@@ -29,13 +29,10 @@ NOT_OF_TEXTS = (ModelNotFoundError, ModelNotAllowedError, ModelMismatchError)
 
 
 class RowEmbedding:
-    """Embeds the batches of one run.
-
-    Args:
-        tell: Called with the number of embedded chunks and the number known so far.
-    """
+    """Embeds the batches of one run."""
 
     def __init__(self, indexer: Indexer, notes: RunNotes, tell: Callable[[int, int], None]) -> None:
+        # `tell` is called with the number of embedded chunks and the number known so far.
         self._indexer, self._notes, self._tell = indexer, notes, tell
         self.embedded = self._wanted = self._refused = 0
 

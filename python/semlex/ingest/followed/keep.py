@@ -1,8 +1,4 @@
-"""Keep followed tables in step, in a worker: compare the table, or store the changes in its queue.
-
-Both work under a lease that is renewed meanwhile. It only saves effort: two workers that do the same work write the
-same rows.
-"""
+"""Keep followed tables in step, in a worker: compare the table, or store the changes in its queue."""
 
 from __future__ import annotations
 
@@ -34,24 +30,18 @@ RENEWED_AFTER = 1 / 3
 
 
 class TableKeeper:
-    """Keeps one followed table in step.
+    """Keeps one followed table in step, under a lease that is renewed while it works."""
 
-    Args:
-        guard: Set around every transaction of a run.
-        seconds: Length of a lease.
-    """
-
+    # A lease only saves effort: two workers that do the same work write the same rows.
     def __init__(self, indexer: Indexer, name: str, wanted: WantedOptions, guard: WriteGuard, seconds: float) -> None:
         self._indexer, self._name, self._wanted = indexer, name, wanted
+        # The guard is set around every transaction of a run; `seconds` is the length of a lease.
         self._guard, self._seconds = guard, seconds
         self._database, self._names = indexer.database, indexer.collection.names
 
     async def look(self, compare_every: float) -> TableSync | None:
-        """Read the table's changes; return None if another worker does, or if it is not followed any more.
-
-        Args:
-            compare_every: Seconds until the next comparison, if changes are noticed by comparison.
-        """
+        """Read the table's changes; return None if another worker does, or if it is not followed any more."""
+        # `compare_every` is the number of seconds until the next comparison, if changes are noticed by comparison.
         stored = await self._read()
 
         async def take(connection: Connection) -> bool:
@@ -68,11 +58,8 @@ class TableKeeper:
             await self._end("release a followed table", lambda c: end_lease(c, self._names, stored))
 
     async def store_changes(self, delay: float) -> TableSync | None:
-        """Store the changes in the queue; return None if other workers do, or if the table is not followed any more.
-
-        Args:
-            delay: Seconds after which entries that could not be stored are due again.
-        """
+        """Store the changes in the queue; return None if other workers do, or if the table is not followed any more."""
+        # Entries that could not be stored are due again after `delay` seconds.
         stored = await self._read()
         if stored is None:
             return None

@@ -13,23 +13,15 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class RunNotes:
-    """The notes of one run.
+    """The notes of one run."""
 
-    Attributes:
-        claimed: The entries of the queue that the run has claimed.
-        again: Rows that changed while they were read, to be read again.
-        gone: Rows that are not in the table, whose documents are to be deleted.
-        same: Rows that are stored unchanged.
-        failed: Rows that could not be stored, to be set aside.
-        has_problems: Whether rows were set aside, by this run or before it.
-    """
-
-    claimed: dict[str, list[Change]] = field(default_factory=dict)
-    again: dict[str, None] = field(default_factory=dict)
+    claimed: dict[str, list[Change]] = field(default_factory=dict)  # entries of the queue that the run has claimed
+    again: dict[str, None] = field(default_factory=dict)  # rows that changed while they were read, to be read again
+    # Rows that are not in the table, whose documents are to be deleted.
     gone: dict[str, None] = field(default_factory=dict)
-    same: list[str] = field(default_factory=list)
-    failed: dict[str, FailedRow] = field(default_factory=dict)
-    has_problems: bool = False
+    same: list[str] = field(default_factory=list)  # rows that are stored unchanged
+    failed: dict[str, FailedRow] = field(default_factory=dict)  # rows that could not be stored, to be set aside
+    has_problems: bool = False  # whether rows were set aside, by this run or before it
 
     def claim(self, changes: Iterable[Change]) -> None:
         """Note claimed entries of single rows."""

@@ -1,8 +1,4 @@
-"""Turn rows of a followed table into documents with chunks, column by column.
-
-Most rows are one chunk: they are counted and hashed as columns. Rows that are longer, or written in a format, are split
-one by one, as files are.
-"""
+"""Turn rows of a followed table into documents with chunks, column by column."""
 
 from __future__ import annotations
 
@@ -125,17 +121,13 @@ class _Rows:
 
 @dataclass(frozen=True, slots=True)
 class RowSplitter:
-    """Splits rows of a table into chunks, and makes batches of them.
-
-    Attributes:
-        max_bytes: Maximum bytes of the texts of a row.
-    """
+    """Splits rows of a table into chunks, and makes batches of them."""
 
     stored: StoredTable
     chunker: Chunker
     loaders: Mapping[str, Loader]
     with_context: bool
-    max_bytes: int
+    max_bytes: int  # of the texts of a row
 
     @property
     def table(self) -> FollowedTable:
@@ -183,6 +175,8 @@ class RowSplitter:
         made = {rows.keys[number]: rows.failed(number, *reason) for number, reason in sorted(wrong.items())}
         return [replace(row, row_hash=REPEATED) if times.get(row.row_key, 1) > 1 else row for row in made.values()]
 
+    # Most rows are one chunk: they are counted and hashed as columns. Rows that are longer, or written in a format, are
+    # split one by one, as files are.
     def _split(self, rows: _Rows) -> tuple[RowBatch, list[FailedRow]]:
         keys, uris, titles = rows.documents, rows.uris, list(rows.titles)
         tokens = self._tokens(rows)

@@ -1,7 +1,4 @@
-"""One run over a followed table: compare its rows with the stored ones, then read and write those that differ.
-
-Rows that changed before they were written are read again. Nothing is embedded inside a transaction.
-"""
+"""Compare the rows of a followed table with the stored ones, then read and write those that differ."""
 
 from __future__ import annotations
 
@@ -52,15 +49,12 @@ NEXT_LOOK = {"comparison": DEFAULT_COMPARE_SECONDS, "column": 5.0, "trigger": 60
 
 
 class TableRun:
-    """One run over a followed table.
-
-    Args:
-        stored: The table's definition and state, just read.
-    """
+    """One run over a followed table."""
 
     def __init__(
         self,
         indexer: Indexer,
+        # The table's definition and state, just read.
         stored: StoredTable,
         wanted: WantedOptions,
         progress: Callable[[Progress], None] | None = None,
@@ -85,28 +79,22 @@ class TableRun:
 
     async def run(
         self,
+        # Claimed entries of the queue, whose rows alone are read. An entry without a key, or None, reads all rows, or
+        # those that the column of changes shows; no row if triggers have noticed every change.
         changes: Sequence[Change] | None = None,
         *,
+        # Whether to compare all rows in any case.
         compare: bool = False,
+        # Whether rows are deleted even if none of the stored ones is left.
         allow_empty: bool = False,
         dry_run: bool = False,
+        # Seconds until a worker reads the table again; None for the default of the way in which changes are noticed. A
+        # run over entries of the queue does not change that time.
         next_in: float | None = None,
     ) -> TableSync:
-        """Bring the collection in step with the table.
-
-        Args:
-            changes: Claimed entries of the queue, whose rows alone are read. An entry without a key, or None, reads all
-                rows, or those that the column of changes shows; no row if triggers have noticed every change.
-            compare: Whether to compare all rows in any case.
-            allow_empty: Whether rows are deleted even if none of the stored ones is left.
-            dry_run: Whether to count only.
-            next_in: Seconds until a worker reads the table again; None for the default of the way in which changes are
-                noticed. A run over entries of the queue does not change that time.
-
-        Raises:
-            ConfigurationError: The table or a column is missing or has changed, or all stored rows are gone; nothing
-                was deleted.
-        """
+        """Bring the collection in step with the table."""
+        # If the table or a column is missing or has changed, or all stored rows are gone, this raises
+        # ConfigurationError before anything is deleted.
         self._dry_run = self.report.dry_run = dry_run
         looks = changes is None or any(change.row_key is None for change in changes)
         seconds = NEXT_LOOK[self._definition.changes] if next_in is None else next_in
@@ -222,6 +210,7 @@ class TableRun:
             async for _ in comparison.find_gone():
                 await self._delete()
 
+    # Rows that changed before they were written are read again.
     async def _finish_rounds(self) -> None:
         """Delete the documents of rows that are gone, and read rows again that changed meanwhile."""
         notes = self._notes
@@ -325,6 +314,7 @@ class TableRun:
         rows = await self._table.rows(keys, splitter.max_bytes, joined=splitter.joins_texts)
         return await asyncio.to_thread(splitter.batch, keys, rows)
 
+    # Nothing is embedded inside a transaction.
     async def _look(self, batch: RowBatch) -> None:
         if self._indexer.embedder is not None:
             await self._embedding.look(batch, is_empty=self._is_empty)

@@ -43,11 +43,7 @@ async def stored_tables(database: Database, names: Names, name: str | None) -> l
 async def sync_tables(
     indexer: Indexer, tables: Sequence[StoredTable], wanted: WantedOptions, **options: Any
 ) -> list[TableSync]:
-    """Sync tables in turn; if one cannot be read, go on with the others and raise its error at the end.
-
-    Args:
-        options: As for `sync_table`.
-    """
+    """Sync tables in turn; if one cannot be read, go on with the others and raise its error at the end."""
     reports = []
     failed: list[SemlexError] = []
     for stored in tables:
@@ -67,17 +63,13 @@ async def sync_table(
     stored: StoredTable,
     wanted: WantedOptions,
     *,
+    # Whether to compare all rows in any case.
     compare: bool = False,
     allow_empty: bool = False,
     dry_run: bool = False,
     progress: Callable[[Progress], None] | None = None,
 ) -> TableSync:
-    """Store the queued changes of a table, then compare its rows unless triggers have noticed every change.
-
-    Args:
-        compare: Whether to compare all rows in any case.
-        allow_empty, dry_run: As for `TableRun.run`.
-    """
+    """Store the queued changes of a table, then compare its rows unless triggers have noticed every change."""
     if indexer.database.joins_transaction:
         raise ConfigurationError("a followed table is read in transactions of its own: call sync without using()")
     if not dry_run:

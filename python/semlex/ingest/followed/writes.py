@@ -1,8 +1,4 @@
-"""Store rows, replace metadata, delete documents and set rows aside, each in a transaction.
-
-Each first locks the documents of its rows, compares the rows again, and writes only those that have not changed since
-they were read. So rows that change meanwhile, and several transactions and runs at a time, do no harm.
-"""
+"""Store rows, replace metadata, delete documents and set rows aside, each in a transaction."""
 
 from __future__ import annotations
 
@@ -44,6 +40,9 @@ class StoppedError(Exception):
 class RowWrites:
     """The transactions of one run, counted in its report."""
 
+    # Each transaction first locks the documents of its rows, compares the rows again, and writes only those that have
+    # not changed since they were read. So rows that change meanwhile, and several transactions and runs at a time, do
+    # no harm.
     def __init__(
         self,
         indexer: Indexer,
@@ -57,29 +56,20 @@ class RowWrites:
         self.table: ComparedTable
 
     async def _hold(self, connection: Connection, *, alone: bool = False) -> None:
-        """Take a writer's first locks, then the lock of the table's source.
-
-        Args:
-            alone: As for `hold_table`.
-        """
+        """Take a writer's first locks, then the lock of the table's source."""
         await share_writing(connection, self._indexer.collection)
         if not await hold_table(connection, self._names, self._stored, alone=alone):
             raise StoppedError
 
     async def wait(self) -> None:
-        """Wait for the transactions of other runs that have compared their rows, before any is read.
-
-        They may write rows as they were before the changes that this run has claimed. If this run compared its rows
-        before that, they would count as unchanged, and would not be read again.
-        """
+        """Wait for the transactions of other runs that have compared their rows, before any is read."""
+        # They may write rows as they were before the changes that this run has claimed. If this run compared its rows
+        # before that, they would count as unchanged, and would not be read again.
         await self._database.write("wait for other runs", lambda c: self._hold(c, alone=True))
 
     async def write(self, batch: RowBatch, *, is_empty: bool) -> int:
-        """Store the rows of a batch with their chunks; return how many rows it had.
-
-        Args:
-            is_empty: Whether the collection had no chunks when the run began.
-        """
+        """Store the rows of a batch with their chunks; return how many rows it had."""
+        # `is_empty` means that the collection had no chunks when the run began.
         if not batch.keys:
             return 0
         indexer = self._indexer
@@ -130,12 +120,8 @@ class RowWrites:
         return len(batch)
 
     async def refresh(self, keys: Sequence[str], rows: Sequence[tuple[str, RowState, dict[str, Any]]]) -> None:
-        """Replace the metadata of rows whose text has not changed.
-
-        Args:
-            keys: Keys of the rows that were to be read.
-            rows: As `ComparedTable.metadata` returns them.
-        """
+        """Replace the metadata of rows whose text has not changed."""
+        # `keys` are those of the rows that were to be read, `rows` what `ComparedTable.metadata` returns for them.
         states = {key: state for key, state, _ in rows}
         faults = _core.validate_rows([("metadata", "jsonb", [values for *_, values in rows], None)])
         wrong = {rows[one[0]][0]: FieldError(-1, *one[1:]) for one in reversed(faults)}

@@ -37,10 +37,8 @@ class Decoded(NamedTuple):
 
 
 def decode(data: bytes, options: LoadOptions) -> Decoded:
-    """Decode UTF-8, with or without a byte order mark, or UTF-16 with one.
-
-    Other encodings are detected only on request: a wrong guess is stored as nonsense that nobody finds.
-    """
+    """Decode UTF-8, with or without a byte order mark, or UTF-16 with one; detect others only on request."""
+    # A wrong guess is stored as nonsense that nobody finds.
     try:
         return _decoded(data, options)
     except LoadError:
@@ -118,10 +116,8 @@ def _guessed(data: bytes) -> str | None:
 
 
 def _is_western(data: bytes) -> bool:
-    """Return whether bytes are mostly ASCII, and the others letters and marks of Western Europe.
-
-    Encodings of other languages with Latin letters use the same bytes; the Western one is by far the most frequent.
-    """
+    """Return whether bytes are mostly ASCII, and the others letters and marks of Western Europe."""
+    # Encodings of other languages with Latin letters use the same bytes; the Western one is by far the most frequent.
     try:
         others = [character for character in data.decode("windows-1252") if not character.isascii()]
     except UnicodeDecodeError:

@@ -45,11 +45,7 @@ class MetadataExtraction:
         )
 
     def merged(self, document: Document, loop: AbstractEventLoop | None) -> dict[str, Any]:
-        """Return a document's metadata with the function's result; blocking, never in the loop's thread.
-
-        Raises:
-            LoadError: The function fails, or returns what cannot be stored.
-        """
+        """Return a document's metadata with the function's result; blocking, never in the loop's thread."""
         own = dict(document.metadata)
         try:
             found = self.extract(document)

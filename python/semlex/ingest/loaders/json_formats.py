@@ -51,11 +51,10 @@ _TERMINAL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
 class NotebookLoader:
-    """Reads Jupyter notebooks: every cell is a record, with the Markdown headings above it.
+    """Reads Jupyter notebooks: every cell is a record, with the Markdown headings above it."""
 
-    Text outputs are read, up to 2,000 characters each; images, tracebacks and widgets are left out. A character that
-    cannot be stored becomes ``U+FFFD``.
-    """
+    # Text outputs are read, up to 2,000 characters each; images, tracebacks and widgets are left out. A character that
+    # cannot be stored becomes U+FFFD.
 
     name = "notebook"
     suffixes = ("ipynb",)
@@ -180,11 +179,8 @@ class JsonLinesLoader:
     reads_fields = True
 
     def load(self, file: FileBytes, options: LoadOptions) -> LoadedDocument:
-        """Return the text of a file.
-
-        Without `LoadOptions.text_fields` all texts of an object are its record's text. Blank lines and objects without
-        text are left out.
-        """
+        """Return the text of a file without blank lines and objects without text."""
+        # Without `LoadOptions.text_fields` all texts of an object are its record's text.
         text, encoding, repaired = decode(file.data, options)
         rows = Rows(options)
         known: dict[str, None] = {}
@@ -214,10 +210,9 @@ _BEGINNING = re.compile(r'\s*+(?:\{[^\[]*?"chunks"\s*+:\s*+)?\[\s*+')
 
 
 class PrechunkedLoader:
-    """Reads JSON that holds finished chunks; other JSON is source code.
+    """Reads JSON that holds finished chunks; other JSON is source code."""
 
-    Chunks are a list of objects with the fields of `ChunkMetadata`, or such a list named ``chunks`` in an object.
-    """
+    # Chunks are a list of objects with the fields of `ChunkMetadata`, or such a list named "chunks" in an object.
 
     name = "chunks"
     suffixes = ("json",)

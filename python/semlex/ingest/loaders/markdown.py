@@ -22,11 +22,8 @@ class MarkdownText(NamedTuple):
 
 
 def html_to_markdown(html: str) -> MarkdownText:
-    """Turn HTML into Markdown with the page's headings.
-
-    Scripts, styles, templates and navigation are dropped. Malformed HTML is read roughly as browsers do, in time
-    proportional to its length.
-    """
+    """Turn HTML into Markdown with the page's headings, without scripts, styles, templates and navigation."""
+    # Malformed HTML is read roughly as browsers do, in time proportional to its length.
     return MarkdownText(*_READER.to_markdown(html))
 
 
@@ -198,13 +195,11 @@ class FrontMatter:
 
 
 def read_front_matter(text: str) -> FrontMatter:
-    """Read the front matter of a text: the simple part of YAML.
-
-    It reads lines ``key: value`` at the margin: texts, numbers, ``true``, ``false``, ``null``, and flat lists (``[a,
-    b]``, or lines ``- a`` below the key). Dates stay texts. The first of two equal keys counts. Other YAML is skipped
-    without an error: nested blocks, texts of several lines, anchors, tags, values above 10,000 characters, and keys
-    after the hundredth.
-    """
+    """Read the front matter of a text: the simple part of YAML."""
+    # It reads lines `key: value` at the margin: texts, numbers, true, false, null, and flat lists ([a, b], or lines
+    # `- a` below the key). Dates stay texts. The first of two equal keys counts. Other YAML is skipped without an
+    # error: nested blocks, texts of several lines, anchors, tags, values above 10,000 characters, and keys after the
+    # hundredth.
     fenced = _FENCED.match(text)
     if fenced is None:
         return FrontMatter()

@@ -116,11 +116,7 @@ def read(name: str, data: bytes) -> LoadedDocument:
 
 
 def _check_parts(name: str, data: bytes) -> None:
-    """Unpack every part of a file once.
-
-    Raises:
-        LoadError: A part is damaged, or too large.
-    """
+    """Unpack every part of a file once; raise `LoadError` if a part is damaged or too large."""
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             if any(part.file_size > MAX_PART_BYTES for part in archive.infolist()):
@@ -290,11 +286,7 @@ def _texts(content: Mapping[str, Any]) -> Iterator[str]:
 
 
 def word_joiner(texts: Iterable[str]) -> Callable[[str], str]:
-    """Return a function that joins the words of a PDF that were split at line ends, where pdfium gives U+0002.
-
-    pdfium gives the same mark for a hyphen that belongs to the word. It stays before a capital letter or a digit
-    (``Springer-Verlag``), and if these texts know the word with a hyphen, or both its halves, but not the joined word.
-    """
+    """Return a function that joins the words of a PDF that were split at line ends, where pdfium gives U+0002."""
     texts = list(texts)
     if not any("\x02" in text for text in texts):
         return str
@@ -307,6 +299,9 @@ def word_joiner(texts: Iterable[str]) -> Callable[[str], str]:
             word += ("-" if has_hyphen(word, behind, is_known) else "") + behind
         return word
 
+    # pdfium gives the same mark for a hyphen that belongs to the word. The hyphen stays before a capital letter or a
+    # digit (Springer-Verlag), and if the texts know the word with a hyphen, or both its halves, but not the joined
+    # word.
     def has_hyphen(before: str, behind: str, is_known: bool) -> bool:
         first, second = before.lower().rpartition("-")[2], behind.lower().partition("-")[0]
         is_compound = f"{first}-{second}" in words or (
@@ -324,10 +319,8 @@ def _clean(text: str) -> str:
 
 
 def read_mail(data: bytes) -> LoadedDocument:
-    """Return the text of an e-mail with its subject as title, without attachments.
-
-    Python's parser keeps paragraphs, and finds the plain one of two forms of a text.
-    """
+    """Return the text of an e-mail with its subject as title, without attachments."""
+    # Python's parser keeps paragraphs, and finds the plain one of two forms of a text.
     from email import message_from_bytes, policy  # noqa: PLC0415 - most processes read none
 
     message = message_from_bytes(data, policy=policy.default)

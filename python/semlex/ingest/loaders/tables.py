@@ -37,11 +37,9 @@ class TableLoader:
     reads_fields = True
 
     def load(self, file: FileBytes, options: LoadOptions) -> LoadedDocument:
-        """Return the text of a file.
-
-        Without `LoadOptions.text_fields` all fields of a row are its text. Blank lines and rows without text are left
-        out. A column of numbers, except ids, becomes numeric metadata.
-        """
+        """Return the text of a file without blank lines and rows without text."""
+        # Without `LoadOptions.text_fields` all fields of a row are its text. A column of numbers, except ids, becomes
+        # numeric metadata.
         text, encoding, repaired = decode(file.data, options)
         rows = Rows(options)
         with _field_limit():

@@ -1,8 +1,4 @@
-"""Read files that may crash a parser in a separate process.
-
-The process starts with the first such file and reads the next ones too. Standard input and output carry frames: a JSON
-header and bytes, each after its length. It ends when its input is closed, so it never outlives its parent.
-"""
+"""Read files that may crash a parser in a separate process."""
 
 from __future__ import annotations
 
@@ -46,6 +42,8 @@ _WATCH_SECONDS = 0.1
 _OUT_OF_MEMORY = (b"memory allocation of", b"bad_alloc", b"MemoryError")
 
 
+# The process starts with the first such file and reads the next ones too. Standard input and output carry frames: a
+# JSON header and bytes, each after its length. It ends when its input is closed, so it never outlives its parent.
 class Worker:
     """Starts the process and sends it files; `max_memory` is in bytes above its use at the start."""
 

@@ -1,7 +1,4 @@
-"""Find the differences between files and documents, without writing anything.
-
-A file in its known state is not read again. For the others the hash of their bytes decides.
-"""
+"""Find the differences between files and documents, without writing anything."""
 
 from __future__ import annotations
 
@@ -120,6 +117,7 @@ class _Comparison:
                 raise PlanEndedError
             yield file
 
+    # A file in its known state is not read again. For the others the hash of their bytes decides.
     def _look_at(self, file: FoundFile) -> None:
         found = self._by_uri.get(file.uri)
         if found is None:
@@ -166,11 +164,9 @@ class _Comparison:
         return spelt
 
     def _moves(self, gone: Sequence[tuple[UUID, str]]) -> list[tuple[DocumentMove, FoundFile]]:
-        """Return documents whose bytes are under another name.
-
-        Documents without a file come first, then those whose file has other bytes now. Among documents with equal bytes
-        any may be chosen.
-        """
+        """Return documents whose bytes are under another name."""
+        # Documents without a file come first, then those whose file has other bytes now. Among documents with equal
+        # bytes any may be chosen.
         free: dict[tuple[int, bytes], list[_Free]] = {}
         for uri in [*(uri for _, uri in gone), *sorted(self._changed)]:
             key, known = self._by_uri[uri]

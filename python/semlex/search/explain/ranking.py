@@ -27,34 +27,21 @@ MAX_LOOKS = 8
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """Arguments that were tried and bring a document into the results.
+    """Arguments that were tried and bring a document into the results."""
 
-    Attributes:
-        top_k: The necessary `top_k`; for a list that is read page by page, its `max_results`.
-        candidates: Number of candidates of each leg; None if the default number is enough.
-    """
-
-    top_k: int
-    candidates: int | None
+    top_k: int  # for a list that is read page by page, its `max_results`
+    candidates: int | None  # of vector and of keyword search; None if the default is enough
 
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """All candidates of a search, in the order of the fusion, and a document's chunks among them.
+    """All candidates of a search, in the order of the fusion, and a document's chunks among them."""
 
-    Attributes:
-        candidates: Best first.
-        own: Keys of the document's chunks that pass the filter.
-        first: Keys of the candidates that the stages after the fusion received.
-        documents: The document of each candidate, if the search is grouped; else None.
-        reranks: Whether a reranker orders the first ones.
-    """
-
-    candidates: list[Candidate]
-    own: frozenset[Key]
-    first: frozenset[Key]
-    documents: Mapping[Key, DocumentKey] | None
-    reranks: bool
+    candidates: list[Candidate]  # best first
+    own: frozenset[Key]  # of the document's chunks that pass the filter
+    first: frozenset[Key]  # candidates that the stages after the fusion received
+    documents: Mapping[Key, DocumentKey] | None  # of each candidate, if the search is grouped
+    reranks: bool  # whether a reranker orders the first ones
 
     @classmethod
     async def read(

@@ -1,8 +1,4 @@
-"""Decide why a document has its rank, from what was read; the first reason decides, others also apply.
-
-Stages that leave out hits after the fusion are handled in `_of_candidate`, those before it in `reasons`. Scores of a
-reranker are known only for the hits that it was given.
-"""
+"""Decide why a document has its rank; the first reason decides, others also apply."""
 
 from __future__ import annotations
 
@@ -33,6 +29,7 @@ def own_hit(standing: Standing, results: SearchResults) -> SearchResult | None:
     return next((hit for hit in results if hit.id in own), None)
 
 
+# Stages before the fusion are handled here, those that leave out hits after it in `_of_candidate`.
 def reasons(standing: Standing, results: SearchResults) -> tuple[Reason, ...]:
     """Return the reasons, the deciding one first; there is always one."""
     hit = own_hit(standing, results)
@@ -213,6 +210,7 @@ def _paged(standing: Standing, place: int, order: str) -> Reason:
     return Reason("below_top_k", text, f"search_page with next_cursor (--after CURSOR), {number - 1} times")
 
 
+# Scores of a reranker are known only for the hits that it was given.
 def reranked_place(standing: Standing) -> int:
     """Return the place of the document's best chunk among the reranked hits, from 1."""
     ordered = in_mixed_order(standing.found.hits, rerank_weight(standing.state.request.options))

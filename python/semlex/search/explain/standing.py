@@ -35,50 +35,29 @@ MAX_FILTERED = 1_000
 
 @dataclass(frozen=True, slots=True)
 class KeywordRank:
-    """The best of some chunks in the keyword leg.
+    """The best of some chunks in the keyword search."""
 
-    Attributes:
-        key: Its key; None if the query's exclusions leave out all of them, or nothing is known.
-        score: Its score; 0 if it shares no word with the query; None if unknown.
-        rank: Its place among all chunks that pass the filter, if among the first 10,000; else None.
-    """
-
-    key: Key | None = None
-    score: float | None = None
-    rank: int | None = None
+    key: Key | None = None  # None if the query's exclusions leave out all chunks, or nothing is known
+    score: float | None = None  # 0 if the chunk shares no word with the query; None if unknown
+    rank: int | None = None  # among all chunks that pass the filter; None after the first 10,000
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """The rank of a document in a search, with all that explains it.
-
-    Attributes:
-        state: The search.
-        found: The hits that its database stages found.
-        named: The document.
-        facts: Facts about the document's chunks.
-        failing: The smallest parts of the filter that the best fitting chunk fails; empty if a chunk passes.
-        vector: The nearest chunk that passes; None without one, or without vector search.
-        keyword: The best chunk that passes in the keyword leg; None without one.
-        broken: The quotes and exclusions of the query that its chunks violate; empty if a chunk violates none.
-        ranking: All candidates, with the place of the document among them.
-        chunks: The document's chunks that passed the most stages, the best first.
-        terms: The query's words, with what they add to the scores of `chunks`; None if unknown.
-        reach: Arguments that bring the document into the results; None if it is there, or none help.
-    """
+    """The rank of a document in a search, with all that explains it."""
 
     state: SearchState
-    found: Found
+    found: Found  # hits that its database stages found
     named: NamedDocument
-    facts: list[ChunkFacts]
-    failing: list[str]
-    vector: VectorRank | None
-    keyword: KeywordRank | None
-    broken: list[str]
-    ranking: Ranking
-    chunks: list[Key]
-    terms: list[TermScores] | None
-    reach: Reach | None
+    facts: list[ChunkFacts]  # about the document's chunks
+    failing: list[str]  # smallest parts of the filter that the best fitting chunk fails; empty if a chunk passes
+    vector: VectorRank | None  # the nearest chunk that passes; None without one, or without vector search
+    keyword: KeywordRank | None  # the best chunk that passes in the keyword search; None without one
+    broken: list[str]  # quotes and exclusions of the query that its chunks violate; empty if a chunk violates none
+    ranking: Ranking  # all candidates, with the place of the document among them
+    chunks: list[Key]  # the document's chunks that passed the most stages, the best first
+    terms: list[TermScores] | None  # the query's words, with what they add to the scores of `chunks`; None if unknown
+    reach: Reach | None  # arguments that bring the document into the results; None if it is there, or none help
 
 
 async def find_standing(

@@ -17,19 +17,14 @@ if TYPE_CHECKING:
 
 
 def relevances(hits: Sequence[SearchResult]) -> NDArray[np.float64]:
-    """Return the relevance of each hit, from 1 for the best to 0 for the last, by the scores that ordered them.
-
-    If no score orders all hits, ranks are used.
-
-    Returns:
-        Shape (n,), never ascending.
-    """
+    """Return the relevance of each hit by the scores that ordered them: (n,), from 1 for the best to 0 for the last."""
     ranks = -np.arange(len(hits), dtype=np.float64)
     for name in DECIDING:
         given = [getattr(hit, name) for hit in hits]
         if None not in given:
             scores = np.array(given, dtype=np.float64)
             return _scaled(scores if (np.diff(scores) <= 0).all() else ranks)
+    # No score orders all hits.
     return _scaled(ranks)
 
 
@@ -41,14 +36,9 @@ def _scaled(scores: NDArray[np.float64]) -> NDArray[np.float64]:
 def diversified(
     hits: Sequence[SearchResult], vectors: Mapping[str, NDArray[np.float32]], diversity: float
 ) -> list[SearchResult]:
-    """Return the hits in the order of maximal marginal relevance; of equals the better one comes first.
-
-    Next is always the hit for which (1 - diversity) x relevance - diversity x greatest cosine with one that was chosen
-    is greatest. The first is the best.
-
-    Args:
-        vectors: By id, shape (d,); a hit without one keeps its place.
-    """
+    """Return the hits in the order of maximal marginal relevance; a hit without a vector keeps its place."""
+    # Next is always the hit for which (1 - diversity) x relevance - diversity x greatest cosine with one that was
+    # chosen is greatest; of equals the better one. The first is the best.
     places = [place for place, hit in enumerate(hits) if hit.id in vectors]
     if not places:
         return list(hits)

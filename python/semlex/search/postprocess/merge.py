@@ -21,12 +21,10 @@ def chosen_merge(confidences: Iterable[float | None]) -> Merge:
 
 
 def merged(answers: Mapping[str, Sequence[SearchResult]]) -> tuple[list[KnowledgeHit], Merge]:
-    """Return the hits of all collections in one order, and the method that ordered them.
-
-    ``calibrated``: by confidence. ``ranks``: by 1 / (60 + place), reciprocal rank fusion (Cormack, Clarke and
-    Buettcher, SIGIR 2009). Collections share no chunks, so no two places are added: all the first hits come first, then
-    all the second ones. Ties are broken by collection name, then by id.
-    """
+    """Return the hits of all collections in one order, and the method that ordered them."""
+    # "calibrated" orders by confidence. "ranks" orders by 1 / (60 + place), reciprocal rank fusion (Cormack, Clarke and
+    # Buettcher, SIGIR 2009). Collections share no chunks, so no two places are added: all the first hits come first,
+    # then all the second ones. Ties are broken by collection name, then by id.
     merge = chosen_merge(hit.confidence for hits in answers.values() for hit in hits)
     hits = []
     for name, answer in answers.items():

@@ -20,16 +20,12 @@ MAX_BLANKS = 100
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """A part of one document.
+    """A part of one document."""
 
-    Attributes:
-        chunks: One or more chunks, in the order of the document.
-        text: The text of the chunks, each character once. If they are slices of a document, it is the document from
-            `char_start` to `char_end`. Blank characters between chunks are not stored: their number and that of lines
-            is right, but tabs have become spaces.
-    """
-
-    chunks: tuple[PlacedChunk, ...]
+    chunks: tuple[PlacedChunk, ...]  # one or more, in the order of the document
+    # The text of the chunks, each character once. If they are slices of a document, it is the document from
+    # `char_start` to `char_end`. Blank characters between chunks are not stored: their number and that of lines is
+    # right, but tabs have become spaces.
     text: str
 
     @property
@@ -58,11 +54,9 @@ def _common(one: tuple[str, ...], other: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def joined(chunks: Iterable[PlacedChunk]) -> list[Passage]:
-    """Join chunks into passages, document by document in the order of keys, and in the order of each document.
-
-    Chunks become one passage if their character ranges touch or overlap, or only blank characters are between them. A
-    chunk whose text is not a part of its document's, because it was added or replaced, is a passage of its own.
-    """
+    """Join chunks into passages, document by document in the order of keys, and in the order of each document."""
+    # Chunks become one passage if their character ranges touch or overlap, or only blank characters are between them. A
+    # chunk whose text is not a part of its document's, because it was added or replaced, is a passage of its own.
     passages: list[Passage] = []
     alone: list[Passage] = []
     for chunk in sorted(chunks, key=_order):

@@ -75,11 +75,7 @@ def per_collection(count: int) -> HitStep:
 
 
 def check_steps(steps: object) -> None:
-    """Check the steps before anything is searched.
-
-    Raises:
-        ConfigurationError: `steps` is not a list, or contains something that cannot be called.
-    """
+    """Raise `ConfigurationError` if `steps` is not a list, or contains something that cannot be called."""
     check_parameters(kind_errors("steps", steps, list, tuple))
     for number, step in enumerate(steps if isinstance(steps, (list, tuple)) else (), 1):
         if not callable(step):
@@ -87,15 +83,7 @@ def check_steps(steps: object) -> None:
 
 
 async def taken(hits: list[KnowledgeHit], steps: Sequence[HitStep]) -> list[KnowledgeHit]:
-    """Run all steps; return the remaining hits in their order, with their places as ranks.
-
-    Args:
-        hits: Best first.
-        steps: Each gets the hits that the one before returned. A synchronous function runs in a thread.
-
-    Raises:
-        ConfigurationError: A step returns something other than its hits.
-    """
+    """Run all steps; return the remaining hits in their order, with their places as ranks."""
     for number, step in enumerate(steps, 1):
         given = await asyncio.to_thread(step, list(hits))
         found = await given if isawaitable(given) else given

@@ -25,40 +25,27 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PlacedHit:
-    """A hit with the chunks around it.
-
-    Attributes:
-        hit: The hit.
-        chunk: The hit's chunk, with its place in the document.
-        around: The chunks around it, in no order.
-    """
+    """A hit with the chunks around it."""
 
     hit: SearchResult
-    chunk: PlacedChunk
-    around: tuple[PlacedChunk, ...] = ()
+    chunk: PlacedChunk  # the hit's, with its place in the document
+    around: tuple[PlacedChunk, ...] = ()  # in no order
 
 
 @dataclass(frozen=True, slots=True)
 class Around:
-    """Which chunks around hits are read.
+    """Which chunks around hits are read."""
 
-    Attributes:
-        neighbours: Number of chunks before and after each hit, from 0.
-        sections: Minimum share of a section's chunks that must be hits for the whole section to be read, above 0, up to
-            1; None for no sections.
-        parents: Whether to read the chunk that a hit names as its parent.
-    """
-
-    neighbours: int = 0
+    neighbours: int = 0  # chunks before and after each hit
+    # Minimum share of a section's chunks that must be hits for the whole section to be read, above 0, up to 1; None for
+    # no sections.
     sections: float | None = None
-    parents: bool = False
+    parents: bool = False  # whether to read the chunk that a hit names as its parent
 
     def reaches(self, hits: Sequence[SearchResult]) -> list[Reach]:
-        """Return how far around each hit chunks have to be read.
-
-        A section with enough hits has at most their number, divided by the share, as chunks. If the chunks that were
-        read do not reach a section's end, it did not have enough hits.
-        """
+        """Return how far around each hit chunks have to be read."""
+        # A section with enough hits has at most their number, divided by the share, as chunks. If the chunks that were
+        # read do not reach a section's end, it did not have enough hits.
         if self.sections is None:
             return [Reach(self.neighbours)] * len(hits)
         together = Counter(map(_section, hits))
@@ -70,10 +57,8 @@ def _section(hit: SearchResult) -> tuple[str, tuple[str, ...]]:
 
 
 def document_of(hit: SearchResult) -> str:
-    """Return what identifies the document of a hit: its file, else its ``source_document``, else its id.
-
-    Documents of two collections are different, even if the same file was read into both.
-    """
+    """Return what identifies the document of a hit: its file, else its ``source_document``, else its id."""
+    # Documents of two collections are different, even if the same file was read into both.
     keys = indexed_keys([hit.id])
     own = keys[0][0].hex if keys else hit.source_document or hit.id
     return f"{hit.collection}/{own}" if isinstance(hit, KnowledgeHit) else own
@@ -82,11 +67,8 @@ def document_of(hit: SearchResult) -> str:
 async def read_around(
     opened: OpenCollection, hits: Sequence[SearchResult], around: Around, *, with_vectors: bool = False
 ) -> tuple[list[PlacedChunk], dict[str, NDArray[np.float32]]]:
-    """Read the hits as they are stored now, with the chunks around them, in one snapshot and one round trip.
-
-    Returns:
-        The chunks, and float32 vectors, shape (d,), by the hits' ids.
-    """
+    """Read the hits as they are stored now, the chunks around them, and the vectors (d,) by the ids of the hits."""
+    # One snapshot, one round trip.
     keys: dict[Key, Reach] = dict(zip(keys_of([hit.id for hit in hits]), around.reaches(hits), strict=True))
     of_hits = list(keys)
     if around.parents:

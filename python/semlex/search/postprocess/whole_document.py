@@ -30,11 +30,9 @@ def text_of(chunks: Sequence[StoredChunk]) -> str:
 
 
 def headings_of(chunks: Sequence[StoredChunk], structure: str) -> tuple[Heading, ...]:
-    """Return the headings of one document, with their lines.
-
-    Small sections share a chunk, which has only the titles that they have in common. So headings are read from the text
-    again; if it has none, the titles that are stored with the chunks are used.
-    """
+    """Return the headings of one document, with their lines."""
+    # Small sections share a chunk, which has only the titles that they have in common. So headings are read from the
+    # text again; if it has none, the titles that are stored with the chunks are used.
     found = [heading for passage in _passages(chunks) for heading in _in_text(passage, structure)]
     return tuple(found or _stored(chunks))
 
@@ -73,11 +71,9 @@ def _meets(chunk: PlacedChunk, offset: int, start: int, end: int) -> bool:
 
 
 def _new_titles(above: tuple[str, ...], path: tuple[str, ...], text: str) -> Iterator[tuple[int, str, int]]:
-    """Yield level, title and line (relative to the section's first) of each heading with which a section begins.
-
-    The last is the section's own heading, even if it has the same words as the one before; titles above it that the
-    previous section did not have come first.
-    """
+    """Yield level, title and line (relative to the section's first) of each heading with which a section begins."""
+    # The last is the section's own heading, even if it has the same words as the one before; titles above it that the
+    # previous section did not have come first.
     lines, at = text.splitlines(), 0
     for level in range(max(0, min(_shared(above, path), len(path) - 1)), len(path)):
         at = next((number for number in range(at, len(lines)) if path[level] in lines[number]), at)
