@@ -1,10 +1,4 @@
-"""Read and write chunk descriptions, the lines that a language model wrote about chunks, and find chunks without one.
-
-A description is the last line of its chunk's context, so it is embedded and found by words, and never part of the text.
-The chunk's content hash shows whether one exists: behind the hash of context and text it holds a mark of the model and
-its prompt. No table and no column is needed, a dump includes the descriptions, and chunks without one are found by
-looking at the chunks themselves, so that a killed run leaves nothing behind.
-"""
+"""Read and write chunk descriptions, which a language model wrote, and find chunks that have none."""
 
 from __future__ import annotations
 
@@ -27,6 +21,11 @@ if TYPE_CHECKING:
     from semlex.store.query.leg import Key
     from semlex.store.schema.collection import CollectionInfo
 
+
+# A description is the last line of its chunk's context, so it is embedded and found by words, but never part of the
+# text. Whether a chunk has one is shown by its content hash: after the hash of context and text it holds a mark of the
+# model and its prompt. So no table or column is needed, a dump includes the descriptions, and a killed run leaves
+# nothing behind, because chunks without a description are found by looking at the chunks themselves.
 
 # Bytes of the hash of context and text, before the mark.
 TEXT_HASH_BYTES = 16
@@ -140,14 +139,8 @@ async def write_lines(
     content_hashes: Sequence[bytes],
     embeddings: NDArray[np.float32] | None,
 ) -> int:
-    """Write descriptions into chunks, with the vectors and postings that follow from them.
-
-    Vectors of other models are removed, as those of any text that changes.
-
-    Args:
-        connection: In a transaction.
-        embeddings: float32, shape (n, d); None where the collection holds no vectors.
-    """
+    """Write descriptions into chunks, with their vectors and postings; vectors of other models are removed."""
+    # `embeddings` has the shape (n, d); it is None if the collection holds no vectors.
     async with begin_write(connection, collection, len(chunks)) as index:
         await share_documents(connection, collection, sorted({chunk.document_id for chunk in chunks}))
         places = {(chunk.document_id, chunk.chunk_id): place for place, chunk in enumerate(chunks)}

@@ -87,14 +87,9 @@ async def create_version(
     building: bool = False,
     token_counter: str | None = None,
 ) -> EmbeddingVersion:
-    """Make the table for a model's vectors.
-
-    No number is used twice, or a program with an older list would take one model's vectors for another's.
-
-    Args:
-        connection: In a transaction that excludes writers, or others who do the same.
-        token_counter: Counts tokens while this version serves; None: the collection's.
-    """
+    """Make the table for a model's vectors; the caller's transaction must exclude writers or other such changes."""
+    # No number is used twice, or a program with an older list would take one model's vectors for another's. While this
+    # version serves, `token_counter` counts tokens; None keeps the collection's counter.
     names, now = collection.names, utc_now()
     cursor = await connection.execute(
         sql.SQL(
@@ -148,11 +143,9 @@ async def read_versions(connection: Connection, collection: CollectionInfo) -> V
 
 
 async def stored_versions(connection: Connection, collection: CollectionInfo) -> list[int]:
-    """Return the numbers of all embedding versions, including one under construction.
-
-    A writer reads them after its first lock (`semlex.store.schema.locks.begin_write`): no set is added or dropped until
-    the transaction ends.
-    """
+    """Return the numbers of all embedding versions, including one under construction."""
+    # A writer reads them after its first lock (`semlex.store.schema.locks.begin_write`): no set is added or dropped
+    # until the transaction ends.
     return await versions_told(await ask_versions(connection, collection))
 
 
@@ -241,10 +234,8 @@ async def version_rows(connection: Connection, collection: CollectionInfo) -> li
 
 
 async def bound_times(connection: Connection, collection: CollectionInfo) -> None:
-    """Limit times of runs and uses to their maximum; they seem longer after the server's clock stepped back.
-
-    A live run renews its right long before the remaining time is over.
-    """
+    """Limit times of runs and uses to their maximum; they seem longer after the server's clock stepped back."""
+    # A live run renews its right long before the remaining time is over.
     now = await server_time(connection)
     for column, seconds in (("run_until", RUN_SECONDS), ("last_used_at", 0.0)):
         await connection.execute(
@@ -267,11 +258,7 @@ class VersionRun:
 
 
 async def begin_run(connection: Connection, collection: CollectionInfo, version: int) -> VersionRun | float:
-    """Take the right to fill a version, or return the seconds for which another run has it.
-
-    Args:
-        connection: In a transaction.
-    """
+    """Take the right to fill a version, or return the seconds for which another run has it."""
     await connection.execute(
         sql.SQL("SELECT FROM {} WHERE name = %s AND version = %s FOR UPDATE").format(
             collection.names.embedding_version
@@ -298,12 +285,7 @@ async def begin_run(connection: Connection, collection: CollectionInfo, version:
 async def keep_run(
     connection: Connection, collection: CollectionInfo, run: VersionRun, seconds: float | None = None
 ) -> None:
-    """Renew the right of a run; no other run takes its place before the transaction ends.
-
-    Args:
-        connection: In a transaction.
-        seconds: `RUN_SECONDS` by default; 0 ends the run.
-    """
+    """Renew the right of a run by `seconds`, 0 to end it; no other run takes over before the transaction ends."""
     until = await server_time(connection) + timedelta(seconds=RUN_SECONDS if seconds is None else seconds)
     cursor = await connection.execute(
         sql.SQL("UPDATE {} SET run_until = %s WHERE name = %s AND version = %s AND run_number = %s").format(
@@ -328,11 +310,7 @@ def lost(collection: CollectionInfo, version: int) -> StoreError:
 
 
 async def switch_version(connection: Connection, collection: CollectionInfo, version: int, *, lacking: int) -> None:
-    """Make a version the one that serves.
-
-    Args:
-        connection: In a transaction that excludes writers.
-    """
+    """Make a version the one that serves; the caller's transaction must exclude writers."""
     names, now, clock = collection.names, utc_now(), await server_time(connection)
     values = {"name": names.collection, "version": version, "now": now, "clock": clock, "lacking": lacking}
     tables = {"versions": names.embedding_version, "registry": names.registry}
@@ -366,11 +344,8 @@ async def note_use(connection: Connection, names: Names, version: int) -> None:
 
 
 async def note_lacking(connection: Connection, collection: CollectionInfo) -> None:
-    """Note that rows written here lack a vector of the serving version, and let a worker make it.
-
-    Do nothing if the serving version is the one in use. Call it at the end of a write: it locks a row that other
-    such writers wait for.
-    """
+    """Note that rows written here lack a vector of the serving version, and let a worker make it."""
+    # Call this at the end of a write, because it locks a row that other such writers wait for.
     names, used = collection.names, collection.embedding
     if used is None:
         return
@@ -413,11 +388,7 @@ async def note_complete(connection: Connection, collection: CollectionInfo, writ
 async def store_calibration(
     connection: Connection, collection: CollectionInfo, version: int, calibration: dict[str, Any] | None
 ) -> None:
-    """Replace the calibration of a set of vectors; None removes it.
-
-    Args:
-        connection: In a transaction.
-    """
+    """Replace the calibration of a set of vectors; None removes it."""
     name = collection.names.collection
     cursor = await connection.execute(
         sql.SQL("UPDATE {} SET calibration = %s WHERE name = %s AND version = %s").format(
@@ -433,11 +404,7 @@ async def store_calibration(
 
 
 async def drop_version(connection: Connection, collection: CollectionInfo, version: int, *, force: bool) -> None:
-    """Drop a set of vectors.
-
-    Args:
-        connection: In a transaction that excludes writers.
-    """
+    """Drop a set of vectors; the caller's transaction must exclude writers."""
     names = collection.names
     rows = {row.version.version: row for row in await version_rows(connection, collection)}
     row = rows.get(version)
@@ -491,13 +458,7 @@ async def write_embeddings(
     content_hashes: Sequence[bytes],
     embeddings: NDArray[np.float32],
 ) -> int:
-    """Add vectors to chunks that have none.
-
-    Args:
-        connection: In a transaction.
-        keys: (document_id, chunk_id) of each vector.
-        embeddings: float32, shape (n, d).
-    """
+    """Add vectors to chunks that have none; `keys` are (document_id, chunk_id), `embeddings` has the shape (n, d)."""
     if collection.embedding is None or not keys:
         return 0
     await hold_collection(connection, collection)

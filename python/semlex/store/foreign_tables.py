@@ -368,11 +368,9 @@ async def count_rows(connection: Connection, table: ForeignTable) -> RowCounts:
 
 
 async def read_rows(connection: Connection, table: ForeignTable, counts: RowCounts) -> AsyncGenerator[RowPart, None]:
-    """Yield the rows of a table, in parts; vectors travel as they are stored.
-
-    The columns of a part are id, text, vector, metadata, the column that orders rows of one id, then each other
-    column that becomes metadata; all but the vector as text, metadata as that of JSON.
-    """
+    """Yield the rows of a table, in parts; vectors travel as they are stored."""
+    # The columns of a part are id, text, vector, metadata, the column that orders rows of one id, then each other
+    # column that becomes metadata. All but the vector come as text, each metadata column as the text of JSON.
     layout = table.layout
     has_metadata = layout.metadata in table.types
     columns: list[sql.Composable] = [
@@ -420,10 +418,8 @@ def _of(table: ForeignTable) -> sql.Composable:
 
 @asynccontextmanager
 async def source_snapshot(database: Database, url: str | None) -> AsyncIterator[Connection]:
-    """Yield a connection in a REPEATABLE READ, READ ONLY transaction of the source, as long as the block lasts.
-
-    It is a connection of its own: rows are written through others while it reads.
-    """
+    """Yield a connection in a REPEATABLE READ, READ ONLY transaction of the source, as long as the block lasts."""
+    # It is a connection of its own: rows are written through others while it reads.
     address = url or database.url
     if address is None and not database.has_several_connections:
         raise ConfigurationError(

@@ -1,19 +1,6 @@
-"""The queue of jobs: clients submit, list, cancel and retry them; workers take, renew and end them.
+"""The queue of jobs: clients submit, list, cancel and retry them; workers take, renew and end them."""
 
-Every change of a job is one short transaction; nothing stays open in between. All times are the server's.
-
-A worker that takes a job gets a lease by the server's clock and a fencing number, which grows each time the job is
-taken. The worker renews the lease while it works. When the lease expires, another worker takes the job, and every later
-write of the former holder is refused: each transaction of a job checks the number right before its commit. That check
-locks the row FOR KEY SHARE, so that taking the job skips it for that moment, while renewing does not wait.
-
-A job that brings documents waits for every earlier job that brings one of them. So the text that was submitted last
-stays, whichever worker dies and whichever job is retried. Jobs of different documents run side by side.
-
-A server's clock may step. If it stepped back, a lease looks longer than any can be: it is cut to its length, so that a
-job whose worker died waits no longer than one lease. If it stepped forward, a job is taken from a live worker: once
-that worker notices, the attempt does not count.
-"""
+# Every change of a job is one short transaction; nothing stays open in between. All times are the server's.
 
 from __future__ import annotations
 
@@ -237,11 +224,7 @@ class JobQueue:
 
 
 async def store_job(connection: Connection, schema: str, job: NewJob, job_id: UUID | None = None) -> JobInfo:
-    """Store a job in a transaction; if one with its key is queued, return that one.
-
-    Args:
-        connection: In a transaction.
-    """
+    """Store a job in a transaction; if one with its key is queued, return that one."""
     table = job_table(schema)
     if job.unique_key is not None:
         # Only keys are unique, so submitters of a job with this key wait for each other.
@@ -310,6 +293,17 @@ class Claim:
         return {"job_id": self.job_id, "fence": self.fence}
 
 
+# A worker that takes a job gets a lease by the server's clock and a fencing number, which grows each time the job is
+# taken. The worker renews the lease while it works. When the lease expires, another worker takes the job, and every
+# later write of the former holder is refused: each transaction of a job checks the number right before its commit. That
+# check locks the row FOR KEY SHARE, so that taking the job skips it for that moment, while renewing does not wait.
+#
+# A job that brings documents waits for every earlier job that brings one of them. So the text that was submitted last
+# stays, whichever worker dies and whichever job is retried. Jobs of different documents run side by side.
+#
+# A server's clock may step. If it stepped back, a lease looks longer than any can be: it is cut to its length, so that
+# a job whose worker died waits no longer than one lease. If it stepped forward, a job is taken from a live worker: once
+# that worker notices, the attempt does not count.
 class JobLeases:
     """Takes jobs of a schema, and keeps them."""
 
@@ -321,10 +315,8 @@ class JobLeases:
         self._lease = timedelta(seconds=seconds)
 
     async def claim(self) -> Claim | None:
-        """Take the next job that may be taken, if any.
-
-        On the way, end jobs that are to be cancelled, and those whose worker went silent in their last attempt.
-        """
+        """Take the next job that may be taken, if any."""
+        # On the way, end jobs that are to be cancelled, and those whose worker went silent in their last attempt.
 
         async def work(connection: Connection) -> Claim | None:
             await connection.execute(
@@ -378,11 +370,7 @@ class JobLeases:
         await self._keep("complete a job", claim, changes, {"result": Jsonb(result)})
 
     async def fail(self, claim: Claim, error: JobError, delay: float | None) -> None:
-        """Note that an attempt has failed.
-
-        Args:
-            delay: Seconds until the next attempt; None: the job has failed.
-        """
+        """Note that an attempt has failed; the next one is due after `delay` seconds, or never if None."""
         again = timedelta(seconds=delay or 0)
         changes = _FAILED if delay is None else _AGAIN
         await self._keep("note that a job has failed", claim, changes, _storable(error)._asdict(), again)
@@ -434,14 +422,9 @@ class JobLeases:
 
     @asynccontextmanager
     async def fenced(self, connection: Connection, claim: Claim) -> AsyncIterator[bool]:
-        """Refuse to commit a transaction whose job another worker has taken.
-
-        A process that is paused between two statements holds its locks for no longer than its lease: then the server
-        ends the transaction, so that another worker can take the job.
-
-        Args:
-            connection: In a transaction that has begun.
-        """
+        """Refuse to commit a transaction whose job another worker has taken."""
+        # A process that is paused between two statements holds its locks for no longer than its lease: then the server
+        # ends the transaction, so that another worker can take the job.
         row = await first_row(
             connection,
             sql.SQL(

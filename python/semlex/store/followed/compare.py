@@ -1,8 +1,8 @@
-"""Compare a followed table with its stored documents, and read its rows.
+"""Compare a followed table with its stored documents, and read its rows."""
 
-The table's server computes two hashes of each row, of what its chunks are made of and of its metadata, and only keys
-and hashes travel. In the collection's database one statement compares them; from another database they are sent there.
-"""
+# The table's server computes two hashes of each row: of what its chunks are made of, and of its metadata. Only keys and
+# hashes travel. One statement in the collection's database compares them; if the table is in another database, they are
+# sent there.
 
 from __future__ import annotations
 
@@ -55,15 +55,12 @@ class Part:
 
 @dataclass(slots=True)
 class Differences:
-    """How some rows of the table differ from the stored ones.
-
-    The keys of `new` and `changed` rows come with the bytes of their texts.
-    """
+    """How some rows of the table differ from the stored ones."""
 
     rows: int = 0  # that were compared
     known: int = 0  # of which something is stored, each key once
-    new: list[tuple[str, int]] = field(default_factory=list)
-    changed: list[tuple[str, int]] = field(default_factory=list)
+    new: list[tuple[str, int]] = field(default_factory=list)  # keys, with the bytes of their texts
+    changed: list[tuple[str, int]] = field(default_factory=list)  # keys, with the bytes of their texts
     refreshed: list[str] = field(default_factory=list)  # of which only metadata differ
     same: list[str] = field(default_factory=list)  # if they were asked for
 
@@ -82,15 +79,12 @@ class RowState(NamedTuple):
 
 
 class ComparedTable:
-    """A followed table beside its collection; open within its block.
-
-    Args:
-        salt: Identifies the rules that split texts; rows that were stored by other rules count as different.
-    """
+    """A followed table beside its collection; open within its block."""
 
     source: SourceTable
 
     def __init__(self, database: Database, names: Names, stored: StoredTable, salt: str) -> None:
+        # `salt` identifies the rules that split texts; rows that were stored by other rules count as different.
         self._database, self._names, self._stored, self._salt = database, names, stored, salt
         self._open = AsyncExitStack()
         # Of another database; one transaction at a time.
@@ -133,11 +127,8 @@ class ComparedTable:
     async def _read(
         self, part: Part, *columns: sql.Composable, within: Connection | None = None
     ) -> list[tuple[Any, ...]]:
-        """Columns of some rows.
-
-        Args:
-            within: In a write transaction of the collection, whose statement sees what is committed by now.
-        """
+        """Return columns of some rows."""
+        # `within` is a write transaction of the collection, whose statement sees what is committed by now.
         statement = sql.SQL("SELECT {} FROM {} WHERE {}").format(_listed(columns), self.source.from_, part.condition)
         if within is None or self._remote is not None:
             return await self.read(lambda c: _fetch(c, statement, part.values))
@@ -204,12 +195,9 @@ class ComparedTable:
         return Part(condition, values)
 
     async def compare(self, part: Part, *, every: bool = False, only_keys: bool = False) -> Differences:
-        """Compare rows with the stored ones.
-
-        Args:
-            every: Whether to return the keys of rows that are the same, too.
-            only_keys: Whether a row that is stored counts as the same, unless it has no time of its last change.
-        """
+        """Compare rows with the stored ones."""
+        # With `every`, the keys of equal rows are returned, too. With `only_keys`, a stored row counts as equal unless
+        # it has no time of its last change.
         source = self.source
         is_unmarked: sql.Composable = sql.SQL("false")
         if only_keys and self._stored.table.updated_at is not None:
@@ -268,11 +256,7 @@ class ComparedTable:
         ).format(known, rows, self._names.document, key)
 
     async def keys(self, part: Part, within: Connection | None = None) -> list[str]:
-        """Return the keys of rows, without reading anything else.
-
-        Args:
-            within: In a write transaction of the collection, whose statement sees what is committed by now.
-        """
+        """Return the keys of rows, without reading anything else; for `within`, see `_read`."""
         return [key for (key,) in await self._read(part, self.source.key_text, within=within)]
 
     async def count_incomplete(self) -> int:
@@ -304,21 +288,13 @@ class ComparedTable:
         return [key for _, key in found], found[-1][0] if found else None
 
     async def present(self, keys: Sequence[str], within: Connection | None = None) -> set[str]:
-        """Return those of these keys whose rows exist.
-
-        Args:
-            within: As for `keys`.
-        """
+        """Return those of these keys whose rows exist."""
         return set(await self.keys(self.with_keys(keys), within))
 
     # --- rows -------------------------------------------------------------------------------------------------------
 
     async def states(self, keys: Sequence[str], within: Connection | None = None) -> dict[str, RowState]:
-        """Return the present states of these rows; a key that occurs twice is left out.
-
-        Args:
-            within: As for `keys`.
-        """
+        """Return the present states of these rows; a key that occurs twice is left out."""
         found = await self._read(self.with_keys(keys), self.source.key_text, *self._state, within=within)
         return {key: RowState(*state) for key, *state in _once(found)}
 
@@ -331,11 +307,7 @@ class ComparedTable:
         return [sql.SQL("encode({}, 'hex')").format(self.source.metadata_hash), self.source.version]
 
     async def unchanged(self, rows: Mapping[str, RowState], within: Connection) -> set[str]:
-        """Return the keys of rows that are still as they were read.
-
-        Args:
-            within: As for `keys`.
-        """
+        """Return the keys of rows that are still as they were read."""
         same: set[str] = set()
         if self.source.relation.has_versions:
             found = await self._read(
@@ -348,12 +320,9 @@ class ComparedTable:
         return same
 
     async def rows(self, keys: Sequence[str], max_bytes: int, *, joined: bool) -> list[tuple[Any, ...]]:
-        """Return rows: key, the values of `RowState`, bytes of the texts, metadata (JSON), heading, then texts.
-
-        Args:
-            max_bytes: Texts of rows with more bytes are NULL.
-            joined: Whether the texts that are not empty come as one, with blank lines between them.
-        """
+        """Return rows: key, the values of `RowState`, bytes of the texts, metadata (JSON), heading, then texts."""
+        # Texts of rows with more than `max_bytes` are NULL. If `joined`, the texts that are not empty come as one, with
+        # blank lines between them.
         part, source = self.with_keys(keys), self.source
         # The server unpacks each long text once: it is appended to in a query of its own, which OFFSET keeps apart.
         read: list[sql.Composable] = [sql.SQL("{} || ''").format(text) for text in source.texts]

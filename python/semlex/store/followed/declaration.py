@@ -171,15 +171,8 @@ async def refuse_own(connection: Connection, names: Names, wanted: FollowedTable
 
 
 async def resolve(connection: Connection, wanted: FollowedTable) -> SourceTable:
-    """Find the table of a definition, and fill in the definition's key and its types.
-
-    Args:
-        connection: A connection to the table's database, in a read-only transaction with `fix_formatting`.
-
-    Raises:
-        ConfigurationError: The table cannot be followed as the definition says.
-        PrivilegeError: The role may not read it.
-    """
+    """Find the table of a definition, and fill in the definition's key and its types, or refuse it."""
+    # The transaction must be read-only and have called `fix_formatting`.
     relation = await find_relation(connection, wanted.schema, wanted.table)
     if relation is None:
         near = await similar_relations(connection, wanted.schema, wanted.table)

@@ -81,14 +81,7 @@ async def may_read(connection: Connection, *tables: sql.Identifier) -> bool:
 
 
 async def insert_table(connection: Connection, names: Names, table: FollowedTable, types: Mapping[str, str]) -> None:
-    """Store a table that is not followed yet, with its source.
-
-    Args:
-        connection: In a write transaction that holds the collection alone.
-
-    Raises:
-        ConfigurationError: A source of files has the name.
-    """
+    """Store a table that is not followed yet, with its source; the transaction must hold the collection alone."""
     cursor = await connection.execute(
         sql.SQL("SELECT s.kind, {}, s.source_id FROM {} AS s WHERE s.name = %s").format(
             is_present(names), names.source
@@ -131,19 +124,14 @@ async def insert_table(connection: Connection, names: Names, table: FollowedTabl
 
 
 async def restore_tables(connection: Connection, names: Names, tables: Mapping[UUID, Mapping[str, Any]]) -> None:
-    """Restore the definitions of a dump for its sources; a source without a definition is not followed any more.
-
-    No worker reads them until they have been synced once: their expressions are SQL of the author of the dump.
-
-    Args:
-        connection: In a write transaction.
-        tables: Id of the source -> its definition, as `definition_to_json` has written it.
-    """
+    """Restore the definitions of a dump, by source id; a source without a definition is not followed any more."""
     stopped = sql.SQL("UPDATE {} SET kind = 'stopped' WHERE kind = 'table' AND source_id <> ALL(%s)")
     await connection.execute(stopped.format(names.source), [list(tables)])
     await connection.execute(
         sql.SQL(
             "INSERT INTO {} (collection, name, source_id, definition, look_at, created_at, updated_at) "
+            # No worker reads the definitions until they have been synced once: their expressions are SQL of the author
+            # of the dump.
             "SELECT %s, s.name, s.source_id, d.definition, '9999-12-31Z', {now}, {now} FROM {} AS s "
             "JOIN unnest(%s::uuid[], %s::jsonb[]) AS d(source_id, definition) USING (source_id) WHERE s.kind = 'table'"
         ).format(names.followed_table, names.source, now=NOW),
@@ -158,16 +146,13 @@ async def replace_definition(
     table: FollowedTable,
     types: Mapping[str, str],
 ) -> bool:
-    """Store a changed definition, whose next run compares all rows; return False if it has changed since it was read.
-
-    Args:
-        connection: In a write transaction.
-    """
+    """Store a changed definition; return False if somebody else has changed it since it was read."""
     await hold_collection(connection, collection)
     if not await hold_table(connection, collection.names, stored, alone=True):
         return False
     await connection.execute(
         sql.SQL(
+            # The next run compares all rows.
             "UPDATE {} SET definition = %s, watermark = NULL, keys_compared_at = NULL, look_at = {now}, "
             "error_message = NULL, updated_at = {now} WHERE source_id = %s"
         ).format(collection.names.followed_table, now=NOW),
@@ -177,13 +162,11 @@ async def replace_definition(
 
 
 async def hold_table(connection: Connection, names: Names, stored: StoredTable, *, alone: bool = False) -> bool:
-    """Lock a table's definition until the transaction ends; return False if it has changed since it was read.
-
-    Args:
-        connection: In a write transaction, READ COMMITTED, with the collection held.
-        alone: Whether to wait for writes of rows that have begun, and keep others waiting.
-    """
-    # The lock that counts is that of the row; for this one they queue. See `locks.writing_lock`.
+    """Lock a table's definition until the transaction ends; return False if it has changed since it was read."""
+    # The transaction must be READ COMMITTED and hold the collection. `alone` waits for writes of rows that have begun,
+    # and keeps others waiting.
+    #
+    # The lock that counts is that of the row; for this advisory lock they queue. See `locks.writing_lock`.
     queue = sql.SQL("SELECT pg_advisory_xact_lock{}(%s)").format(sql.SQL("" if alone else "_shared"))
     await connection.execute(queue, [int.from_bytes(stored.source_id.bytes[8:], signed=True)])
     locked = sql.SQL("SELECT FROM {} WHERE source_id = %s AND kind = 'table' FOR {}").format(
@@ -195,11 +178,7 @@ async def hold_table(connection: Connection, names: Names, stored: StoredTable, 
 
 
 async def is_as_read(connection: Connection, names: Names, stored: StoredTable, *, held: bool = False) -> bool:
-    """Return whether a table's stored definition is still the one that was read.
-
-    Args:
-        held: Whether to lock it until the transaction ends.
-    """
+    """Return whether a stored definition is still as it was read; `held` locks it until the transaction ends."""
     same = sql.SQL("SELECT FROM {} WHERE source_id = %s AND updated_at = %s{}")
     cursor = await connection.execute(
         same.format(names.followed_table, sql.SQL(" FOR SHARE" if held else "")), [stored.source_id, stored.updated_at]
@@ -208,31 +187,21 @@ async def is_as_read(connection: Connection, names: Names, stored: StoredTable, 
 
 
 async def delete_table(connection: Connection, collection: CollectionInfo, stored: StoredTable) -> bool:
-    """Delete a table's definition and its queue; its documents stay, with their source.
-
-    Args:
-        connection: In a write transaction.
-
-    Returns:
-        False if the definition has changed since it was read.
-    """
+    """Delete a table's definition and queue; return False if the definition has changed since it was read."""
     await hold_collection(connection, collection)
     if not await hold_table(connection, collection.names, stored, alone=True):
         return False
     names = collection.names
     for table in (names.followed_table, names.row_change):
         await connection.execute(sql.SQL("DELETE FROM {} WHERE source_id = %s").format(table), [stored.source_id])
+    # The table's documents stay, with their source.
     stopped = sql.SQL("UPDATE {} SET kind = 'stopped' WHERE source_id = %s").format(names.source)
     await connection.execute(stopped, [stored.source_id])
     return True
 
 
 async def delete_tables(connection: Connection, names: Names) -> list[str]:
-    """Delete the definitions of a collection that is dropped; return the names of tables that had triggers.
-
-    Args:
-        connection: In a write transaction.
-    """
+    """Delete the definitions of a collection that is dropped; return the names of tables that had triggers."""
     cursor = await connection.execute(
         sql.SQL("DELETE FROM {} WHERE collection = %s RETURNING source_id, name, definition ->> 'changes'").format(
             names.followed_table
@@ -259,11 +228,7 @@ class RunEnd:
 
 
 async def write_run(connection: Connection, names: Names, stored: StoredTable, end: RunEnd) -> None:
-    """Store the result of a run, unless the definition has changed since: then the next run compares all rows.
-
-    Args:
-        connection: In a write transaction.
-    """
+    """Store the result of a run, unless the definition has changed since: then the next run compares all rows."""
     counts = {field.name: getattr(end.report, field.name) for field in fields(TableSync) if field.name != "problems"}
     await connection.execute(
         sql.SQL(
@@ -288,12 +253,7 @@ async def write_run(connection: Connection, names: Names, stored: StoredTable, e
 async def take_lease(
     connection: Connection, names: Names, stored: StoredTable, seconds: float, *, again: bool = False
 ) -> bool:
-    """Take the lease on a table for `seconds`; return False if another worker has it.
-
-    Args:
-        connection: In a write transaction.
-        again: Whether the caller has the lease already and renews it.
-    """
+    """Take the lease on a table, or renew it (`again`), for `seconds`; return False if another worker has it."""
     cursor = await connection.execute(
         sql.SQL(
             "UPDATE {} SET leased_until = {now} + %s * interval '1 second' "

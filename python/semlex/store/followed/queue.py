@@ -1,9 +1,4 @@
-"""Queue the rows of a followed table that must be read: changes noticed by triggers, and rows that failed.
-
-A claim is a lease: the entries stay in the table, due again when the lease ends. So nothing is locked while a model
-embeds, and the entries of a killed worker come back. Two workers may read the same row; its document is locked and the
-row compared once more when its text is stored, which makes the result right.
-"""
+"""Queue the rows of a followed table that must be read: changes noticed by triggers, and rows that failed."""
 
 from __future__ import annotations
 
@@ -23,6 +18,9 @@ if TYPE_CHECKING:
     from semlex.store.postgres.connection import Connection
     from semlex.store.schema.names import Names
 
+# A claim is a lease: the entries stay in the table, due again when the lease ends. So nothing is locked while a model
+# embeds, and the entries of a killed worker come back. Two workers may read the same row; the result is still right,
+# because the document is locked and the row compared again when its text is stored.
 CLAIM_SECONDS = 120.0
 MAX_CLAIMED = 1_000
 # Pauses before a row is tried again: doubled each time.
@@ -66,10 +64,8 @@ class ChangeQueue:
     async def claim(
         self, connection: Connection, *, limit: int = MAX_CLAIMED, seconds: float = CLAIM_SECONDS
     ) -> list[Change]:
-        """Claim entries that are due, the longest due first; the caller must commit before it reads the rows.
-
-        A key may be in several entries.
-        """
+        """Claim entries that are due, the longest due first; the caller must commit before it reads the rows."""
+        # A key may be in several entries.
         cursor = await connection.execute(
             sql.SQL(
                 "WITH due AS (SELECT change_id FROM {table} WHERE source_id = %s AND due_at <= statement_timestamp() "
@@ -106,16 +102,12 @@ class ChangeQueue:
         done: Iterable[str] = (),
         failed: Sequence[FailedRow] = (),
     ) -> None:
-        """End claimed entries in the transaction that stores their rows.
-
-        Args:
-            connection: In a transaction that has locked the documents of these rows, or the source alone.
-            changes: The claimed entries; empty for a comparison.
-            done: Keys of rows that are now stored or deleted, whose entries as problems end, too.
-            failed: Rows to be set aside. Trying the same text again takes longer each time.
-        """
+        """End claimed entries in the transaction that stores their rows, and set failed rows aside."""
+        # The transaction must have locked the documents of these rows, or the source alone. `changes` is empty for a
+        # comparison. Each further failure of the same text makes the next attempt wait longer.
         if failed:
             await self._set_aside(connection, failed)
+        # A row that is stored or deleted now is no problem any more.
         keys = list(done)
         if keys:
             await connection.execute(

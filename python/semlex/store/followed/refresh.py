@@ -24,11 +24,8 @@ class RowMetadata(NamedTuple):
 
 
 async def refresh_metadata(connection: Connection, names: Names, rows: Sequence[RowMetadata]) -> set[UUID]:
-    """Replace the metadata of documents whose stored text equals the row's; return their keys.
-
-    Args:
-        connection: In a write transaction that has begun as every writer does.
-    """
+    """Replace the metadata of documents whose stored text equals the row's; return their keys."""
+    # The transaction must have begun as that of every writer does.
     ordered = sorted(rows, key=lambda row: row.document_id.bytes)
     cursor = await connection.cursor(binary=True).execute(
         sql.SQL(

@@ -85,11 +85,7 @@ WHERE c.relkind IN ('r', 'p', 'v', 'm', 'f') AND n.nspname !~ '^pg_' AND n.nspna
 
 
 async def find_relation(connection: Connection, schema: str, name: str) -> Relation | None:
-    """Find a relation by its name, with its columns.
-
-    Args:
-        connection: A connection to its database, in a transaction with semlex's settings.
-    """
+    """Find a relation by its name, with its columns; the transaction needs semlex's settings."""
     found = await (await connection.execute(_RELATION, [schema, name])).fetchone()
     if found is None:
         return None

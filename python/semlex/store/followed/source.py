@@ -41,12 +41,11 @@ MAX_ARGUMENTS = 100
 
 @dataclass(frozen=True, slots=True)
 class SourceTable:
-    """The relation that a definition names, and the SQL that the definition means over it.
+    """The relation that a definition names, and the SQL that the definition means over it."""
 
-    All SQL is over one relation whose alias is ``t``; nothing else may be in scope, because expressions of the
-    definition name columns without it. Combine it with other tables around a subquery. Run it with values (an empty
-    list does not count for the driver: bind at least one), because every ``%`` in it is doubled.
-    """
+    # All SQL is over one relation whose alias is ``t``; nothing else may be in scope, because expressions of the
+    # definition name columns without it. Combine it with other tables around a subquery. Run it with at least one bound
+    # value, because every ``%`` in it is doubled, and the driver takes an empty list for no values.
 
     definition: FollowedTable
     relation: Relation
@@ -142,12 +141,9 @@ class SourceTable:
         return sql.SQL("({})").format(sql.SQL(" || ").join(objects))
 
     def text_hash(self, salt: str = "", values: Sequence[sql.Composable] | None = None) -> sql.Composed:
-        """Return SQL of the hash, 16 bytes, of the values from which the row's chunks are made.
-
-        Args:
-            salt: Identifies the rules that split texts, which also decide the chunks.
-            values: The texts and the heading, if there is one, as columns of a query over the relation.
-        """
+        """Return SQL of the hash, 16 bytes, of the values from which the row's chunks are made."""
+        # `salt` identifies the rules that split texts, which also decide the chunks. `values` are the texts and the
+        # heading, if there is one, as columns of a query over the relation.
         definition = self.definition
         # Chunks have the key in its types.
         decided_by = (
@@ -178,11 +174,8 @@ class SourceTable:
         return sql.SQL("t.xmin || ' ' || t.ctid")
 
     def after(self, placeholders: Sequence[sql.Composable]) -> sql.Composed:
-        """Return the condition that a row comes after another one in the order of `key_columns`.
-
-        Args:
-            placeholders: Placeholders for the other row's `key_parts`.
-        """
+        """Return the condition that a row comes after another one in the order of `key_columns`."""
+        # The placeholders are for the other row's `key_parts`.
         return self._compared(sql.SQL(">"), placeholders)
 
     def up_to(self, placeholders: Sequence[sql.Composable]) -> sql.Composed:
@@ -208,11 +201,7 @@ class SourceTable:
         return _sql(self.columns[self.definition.updated_at or ""].type)
 
     def with_keys(self, placeholder: sql.Composable) -> sql.Composed:
-        """Return the condition that a row has one of some keys.
-
-        Args:
-            placeholder: Placeholder for an array of keys as text (`key_text`).
-        """
+        """Return the condition that a row has one of some keys; `placeholder` is for an array of `key_text`."""
         if len(self.definition.key) == 1:
             return sql.SQL("{} = ANY({}::text[]::{}[])").format(self.key_columns[0], placeholder, self.key_types[0])
         parts = [
@@ -233,15 +222,9 @@ _UTC = sql.SQL("({} AT TIME ZONE 'UTC')")
 
 
 def json_of(column: sql.Composable, kind: str) -> sql.Composed:
-    """Return SQL of a column's value as JSON.
-
-    Times are as `json_values.json_scalar` writes them: with all digits of a second or none, and in UTC, so that their
-    order as texts is that of time.
-
-    Args:
-        column: In SQL.
-        kind: The column's type, by its name or as `format_type` writes it.
-    """
+    """Return SQL of a column's value as JSON."""
+    # Times are as `json_values.json_scalar` writes them: with all digits of a second or none, and in UTC, so that their
+    # order as texts is that of time. `kind` is the name of a type, short or as `format_type` writes it.
     if kind in {"timestamptz", "timestamp with time zone"}:
         return _TIME.format(_UTC.format(column), sql.Literal("+00:00"))
     if kind in {"timestamp", "timestamp without time zone"}:
@@ -259,12 +242,7 @@ def key_as_text(columns: Sequence[sql.Composable], kinds: Sequence[KeyKind]) -> 
 
 
 def document_id(name: str, key_text: sql.Composable) -> sql.Composed:
-    """Return SQL of the id of a row's document, as `chunk_keys.indexed_document_id` makes it.
-
-    Args:
-        name: Name of the followed table.
-        key_text: SQL of the row's key as text.
-    """
+    """Return SQL of the id of a row's document, as `chunk_keys.indexed_document_id` makes it."""
     prefix = b"indexed\0" + name.encode() + b"\0" + name.encode() + b"/"
     return sql.SQL(
         "encode(substring(sha256(decode({}, 'hex') || convert_to({}, 'UTF8')) FROM 1 FOR 16), 'hex')::uuid"
@@ -309,12 +287,7 @@ def expression(text: str) -> sql.Composed:
 
 
 def _hash(salt: object, texts: Sequence[sql.Composable]) -> sql.Composed:
-    """Return SQL of a hash over texts, each with its length, so that no two rows of texts are hashed as equal bytes.
-
-    It is the server's own 64-bit hash (that of hash partitions, so it never changes), twice with different seeds. With
-    it, comparing long texts takes half the time that md5 takes, and a quarter of that of SHA-256 on a server without
-    OpenSSL; servers in FIPS mode have no md5.
-    """
+    """Return SQL of a hash over texts, each with its length, so that no two rows of texts are hashed as equal bytes."""
     parts: list[sql.Composable] = [sql.Literal(hashlib.sha256(repr(salt).encode()).hexdigest())]
     for text in texts:
         parts += [sql.SQL("octet_length({})").format(text), sql.SQL("':'")]
@@ -322,6 +295,10 @@ def _hash(salt: object, texts: Sequence[sql.Composable]) -> sql.Composed:
     while len(parts) > MAX_ARGUMENTS:
         groups = [parts[start : start + MAX_ARGUMENTS] for start in range(0, len(parts), MAX_ARGUMENTS)]
         parts = [sql.SQL("concat({})").format(sql.SQL(", ").join(group)) for group in groups]
+    # This is the server's own 64-bit hash (that of hash partitions, so it never changes), twice with different seeds.
+    # With it, comparing long texts takes half the time that md5 takes, and a quarter of that of SHA-256 on a server
+    # without OpenSSL; servers in FIPS mode have no md5.
+    #
     # OFFSET keeps the planner from computing the text twice.
     return sql.SQL(
         """(SELECT int8send(hashtextextended(h.all_texts, 1)) || int8send(hashtextextended(h.all_texts, 2))
@@ -332,16 +309,8 @@ def _hash(salt: object, texts: Sequence[sql.Composable]) -> sql.Composed:
 async def find_source(
     connection: Connection, definition: FollowedTable, types: Mapping[str, str] | None = None
 ) -> SourceTable:
-    """Find the table that a definition names, as it is now.
-
-    Args:
-        connection: A connection to the table's database, in a transaction with `fix_formatting`.
-        types: The types of its columns when it was followed; None to not compare them.
-
-    Raises:
-        ConfigurationError: The table or a column does not exist, or a column has another type.
-        PrivilegeError: The role may not read it.
-    """
+    """Find the table that a definition names, as it is now, or refuse it; `types` are those when it was followed."""
+    # The transaction must have called `fix_formatting`.
     relation = await find_relation(connection, definition.schema, definition.table)
     if relation is None:
         raise ConfigurationError(
@@ -366,11 +335,8 @@ def uses_of(definition: FollowedTable) -> list[tuple[str, str]]:
 
 
 def check_columns(source: SourceTable, remedy: str = "") -> None:
-    """Refuse a column that the relation lacks.
-
-    Args:
-        remedy: The end of the message, with ``{}`` for the flag that names another column.
-    """
+    """Refuse a column that the relation lacks."""
+    # `remedy` ends the message, with ``{}`` for the flag that names another column.
     for use, name in uses_of(source.definition):
         is_expression = use == "text" and not _NAME.fullmatch(name)
         if name not in source.columns and not is_expression:

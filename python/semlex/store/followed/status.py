@@ -73,11 +73,7 @@ async def read_states(connection: Connection, schema: str) -> list[TableState]:
 
 
 async def remove_strays(connection: Connection, schema: str) -> None:
-    """Remove entries of the queue whose table is not followed any more: of transactions that ended later.
-
-    Args:
-        connection: In a write transaction.
-    """
+    """Remove entries that transactions have queued for a table after it ceased to be followed."""
     await connection.execute(
         sql.SQL("DELETE FROM {} AS r WHERE NOT EXISTS (SELECT FROM {} AS f WHERE f.source_id = r.source_id)").format(
             sql.Identifier(schema, "row_change"), sql.Identifier(schema, "followed_table")

@@ -1,13 +1,4 @@
-"""Triggers that write into the queue which rows of a followed table have changed, in the writer's own transaction.
-
-They are triggers of statements with transition tables, on the table and on everything below it: a statement fires those
-of the table that it names, and none of its partitions. One function serves all of them. The function looks the table up
-by its name in the collection, and does nothing once it is not followed any more, so that triggers that could not be
-removed do no harm. If it cannot queue the changed rows, it queues a comparison of every row; if that fails too, it
-warns, and the next comparison finds the change.
-
-It has the rights of the role that made it, which may write to the queue, and nobody else may use it in a trigger.
-"""
+"""Triggers that queue which rows of a followed table have changed, in the writer's own transaction."""
 
 from __future__ import annotations
 
@@ -45,6 +36,13 @@ TRANSITIONS: Mapping[LiteralString, LiteralString] = {
     "delete": "REFERENCING OLD TABLE AS old_rows ",
     "truncate": "",
 }
+# The triggers are triggers of statements with transition tables, on the table and on everything below it: a statement
+# fires those of the table that it names, and none of its partitions. One function serves all of them. It looks the
+# table up by its name in the collection, and does nothing once the table is not followed any more, so that triggers
+# that could not be removed do no harm. If it cannot queue the changed rows, it queues a comparison of every row; if
+# that fails too, it warns, and the next comparison finds the change. It has the rights of the role that made it, which
+# may write to the queue, and nobody else may use it in a trigger.
+
 # A name of an expression is a column's, even if a variable has it, too.
 _BODY = sql.SQL("""
 #variable_conflict use_column
@@ -138,18 +136,13 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Noticed:
-    """How much of a table its triggers watch.
+    """How much of a table its triggers watch."""
 
-    Attributes:
-        state: A text that changes with everything that no trigger notices: when partitions are attached, detached or
-            dropped, a table is rewritten, or a trigger was missing for a while.
-        is_complete: Whether every table has its triggers.
-        warnings: Triggers that could not be made, each with a remedy.
-    """
-
+    # Changes with everything that no trigger notices: when partitions are attached, detached or dropped, a table is
+    # rewritten, or a trigger was missing for a while.
     state: str
-    is_complete: bool = True
-    warnings: Sequence[str] = ()
+    is_complete: bool = True  # whether every table has its triggers
+    warnings: Sequence[str] = ()  # triggers that could not be made, each with a remedy
 
 
 class TableTriggers:
@@ -221,11 +214,7 @@ class TableTriggers:
         ]
 
     async def ddl(self, connection: Connection) -> str:
-        """Return a script for psql that makes the function and all triggers, whatever exists already.
-
-        Args:
-            connection: A connection to the table's database, in a transaction.
-        """
+        """Return a script for psql that makes the function and all triggers, whatever exists already."""
         members = await self._members(connection)
         statements = [*self.function_statements, *(one for m in members for one in self.trigger_statements(m))]
         return _script(
@@ -239,20 +228,11 @@ class TableTriggers:
         )
 
     async def keep(self, database: Database, stored: StoredTable, *, seconds: float = TABLE_SECONDS) -> Noticed:
-        """Make the missing triggers, unless the definition has changed since it was read.
-
-        Compare all rows afterwards if the triggers are not complete or `Noticed.state` has changed since the last
-        comparison.
-
-        Args:
-            database: The database of the table and the queue.
-            stored: The definition, as it was read.
-            seconds: How long to wait for transactions that write the table.
-
-        Raises:
-            PrivilegeError: The role may not make the triggers.
-            StoreError: A transaction has held a table for longer than `seconds`.
-        """
+        """Make the missing triggers, unless the definition has changed since it was read."""
+        # `seconds` is how long to wait for transactions that write the table.
+        #
+        # Compare all rows afterwards if the triggers are not complete or `Noticed.state` has changed since the last
+        # comparison.
         members, has_function = await database.read("look at the triggers", self._found)
         lacking = [member for member in members if not member.triggers >= self._trigger_names]
         if not has_function or lacking:
@@ -371,14 +351,9 @@ class TableTriggers:
 
 
 async def remove_triggers(database: Database, names: Names, name: str) -> None:
-    """Remove the triggers and the function of a table, unless it is followed with triggers again.
-
-    If the role may not remove them, or a transaction holds the table, a warning shows the SQL for others. Triggers that
-    stay do nothing.
-
-    Args:
-        name: Name of the followed table in its collection.
-    """
+    """Remove the triggers and the function of a table, unless it is followed with triggers again."""
+    # If the role may not remove them, or a transaction holds the table, a warning shows the SQL for others. Triggers
+    # that stay do nothing.
     function = trigger_name(names, name)
     statement = sql.SQL("DROP FUNCTION IF EXISTS {}() CASCADE").format(sql.Identifier(names.schema, function))
 

@@ -62,12 +62,8 @@ class IndexBuilds:
         self._builds: dict[Names, _Build] = {}
 
     def begin(self, database: Database, collection: CollectionInfo, ended: Ended | None = None) -> None:
-        """Build what a collection lacks, as soon as nothing more is written; does nothing where that is under way.
-
-        Args:
-            database: With connections of its own.
-            ended: Called at the end.
-        """
+        """Build what a collection lacks, as soon as nothing more is written, unless a build is under way."""
+        # `database` must have connections of its own.
         if self.are_running(collection.names):
             return
         build = self._builds[collection.names] = _Build()

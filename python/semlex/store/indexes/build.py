@@ -1,7 +1,6 @@
-"""Build indexes: none while a collection is small, after a load once it is large, or on request.
+"""Build indexes: none while a collection is small, after a load once it is large, or on request."""
 
-One process at a time builds the indexes of a collection. Progress is read on a second connection.
-"""
+# One process at a time builds the indexes of a collection. Progress is read on a second connection.
 
 from __future__ import annotations
 
@@ -57,12 +56,9 @@ SECONDS_BETWEEN_LOOKS = 0.5
 async def watched(
     database: Database, connection: Connection, name: str, tell: TellBuild | None, *, concurrently: bool
 ) -> AsyncIterator[None]:
-    """Report progress of the build that runs in the block; never fail because of it.
-
-    A concurrent build waits for transactions that began before it; the log names the process of one.
-
-    It needs a connection of its own: with a caller's pool or connection, nothing is reported.
-    """
+    """Report progress of the build that runs in the block; never fail because of it."""
+    # Reports need a connection of their own: with a caller's pool or connection, nothing is reported. A concurrent
+    # build waits for transactions that began before it; the log names the process of one.
     if database.url is None or (tell is None and not concurrently):
         yield
         return
@@ -128,12 +124,10 @@ async def is_alone(connection: Connection, collection: CollectionInfo) -> bool:
 
 @asynccontextmanager
 async def concurrent_session(database: Database, collection: CollectionInfo) -> AsyncIterator[Connection | None]:
-    """Yield a session that alone may build concurrently; None if another process builds.
-
-    A concurrent build waits for every transaction with an earlier snapshot, so it would wait for a holder of the lock
-    that reads, and for every process that waits for the lock. The holder is a connection that reads nothing, in READ
-    COMMITTED, where a statement without bound values leaves no snapshot behind; and no process waits.
-    """
+    """Yield a session that alone may build concurrently; None if another process builds."""
+    # A concurrent build waits for every transaction with an earlier snapshot, so it would wait for a holder of the lock
+    # that reads, and for every process that waits for the lock. The holder is a connection that reads nothing, in READ
+    # COMMITTED, where a statement without bound values leaves no snapshot behind; and no process waits.
     assert database.url is not None  # noqa: S101 - the caller has looked
     async with (
         own_connection(database.url, database.timeout) as holder,
@@ -220,11 +214,10 @@ async def _planned(database: Database, collection: CollectionInfo, given: Vector
 
 @dataclass(slots=True)
 class IndexBuilder:
-    """Builds the indexes of a collection.
+    """Builds the indexes of a collection."""
 
-    Each is built in a transaction of its own (writers wait, readers do not), or concurrently (nobody waits, and it
-    takes longer), under a try-lock: if another process is building, this one continues without it.
-    """
+    # Each is built in a transaction of its own (writers wait, readers do not), or concurrently (nobody waits, and it
+    # takes longer), under a try-lock: if another process is building, this one continues without it.
 
     database: Database
     collection: CollectionInfo
@@ -233,11 +226,7 @@ class IndexBuilder:
     _failures: list[StoreError] = field(default_factory=list, init=False)
 
     async def run(self, index: VectorIndex | None = None, *, concurrently: bool = False) -> IndexesBuilt:
-        """Build what is missing.
-
-        Raises:
-            StoreError: The first failure, after the other indexes were built.
-        """
+        """Build what is missing; raise the first failure only after the other indexes were built."""
         if concurrently and self.database.url is None:
             raise ConfigurationError(
                 "concurrently=True needs connections of its own: open the collection with db_url=, not with pool= or "

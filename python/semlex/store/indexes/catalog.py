@@ -61,16 +61,14 @@ class IndexedValue:
         return "bit_hamming_ops" if self.element == "bit" else self.distance.operator_class(self.element)
 
     def of(self, vector: sql.Composable) -> sql.Composable:
-        """Return SQL of the value that the index stores for a vector.
-
-        Cosine ignores the length of a vector, so vectors are scaled to length 1 before float16: nothing overflows, and
-        nothing becomes zero.
-        """
+        """Return SQL of the value that the index stores for a vector."""
         if self.is_whole:
             return vector
         dimensions = sql.Literal(self.dimensions)
         if self.element == "bit":
             return sql.SQL("{}.binary_quantize({})::bit({})").format(self.extension, vector, dimensions)
+        # Cosine ignores the length of a vector, so vectors are scaled to length 1 before float16: nothing overflows,
+        # and nothing becomes zero.
         if self.distance.name == "cosine":
             vector = sql.SQL("{}.l2_normalize({})").format(self.extension, vector)
         return sql.SQL("{}::{}.halfvec({})").format(vector, self.extension, dimensions)
@@ -165,12 +163,7 @@ class VectorIndexes:
 async def read_vector_indexes(
     connection: Connection, collection: CollectionInfo, *, with_size: bool = False
 ) -> VectorIndexes:
-    """Read the vector indexes of a collection.
-
-    Args:
-        connection: In a transaction.
-        with_size: Whether to ask for sizes, for which the server locks each index for a moment.
-    """
+    """Read the vector indexes of a collection; for sizes, the server locks each index for a moment."""
     embedding = collection.embedding
     if embedding is None:
         return VectorIndexes()

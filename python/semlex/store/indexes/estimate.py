@@ -80,11 +80,7 @@ class _Server:
 async def estimate_build(
     connection: Connection, collection: CollectionInfo, value: IndexedValue, index: HnswIndex | IvfflatIndex
 ) -> IndexEstimate:
-    """Estimate what building an index takes.
-
-    Args:
-        connection: In a transaction.
-    """
+    """Estimate what building an index takes."""
     server = await _read_server(connection, collection)
     granted = server.share(connection)
     workers = server.workers if collection.server.parallel_index_builds else 0

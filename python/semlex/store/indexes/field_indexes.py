@@ -98,13 +98,8 @@ def is_of_field(name: str) -> bool:
 
 
 async def read_field_indexes(connection: Connection, names: Names) -> dict[FieldIndex, bool]:
-    """Return the indexes of single fields that a collection has, and whether the build of each was completed.
-
-    They are recognised by their name, which derives from the expression that the server reports.
-
-    Args:
-        connection: In a transaction.
-    """
+    """Return the indexes of single fields that a collection has, and whether the build of each was completed."""
+    # They are recognised by their name, which derives from the expression that the server reports.
     prefix = f"{names.collection}_"
     cursor = await connection.execute(
         _STORED.format(table=sql.Literal(names.chunk.as_string(connection)), prefix=sql.Literal(f"{prefix}field_"))
@@ -119,11 +114,7 @@ async def read_field_indexes(connection: Connection, names: Names) -> dict[Field
 
 
 async def drop_field_indexes(connection: Connection, names: Names, field: Field) -> tuple[IndexedType, ...]:
-    """Drop the indexes of a field; return their types.
-
-    Args:
-        connection: In a transaction that may write; see `between_searches`.
-    """
+    """Drop the indexes of a field and return their types; call it within `between_searches`."""
     await lock_briefly(connection)
     stored = await read_field_indexes(connection, names)
     dropped = [one for one in stored if one.field == field]

@@ -50,11 +50,7 @@ class RunningBuild:
 
 
 async def read_running_builds(connection: Connection, collection: CollectionInfo) -> tuple[RunningBuild, ...]:
-    """Read the builds of a collection's indexes, as far as this role sees what others do.
-
-    Args:
-        connection: In a transaction.
-    """
+    """Read the builds of a collection's indexes, as far as this role sees what others do."""
     tables = [collection.names.chunk]
     if collection.embedding is not None:
         tables.append(collection.names.embedding(collection.embedding.version))
@@ -68,11 +64,7 @@ async def read_running_builds(connection: Connection, collection: CollectionInfo
 
 
 async def collections_with_leftovers(connection: Connection, schema: str) -> list[str]:
-    """Return the names of collections with an index whose build was interrupted.
-
-    Args:
-        connection: In a transaction.
-    """
+    """Return the names of collections with an index whose build was interrupted."""
     parts = {"registry": sql.Identifier(schema, "collection"), "schema": sql.Literal(f'"{schema}"')}
     cursor = await connection.execute(_LEFTOVERS.format(**parts))
     return [name for (name,) in await cursor.fetchall()]

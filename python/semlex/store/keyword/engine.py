@@ -54,11 +54,8 @@ class KeywordEngine:
         with_phrases: bool = True,
         rows: BestRows | None = None,
     ) -> LegPlan | None:
-        """Plan the leg of a query; None if this engine cannot answer it.
-
-        Args:
-            rows: Columns of hits to return with the keys, if the leg answers alone and the engine can; or None.
-        """
+        """Plan the leg of a query; None if this engine cannot answer it."""
+        # If the leg answers alone and the engine can, it returns the columns `rows` of hits with the keys.
         del collection, query, limit, condition, with_phrases, rows
         return None
 

@@ -36,12 +36,11 @@ TEXT = sql.SQL("(c.context || E'\\n' || c.chunk_text)")
 
 
 class PgSearchEngine(KeywordEngine):
-    """BM25 of pg_search; lengths are kept in 256 steps, as in Lucene.
+    """BM25 of pg_search; lengths are kept in 256 steps, as in Lucene."""
 
-    The query is an operand of the operator ``|||``, which only cuts it into words and looks for any of them: the
-    extension's query language cannot be reached. The extension always lies in the schemas ``paradedb`` and ``pdb``, its
-    operators in ``pg_catalog``.
-    """
+    # The query is an operand of the operator ``|||``, which only cuts it into words and looks for any of them: the
+    # extension's query language cannot be reached. The extension always lies in the schemas ``paradedb`` and ``pdb``,
+    # its operators in ``pg_catalog``.
 
     name = "pg_search"
     score_name = "bm25"
@@ -69,10 +68,8 @@ class PgSearchEngine(KeywordEngine):
         return tuple(index.create(names) for index in self.indexes(names))
 
     def indexes(self, names: Names) -> Sequence[TableIndex]:
-        """Return the index, which is made with the collection, and again if it was dropped.
-
-        The extension wants one column that names a row, and orders by columns that are in its index.
-        """
+        """Return the index, which is made with the collection, and again if it was dropped."""
+        # The extension wants one column that names a row, and orders by columns that are in its index.
         definition = sql.SQL(
             "USING bm25 (keyword_id, ((context || E'\\n' || chunk_text)::{}), document_id, "
             "(chunk_id::pdb.literal)) WITH (key_field = 'keyword_id')"

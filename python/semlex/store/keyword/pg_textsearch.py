@@ -81,12 +81,11 @@ class PgTextsearchEngine(KeywordEngine):
 
 
 class PgTextsearchLeg(PlainKeywordLeg, Scorer):
-    """The planned keyword leg of one query.
+    """The planned keyword leg of one query."""
 
-    The index returns chunks of equal score in any order, so all that are equal to the last one are taken, and ordered
-    here. The server computes the score of each chunk that it returns once more from the text, which takes longer than
-    finding it: no more of them are returned than needed.
-    """
+    # The index returns chunks of equal score in any order, so all that are equal to the last one are taken, and ordered
+    # here. The server computes the score of each chunk that it returns once more from the text, which takes longer than
+    # finding it: no more of them are returned than needed.
 
     def __init__(self, names: Names, extension: Extension, query: str, limit: int, condition: Filter) -> None:
         text, self._warnings = first_words(query)
@@ -122,10 +121,8 @@ class PgTextsearchLeg(PlainKeywordLeg, Scorer):
         return ranked(found, self, warnings=warnings)
 
     def _best(self, depth: int) -> Statement:
-        """Return the statement for the best chunks that pass the filter, and for their number with ties of the last.
-
-        Past the depth the extension continues while the filter keeps too few; a chunk may then come twice.
-        """
+        """Return the statement for the best chunks that pass the filter, and for their number with ties of the last."""
+        # Past the depth the extension continues while the filter keeps too few; a chunk may then come twice.
         text = sql.SQL(
             "SELECT DISTINCT document_id, chunk_id, -distance AS score, count(*) OVER () FROM ("
             "SELECT document_id, chunk_id, distance FROM ("

@@ -1,7 +1,6 @@
-"""The keyword leg on Postgres' own full-text search: a generated tsvector column, OR of the query's words, ts_rank.
+"""Search keywords with Postgres' own full-text search: a tsvector column, OR of the query's words, ts_rank."""
 
-This is not BM25 (no inverse document frequency, no saturation), and its score is not called so.
-"""
+# This is not BM25 (no inverse document frequency, no saturation), and its score is not called so.
 
 from __future__ import annotations
 
@@ -72,11 +71,9 @@ class TsvectorEngine(KeywordEngine):
         return (TableIndex("text_search", names.chunk, sql.SQL("USING gin (text_search)")),)
 
     def _tsquery(self) -> sql.Composed:
-        """Return SQL of the OR of the query's lexemes.
-
-        The parser's own query functions are not used: they AND the words, so a question finds nothing, and they fail on
-        hostile text.
-        """
+        """Return SQL of the OR of the query's lexemes."""
+        # The parser's own query functions are not used: they AND the words, so a question finds nothing, and they fail
+        # on hostile text.
         return sql.SQL(
             "(SELECT coalesce(string_agg({quoted}, ' | '), '')::tsquery FROM ("
             "SELECT lexeme FROM unnest(to_tsvector({config}, %(query)s)) ORDER BY positions[1], lexeme LIMIT {limit}"

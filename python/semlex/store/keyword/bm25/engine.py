@@ -1,15 +1,14 @@
-"""The keyword leg on the keyword index: true BM25, from posting lists in ordinary tables, scored in Rust.
+"""Search the keyword index: true BM25, from posting lists in ordinary tables, scored in Rust."""
 
-A search reads three things of one snapshot, in one round trip: the lists of segments and of tombstones, and the rows of
-its terms that are not in memory yet. None of them ever changes once it is written, so what is in memory needs no
-invalidation. Scores are exact at every moment: the number of chunks, their average length and in how many of them a
-word occurs are those of the snapshot.
-
-If the index probably has not changed since the last search, the missing rows are requested right away; if none is
-missing, the search runs in memory first, and one statement brings the keys of the chunks that it found, with the rows
-of the best if nothing else is searched. The same statement checks whether the index has changed; if so, the result is
-discarded.
-"""
+# A search reads three things of one snapshot, in one round trip: the lists of segments and of tombstones, and the rows
+# of its terms that are not in memory yet. None of them ever changes once it is written, so what is in memory needs no
+# invalidation. Scores are exact at every moment: the number of chunks, their average length and in how many of them a
+# word occurs are those of the snapshot.
+#
+# If the index probably has not changed since the last search, the missing rows are requested right away; if none is
+# missing, the search runs in memory first, and one statement brings the keys of the chunks that it found, with the rows
+# of the best if nothing else is searched. The same statement checks whether the index has changed; if so, the result is
+# discarded.
 
 from __future__ import annotations
 
@@ -70,13 +69,10 @@ async def term_scores(
 async def changed_scores(  # noqa: PLR0917 - as `term_scores`
     snapshot: Snapshot, names: Names, index: IndexCache, text: str, keys: Sequence[Key], changed: Sequence[ChangedText]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the scores that chunks would have if some of them had other texts.
-
-    Document frequencies are counted again; the average length stays that of the index. Accents make no difference.
-
-    Returns:
-        float64, shape (n,) and shape (m,); 0 for a chunk without any word of the query.
-    """
+    """Return the scores that chunks would have if some of them had other texts, then those of the changed texts."""
+    # A score is 0 for a chunk without any word of the query.
+    #
+    # Document frequencies are counted again; the average length stays that of the index. Accents make no difference.
     statement = _KEYS.format(columns=sql.SQL("c.keyword_id"), chunk=names.chunk)
     rows = await fetch(snapshot, Statement(statement, key_arrays([*keys, *(one.key for one in changed)])))
     ids = np.array([NO_CHUNK if row[0] is None else row[0] for row in rows], dtype=np.int64)
@@ -129,10 +125,8 @@ async def _one(
     *,
     as_typed: bool = False,
 ) -> tuple[TermScores, int]:
-    """Return the scores of one word for chunks, by their ids in the index, and the number of chunks in the index.
-
-    With `as_typed` its scores include what its accents add.
-    """
+    """Return the scores of one word for chunks, by their ids in the index, and the number of chunks in the index."""
+    # With `as_typed` its scores include what its accents add.
     slot, term = word
     slots = {slot, slot | TYPED_BIT} if as_typed else {slot}
     cache, options = query.index.postings, query.index.options
@@ -226,18 +220,17 @@ class Bm25Engine(KeywordEngine):
 
 
 def create_tables(names: Names) -> Sequence[sql.Composed]:
-    """Statements that make the tables.
-
-    A segment holds up to 65,536 chunks of one language: their ids and lengths in its header, and its terms in order,
-    cut into posting rows with their first terms as keys. A tombstone lists deleted chunks that segments still contain.
-    All of them belong to a generation; one generation answers, a second may be under construction.
-
-    The manifest lists segments and tombstones a second time, and `row_keys` is a hash of the keys of a segment's
-    posting rows, so that a row that is lost or has another key is noticed.
-
-    The bytes are packed already, so the server must not try to compress them. Pages are filled completely, because no
-    row is ever updated. Merging deletes whole segments: vacuum after a tenth of the rows instead of the default fifth.
-    """
+    """Return statements that make the tables of the index."""
+    # A segment holds up to 65,536 chunks of one language: their ids and lengths in its header, and its terms in order,
+    # cut into posting rows with their first terms as keys. A tombstone lists deleted chunks that segments still
+    # contain. All of them belong to a generation; one generation answers, a second may be under construction.
+    #
+    # The manifest lists segments and tombstones a second time, and `row_keys` is a hash of the keys of a segment's
+    # posting rows, so that a row that is lost or has another key is noticed.
+    #
+    # The bytes are packed already, so the server must not try to compress them. Pages are filled completely, because no
+    # row is ever updated. Merging deletes whole segments: vacuum after a tenth of the rows instead of the default
+    # fifth.
     kept = sql.SQL("WITH (autovacuum_vacuum_scale_factor = 0.1)")
     return (
         sql.SQL("""

@@ -27,11 +27,7 @@ if TYPE_CHECKING:
 
 
 async def index_figures(connection: Connection, collection: CollectionIdentity, *, counted: bool) -> dict[str, Any]:
-    """Size and state of the index.
-
-    Args:
-        connection: In a transaction with one snapshot.
-    """
+    """Return the size and state of the index; the transaction must have one snapshot."""
     names = collection.names
     state = await read_state(connection, collection)
     tables = [names.segment, names.posting, names.tombstone, names.manifest]
@@ -72,22 +68,15 @@ async def index_figures(connection: Connection, collection: CollectionIdentity, 
 
 
 class IndexCache:
-    """The part of an index in memory: posting lists, languages, the last known state. All searches share it.
-
-    Attributes:
-        analyzers: The collection's analyzers.
-        languages: Languages seen in chunks of this collection; searched from the first statement on.
-        options: The constants in use.
-        postings: Posting lists, segments and tombstones.
-        passing: The ids that pass the last wide filters.
-    """
+    """The part of an index in memory: posting lists, languages, the last known state. All searches share it."""
 
     def __init__(self, analyzers: Analyzers) -> None:
         self.analyzers = analyzers
+        # Languages of chunks seen in this collection; searched from the first statement on
         self.languages = {analyzers.of(None).language}
         self.options = DEFAULT_BM25
-        self.postings = _core.PostingCache(self.options.cache_bytes)
-        self.passing = PassingIds()
+        self.postings = _core.PostingCache(self.options.cache_bytes)  # posting lists, segments and tombstones
+        self.passing = PassingIds()  # the ids that pass the last wide filters
         self._state: IndexState | None = None
         self._is_steady = False
 

@@ -1,8 +1,7 @@
-"""Merge segments: many small ones become few large ones, and tombstones are removed.
+"""Merge segments: many small ones become few large ones, and tombstones are removed."""
 
-Every writer checks at its end whether a merge is due. It runs in a transaction of its own, under a lock that it does
-not wait for; writers and readers do not wait either. If another process was faster, the server refuses the merge.
-"""
+# Every writer checks at its end whether a merge is due. It runs in a transaction of its own, under a lock that it does
+# not wait for; writers and readers do not wait either. If another process was faster, the server refuses the merge.
 
 from __future__ import annotations
 
@@ -74,11 +73,10 @@ def tier(chunks: int) -> int:
 
 
 def choose_merge(sizes: Sequence[int]) -> list[int]:
-    """Choose the segments of one language to merge next.
-
-    Small segments are merged in tiers, as log-structured stores do (P. O'Neil et al., "The Log-Structured Merge-Tree",
-    1996). Large ones wait until they fill a segment, so that they are rewritten once more and then hardly ever.
-    """
+    """Choose the segments of one language to merge next."""
+    # Small segments are merged in tiers, as log-structured stores do (P. O'Neil et al., "The Log-Structured
+    # Merge-Tree", 1996). Large ones wait until they fill a segment, so that they are rewritten once more and then
+    # hardly ever.
     ascending = sorted(range(len(sizes)), key=lambda position: (sizes[position], position))
     for power in range(PACKED_TIER):
         if sum(tier(sizes[position]) == power for position in ascending) >= TIER:
@@ -168,12 +166,10 @@ async def optimize(
 
 
 async def _give_room_back(database: Database, collection: CollectionIdentity, step: MergeStep) -> None:
-    """Free the space of the rows that a merge deleted, by VACUUM.
-
-    Autovacuum would do it within a minute or so; a load makes several merges in that time, and the tables would grow to
-    twice their size. If that is not possible now, it is left to autovacuum. With a role it is never possible, because a
-    role belongs to a transaction and VACUUM runs outside of one.
-    """
+    """Free the space of the rows that a merge deleted, by VACUUM; if that is impossible now, leave it to autovacuum."""
+    # Autovacuum would do it within a minute or so; a load makes several merges in that time, and the tables would grow
+    # to twice their size. With a role it is never possible, because a role belongs to a transaction and VACUUM runs
+    # outside of one.
     if step.rows < ROOM_ROWS or database.joins_transaction or database.role is not None:
         return
     names = collection.names
@@ -204,14 +200,10 @@ async def merge_once(
     *,
     thoroughly: bool = False,
 ) -> MergeStep:
-    """Merge one group of segments: of the generation that answers, else of one under construction.
-
-    Writers add to the second one, too, even after its rebuild was killed. Rows that a merge there drops too early are
-    restored when a rebuild makes it answer.
-
-    Args:
-        headers: Headers that earlier merges of the same caller have read; those read here are added.
-    """
+    """Merge one group of segments: of the generation that answers, else of one under construction; add to `headers`."""
+    # Writers add to the second generation, too, even after its rebuild was killed. Rows that a merge there drops too
+    # early are restored when a rebuild makes it answer.
+    # `headers` are those that earlier merges of the same caller have read.
     known: ReadHeaders = {} if headers is None else headers
 
     async def work(connection: Connection) -> MergeStep:

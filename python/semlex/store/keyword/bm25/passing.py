@@ -63,11 +63,10 @@ class PassingIds:
 
 @dataclass(frozen=True, slots=True)
 class PassingQuery:
-    """A query for the ids of the chunks that pass a filter.
+    """A query for the ids of the chunks that pass a filter."""
 
-    They are sent again when a transaction has ended on the server since: only metadata may have changed, which the
-    keyword index does not show.
-    """
+    # The ids are sent again when a transaction has ended on the server since: only metadata may have changed, which the
+    # keyword index does not show.
 
     names: Names
     condition: Filter
@@ -103,11 +102,9 @@ class PassingQuery:
 
 @lru_cache(maxsize=256)
 def _state(names: Names) -> sql.Composed:
-    """Equal for snapshots that see the same rows; NULL where that cannot be told.
-
-    On a standby snapshots do not name the transactions that run. Policies may hide rows by who asks and by settings,
-    and a transaction sees what it has written itself.
-    """
+    """Return SQL of a text that is equal for snapshots that see the same rows, or NULL where that cannot be known."""
+    # On a standby snapshots do not name the transactions that run. Policies may hide rows depending on the role and on
+    # settings, and a transaction sees what it has written itself.
     hidden = sql.SQL(" OR ").join(
         sql.SQL("pg_catalog.row_security_active({})").format(sql.Literal(table.as_string()))
         for table in (names.chunk, names.document, names.source)

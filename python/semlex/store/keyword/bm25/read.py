@@ -1,7 +1,6 @@
-"""Read the keyword index for a search: everything that is not in memory, in four kinds of rows.
+"""Read the keyword index for a search: everything that is not in memory, in four kinds of rows."""
 
-If the index is expected to be unchanged, read only its state and the missing rows.
-"""
+# If the index is expected to be unchanged, only its state and the missing rows are read.
 
 from __future__ import annotations
 
@@ -104,10 +103,8 @@ def expected_state(plan: _core.PostingPlan) -> IndexState:
 
 
 def is_unchanged(names: Names) -> sql.Composed:
-    """Return SQL of a row that says whether the index is as expected; no row if the collection is gone.
-
-    All names are qualified. The parameters are those of `expectation`.
-    """
+    """Return SQL of a row that tells whether the index is as expected; no row if the collection is gone."""
+    # All names are qualified. The parameters are those of `expectation`.
     ids = sql.SQL(
         "(SELECT pg_catalog.string_agg(pg_catalog.uuid_send(t.{identity}), ''::pg_catalog.bytea ORDER BY t.{identity}) "
         "FROM {table} AS t WHERE t.generation OPERATOR(pg_catalog.=) r.keyword_generation)"
@@ -138,11 +135,9 @@ def expectation(collection: CollectionIdentity, expected: IndexState) -> dict[st
 
 
 def rows_statement(collection: CollectionIdentity, expected: IndexState, missing: Sequence[MissingRow]) -> Statement:
-    """Return the statement that checks whether the index is as expected, and reads the rows that a plan lacks.
-
-    A row has this answer, its number in `missing` from 1, first term and data; the last three are NULL if the index has
-    no such row.
-    """
+    """Return the statement that checks whether the index is as expected, and reads the rows that a plan lacks."""
+    # A row has this answer, its number in `missing` from 1, first term and data; the last three are NULL if the index
+    # has no such row.
     parameters = expectation(collection, expected) | {
         "segments": _uuid_array([segment for segment, _ in missing]),
         "terms": [term.decode() for _, term in missing],
@@ -179,24 +174,16 @@ def _uuid_array(ids: Sequence[bytes]) -> str:
 
 
 class IndexRows:
-    """The rows of `index_statement`.
-
-    Attributes:
-        analyzer_version: Version of the analyzer that made the index; None when the collection is gone.
-        ended: How many transactions had ended.
-        parts: How many segments and tombstones the manifest lists.
-        damaged: How many segments that were not known lack posting rows, or have others.
-        segments: Id, language, and header unless it was known.
-        tombstones: Id, and data unless it was known.
-        postings: Segment, term, first term and data of a row.
-    """
+    """The rows of `index_statement`, sorted by kind."""
 
     def __init__(self, rows: Sequence[Any]) -> None:
-        self.analyzer_version: int | None = None
+        self.analyzer_version: int | None = None  # that made the index; None when the collection is gone
+        # How many transactions had ended, how many segments and tombstones the manifest lists, and how many segments
+        # that were not known lack posting rows or have others.
         self.ended = self.parts = self.damaged = 0
-        self.segments: list[tuple[bytes, str, bytes | None]] = []
-        self.tombstones: list[tuple[bytes, bytes | None]] = []
-        self.postings: list[PostingRow] = []
+        self.segments: list[tuple[bytes, str, bytes | None]] = []  # id, language, and header unless it was known
+        self.tombstones: list[tuple[bytes, bytes | None]] = []  # id, and data unless it was known
+        self.postings: list[PostingRow] = []  # segment, term, first term and data of a row
         for kind, identity, text, first, second in rows:
             if kind == POSTING:
                 self.postings.append((identity, text.encode(), first, second))

@@ -1,13 +1,4 @@
-"""Rebuild the keyword index while it is used: build a second generation beside the first, then switch.
-
-    begin: from here on, every writer adds to both generations
-    read the chunks that were there before, and write their segments
-    switch: for a moment nobody writes; missing chunks are added, and the new generation answers
-
-Chunks are read in the order of their keyword ids. A rebuild first takes an id for itself: chunks with a smaller one
-existed before, those with a larger one come from writers who add to both generations. A killed rebuild leaves a
-generation that is never read; the next rebuild removes it and starts again.
-"""
+"""Rebuild the keyword index while it is used: build a second generation beside the first, then switch."""
 
 from __future__ import annotations
 
@@ -58,6 +49,12 @@ async def rebuild(
     return await _Rebuild(database, collection, analyzers, progress).run()
 
 
+# Begin: from here on, every writer adds to both generations. Then read the chunks that were there before, and write
+# their segments. Switch: for a moment nobody writes; missing chunks are added, and the new generation answers.
+#
+# Chunks are read in the order of their keyword ids. A rebuild first takes an id for itself: chunks with a smaller one
+# existed before, those with a larger one come from writers who add to both generations. A killed rebuild leaves a
+# generation that is never read; the next rebuild removes it and starts again.
 class _Rebuild:
     """One rebuild; see `rebuild`."""
 

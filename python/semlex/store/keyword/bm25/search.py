@@ -287,11 +287,9 @@ class Bm25Leg:
     def _read_index(
         self, side_column: SideColumn | None, *, with_keys: bool = True
     ) -> PreparedBm25Leg | ExpectingBm25Leg:
-        """Read the index for this query.
-
-        If the index has probably not changed: check that, and read what is missing: rows of the index, or else the keys
-        of the best chunks, and their rows if they are wanted.
-        """
+        """Return the statement that reads the index for this query."""
+        # If the index has probably not changed, the statement checks that and reads what is missing: rows of the index,
+        # or else the keys of the best chunks, and their rows if they are wanted.
         query, plan = self.query, self.query.plan
         if not query.index.is_steady:
             return PreparedBm25Leg(self, side_column, (index_statement(self.collection.names, plan),))
@@ -308,12 +306,9 @@ class Bm25Leg:
     def keys_of(
         self, best: Best, side_column: SideColumn | None, *, looked_at: int = 0, expected: IndexState | None = None
     ) -> Statement:
-        """Return the statement for key, id, side column, heading and texts of chunks that exist and pass the filter.
-
-        Args:
-            looked_at: How many of the best chunks were checked before.
-            expected: The state of the index that the statement must confirm; None if the transaction has read it.
-        """
+        """Return the statement for key, id, side column, heading and texts of chunks that exist and pass the filter."""
+        # The first `looked_at` of the best chunks were checked before. `expected` is the state of the index that the
+        # statement must confirm; None if the transaction has read it.
         ids, condition, column = best.ids[looked_at:], self.unchecked, side_column or SideColumn(b"NULL")
         rows = None if looked_at or self.query.reads_texts else self.rows
         parameters = {**condition.parameters, **column.parameters}
@@ -520,11 +515,9 @@ async def _keys(snapshot: Snapshot, statement: Statement) -> list[Any]:
 async def _further(
     snapshot: Snapshot, leg: Bm25Leg, postings: _core.PostingSnapshot, *, depth: int, looked_at: int, passed: int
 ) -> tuple[Bm25Leg, int] | None:
-    """Where to look when too few of the best chunks have passed the filter: a leg and its depth; None for nowhere.
-
-    Either more of the best chunks are checked, or the ids of all that pass are read, whichever is less; then the leg
-    looks among these ids alone.
-    """
+    """Return a leg and its depth to search next, after too few chunks passed the filter; None to stop."""
+    # Either more of the best chunks are checked, or the ids of all that pass are read, whichever is less; then the leg
+    # looks among these ids alone.
     likely = SPARE * leg.limit * looked_at / passed if passed else math.inf
     likely = min(likely, postings.postings)  # no more chunks have the words
     if depth == leg.depth and likely <= READ_COST * postings.chunks:

@@ -1,7 +1,6 @@
-"""Write and read rows of the keyword index (segments, postings, tombstones), its generations and their lock.
+"""Write and read rows of the keyword index (segments, postings, tombstones), its generations and their lock."""
 
-One generation answers, another may be under construction.
-"""
+# One generation answers, another may be under construction.
 
 from __future__ import annotations
 
@@ -65,12 +64,7 @@ _ROW_LOCKS: dict[RowLock, sql.SQL] = {
 
 
 async def ask_state(connection: Connection, collection: CollectionIdentity, lock: RowLock = "") -> Cursor:
-    """Request the state of a collection's index; `state_told` reads the answer.
-
-    Args:
-        connection: In a transaction.
-        lock: The lock to take on the registry's row.
-    """
+    """Request the state of a collection's index and lock the registry's row; `state_told` reads the answer."""
     names = collection.names
     return await connection.execute(
         sql.SQL(
@@ -142,11 +136,7 @@ async def write_segments(
     segments: Iterable[NewSegment],
     tombstones: Iterable[tuple[int, _core.IdSet]] = (),
 ) -> None:
-    """Write segments and tombstones.
-
-    Args:
-        connection: In a transaction.
-    """
+    """Write segments and tombstones."""
     new = [segment for segment in segments if segment.encoded.chunks]
     dead = [(uuid4(), generation, ids) for generation, ids in tombstones if ids]
     if not new and not dead:
@@ -336,11 +326,7 @@ def rows_differ(names: Names) -> sql.Composed:
 
 
 def refuse_lost_rows(segments: int) -> None:
-    """Refuse an index if posting rows of this many segments are lost.
-
-    Raises:
-        DamagedSegmentError: The number is not 0.
-    """
+    """Refuse an index if posting rows of this many segments are lost."""
     if segments:
         raise DamagedSegmentError(None, f"posting rows of {segments} segments are missing or have other keys")
 

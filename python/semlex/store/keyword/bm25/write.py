@@ -1,8 +1,7 @@
-"""Write the keyword index's share of a write: segments of new texts, tombstones of deleted chunks.
+"""Write the keyword index's share of a write: segments of new texts, tombstones of deleted chunks."""
 
-All of it happens in the transaction that writes the chunks. Rows are only inserted, so that writers of the same words
-neither wait for each other nor deadlock.
-"""
+# Everything here happens in the transaction that writes the chunks. Rows are only inserted, so that writers of the same
+# words neither wait for each other nor deadlock.
 
 from __future__ import annotations
 
@@ -106,11 +105,7 @@ class BatchIndex:
     def assign_ids(
         self, languages: Sequence[str | None], contexts: Sequence[str], texts: Sequence[str]
     ) -> NDArray[np.int64]:
-        """Assign ids to the next rows and start analysing them.
-
-        Returns:
-            int64, shape (n,).
-        """
+        """Assign ids to the next rows and start analysing them."""
         ids = self._ids(self._numbered, self._numbered + len(texts))
         self._numbered += len(texts)
         self._begun.append(self._worker.submit(self._texts.add, ids, languages, contexts, texts))
@@ -123,13 +118,9 @@ class BatchIndex:
     async def write(
         self, connection: Connection, stored: NDArray[np.int64] | None, gone: NDArray[np.int64] = NO_IDS
     ) -> None:
-        """Write segments and tombstones.
-
-        Args:
-            connection: In the transaction that has written the rows.
-            stored: Ids of the chunks of this transaction, including ids that were not assigned here; None if every
-                row was stored with its assigned id.
-        """
+        """Write segments and tombstones in the transaction that has written the rows."""
+        # `stored` are the ids of the chunks of this transaction, including ids that were not assigned here; None if
+        # every row was stored with its assigned id.
         segments: list[NewSegment] = []
         if self._begun:
             segments = await self._run(stored)
@@ -178,10 +169,9 @@ def index_share(names: Names, analyzers: Analyzers, reserved: Reserved) -> Itera
 async def begin_write(
     connection: Connection, collection: CollectionIdentity, analyzers: Analyzers, rows: int
 ) -> AsyncIterator[BatchIndex]:
-    """Yield the index's share of a write of `rows` rows.
-
-    It takes the first lock of every writer: no generation of the index is added or dropped before the transaction ends.
-    """
+    """Yield the index's share of a write of `rows` rows."""
+    # This takes the first lock of every writer: no generation of the index is added or dropped before the transaction
+    # ends.
     async with ended_pipeline(connection):
         await connection.execute("SELECT pg_advisory_xact_lock_shared(%s)", [writing_lock(collection)])
         answers = await reserve(connection, collection, rows, "FOR SHARE")
@@ -192,11 +182,11 @@ async def begin_write(
 async def reserve(
     connection: Connection, collection: CollectionIdentity, rows: int, lock: RowLock = ""
 ) -> ReservedAnswers:
-    """Request the ids and the state that a write of `rows` rows relies on; after a writer's first lock, or taking it.
-
-    It comes after the lock, so that a new generation knows by the ids which chunks it has to read. A block has as many
-    ids as a segment has chunks, so the ids of a segment are one or two ranges, however many writers there are.
-    """
+    """Request the ids and the state that a write of `rows` rows relies on."""
+    # Call it after a writer's first lock, or let it take that lock.
+    #
+    # The ids come after the lock, so that a new generation knows by them which chunks it has to read. A block has as
+    # many ids as a segment has chunks, so the ids of a segment are one or two ranges, however many writers there are.
     state = await ask_state(connection, collection, lock)
     blocks = await connection.execute(
         "SELECT nextval(pg_get_serial_sequence(%s, 'keyword_id')) FROM generate_series(1, %s)",
