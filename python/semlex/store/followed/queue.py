@@ -107,7 +107,7 @@ class ChangeQueue:
         # comparison. Each further failure of the same text makes the next attempt wait longer.
         if failed:
             await self._set_aside(connection, failed)
-        # A row that is stored or deleted now is no problem any more.
+        # A row that is now stored or deleted has no problem any more.
         keys = list(done)
         if keys:
             await connection.execute(
