@@ -87,11 +87,9 @@ NO_ANSWER = "no answer in these documents"
 
 
 def thin_support(results: SearchResults, min_coverage: float | None, min_similarity: float | None) -> str | None:
-    """Return why the hits do not support an answer, or None if they do.
-
-    With minimums, the hits do not support an answer if every known figure is below its minimum; without, if the search
-    judges that the collection probably holds none.
-    """
+    """Return why the hits do not support an answer, or None if they do."""
+    # With minimums, the hits do not support an answer if every known figure is below its minimum; without, if the
+    # search judges that the collection probably holds none.
     if not results:
         return f"{NO_ANSWER}: nothing was found"
     figures = (
@@ -110,11 +108,9 @@ def thin_support(results: SearchResults, min_coverage: float | None, min_similar
 async def answer_events(
     question: str, context: Context, answering: Answering
 ) -> AsyncGenerator[AnswerSentence | Answer, None]:
-    """Yield the sentences of an answer, each with its citations looked up, then the `Answer`.
-
-    If the language model fails before its first sentence, sentences of the passages are given instead; if it fails
-    later, its sentences so far remain. Both add a warning.
-    """
+    """Yield the sentences of an answer, each with its citations looked up, then the `Answer`."""
+    # If the language model fails before its first sentence, sentences of the passages are given instead; if it fails
+    # later, its sentences so far remain. Both add a warning.
     timings = {"context": _milliseconds(answering.started)}
     sentences: list[AnswerSentence] = []
     warnings = list(context.warnings)

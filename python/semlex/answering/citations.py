@@ -1,9 +1,4 @@
-"""Looks up the words that an answer quotes in the source that it cites.
-
-They are searched letter by letter; then ignoring case, quotation marks, blanks and hyphenation; then with one word
-changed, missing or added. A quote must begin and end at whole words: "you can" is not in "you cannot", nor "version 8"
-in "version 8.5".
-"""
+"""Looks up the words that an answer quotes in the source that it cites."""
 
 from __future__ import annotations
 
@@ -88,6 +83,8 @@ class _Searched:
         kept = [_Evened.of(text, hyphen) for hyphen in ("", "-")]
         return kept if kept[0].text != kept[1].text else kept[:1]
 
+    # Searched letter by letter; then ignoring case, quotation marks, blanks and hyphenation; then with one word
+    # changed, missing or added.
     def find(self, quote: str) -> tuple[Verdict, Place | None]:
         """Return the verdict on a quote, and where in the source it, or nearly it, was found."""
         quote = quote.strip()
@@ -144,6 +141,7 @@ class _Evened:
         return self.starts[start], self.ends[end - 1]
 
 
+# A quote must begin and end at whole words: "you can" is not in "you cannot", nor "version 8" in "version 8.5".
 def _whole_words(words: str, text: str) -> Place | None:
     """Return the first position of words that begins and ends at whole words of the text."""
     start = text.find(words) if words else -1

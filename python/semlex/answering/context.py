@@ -125,11 +125,9 @@ def _beginning(chunk: PlacedChunk, end: int) -> PlacedChunk:
 def packed(
     hits: Sequence[PlacedHit], cost: Callable[[Passage], int], *, budget: int, spent: int
 ) -> list[tuple[PlacedChunk, ...]]:
-    """Return the hits that fit, best first: each as its chunk, then the surrounding chunks.
-
-    Each hit is taken with its surroundings if they fit, else alone, else not at all; a later, shorter hit may still
-    fit. Only the best hit is cut, after a sentence.
-    """
+    """Return the hits that fit, best first: each as its chunk, then the surrounding chunks."""
+    # Each hit is taken with its surroundings if they fit, else alone, else not at all; a later, shorter hit may still
+    # fit. Only the best hit is cut, after a sentence.
     packing = Packing(cost, budget, spent)
     kept: list[tuple[PlacedChunk, ...]] = []
     for number, one in enumerate(hits):
@@ -168,11 +166,9 @@ class Counting:
 async def make_context(
     opened: OpenCollection, results: SearchResults, options: ContextPlan, counting: Counting, notes: Sequence[str]
 ) -> Context:
-    """Make a context from a search's hits.
-
-    The text around the hits is read after the search, in another snapshot; hits that were deleted or changed meanwhile
-    are left out.
-    """
+    """Make a context from a search's hits."""
+    # The text around the hits is read after the search, in another snapshot; hits that were deleted or changed
+    # meanwhile are left out.
     warnings = [*results.warnings, *notes]
     reduced, same = await asyncio.to_thread(_reduced, results, options)
     chunks, vectors = await read_around(opened, reduced, options.around, with_vectors=options.diversity is not None)
@@ -218,10 +214,8 @@ class Assembly:
         self._same = same
 
     def assembled(self, hits: Sequence[PlacedHit], results: SearchResults) -> Context:
-        """Return the context of hits, best first.
-
-        Passages are counted one by one. If the whole text still exceeds the budget, the hits added last are removed.
-        """
+        """Return the context of hits, best first."""
+        # Passages are counted one by one. If the whole text still exceeds the budget, the hits added last are removed.
         highest = len(hits)
 
         def cost(passage: Passage) -> int:

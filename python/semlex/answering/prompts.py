@@ -1,8 +1,4 @@
-"""Prompts of answers: passages between lines that no document can fake, the question, and the form of the answer.
-
-Passages are untrusted. The question is sent as a JSON string, and the instructions call both data. Whatever a document
-makes the model write, its quotes are looked up before anybody sees the answer.
-"""
+"""Prompts of answers: passages between lines that no document can fake, the question, and the form of the answer."""
 
 from __future__ import annotations
 
@@ -38,6 +34,8 @@ def context_text(sources: Sequence[ContextSource], mark: str) -> str:
     return "\n\n".join([head(mark), *(block(source, mark) for source in sources)]) if sources else ""
 
 
+# Passages are untrusted. The question is sent as a JSON string, and the instructions call both data. Whatever a
+# document makes the model write, its quotes are looked up before anybody sees the answer.
 INSTRUCTIONS = """\
 You answer a question from numbered passages of documents, and from nothing else. The user's message holds the \
 passages and, behind them, the question as a JSON string.

@@ -52,18 +52,14 @@ _MARKUP = re.compile(r"^\s*(?:[-*+•]|\d+[.)])\s+|[`*#|<>\[\]{}]+")
 
 @dataclass(frozen=True, slots=True)
 class Rewriting:
-    """Lets a language model write search terms for questions.
-
-    Attributes:
-        cache: Terms that this model wrote earlier, by schema, collection and question.
-        describe: Returns the description of the collection; called only if the model is.
-    """
+    """Lets a language model write search terms for questions."""
 
     model: ChatModel
     executor: ModelExecutor
     clock: Clock
+    # Terms that this model wrote earlier, by schema, collection and question.
     cache: LruCache[tuple[str, ...], tuple[str, ...]]
-    describe: Callable[[], Awaitable[str]]
+    describe: Callable[[], Awaitable[str]]  # returns the description of the collection; called only if the model is.
 
     async def rewrite(self, question: str, names: Names, seconds: float | None) -> Rewrite:
         """Return the terms of a question, cached or from one call of the model, which gets a share of `seconds`."""
@@ -100,10 +96,8 @@ class Rewriting:
 
 
 def read_terms(text: str, question: str, about: str) -> tuple[str, ...]:
-    """Return up to 8 terms that a model wrote, as plain words; none if its answer has another form.
-
-    Sentences are left out, and so are terms in a script that neither the question nor the collection uses.
-    """
+    """Return up to 8 terms that a model wrote, as plain words; none if its answer has another form."""
+    # Sentences are left out, and so are terms in a script that neither the question nor the collection uses.
     said = answer_object(text).get("terms")
     known = _scripts(f"{question} {about}") if about else set()
     found: dict[str, str] = {}

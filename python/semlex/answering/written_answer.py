@@ -1,8 +1,4 @@
-"""Reads what a language model writes, sentence by sentence while it arrives.
-
-The form is that of `semlex.answering.prompts`. JSON is read exactly whatever a quote holds; a sentence is complete when
-its object is closed. An entry with several sentences is split: one true quote must not stand for all of them.
-"""
+"""Reads what a language model writes, sentence by sentence while it arrives."""
 
 from __future__ import annotations
 
@@ -39,6 +35,8 @@ class UnusableAnswerError(ModelError):
     """The model's answer does not have the required form."""
 
 
+# The form is that of `semlex.answering.prompts`. JSON is read exactly whatever a quote holds; a sentence is complete
+# when its object is closed.
 class WrittenAnswer:
     """An answer that arrives in pieces."""
 
@@ -137,6 +135,7 @@ _NUMBERS = re.compile(r"\s*\[\s*\d+(?:\s*[,;\u2013-]\s*\d+)*\s*\]")
 _WORD = re.compile(r"\w+")
 
 
+# One true quote must not stand for all sentences of an entry.
 def parted(written: WrittenSentence) -> Iterator[WrittenSentence]:
     """Yield the sentences of an entry, without source numbers; each quote goes to the most similar sentence."""
     text = _NUMBERS.sub("", written.text).strip()

@@ -31,11 +31,10 @@ class NoTextError(ModelServerError):
 
 
 class ChatEndpoint:
-    """A model behind a server, by the name that the server knows.
+    """A model behind a server, by the name that the server knows."""
 
-    Optional settings (temperature 0, a JSON schema, usage figures of a stream) are sent until the server refuses them
-    with 400 or 422 and accepts the same request without them.
-    """
+    # Optional settings (temperature 0, a JSON schema, usage figures of a stream) are sent until the server refuses them
+    # with 400 or 422 and accepts the same request without them.
 
     def __init__(self, server: ModelServer, model: str) -> None:
         self._server = server

@@ -1,4 +1,3 @@
-"""The command line: parse, call, print.
+"""The command line: parse, call, print."""
 
-Modules are imported when a command needs them: `semlex --help` loads neither numpy nor the database driver.
-"""
+# Modules are imported when a command needs them: `semlex --help` loads neither numpy nor the database driver.

@@ -45,10 +45,8 @@ def _collection(client: SyncClient, settings: Settings) -> SyncCollection:
 
 
 def _completed(ctx: Any, incomplete: str, read: Callable[[SyncClient, Settings], Iterable[str]]) -> list[str]:
-    """Return completions that `read` gets from the command line's server; none if it does not answer in time.
-
-    An embedded server is not started for a completion.
-    """
+    """Return completions that `read` gets from the command line's server; none if it does not answer in time."""
+    # An embedded server is not started for a completion.
     from semlex.retriever import synchronous  # noqa: F401 - imported before the clock runs
 
     found: list[str] = []

@@ -155,10 +155,8 @@ class Context:
             inform(f"[dim]the only collection: {escape(one_line(name))}[/dim]")
 
     def with_only_collection(self, settings: Settings) -> Settings:
-        """Return settings with the only existing collection, and print its name, if none was named.
-
-        Commands that make a collection, except `index` and `try`, call this first; else they would make another one.
-        """
+        """Return settings with the only existing collection, and print its name, if none was named."""
+        # Commands that make a collection, except `index` and `try`, call this first; else they would make another one.
         names = [] if settings.is_set("collection") else self.collection_names(settings)
         if len(names) != 1 or names[0] == settings.collection:
             return settings
@@ -204,10 +202,8 @@ _OPTIONS = {
 
 
 def with_context(*names: str | EllipsisType) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Add shared and output options to a command, which gets them as a `Context` in its first argument.
-
-    If a command opens a collection but has no ``--model``, its `Context` sets the model to "none".
-    """
+    """Add shared and output options to a command, which gets them as a `Context` in its first argument."""
+    # If a command opens a collection but has no `--model`, its `Context` sets the model to "none".
     order = [*names, *OUTPUT] if ... in names else [..., *names, *OUTPUT]
     fixed = {"embedding_model": "none"} if "collection" in names and "embedding_model" not in names else {}
 

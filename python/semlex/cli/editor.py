@@ -27,26 +27,14 @@ GOTO = frozenset({"code", "code-insiders", "codium", "vscodium", "cursor"})
 
 
 def require_editor() -> None:
-    """Raise an error, before any search, if no editor can be opened.
-
-    Raises:
-        ConfigurationError: No terminal is there, or ``$EDITOR`` names no editor.
-    """
+    """Raise `ConfigurationError`, before any search, if no terminal is there or ``$EDITOR`` names no editor."""
     if not is_interactive():
         raise ConfigurationError("--open needs a terminal as standard input and output")
     _editor()
 
 
 def open_hit(hits: Sequence[SearchResult], number: int) -> None:
-    """Open a hit's file at its place, and wait until the editor ends.
-
-    Args:
-        hits: Hits of a search.
-        number: Number of the hit, from 1.
-
-    Raises:
-        ConfigurationError: The hit or the file does not exist, or the editor does not run.
-    """
+    """Open the file of a hit, numbered from 1, at its place, and wait until the editor ends."""
     if not 1 <= number <= len(hits):
         found = "nothing was found" if not hits else f"there are hits 1 to {len(hits)}"
         raise ConfigurationError(f"no hit {number} to open: {found}")
@@ -67,11 +55,7 @@ def open_hit(hits: Sequence[SearchResult], number: int) -> None:
 
 
 def viewer_command(path: Path, place: str, page: int | None) -> list[str]:
-    """Return the first installed program that can show a PDF at a page, with its arguments.
-
-    Raises:
-        ConfigurationError: No such program is installed, or the format has no pages.
-    """
+    """Return the first installed program that can show a PDF at a page, with its arguments."""
     for program, flag in VIEWERS.items() if page is not None else ():
         if (found := shutil.which(program)) is not None:
             return [found, *flag.format(page).split(), str(path)]
@@ -81,13 +65,7 @@ def viewer_command(path: Path, place: str, page: int | None) -> list[str]:
 
 
 def editor_command(editor: Sequence[str], path: Path, line: int | None) -> list[str]:
-    """Return the editor's command with its arguments.
-
-    Args:
-        editor: The words of ``$EDITOR``.
-        path: An absolute path, which no editor mistakes for an option.
-        line: Line to go to, from 1.
-    """
+    """Return the editor's command with its arguments; no editor mistakes an absolute path for an option."""
     name = Path(editor[0]).name.removesuffix(".exe")
     if line is not None and name in PLUS_LINE:
         return [*editor, f"+{line}", str(path)]

@@ -38,17 +38,11 @@ def flag_of(name: str) -> str:
 
 @dataclass(frozen=True)
 class Flags:
-    """Marks a parameter of a command that receives the given options by name.
+    """Marks a parameter of a command that receives the given options by name."""
 
-    Attributes:
-        declaration: Module and ``TypedDict`` below ``semlex``, such as ``options.search:SearchArguments``.
-        only: Names of the options; all if empty.
-        without: Names that the command does not offer.
-    """
-
-    declaration: str
-    only: tuple[str, ...] = ()
-    without: tuple[str, ...] = ()
+    declaration: str  # Module and `TypedDict` below `semlex`, such as "options.search:SearchArguments".
+    only: tuple[str, ...] = ()  # all if empty
+    without: tuple[str, ...] = ()  # names that the command does not offer
 
     def parameters(self) -> list[inspect.Parameter]:
         """Return the parameters of the command, one for each flag."""
@@ -196,11 +190,7 @@ def boosts_of(texts: Sequence[str]) -> list[tuple[FilterTree, float]]:
 
 
 def expanded(parameters: list[inspect.Parameter]) -> tuple[list[inspect.Parameter], Callable[[dict[str, Any]], None]]:
-    """Replace parameters that are marked with `Flags` by their flags.
-
-    Returns:
-        The parameters, and a function that collects their values in a call's arguments again.
-    """
+    """Replace parameters marked with `Flags` by flags; also return a function that collects their values again."""
     marked: dict[str, Flags] = {}
     found: list[inspect.Parameter] = []
     for parameter in parameters:

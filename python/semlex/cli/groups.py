@@ -72,11 +72,10 @@ def group_with_default(command: str) -> type[CommandGroup]:
 
 
 class QuestionCommand(TyperCommand):
-    """A command that takes a question: its words need no quotes, and it may begin with ``-``.
+    """A command that takes a question: its words need no quotes, and it may begin with ``-``."""
 
-    An argument that begins with one ``-`` and contains a space belongs to the question, and so does everything after
-    ``--``. Any other argument that begins with ``-`` is an option.
-    """
+    # An argument that begins with one `-` and contains a space belongs to the question, and so does everything after
+    # `--`. Any other argument that begins with `-` is an option.
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Move the words of the question behind ``--``; ``--open`` without a number means the first hit."""
@@ -162,10 +161,8 @@ def _panel_of(name: str) -> str:
 
 
 def summary_of(name: str) -> TyperCommand | None:
-    """Return a command's entry in the list of commands: its name, its panel, the first line of its help.
-
-    The line is read from the docstring of its function, or of its group's module, without importing the module.
-    """
+    """Return a command's entry in the list of commands: its name, its panel, the first line of its help."""
+    # The line is read from the docstring of its function, or of its group's module, without importing the module.
     if name not in PLACES:
         return None
     module, _, attribute = PLACES[name].partition(":")
@@ -236,10 +233,7 @@ def _shown_params(command: Any) -> list[Any]:
 
 
 class MainGroup(CommandGroup):
-    """The commands of semlex; ``--verbose`` and ``--quiet`` may precede or follow a command.
-
-    A command is loaded when it runs; the list of commands shows summaries.
-    """
+    """The commands of semlex; ``--verbose`` and ``--quiet`` may precede or follow a command."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -251,6 +245,7 @@ class MainGroup(CommandGroup):
         del ctx
         return list(self.commands)
 
+    # A command is loaded when it runs; the list of commands shows summaries.
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """Return a command's summary for the list of commands; `resolve_command` returns the command itself."""
         del ctx

@@ -126,10 +126,8 @@ def agree(question: str, *, yes: bool) -> None:
 
 
 def read_lines(path: Path) -> list[str]:
-    """Return the lines of a file (``-``: of standard input), unchanged, without blank ones.
-
-    Only a line feed ends a line: other line ends of Unicode may occur inside JSON.
-    """
+    """Return the lines of a file (``-``: of standard input), unchanged, without blank ones."""
+    # Only a line feed ends a line: other line ends of Unicode may occur inside JSON.
     try:
         content = read_input() if str(path) == "-" else path.expanduser().read_bytes()
         text = content.decode("utf-8")

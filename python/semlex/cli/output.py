@@ -68,24 +68,17 @@ def cell(value: object) -> str:
 
 @dataclass(slots=True)
 class Columns:
-    """The keys that ``--fields`` chooses, and which of them the objects had.
+    """The keys that ``--fields`` chooses, and which of them the objects had."""
 
-    An object is printed if it has all of these keys; so hits and their summary are not mixed.
-
-    Attributes:
-        names: Keys, with dots for keys inside objects.
-        as_json: Whether objects are printed instead of tab-separated values.
-        header: Whether a first line with the names is printed.
-    """
-
-    names: tuple[str, ...]
-    as_json: bool
-    header: bool
+    names: tuple[str, ...]  # with dots for keys inside objects
+    as_json: bool  # whether objects are printed instead of tab-separated values
+    header: bool  # whether a first line with the names is printed
     _shown: int = 0
     _has_rows: bool = False
     _keys: dict[str, None] = field(default_factory=dict)
     _met: set[str] = field(default_factory=set)
 
+    # An object is printed if it has all of these keys; so hits and their summary are not mixed.
     def lines(self, value: dict[str, Any]) -> Iterator[str]:
         """Give the lines to print for an object."""
         self._keys |= dict.fromkeys(value)

@@ -61,11 +61,8 @@ OPTIONS = {word: meant for meant, words in _FLAGS.items() for word in words.spli
 
 
 def for_command(typed: Sequence[str], known: Iterable[str], path: str = "semlex") -> str:
-    """Return a message for a word that is not a command, with what to type instead.
-
-    Args:
-        path: The words before it: ``semlex``, or those of a group.
-    """
+    """Return a message for a word that is not a command, with what to type instead."""
+    # `path` has the words before it: `semlex`, or those of a group.
     word, names = typed[0], list(known)
     lowered = word.lower().replace("_", "-")
     told = f"No such command {word!r}."

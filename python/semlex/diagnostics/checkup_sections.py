@@ -152,10 +152,8 @@ def docstring_of(chunks: Sequence[SectionChunk]) -> str:
 
 
 def without(heading: str, chunk: SectionChunk) -> tuple[str, str]:
-    """Return a chunk's context and text without a heading.
-
-    The heading is removed from the heading path, and lines that contain only its words are removed from the text.
-    """
+    """Return a chunk's context and text without a heading and without lines that contain only its words."""
+    # The heading is removed from the heading path.
     words, text = words_of(heading), chunk.text
     if len(heading.splitlines()) > 1:
         text = text.replace(heading, "")
@@ -232,17 +230,11 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class LegScores:
-    """Scores of vector or keyword search for a heading.
+    """Scores of vector or keyword search for a heading."""
 
-    Attributes:
-        others: Scores of n other chunks, float64, shape (n,); NaN for chunks without a score.
-        own: Scores of the section's m chunks, float64, shape (m,); NaN for chunks without a score.
-        found: Whether each of the others, then each of the own, is a candidate: bool, shape (n + m,).
-    """
-
-    others: NDArray[np.float64]
-    own: NDArray[np.float64]
-    found: NDArray[np.bool_]
+    others: NDArray[np.float64]  # of n other chunks, shape (n,); NaN for chunks without a score
+    own: NDArray[np.float64]  # of the section's m chunks, shape (m,); NaN for chunks without a score
+    found: NDArray[np.bool_]  # Whether each of the others, then each of the own, is a candidate: shape (n + m,).
 
 
 @dataclass(frozen=True, slots=True)

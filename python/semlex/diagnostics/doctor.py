@@ -52,77 +52,50 @@ QUESTION = "Does this model work here?"
 
 @dataclass(frozen=True, slots=True)
 class ModelExamination:
-    """The result of trying one model.
-
-    Attributes:
-        role: ``embedding`` or ``reranking``.
-        choice: One line about the model that the name means; None if it means none.
-        revision: Commit of the hub, ``sha256:…`` of a local folder, or None.
-        runtime: How the model runs (device, precision, forward pass, token budget) and what failed before that; None
-            without torch.
-        identity: Everything that its vectors depend on, or None.
-        max_tokens: Maximum tokens of a text, or None if unknown.
-        seconds: Time from opening it to its first answer, or None.
-        problem: Why it does not work, with the remedy, or None.
-    """
+    """The result of trying one model."""
 
     name: str
-    role: str
-    choice: str | None = None
+    role: str  # "embedding" or "reranking"
+    choice: str | None = None  # one line about the model that the name means; None if it means none
     path: str | None = None
-    revision: str | None = None
+    revision: str | None = None  # commit of the hub, "sha256:…" of a local folder, or None
     tokenizer: str | None = None
     tokenizer_engine: str | None = None
+    # How the model runs (device, precision, forward pass, token budget) and what failed before that; None without
+    # torch.
     runtime: RuntimeReport | None = None
-    identity: EmbedderIdentity | None = None
-    max_tokens: int | None = None
-    seconds: float | None = None
-    problem: str | None = None
+    identity: EmbedderIdentity | None = None  # everything that its vectors depend on
+    max_tokens: int | None = None  # of a text; None if unknown
+    seconds: float | None = None  # from opening it to its first answer
+    problem: str | None = None  # why it does not work, with the remedy
 
 
 @dataclass(frozen=True, slots=True)
 class ModelsExamination:
-    """The packages and devices that models can use on this machine; without torch, devices are empty.
-
-    Attributes:
-        packages: Version of each package of models, or None.
-        install: Extra with a missing package -> the command that installs it.
-        devices: Devices of torch with a line about each, the best first.
-        precision_reason: Why this precision was chosen, or why torch cannot be used.
-        defaults: Folder of each default model of Qwen3 in the local cache, or how to fetch it.
-    """
+    """The packages and devices that models can use on this machine; without torch, devices are empty."""
 
     python: str
-    packages: dict[str, str | None]
-    install: dict[str, str]
-    devices: dict[str, str]
+    packages: dict[str, str | None]  # version of each package of models, or None
+    install: dict[str, str]  # extra with a missing package -> the command that installs it
+    devices: dict[str, str]  # devices of torch with a line about each, the best first
     device: str | None
     precision: str | None
-    precision_reason: str
-    defaults: dict[str, str]
+    precision_reason: str  # why this precision was chosen, or why torch cannot be used
+    defaults: dict[str, str]  # folder of each default model of Qwen3 in the local cache, or how to fetch it
     models: tuple[ModelExamination, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class ServerExamination:
-    """The versions, keyword engines, problems and settings of a database server.
+    """The versions, keyword engines, problems and settings of a database server."""
 
-    Attributes:
-        server: Host, port, database and user.
-        postgres: Major version.
-        pgvector: Version, or None if it is not installed in the database.
-        keyword_engines: Engine -> version of its extension, or why it cannot be used and the remedy.
-        problems: Problems of the server and its collections, with remedies.
-        settings: Settings that affect speed, with advice.
-    """
-
-    server: str
-    postgres: int
-    pgvector: str | None
+    server: str  # host, port, database and user
+    postgres: int  # major version
+    pgvector: str | None  # None if it is not installed in the database
     read_only: bool
-    keyword_engines: dict[str, str]
-    problems: list[str]
-    settings: list[Advice]
+    keyword_engines: dict[str, str]  # Engine -> version of its extension, or why it cannot be used and the remedy.
+    problems: list[str]  # of the server and its collections, with remedies
+    settings: list[Advice]  # settings that affect speed, with advice
 
 
 def examine_server(url: str) -> ServerExamination:
@@ -150,11 +123,8 @@ def examine_server(url: str) -> ServerExamination:
 def examine_models(
     model: str | None = None, reranker: str | None = None, *, device: str | None = None, dimensions: int | None = None
 ) -> ModelsExamination:
-    """Examine the packages and devices of this machine, and try the named models.
-
-    Nothing is downloaded. A named model is opened, tested, and given one fixed sentence; a model behind a server is
-    sent that sentence.
-    """
+    """Examine the packages and devices of this machine, and try the named models; nothing is downloaded."""
+    # A named model is opened, tested, and given one fixed sentence; a model behind a server is sent that sentence.
     packages = {package: _version(package) for package in PACKAGES}
     devices, placement, reason = _devices(device)
     named = [

@@ -228,11 +228,7 @@ async def collection_status(
 
 
 async def server_health(reach: Callable[[], Awaitable[Database]], *, deadline: float | None = None) -> ServerHealth:
-    """Check whether the database answers; a database that does not answer raises no error.
-
-    Args:
-        deadline: Seconds to wait; default: the database's own timeout.
-    """
+    """Check whether the database answers in time; a database that does not answer raises no error."""
     started = time.perf_counter()
     try:
         database = await reach()

@@ -48,20 +48,14 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """Advice on one setting.
-
-    Attributes:
-        advised: The advised value, or a description if the machine is unknown.
-        met: Whether the current value is good enough; None if unknown.
-        statement: SQL that sets it, or None.
-    """
+    """Advice on one setting."""
 
     setting: str
     now: str
-    advised: str
-    met: bool | None
+    advised: str  # the advised value, or a description if the machine is unknown
+    met: bool | None  # whether the current value is good enough; None if unknown
     reason: str
-    statement: str | None = None
+    statement: str | None = None  # SQL that sets it
 
 
 async def examine_settings(connection: Connection) -> list[Advice]:

@@ -87,11 +87,9 @@ def judged_id(hit: SearchResult, unit: Unit) -> str:
 
 
 def ranked_scores(hits: Sequence[SearchResult], unit: Unit) -> dict[str, float]:
-    """Return judged id -> score, best first; a repeated id keeps its first place.
-
-    A score that is not below the previous one in float32 is lowered to the next float, so that trec_eval keeps the
-    order.
-    """
+    """Return judged id -> score, best first; a repeated id keeps its first place."""
+    # A score that is not below the previous one in float32 is lowered to the next float, so that trec_eval keeps the
+    # order.
     scores: dict[str, float] = {}
     previous = np.float32(np.inf)
     for hit in hits:

@@ -1,8 +1,4 @@
-"""Finds the weight of vector search that suits your judgements best, and how far that can be trusted.
-
-The fused score is a weighted sum of a keyword part and a vector part, so each query is searched once and then fused
-with every weight without the server.
-"""
+"""Finds the weight of vector search that suits your judgements best, and how far that can be trusted."""
 
 from __future__ import annotations
 
@@ -68,6 +64,8 @@ class TuningReport:
     warnings: list[str] = field(default_factory=list)
 
 
+# The fused score is a weighted sum of a keyword part and a vector part, so each query is searched once and then fused
+# with every weight without the server.
 @dataclass(frozen=True, slots=True)
 class Parts:
     """One query's candidates with the two parts of their scores: at weight w, (1 - w) * keyword + w * vector."""

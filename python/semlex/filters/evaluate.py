@@ -22,14 +22,9 @@ _UPPER = {code: code + 32 for code in range(ord("A"), ord("Z") + 1)}
 
 
 def holds(tree: FilterTree, metadata: Mapping[str, Any], own: Mapping[str, Any] | None = None) -> bool:
-    """Return whether a filter holds for a chunk.
-
-    Args:
-        tree: The filter.
-        metadata: Metadata of the chunk.
-        own: Values of semlex's own fields. ``row`` has the live columns of a row that are not NULL; it is None if the
-            row is gone or hidden, and then no filter that names a live column holds.
-    """
+    """Return whether a filter holds for a chunk with this metadata and these values of semlex's own fields."""
+    # In `own`, "row" has the live columns of a row that are not NULL; it is None if the row is gone or hidden, and then
+    # no filter that names a live column holds.
     if own is not None and own.get(ROW, MISSING) is None and any(one.field.is_row for one in leaves(tree)):
         return False
     return _holds(tree, metadata, own or {})

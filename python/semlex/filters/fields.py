@@ -65,10 +65,9 @@ def nearest(name: str, names: Iterable[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A field that a condition tests: keys from the outside in, or one of semlex's own names, without ``@``.
+    """A field that a condition tests: keys from the outside in, or one of semlex's own names, without ``@``."""
 
-    A live column is stored as one of semlex's own fields: ``row``, the column, and keys inside its JSON.
-    """
+    # A live column is stored as one of semlex's own fields: `row`, the column, and keys inside its JSON.
 
     path: tuple[str, ...]
     is_own: bool = False

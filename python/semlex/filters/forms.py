@@ -1,12 +1,4 @@
-"""Filters in the forms that users give: a mapping, a text, or a tree made with `F`.
-
-    {"year": {"$gte": 2020}, "lang": {"$in": ["de", "en"]}, "$or": [{...}, {...}]}
-
-All entries of a mapping must hold. A key that begins with ``$`` is an operator; any other key is the name of a field.
-``a.b`` is a key inside an object, ``"a.b"`` in double quotes is one key, ``@source_document`` and the names in
-`COLUMNS` are semlex's own fields. A value must be equal. A list requires that the field's list has all of its values,
-or that the field's single value is one of them. A mapping contains operators, or names of fields inside the field.
-"""
+"""Filters in the forms that users give: a mapping, a text, or a tree made with `F`."""
 
 from __future__ import annotations
 
@@ -70,6 +62,11 @@ _NAMES: dict[Operator, str] = {operator: name for name, operator in COMPARISONS.
 _BOUNDS = 2
 
 
+# All entries of a mapping must hold. A key that begins with `$` is an operator; any other key is the name of a field.
+# `a.b` is a key inside an object, `"a.b"` in double quotes is one key, `@source_document` and the names in `COLUMNS`
+# are semlex's own fields. A value must be equal. A list requires that the field's list has all of its values, or that
+# the field's single value is one of them. A mapping contains operators, or names of fields inside the field.
+# Example: {"year": {"$gte": 2020}, "lang": {"$in": ["de", "en"]}, "$or": [{...}, {...}]}
 def tree_of_mapping(mapping: Mapping[str, Any], place: str = PLACE) -> FilterTree | None:
     """Return the tree of a mapping; None for an empty one."""
     reader = _Reader()

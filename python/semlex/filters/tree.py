@@ -1,8 +1,4 @@
-"""The tree of a filter: conditions on fields, joined by *and*, *or* and *not*; and `F`, which makes one in Python.
-
-A tree is immutable; nested groups of one kind are merged, and a double *not* is dropped. Limits are checked whenever
-one is made.
-"""
+"""The tree of a filter: conditions on fields, joined by *and*, *or* and *not*; and `F`, which makes one in Python."""
 
 from __future__ import annotations
 
@@ -51,6 +47,8 @@ PLACE = "filters"
 _KEY_DIGITS = 32
 
 
+# A tree is immutable; nested groups of one kind are merged, and a double *not* is dropped. Limits are checked whenever
+# one is made.
 class FilterTree:
     """A filter: ``&`` is *and*, ``|`` is *or*, ``~`` is *not*; ``str()`` gives the text form of the command line."""
 

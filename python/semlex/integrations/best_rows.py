@@ -41,22 +41,18 @@ class Conditions(Protocol):
 
 
 class RowSearch:
-    """A search for rows of one followed table.
-
-    Args:
-        search: Search method of a collection, in the caller's transaction.
-        name: Name of the table in the collection.
-        key: Columns of the table's key.
-        filters: Filter of semlex.
-        options: Options of `search`.
-    """
+    """A search for rows of one followed table."""
 
     def __init__(
         self,
+        # Search method of a collection, in the caller's transaction.
         search: Callable[..., Sequence[SearchResult]],
+        # Of the table in the collection.
         name: str,
+        # Columns of the table's key.
         key: Sequence[str],
         filters: Filters | None,
+        # Options of `search`.
         options: dict[str, Any],
     ) -> None:
         self._search, self._name, self._key = search, name, key
@@ -83,11 +79,9 @@ class RowSearch:
         return hits
 
     def best(self, query: str, k: int, conditions: Conditions | None = None) -> list[SearchResult]:
-        """Return the best k rows that meet the conditions, each as its best hit; fewer if fewer exist.
-
-        If many rows meet the conditions, the best hits are checked against them. If few do, the search is limited to
-        their keys.
-        """
+        """Return the best k rows that meet the conditions, each as its best hit; fewer if fewer exist."""
+        # If many rows meet the conditions, the best hits are checked against them. If few do, the search is limited to
+        # their keys.
         if conditions is None:
             return list(self._hits(query, k, self._filters))
         wide = min(MAX_TOP_K, max(MORE * k, MIN_HITS))

@@ -1,8 +1,4 @@
-"""The folders and models that jobs may use on a worker.
-
-A role that can write to the database can submit a job. The job's paths are read with the worker's rights, and their
-texts are stored where others can search them. So a worker reads only the folders that were named at its start.
-"""
+"""The folders and models that jobs may use on a worker."""
 
 from __future__ import annotations
 
@@ -22,6 +18,8 @@ if TYPE_CHECKING:
     from semlex.embedding.base import Embedder
 
 
+# A role that can write to the database can submit a job. The job's paths are read with the worker's rights, and their
+# texts are stored where others can search them. So a worker reads only the folders that were named at its start.
 class AllowedFolders:
     """Folders that jobs may read, including everything below; none by default."""
 
@@ -33,10 +31,8 @@ class AllowedFolders:
                 raise ConfigurationError(f"allow: {str(given)!a} is not an existing folder")
 
     async def check(self, paths: Sequence[str]) -> None:
-        """Refuse paths that may not be read, or that this worker cannot see.
-
-        A path that is missing here may exist on another machine, so it is not treated as deleted.
-        """
+        """Refuse paths that may not be read, or that this worker cannot see."""
+        # A path that is missing here may exist on another machine, so it is not treated as deleted.
         for path in paths:
             await asyncio.to_thread(self._check, path)
 

@@ -24,14 +24,11 @@ PAUSE_SECONDS = 3_600.0
 
 
 class UnfinishedIndexes:
-    """Finds indexes whose build was interrupted, and builds them.
-
-    Args:
-        builds: Of the worker's client, which ends them when it stops.
-        tell: Called with a line about each collection.
-    """
+    """Finds indexes whose build was interrupted, and builds them."""
 
     def __init__(self, database: Database, schema: str, builds: IndexBuilds, tell: Callable[[str], None]) -> None:
+        # The builds are those of the worker's client, which ends them when it stops; `tell` is called with a line about
+        # each collection.
         self._database, self._schema, self._builds, self._tell = database, schema, builds, tell
         self._not_before: dict[str, float] = {}
 

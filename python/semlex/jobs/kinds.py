@@ -1,8 +1,4 @@
-"""The kinds of jobs: their arguments, the checks of these, and the calls that do the work.
-
-Arguments are checked when a job is submitted and again before it runs, because others can write to the jobs table. A
-kind in the table can only mean one of the kinds in this file.
-"""
+"""The kinds of jobs: their arguments, the checks of these, and the calls that do the work."""
 
 from __future__ import annotations
 
@@ -130,6 +126,8 @@ def arguments_to_store(kind: str, given: Mapping[str, Any] | None) -> dict[str, 
     return arguments
 
 
+# Arguments are checked when a job is submitted and again before it runs, because others can write to the jobs table. A
+# kind in the table can only mean one of the kinds in this file.
 def check_arguments(kind: str, arguments: object) -> dict[str, Any]:
     """Return stored arguments after checking them."""
     if not isinstance(arguments, dict):

@@ -34,26 +34,22 @@ REMOVING_SECONDS = 3_600.0
 
 
 class FollowedTables:
-    """Syncs followed tables when they are due, and stores changes that their triggers recorded.
-
-    Args:
-        opened: Returns the open collection of a name.
-        concurrency: Maximum number of tables that are compared, and of tables whose recorded changes are stored, at a
-            time.
-        lease: Seconds after which another worker continues with a table.
-        compare_every: Seconds between two comparisons of a table that is followed by comparison.
-        tell: Called with a line about each run that did something, and about a table that fails, once.
-    """
+    """Syncs followed tables when they are due, and stores changes that their triggers recorded."""
 
     def __init__(
         self,
         database: Database,
         schema: str,
+        # Returns the open collection of a name.
         opened: Callable[[str], Awaitable[tuple[Indexer, WantedOptions]]],
         *,
+        # Maximum number of tables that are compared, and of tables whose recorded changes are stored, at a time.
         concurrency: int,
+        # Seconds after which another worker continues with a table.
         lease: float,
+        # Seconds between two comparisons of a table that is followed by comparison.
         compare_every: float,
+        # Called with a line about each run that did something, and about a table that fails, once.
         tell: Callable[[str], None],
     ) -> None:
         self._database, self._schema, self._opened = database, schema, opened

@@ -222,29 +222,18 @@ DAY_SECONDS = 86_400.0
 
 @dataclass(frozen=True, slots=True)
 class WorkerOptions:
-    """Options of a worker.
+    """Options of a worker."""
 
-    Attributes:
-        concurrency: Maximum number of jobs at a time.
-        allow: Folders that jobs may read.
-        models: Embedding models (names or embedders) that jobs may switch a collection to.
-        drain: Whether the worker ends when no job can be started.
-        limit: Number of jobs after which the worker ends; None: no limit.
-        lease: Seconds without a sign of life of a worker until another one continues its job.
-        keep_days: Days for which finished jobs are kept.
-        compare_every: Seconds between two comparisons of a table that is followed by comparison.
-        tell: Called with a line about each job, and about a lost connection.
-    """
-
-    concurrency: int = 1
-    allow: Sequence[str | Path] = ()
-    models: Sequence[str | Embedder] = ()
-    drain: bool = False
-    limit: int | None = None
+    concurrency: int = 1  # maximum number of jobs at a time
+    allow: Sequence[str | Path] = ()  # folders that jobs may read
+    models: Sequence[str | Embedder] = ()  # embedding models that jobs may switch a collection to
+    drain: bool = False  # whether the worker ends when no job can be started
+    limit: int | None = None  # number of jobs after which the worker ends
+    # Seconds without a sign of life of a worker until another one continues its job.
     lease: float = DEFAULT_LEASE_SECONDS
-    keep_days: float = DEFAULT_KEEP_DAYS
-    compare_every: float = DEFAULT_COMPARE_SECONDS
-    tell: Callable[[str], None] | None = None
+    keep_days: float = DEFAULT_KEEP_DAYS  # for which finished jobs are kept
+    compare_every: float = DEFAULT_COMPARE_SECONDS  # seconds between two comparisons of a table
+    tell: Callable[[str], None] | None = None  # Called with a line about each job, and about a lost connection.
 
     def __post_init__(self) -> None:
         check_parameters(
@@ -262,22 +251,19 @@ class WorkerOptions:
 
 
 class Worker:
-    """Takes jobs from the queue and runs them, and keeps followed tables in step.
-
-    Args:
-        open_collection: Opens a collection by name, for a job.
-        open_indexer: Opens the indexer of a collection by name, for a followed table.
-        builds: Index builds that the worker starts; the caller must end them.
-    """
+    """Takes jobs from the queue and runs them, and keeps followed tables in step."""
 
     def __init__(
         self,
         database: Database,
         schema: str,
+        # Opens a collection by name, for a job.
         open_collection: Callable[[str], Awaitable[Any]],
+        # Opens the indexer of a collection by name, for a followed table.
         open_indexer: Callable[[str], Awaitable[tuple[Indexer, WantedOptions]]],
         options: WorkerOptions,
         *,
+        # Index builds that the worker starts; the caller must end them.
         builds: IndexBuilds,
     ) -> None:
         if database.joins_transaction:

@@ -305,10 +305,8 @@ def file_of(folder: Path, table: str) -> Path:
 
 @contextmanager
 def claimed_folder(folder: Path) -> Iterator[Path]:
-    """Lock an empty folder for a dump; if the block fails, leave it as it was.
-
-    Files of a killed dump, which has no manifest, are removed.
-    """
+    """Lock an empty folder for a dump; if the block fails, leave it as it was."""
+    # Files of a killed dump, which has no manifest, are removed.
     name = str(folder)
     try:
         folder = folder.resolve()

@@ -1,11 +1,4 @@
-"""Changes the embedding model of a collection in use: makes a second set of vectors (a version), then switches.
-
-    begin: create a version for the new model; from now on writers remove vectors of changed texts from both
-    fill it, build its index, check both, fill in what was written meanwhile
-    switch: writers wait for a moment; the rest is embedded, and the new version is used
-
-Processes with the old model continue with the old version. The same command continues a killed run.
-"""
+"""Changes the embedding model of a collection in use: makes a second set of vectors (a version), then switches."""
 
 from __future__ import annotations
 
@@ -250,6 +243,10 @@ def refuse_work(opened: OpenCollection) -> None:
         )
 
 
+# 1. Create a version for the new model; from now on writers remove vectors of changed texts from both versions.
+# 2. Fill it, build its index, check both, fill in what was written meanwhile.
+# 3. Switch: writers wait for a moment; the rest is embedded, and the new version is used.
+# Processes with the old model continue with the old version. The same command continues a killed run.
 class Reembedding:
     """Changes the embedding model of a collection."""
 

@@ -1,12 +1,4 @@
-"""Fills a set of vectors (a version) while the collection is used, and switches to it when it is complete.
-
-    read a page of chunks without a vector -> embed it, outside of any transaction -> write it -> next page
-    repeat over the collection, until the rest can be done while writers wait
-    while writers wait: embed the rest, count, switch
-
-Every transaction checks that this run may still fill the version. A killed run leaves complete pages, and the next run
-finds what is missing.
-"""
+"""Fills a set of vectors (a version) while the collection is used, and switches to it when it is complete."""
 
 from __future__ import annotations
 
@@ -48,6 +40,9 @@ LAST_SECONDS = 3.0
 BEATS = 3  # renewals within the time of a run's right
 
 
+# Pages of chunks without a vector are read, embedded outside of any transaction, and written, until the rest can be
+# done while writers wait. Every transaction checks that this run may still fill the version. A killed run leaves
+# complete pages, and the next run finds what is missing.
 class VersionFill:
     """One run that fills a version."""
 

@@ -1,9 +1,4 @@
-"""Stops blocking work whose caller no longer waits for the result.
-
-A blocking call cannot be stopped from outside. A caller that gives up sets a flag; the work checks it between its steps
-(batches of a model), or waits for it and an answer at once (requests to a server). The flag is in a context variable,
-so that functions between need no argument for it.
-"""
+"""Stops blocking work whose caller no longer waits for the result."""
 
 from __future__ import annotations
 
@@ -18,6 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
+# A blocking call cannot be stopped from outside. A caller that gives up sets a flag; the work checks it between its
+# steps (batches of a model), or waits for it and an answer at once (requests to a server).
 class Flag:
     """A flag that is set when the caller no longer waits; setting an outer flag sets its inner flags."""
 
@@ -36,6 +33,7 @@ class Flag:
         return self.future.done()
 
 
+# A context variable, so that functions between need no argument for the flag.
 _flag: ContextVar[Flag | None] = ContextVar("semlex_abandoned", default=None)
 
 

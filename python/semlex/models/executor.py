@@ -18,14 +18,11 @@ T = TypeVar("T")
 
 
 class ModelExecutor:
-    """Runs blocking functions of models on threads, never on the event loop.
-
-    Queries and documents have one thread each: a local model uses every core and alternates between the batches of
-    both, so that a search does not wait for a load. A model behind a server has more threads for queries. If the caller
-    is cancelled, its call ends before the next batch or request.
-    """
+    """Runs blocking functions of models on threads, never on the event loop."""
 
     def __init__(self) -> None:
+        # A local model uses every core and alternates between the batches of both threads, so that a search does not
+        # wait for a load.
         self._queries = ThreadPoolExecutor(max_workers=1, thread_name_prefix="semlex-queries")
         self._documents = ThreadPoolExecutor(max_workers=1, thread_name_prefix="semlex-documents")
         # By the model's id(); the model is kept beside, so that no other one gets its id.
@@ -58,6 +55,7 @@ class ModelExecutor:
         for executor in (self._queries, self._documents, *(executor for _, executor in self._of_models.values())):
             executor.shutdown(wait=False, cancel_futures=True)
 
+    # A model behind a server has more threads for queries.
     def _executor_of(self, model: object) -> ThreadPoolExecutor:
         threads = getattr(model, "calls_at_once", 1)
         if threads == 1 or self._closed:
@@ -67,6 +65,7 @@ class ModelExecutor:
             self._of_models[id(model)] = (model, executor)
         return self._of_models[id(model)][1]
 
+    # If the caller is cancelled, its call ends before the next batch or request.
     async def _run(self, executor: ThreadPoolExecutor, function: Callable[..., T], *arguments: object) -> T:
         flag = Flag()
 

@@ -1,8 +1,4 @@
-"""Finds the folder of a model: a local path, the local cache, and only then, if allowed, the hub.
-
-A hub that refuses delays a loader for most of a minute, one that never answers for many minutes. So the network is used
-only if a download was allowed, and then a short probe first finds out whether the hub answers.
-"""
+"""Finds the folder of a model: a local path, the local cache, and only then, if allowed, the hub."""
 
 from __future__ import annotations
 
@@ -150,15 +146,13 @@ def pull_model(
     name: str,
     *,
     revision: str | None = None,
+    # Called before the first byte with the number of files, their bytes, and the bytes to download.
     announce: Callable[[int, int, int], None] | None = None,
+    # Called with the bytes that have arrived, from several threads.
     progress: Callable[[int], None] | None = None,
 ) -> PulledModel:
-    """Download a model into the hub's local cache, except for files that are already there.
-
-    For a name with ``onnx:``, the one ONNX file that will be used is downloaded. `announce` is called before the first
-    byte with the number of files, their bytes, and the bytes to download; `progress` with the bytes that have arrived,
-    from several threads.
-    """
+    """Download a model into the hub's local cache, except for files that are already there."""
+    # For a name with "onnx:", the one ONNX file that will be used is downloaded.
     weights: Weights = "onnx" if name.startswith(ONNX_PREFIX) else "safetensors"
     name, file = split_name(name) if weights == "onnx" else (name, None)
     if _is_path(name):
@@ -304,6 +298,8 @@ def _missing_file(folder: Path, weights: Weights, file: str | None) -> str | Non
     return "its weights are missing" if onnx_file(folder) is None else f"it is there as {ONNX_PREFIX}NAME alone"
 
 
+# A hub that refuses delays a loader for most of a minute, one that never answers for many minutes. So the network is
+# used only if a download was allowed, and then a short probe first finds out whether the hub answers.
 def _hub_obstacle(name: str, revision: str | None) -> str | None:
     """Return why the hub cannot provide the model, or None; it must answer within `PROBE_SECONDS`."""
     if find_spec("huggingface_hub") is None:

@@ -1,10 +1,4 @@
-"""One HTTP client for all model servers: JSON in, JSON out, with retries and without surprises.
-
-Calls block; the requests to a server run on one event loop in a thread. There a time limit covers a whole attempt: the
-look-up of the host, slow answers, and pauses. If nobody wants the result any more, the call returns at once and the
-request is cancelled. A server's error message may repeat what was sent to it, so our messages quote only names from a
-fixed list.
-"""
+"""One HTTP client for all model servers: JSON in, JSON out, with retries."""
 
 from __future__ import annotations
 
@@ -53,6 +47,7 @@ CLOSE_SECONDS = 1.0
 FIRST_REDIRECTION, FIRST_ERROR = 300, 400
 RETRIED_STATUSES = frozenset({408, 429, 500, 502, 503, 504})
 # Names of errors that the servers document. Nothing else of an answer is quoted: it may hold a text or a key.
+# A server's error message may repeat what was sent to it, so our messages quote only names from this list.
 QUOTED_NAMES = frozenset(
     {
         *("authentication_error", "billing_hard_limit_reached", "context_length_exceeded", "insufficient_quota"),
@@ -119,25 +114,18 @@ TOO_SLOW = Failure(
 
 
 class ModelServer:
-    """One provider's HTTP endpoint: JSON in, JSON out, with retries.
-
-    A request is tried again after a broken connection, a time-out, and the statuses 408, 429, 500, 502, 503 and 504;
-    ``Retry-After`` is honoured up to 60 s. A call therefore takes at most ``attempts * (timeout + 60)`` seconds.
-    Redirects are never followed, because the key would be sent along; the environment's proxies are used except for
-    this machine. Nothing is sent before the first request; safe for several threads.
-
-    Args:
-        base_url: Address before every path, ``http`` or ``https``, without user, password, query or fragment.
-        timeout: Maximum seconds of one attempt, from the look-up of the host to the answer's last byte.
-    """
+    """One provider's HTTP endpoint; nothing is sent before the first request, and several threads may use it."""
 
     def __init__(
         self,
+        # Address before every path, http or https, without user, password, query or fragment.
         base_url: str,
         *,
         api_key: str | None = None,
         key_header: str = "Authorization",
         key_variable: str | None = None,
+        # Maximum seconds of one attempt, from the look-up of the host to the answer's last byte. A call takes at most
+        # attempts * (timeout + 60) seconds, because `Retry-After` is honoured up to 60 s.
         timeout: float = 60.0,
         attempts: int = 5,
         concurrency: int = 4,
@@ -173,11 +161,9 @@ class ModelServer:
         return self._parse(path, self._run(self._answer, path, _encoded(body), max_bytes or MAX_ANSWER_BYTES))
 
     def stream(self, path: str, body: Mapping[str, object], limits: Limits) -> Generator[bytes]:
-        """Send a request and yield its answer as it arrives, in pieces of any size.
-
-        Until the answer begins, a failed request is tried again, except if the server accepted it and then sends
-        nothing. Closing the iterator closes the connection.
-        """
+        """Send a request and yield its answer as it arrives, in pieces of any size."""
+        # Until the answer begins, a failed request is tried again, except if the server accepted it and then sends
+        # nothing. Closing the iterator closes the connection.
         response = self._run(self._answer, path, _encoded(body), None)
         pieces = response.aiter_bytes()
         end, left = self._clock.monotonic() + limits.seconds, limits.max_bytes
@@ -294,6 +280,8 @@ class ModelServer:
     def _was_closed(self) -> ModelError:
         return ModelError(f"the connection to {self.host} was closed; make a new one")
 
+    # Redirects are never followed, because the key would be sent along; the environment's proxies are used except for
+    # this machine.
     def _open(self) -> _Requests:
         with self._lock:
             if self._closed:
@@ -356,10 +344,10 @@ class ModelServer:
 
 
 class _Requests:
-    """The event loop on which the requests of one client run, in a thread.
+    """The event loop on which the requests of one client run, in a thread."""
 
-    `close` ends running requests and closes the connections; garbage collection and exit do the same.
-    """
+    # Calls block. On the loop a time limit covers a whole attempt: the look-up of the host, slow answers, and pauses.
+    # If nobody wants the result any more, the call returns at once and the request is cancelled.
 
     def __init__(self, client: Any) -> None:
         self.client = client
@@ -369,6 +357,7 @@ class _Requests:
         thread = threading.Thread(
             target=_serve, args=(self._loop, client, closed), name="semlex-model-requests", daemon=True
         )
+        # Ends running requests and closes the connections; garbage collection and exit do the same.
         self.close = finalize(self, _stop, self._loop, closed, thread)
         thread.start()
 

@@ -189,11 +189,9 @@ def ollama_address() -> str:
 
 
 def key_for(variable: str, address: str) -> tuple[str | None, str]:
-    """Return the environment's key for a server that is not a known provider's, and its variable.
-
-    If the environment also names an address, the key is for that host only; else it is for the address that the user
-    names.
-    """
+    """Return the environment's key for a server that is not a known provider's, and its variable."""
+    # If the environment also names an address, the key is for that host only; else it is for the address that the user
+    # names.
     key = environment(variable)
     setting = MODEL_VARIABLES[variable]
     host = host_of(os.environ.get(setting, ""))

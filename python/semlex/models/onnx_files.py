@@ -36,14 +36,12 @@ def split_name(name: str) -> tuple[str, str | None]:
 
 
 def choose_file(names: Iterable[str], wanted: str | None = None) -> str | None:
-    """Choose among the files of a model; None if the wanted one, or every known one, is missing.
-
-    A single file with an unknown name is used.
-    """
+    """Choose among the files of a model; None if the wanted one, or every known one, is missing."""
     found = [name for name in names if name.endswith(".onnx")]
     if wanted is not None:
         return wanted if wanted in found else None
     preferred = next((name for name in PREFERRED_FILES if name in found), None)
+    # A single file with an unknown name is used.
     return found[0] if preferred is None and len(found) == 1 else preferred
 
 
@@ -54,26 +52,17 @@ def companions(file: str) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class KnownModel:
-    """A model of the hub.
+    """A model of the hub."""
 
-    Attributes:
-        name: Hub id.
-        kind: ``embedder`` or ``reranker``.
-        megabytes: Size of the ONNX file that is downloaded, in full precision.
-        licence: Licence, as the model card states.
-        languages: Languages of the texts that it was made for.
-        texts_per_second: Texts of 250 tokens that a core reads in a second, measured with a model of this shape in full
-            precision on a core with AVX512; published int8 files are about twice as fast.
-        prompts: Texts put before queries and documents if the model's own files give none.
-    """
-
-    name: str
+    name: str  # hub id
     kind: Literal["embedder", "reranker"]
-    megabytes: int
-    licence: str
-    languages: str
+    megabytes: int  # of the ONNX file that is downloaded, in full precision
+    licence: str  # as the model card states
+    languages: str  # of the texts that it was made for
+    # Texts of 250 tokens that a core reads in a second, measured with a model of this shape in full precision on a core
+    # with AVX512; published int8 files are about twice as fast.
     texts_per_second: float
-    prompts: tuple[str, str] = ("", "")
+    prompts: tuple[str, str] = ("", "")  # texts put before queries and documents if the model's own files give none.
 
 
 _RETRIEVAL = ("Represent this sentence for searching relevant passages: ", "")

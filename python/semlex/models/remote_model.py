@@ -28,28 +28,7 @@ class RequestOptions(TypedDict, total=False):
 
 
 class RemoteModel:
-    """The common part of embedders, rerankers and language models behind a server.
-
-    Texts are sent to the server in batches, several at a time; if it refuses a batch, the batch is halved. Nothing is
-    sent before the first call. All calls block; safe for several threads.
-
-    Args:
-        model: Name by which the server knows the model.
-        base_url: Address before every path.
-        api_key: Key; blank for none. None for the environment's: that of the account, else `key_variable`, which goes
-            only to the host that its setting names (`semlex.models.model_names.key_for`).
-        name: Name that leads to this model; None for ``ACCOUNT:MODEL`` or ``ADDRESS#MODEL``.
-        account: Provider whose key is needed; None: the one in `accounts` with this address, if any.
-        batch_size: Maximum number of texts in a request, 1 to `max_texts`; None for `usual_batch`.
-        timeout: Maximum seconds of one attempt.
-        attempts: Maximum attempts of one request, 1 to 20.
-        concurrency: Maximum requests at the same time in one call, 1 to 64.
-        key_header: Header that carries the key.
-
-    Raises:
-        ConfigurationError: A parameter cannot be used.
-        MissingKeyError: The server is that of an account whose key is not set.
-    """
+    """The common part of models behind a server; calls block, and several threads may use a model at once."""
 
     max_texts: ClassVar[int]
     usual_batch: ClassVar[int] = 32
@@ -62,15 +41,24 @@ class RemoteModel:
 
     def __init__(
         self,
+        # Name by which the server knows the model.
         model: str,
+        # Address before every path.
         base_url: str,
         *,
+        # Key; blank for none. None for the environment's: that of the account, else `key_variable`, which goes only to
+        # the host that its setting names (`semlex.models.model_names.key_for`).
         api_key: str | None = None,
+        # Name that leads to this model; None for ACCOUNT:MODEL or ADDRESS#MODEL.
         name: str | None = None,
+        # Provider whose key is needed; None: the one in `accounts` with this address, if any.
         account: str | None = None,
+        # Maximum number of texts in a request, 1 to `max_texts`; None for `usual_batch`.
         batch_size: int | None = None,
+        # Maximum seconds of one attempt.
         timeout: float = 60.0,
         attempts: int = 5,
+        # Maximum requests at the same time in one call.
         concurrency: int = 4,
         key_header: str = "Authorization",
     ) -> None:

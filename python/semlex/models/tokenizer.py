@@ -1,9 +1,4 @@
-"""Reads a model's own tokenizer from ``tokenizer.json``, and counts tokens: with it, or as Unicode words.
-
-The Rust core encodes for files like Qwen's and Llama 2's, the tokenizers library for all others. transformers is not
-used, because it rebuilds parts of a file and has dropped end tokens. Nothing is added to texts here; callers add the
-tokens that their model needs. Tests check that core and library agree.
-"""
+"""Reads a model's own tokenizer from ``tokenizer.json``, and counts tokens: with it, or as Unicode words."""
 
 from __future__ import annotations
 
@@ -77,6 +72,9 @@ class TokenRows:
         return TokenRows.of([self[int(row)] for row in rows])
 
 
+# The Rust core encodes for files like Qwen's and Llama 2's, the tokenizers library for all others; tests check that
+# both agree. transformers is not used, because it rebuilds parts of a file and has dropped end tokens. Nothing is added
+# to texts here; callers add the tokens that their model needs.
 class TextTokenizer(ABC):
     """Token ids, counts and offsets of texts. Safe for several threads. `engine` names the encoder and the reason."""
 
@@ -216,10 +214,8 @@ def open_tokenizer(folder: ModelFolder) -> TextTokenizer:
 
 
 def open_pair_tokenizer(folder: ModelFolder) -> tuple[TextTokenizer, list[tuple[int, int, int | None]]]:
-    """Read the tokenizer of a model that reads pairs, and how it joins the texts ``a`` and ``b``.
-
-    Each token of that pair has its id, its type, and 0 or 1 for the text that it belongs to, or None.
-    """
+    """Read the tokenizer of a model that reads pairs, and how it joins the texts ``a`` and ``b``."""
+    # Each token of that pair has its id, its type, and 0 or 1 for the text that it belongs to, or None.
 
     def read(content: bytes) -> tuple[TextTokenizer, list[tuple[int, int, int | None]]]:
         library = _library_tokenizer(content, folder.name, "it joins pairs")

@@ -1,10 +1,4 @@
-"""Addresses that the server listens on, host names it answers to, and origins whose pages may call it.
-
-A stranger's page can make a browser send requests to a server on the same machine, under a name of the stranger's that
-resolves to 127.0.0.1. The browser reveals both: the name in ``Host``, the page's origin in ``Origin``. For images,
-scripts and frames of other sites it sends no origin, but ``Sec-Fetch-Site``. A page from another port of this machine
-has another origin, too: any user may have started the program there.
-"""
+"""Check the addresses that the server listens on, its host names, and the origins whose pages may call it."""
 
 from __future__ import annotations
 
@@ -95,6 +89,10 @@ def is_page(path: str) -> bool:
     return path == "/" or path.startswith(PLACE)
 
 
+# A stranger's page can make a browser send requests to a server on the same machine, under a name of the stranger's
+# that resolves to 127.0.0.1. The browser reveals both: the name in `Host`, the page's origin in `Origin`. For images,
+# scripts and frames of other sites it sends no origin, but `Sec-Fetch-Site`. A page from another port of this machine
+# has another origin, too: any user may have started the program there.
 class Addresses:
     """The host names and page origins that the server accepts."""
 

@@ -1,10 +1,4 @@
-"""The connection: uvicorn's protocol for HTTP/1.1, with time limits for what the client sends and takes.
-
-Uvicorn itself waits without limit for the end of a request's head, for the rest of a refused body, and for a client
-that does not read its answer: a thousand slow clients would hold a thousand connections. It also closes a connection
-while a body is still arriving. The system then resets the connection, and a client that sends everything before it
-reads never sees why it was refused.
-"""
+"""Give uvicorn's protocol for HTTP/1.1 time limits for what the client sends and takes."""
 
 from __future__ import annotations
 
@@ -74,6 +68,10 @@ class OneLength(h11.Connection):
         return event
 
 
+# Uvicorn itself waits without limit for the end of a request's head, for the rest of a refused body, and for a client
+# that does not read its answer: a thousand slow clients would hold a thousand connections. It also closes a connection
+# while a body is still arriving. The system then resets the connection, and a client that sends everything before it
+# reads never sees why it was refused.
 class LimitedProtocol(H11Protocol):
     """The HTTP/1.1 protocol with time limits for heads, refused bodies and answers, and a maximum of connections."""
 

@@ -1,8 +1,4 @@
-"""Limits of requests: how many are in progress, how many a caller sends per minute, and how long they and answers are.
-
-If too many are in progress, a request waits up to a second, then it is refused and told when to try again. A longer
-queue would delay everybody.
-"""
+"""Limit how many requests are in progress, how many a caller sends per minute, and how long bodies are."""
 
 from __future__ import annotations
 
@@ -33,13 +29,10 @@ FEWER = "ask for fewer hits or chunks (top_k, candidates, depth, limit)"
 
 
 class Found:
-    """The number of bytes that a request has read of chunks; too many are refused before Python objects are made.
-
-    Args:
-        requests: The counts of all requests in progress, this one included.
-    """
+    """The number of bytes that a request has read of chunks; too many are refused before Python objects are made."""
 
     def __init__(self, requests: set[Found]) -> None:
+        # `requests` are the counts of all requests in progress, this one included.
         self.size, self._requests = 0, requests
         requests.add(self)
 
@@ -74,6 +67,8 @@ def _answer_too_long(detail: str) -> Problem:
 UNCOUNTED_PATHS = frozenset({"/healthz", "/readyz", "/metrics"})
 MAX_CALLERS = 10_000
 # For a place among those in progress.
+# If too many requests are in progress, a request waits this long, then it is refused and told when to try again. A
+# longer queue would delay everybody.
 MAX_WAIT_SECONDS = 1.0
 ASSISTANTS_PATH = "/mcp"
 

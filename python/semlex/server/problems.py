@@ -1,8 +1,4 @@
-"""Errors as HTTP answers: bodies in the form of RFC 9457, and the status of each error.
-
-A body never contains a document's text, a vector or a secret. For internal errors it has only the kind; the log has the
-details under the same request id.
-"""
+"""Turn errors into HTTP answers: bodies in the form of RFC 9457, and the status of each error."""
 
 from __future__ import annotations
 
@@ -82,6 +78,8 @@ _STATUSES: tuple[tuple[type[SemlexError], HTTPStatus, str | None], ...] = (
 )
 
 
+# A body never contains a document's text, a vector or a secret. For internal errors it has only the kind; the log has
+# the details under the same request id.
 class Problem(Exception):  # noqa: N818 - the name of what it becomes
     """An error that is sent as the answer."""
 

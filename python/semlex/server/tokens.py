@@ -1,7 +1,4 @@
-"""Tokens in a file: each with a name, rights, collections, and the hash of a secret that is shown once.
-
-A secret is 256 random bits, so one round of SHA-256 hides it: reading the file does not give access.
-"""
+"""Tokens in a file: each with a name, rights, collections, and the hash of a secret that is shown once."""
 
 from __future__ import annotations
 
@@ -221,6 +218,7 @@ def _token(name: str, row: Any) -> Token:
     return Token(Caller(name, row["rights"], None if collections is None else frozenset(collections)), digest, expires)
 
 
+# A secret is 256 random bits, so one round of SHA-256 hides it: reading the file does not give access.
 def _digest(secret: str) -> bytes:
     return hashlib.sha256(secret.encode()).digest()
 

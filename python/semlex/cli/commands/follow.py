@@ -92,11 +92,8 @@ def follow(
 
 
 def _mode(modes: Mapping[str, bool], table: str | None, parts: Mapping[str, tuple[str, bool]]) -> str | None:
-    """Return the option that names the action; None if a table is to be followed.
-
-    Args:
-        parts: Option of a mode -> the mode, and whether it is given.
-    """
+    """Return the option that names the action; None if a table is to be followed."""
+    # `parts` maps an option of an action to the action, and whether the option is given.
     chosen = [mode for mode, is_given in modes.items() if is_given]
     if len(chosen) > 1:
         raise ConfigurationError(f"{' and '.join(chosen)} exclude each other: give one of them")

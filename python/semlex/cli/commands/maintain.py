@@ -262,11 +262,7 @@ def filled(
     *,
     yes: bool,
 ) -> Report:
-    """Fill a collection; if chunks are to be described, first show the cost and ask.
-
-    Args:
-        fill: Fills the collection, with or without descriptions; a second call finds the files unchanged.
-    """
+    """Fill a collection; if chunks are to be described, first show the cost and ask."""
     from semlex.ingest.enrichment import Enrichment, checked_enrichment
 
     name = settings.enrichment_model
@@ -275,6 +271,7 @@ def filled(
     refuse_unasked(name, yes=yes)
     if yes:
         return fill(Enrichment(name))
+    # This call stores the files and sends nothing, so a second call finds them unchanged.
     report = fill(Enrichment(name, dry_run=True))
     lines = run_of(report).enrichment
     if lines is not None:

@@ -139,11 +139,9 @@ def _client(settings: Settings, role: str | None) -> Client:
 
 
 async def _over_pipes(settings: Settings, role: str | None, access: Access, received: list[int]) -> None:
-    """Serve on standard input and output until the assistant or a signal ends it.
-
-    The handshake is answered at once, because assistants do not wait long for it; calls wait until the database is
-    open.
-    """
+    """Serve on standard input and output until the assistant or a signal ends it."""
+    # The handshake is answered at once, because assistants do not wait long for it; calls wait until the database is
+    # open.
     import asyncio
 
     from semlex.server.mcp.server import mcp_server

@@ -32,11 +32,7 @@ MANY = {"--top-k", "--filter", "--mode", "--json", "--fields", "--include"}
 
 
 def check_together(options: Mapping[str, Any], own: Mapping[str, object], *, has_cursor: bool, many: bool) -> None:
-    """Refuse options that cannot be combined.
-
-    Args:
-        own: Flags that are not search options, with their values.
-    """
+    """Refuse options that cannot be combined; `own` has the flags that are not search options."""
     searched = {flag_of(name) for name in options.keys() | options.get("tuning", {}).keys() - {"tuning", "group_by"}}
     given = searched | {flag for flag, value in own.items() if value}
     refused: dict[str, set[str]] = {}

@@ -35,13 +35,8 @@ MAX_HISTORY = 1_000
 
 
 def lines(prompt: Callable[[], str]) -> Iterator[str | bytes]:
-    """Give the lines of standard input until it ends; Ctrl-C at the prompt begins a new line.
-
-    Lines of a pipe are bytes, so that one that is not text does not end the others.
-
-    Args:
-        prompt: Returns the prompt that a person sees.
-    """
+    """Give the lines of standard input until it ends; Ctrl-C at the prompt begins a new line."""
+    # Lines of a pipe are bytes, so that one that is not text does not end the others.
     if not is_interactive():
         # Not from the stream itself: leaving these lines early would close it.
         yield from () if sys.stdin is None else iter(sys.stdin.buffer.readline, b"")
@@ -57,15 +52,12 @@ def lines(prompt: Callable[[], str]) -> Iterator[str | bytes]:
 
 
 class History:
-    """The lines typed in earlier shells, in a file that only its owner can read; and completion by Tab.
-
-    Args:
-        file: File of the lines; None keeps none.
-        candidates: Returns completions of the last word of a line.
-    """
+    """The lines typed in earlier shells, in a file that only its owner can read; and completion by Tab."""
 
     def __init__(self, file: Path | None, candidates: Callable[[str], Sequence[str]]) -> None:
+        # None keeps no lines.
         self._file = file
+        # Returns completions of the last word of a line.
         self._candidates = candidates
         self._readline: Any = None
         self._begun = 0
@@ -149,27 +141,16 @@ HELP = {
 
 @dataclass(slots=True)
 class Session:
-    """The state of a shell.
+    """The state of a shell."""
 
-    Attributes:
-        context: The options of the command.
-        settings: Settings from these options, the environment and files.
-        options: Options of every search, by the names of `Collection.search`.
-        top_k: Number of hits.
-        as_json: Whether hits are printed as JSON.
-        explain: Whether results include how they were found.
-        question: The last question; None before the first.
-        results: Results of the last question.
-    """
-
-    context: Context
-    settings: Settings
-    options: dict[str, Any]
-    top_k: int
-    as_json: bool
-    explain: bool = False
-    question: str | None = None
-    results: SearchResults | None = None
+    context: Context  # the options of the command
+    settings: Settings  # from these options, the environment and files
+    options: dict[str, Any]  # of every search, by the names of `Collection.search`
+    top_k: int  # number of hits
+    as_json: bool  # whether hits are printed as JSON
+    explain: bool = False  # whether results include how they were found
+    question: str | None = None  # the last one; None before the first
+    results: SearchResults | None = None  # of the last question
     _opened: ExitStack = field(default_factory=ExitStack)
     _retriever: SyncRetriever | None = None
     _fields: list[str] | None = None
@@ -199,14 +180,7 @@ class Session:
         self._opened.close()
 
     def run(self, line: str) -> bool:
-        """Run a line: a question or a command.
-
-        Returns:
-            Whether the shell continues.
-
-        Raises:
-            SemlexError: The line failed; the shell can continue.
-        """
+        """Run a question or a command, and return whether the shell continues; it can also continue after an error."""
         text = line.strip()
         if not text.startswith(":"):
             if text:
@@ -319,15 +293,7 @@ def modes() -> tuple[str, ...]:
 
 
 def hits_wanted(number: str | int, where: str) -> int:
-    """Read a number of hits, or the number of a hit.
-
-    Args:
-        number: The text that was typed.
-        where: Command or option that it belongs to.
-
-    Raises:
-        ConfigurationError: It is not such a number.
-    """
+    """Read a number of hits, or the number of a hit; `where` is the command or option in the message."""
     import typer
 
     try:

@@ -27,11 +27,7 @@ def collection_of(collection: SyncCollection | str, alias: str) -> SyncCollectio
 
 
 def client_of(alias: str) -> SyncClient:
-    """Return the client of a database, made with the options in the setting ``SEMLEX``.
-
-    Raises:
-        ConfigurationError: The database is not Postgres through psycopg 3, or the setting is not a mapping of options.
-    """
+    """Return the client of a database, made with the options in the setting ``SEMLEX``."""
     options: Any = getattr(settings, SETTING, {})
     if not isinstance(options, dict) or options.keys() & {"db_url", "pool", "connection"}:
         raise ConfigurationError(

@@ -134,13 +134,8 @@ UNFILTERED = {
 
 
 def tree_of_haystack(filters: dict[str, Any] | None, *, needed: bool = False) -> FilterTree | None:
-    """Convert a filter of Haystack; None stays None.
-
-    If `needed`, every group must have a condition, so that a filter that always holds cannot delete everything.
-
-    Raises:
-        FilterError: The filter is malformed, compares values that cannot be compared, or is nested too deep.
-    """
+    """Convert a filter of Haystack; None stays None."""
+    # If `needed`, every group must have a condition, so that a filter that always holds cannot delete everything.
     try:
         return _tree(filters, PLACE, needed=needed) if filters else None
     except ValidationError as error:

@@ -36,11 +36,9 @@ def documents_of(chunks: Iterable[StoredChunk]) -> list[Document]:
 
 
 def filters_of(given: object) -> Filters | None:
-    """Convert a filter of LangChain; return semlex's own forms (a text, `F`) unchanged.
-
-    LangChain's mappings have semlex's operators. Two things differ: every name is a key of the metadata (``@`` marks
-    semlex's own fields), and ``$not`` may have a list of conditions, none of which must hold.
-    """
+    """Convert a filter of LangChain; return semlex's own forms (a text, `F`) unchanged."""
+    # LangChain's mappings have semlex's operators. Two things differ: every name is a key of the metadata (`@` marks
+    # semlex's own fields), and `$not` may have a list of conditions, none of which must hold.
     if isinstance(given, Callable):  # type: ignore[arg-type]
         raise refusal("filter", "wrong_type", "a mapping, a text or F; a database cannot call a function", "a function")
     return _translated(given) if isinstance(given, Mapping) else given  # type: ignore[return-value]
@@ -72,11 +70,9 @@ def ranking_scores(results: SearchResults) -> list[float]:
 
 
 def relevance_scores(results: SearchResults) -> list[float]:
-    """Return the relevance of each hit, 0 to 1, in the order of the hits.
-
-    It is the first of these that all hits have: the reranker's score, the calibrated confidence, the cosine (at least
-    0; 0 without a vector). Fused scores are not used, because they are comparable only within one query.
-    """
+    """Return the relevance of each hit, 0 to 1, in the order of the hits."""
+    # It is the first of these that all hits have: the reranker's score, the calibrated confidence, the cosine (at least
+    # 0; 0 without a vector). Fused scores are not used, because they are comparable only within one query.
     if not results:
         return []
     for name in ("rerank_score", "confidence"):

@@ -183,10 +183,9 @@ def torch_version() -> tuple[int, int]:
 
 
 class TorchProcess:
-    """Records whether this process, or one that it was forked from, has loaded a model with torch.
+    """Records whether this process, or one that it was forked from, has loaded a model with torch."""
 
-    Torch does not survive a fork: its threads and the contexts of devices stay in the parent.
-    """
+    # Torch does not survive a fork: its threads and the contexts of devices stay in the parent.
 
     def __init__(self) -> None:
         self._used = False

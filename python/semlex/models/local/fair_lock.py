@@ -1,8 +1,4 @@
-"""A lock that goes to the caller who has waited longest.
-
-Python's locks mostly go back to the thread that released them: a search would then wait for a whole load, although the
-load releases the lock between batches.
-"""
+"""A lock that goes to the caller who has waited longest."""
 
 from __future__ import annotations
 
@@ -16,6 +12,8 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 
+# Python's locks mostly go back to the thread that released them: a search would then wait for a whole load, although
+# the load releases the lock between batches.
 class FairLock:
     """A lock, first come first served. Reentrant; a context manager."""
 

@@ -1,10 +1,4 @@
-"""Forms of the forward pass: ``reference`` is the specification, ``packed`` and ``trimmed`` are tested against it.
-
-Packed documents follow each other in one sequence, and attention sees one at a time, in one of three ways with equal
-results: `PerDocument` (CPU: one call each, nothing padded), `PaddedInside` (MPS, and GPUs that cannot use the third),
-and `VariableLength` (CUDA in half precision, torch 2.11: torch's own kernel). All can put a shared prefix, whose keys
-and values are already computed, before every document.
-"""
+"""Forms of the forward pass: ``reference`` is the specification, ``packed`` and ``trimmed`` are tested against it."""
 
 from __future__ import annotations
 
@@ -51,6 +45,10 @@ class SharedPrefix:
     layers: list[tuple[Tensor, Tensor]] = field(default_factory=list)
 
 
+# Packed documents follow each other in one sequence, and attention sees one at a time, in one of three ways with equal
+# results: `PerDocument` (CPU: one call each, nothing padded), `PaddedInside` (MPS, and GPUs that cannot use the third),
+# and `VariableLength` (CUDA in half precision, torch 2.11: torch's own kernel). All can put a shared prefix, whose keys
+# and values are already computed, before every document.
 class AttentionForm(Protocol):
     """A way to compute attention over the documents of one batch."""
 
@@ -103,11 +101,7 @@ class PerDocument:
 
 
 class PaddedInside:
-    """One call of torch's attention, with the documents padded on the right.
-
-    The causal rule hides padding behind tokens, and no row of a mask is empty (some kernels return NaN then). Key heads
-    are repeated: with a mask, kernels for grouped heads are slow or wrong on some devices.
-    """
+    """One call of torch's attention, with the documents padded on the right."""
 
     def __init__(self, batch: TokenBatch, prefix: int, device: Any) -> None:
         import torch  # noqa: PLC0415 (loaded already)
@@ -130,6 +124,8 @@ class PaddedInside:
             fronts = [part.expand(self._shape[0], -1, -1, -1) for part in before]
             keys, values = torch.cat([fronts[0], keys], dim=2), torch.cat([fronts[1], values], dim=2)
         groups = query.shape[1] // key.shape[1]
+        # The causal rule hides padding behind tokens, and no row of a mask is empty (some kernels return NaN then). Key
+        # heads are repeated: with a mask, kernels for grouped heads are slow or wrong on some devices.
         attended = scaled_dot_product_attention(
             self._padded(query),
             keys.repeat_interleave(groups, dim=1),
@@ -265,10 +261,8 @@ class Forward(Protocol):
     def batches(
         self, rows: TokenRows, *, token_budget: int, max_rows: int, kept_prefix: NDArray[np.int64] | None = None
     ) -> Iterator[Batch]:
-        """Plan batches of at most `token_budget` tokens; a longer row is a batch of its own.
-
-        `kept_prefix` is a hint that later rows also begin with these tokens; it never changes the states.
-        """
+        """Plan batches of at most `token_budget` tokens; a longer row is a batch of its own."""
+        # `kept_prefix` is a hint that later rows also begin with these tokens; it never changes the states.
         ...
 
     def run(self, batch: Batch) -> NDArray[np.float32]:
@@ -409,11 +403,9 @@ _PARTS = (
 
 
 class TrimmedForward(PackedForward):
-    """Packed batches through the layers of a Qwen3 model, without transformers' code.
+    """Packed batches through the layers of a Qwen3 model, without transformers' code."""
 
-    Only a row's last token is read from the last layer, so the other tokens need only keys and values there. Everything
-    else computes what ``modeling_qwen3`` of transformers computes, with fewer passes over memory.
-    """
+    # It computes what `modeling_qwen3` of transformers computes, with fewer passes over memory.
 
     def __init__(self, model: Any) -> None:
         super().__init__(model)
@@ -430,6 +422,7 @@ class TrimmedForward(PackedForward):
         hidden, angles = self._begin(batch)
         for layer in layers:
             hidden = _feed_forward(layer, _attended(layer, hidden, angles, layout, self._turned))
+        # Only a row's last token is read from the last layer, so the other tokens need only keys and values there.
         hidden = _feed_forward(last_layer, _attended(last_layer, hidden, angles, layout, self._turned, last_tokens))
         return _normed(hidden, self._model.base_model.norm)
 
@@ -525,10 +518,9 @@ __all__ = ["FORWARDS", "Batch", "Forward", "ReferenceForward"]
 
 
 class ReferenceForward:
-    """Padded batches and torch's own attention.
+    """Padded batches and torch's own attention."""
 
-    Rows are padded on the right; attention is causal, so no token sees the padding, and no mask is needed.
-    """
+    # Rows are padded on the right; attention is causal, so no token sees the padding, and no mask is needed.
 
     def __init__(self, model: Any) -> None:
         self._model = model

@@ -1,7 +1,6 @@
-"""A GPU kernel that normalises and rotates heads in one pass over memory; torch's operations take six.
+"""A GPU kernel that normalises and rotates heads in one pass over memory; torch's operations take six."""
 
-It uses triton, which comes with torch on Linux, and is compiled at its first call.
-"""
+# It uses triton, which comes with torch on Linux, and is compiled at its first call.
 
 from __future__ import annotations
 

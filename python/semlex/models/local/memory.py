@@ -83,12 +83,9 @@ def total_bytes(device: str) -> int | None:
 
 
 def bytes_per_token(config: Any, precision: str) -> int:
-    """Estimate the bytes of one token at the widest point of a layer.
-
-    The estimate counts eight vectors of the hidden size, four of the MLP's, and twice the queries, keys, values and
-    attention output.
-    """
+    """Estimate the bytes of one token at the widest point of a layer."""
     heads = 2 * config.num_attention_heads + 2 * config.num_key_value_heads
+    # Eight vectors of the hidden size, four of the MLP's, and twice the queries, keys, values and attention output.
     numbers = 8 * config.hidden_size + 4 * config.intermediate_size + 2 * heads * config.head_dim
     return int(numbers * (4 if precision == "float32" else 2))
 

@@ -1,9 +1,4 @@
-"""A transformer run by ONNX Runtime: its session, its tokenizer, and small batches of texts.
-
-Texts go through the model longest first, in small batches: on a CPU larger ones are slower, because they do not fit
-into its cache. A dynamically quantized model gets one text at a time: its scales depend on the whole batch, so a vector
-would depend on its neighbours.
-"""
+"""A transformer run by ONNX Runtime: its session, its tokenizer, and small batches of texts."""
 
 from __future__ import annotations
 
@@ -31,6 +26,8 @@ if TYPE_CHECKING:
 
 MAX_THREADS = 8  # small models gain nothing from more
 # Tokens of a batch, padding included, and its texts.
+# Texts go through the model longest first, in small batches: on a CPU larger ones are slower, because they do not fit
+# into its cache.
 TOKEN_BUDGET = 512
 MAX_ROWS = 32
 # Position embeddings of these begin behind the number of the padding token.
@@ -48,17 +45,11 @@ def require_onnx(purpose: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Texts that went through the model together, and its outputs.
+    """Texts that went through the model together, and its outputs."""
 
-    Attributes:
-        rows: (b,) numbers of the texts.
-        mask: (b, t) 1 for tokens, 0 for padding.
-        outputs: Arrays by name.
-    """
-
-    rows: NDArray[np.int64]
-    mask: NDArray[np.int64]
-    outputs: dict[str, NDArray[np.floating]]
+    rows: NDArray[np.int64]  # (b,) numbers of the texts
+    mask: NDArray[np.int64]  # (b, t) 1 for tokens, 0 for padding
+    outputs: dict[str, NDArray[np.floating]]  # by name
 
 
 class OnnxModel:
@@ -214,6 +205,8 @@ def _usable_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+# Such a model gets one text at a time: its scales depend on the whole batch, so a vector would depend on its
+# neighbours.
 def _is_quantised_while_running(path: str) -> bool:
     """Return whether operators of the file quantize dynamically, so that scales depend on the batch."""
     with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:  # noqa: PTH123

@@ -1,12 +1,4 @@
-"""Weights in memory, shared by all users of the same model on the same device, and tested before the first text.
-
-`share` uses a dictionary of weak references, so the weights are freed with their last user.
-
-The self-test: some devices compute attention wrongly without an error (torch before 2.13 on MPS lets later tokens leak
-into earlier positions). The states of one plain pass of the model's body over two rows are the reference. In a causal
-model, every prefix of a row must end in the state that the row has at that position. All prefixes go through the tested
-form of the forward pass in one batch, and one of them alone.
-"""
+"""Weights in memory, shared by all users of the same model on the same device, and tested before the first text."""
 
 from __future__ import annotations
 
@@ -52,6 +44,10 @@ FLOAT32_TOLERANCE = 1e-5
 HALF_PRECISION_COSINE = 0.999
 
 
+# Some devices compute attention wrongly without an error (torch before 2.13 on MPS lets later tokens leak into earlier
+# positions). The states of one plain pass of the model's body over two rows are the reference. In a causal model, every
+# prefix of a row must end in the state that the row has at that position. All prefixes go through the tested form of
+# the forward pass in one batch, and one of them alone.
 def find_defect(model: Any, form: type[Forward], precision: str) -> tuple[str | None, Forward | None]:
     """Test one form of the forward pass of a model; return the defect, or the form if it passed."""
     try:
@@ -190,15 +186,13 @@ class Attempt:
 
 
 class SharedModel:
-    """One set of weights, loaded at first use. Made by `share` only.
-
-    `lock` is held during a forward pass, because two at once would need twice the memory and are unsafe on MPS. It is
-    released between passes, so that a search does not wait for a whole load.
-    """
+    """One set of weights, loaded at first use. Made by `share` only."""
 
     def __init__(self, folder: ModelFolder, head: str, placement: Placement) -> None:
         self.folder = folder
         self.placement = placement
+        # Held during a forward pass, because two at once would need twice the memory and are unsafe on MPS. Released
+        # between passes, so that a search does not wait for a whole load.
         self.lock = FairLock()
         self.token_cap: int | None = None
         self._head = head
@@ -257,6 +251,7 @@ class Running:
     failures: tuple[Attempt, ...]
 
 
+# The dictionary holds weak references, so the weights are freed with their last user.
 def share(folder: ModelFolder, head: str, placement: Placement) -> SharedModel:
     """Return the shared weights of a model on a device; nothing is loaded yet."""
     key = (str(folder.path), folder.revision, head, placement)

@@ -1,10 +1,4 @@
-"""The transformer of the Qwen3 embedder and reranker: token ids in, last-token hidden states out.
-
-The best size of a pass depends on the device: on CPUs a large pass does not fit into the cache (16,384 tokens took 1.5
-to 1.9 times as long per token as 4,096), on GPUs a small one does not fill the units. So the first large calls run
-their batches with one candidate size after the other and record the time. Nothing is computed only for measuring, and
-no result depends on it.
-"""
+"""The transformer of the Qwen3 embedder and reranker: token ids in, last-token hidden states out."""
 
 from __future__ import annotations
 
@@ -48,6 +42,10 @@ MEASUREMENTS = 2
 WORTH = 0.03
 
 
+# The best size of a pass depends on the device: on CPUs a large pass does not fit into the cache (16,384 tokens took
+# 1.5 to 1.9 times as long per token as 4,096), on GPUs a small one does not fill the units. So the first large calls
+# run their batches with one candidate size after the other and record the time. Nothing is computed only for measuring,
+# and no result depends on it.
 class TokenBudget:
     """Measures candidate sizes (tokens of a pass, ascending) and remembers the best."""
 
@@ -89,11 +87,9 @@ class TokenBudget:
 
 
 def token_budget(key: Hashable, device: str) -> TokenBudget:
-    """Return the budget of one kind of model on one device, shared by all such models in this process.
-
-    `key` contains everything that speed depends on: the model's shape, device, precision, form of the forward pass,
-    threads.
-    """
+    """Return the budget of one kind of model on one device, shared by all such models in this process."""
+    # `key` contains everything that speed depends on: the model's shape, device, precision, form of the forward pass,
+    # threads.
     if key not in _budgets:
         if device == "cpu":
             _budgets[key] = TokenBudget(CPU_CANDIDATES, CPU_START)
@@ -143,11 +139,9 @@ def fill(
     *,
     kept_prefix: NDArray[np.int64] | None = None,
 ) -> None:
-    """Compute the states of rows.
-
-    If memory runs out, the missing rows are planned again with half the tokens; the model keeps that limit, and it is
-    logged once.
-    """
+    """Compute the states of rows."""
+    # If memory runs out, the missing rows are planned again with half the tokens; the model keeps that limit, and it is
+    # logged once.
     passes = _Passes(states, rows, running, limits, kept_prefix)
     missing = which
     while missing.size:
@@ -259,12 +253,10 @@ class RuntimeReport:
 
 
 class Transformer:
-    """A causal transformer that is loaded at first use and tested before its first text.
+    """A causal transformer that is loaded at first use and tested before its first text."""
 
-    Transformers of the same folder, head, device and precision share one set of weights, which is freed with the last
-    of them. If memory runs out, all of them use smaller passes. `token_budget` includes padding; None means the
-    measured one.
-    """
+    # Transformers of the same folder, head, device and precision share one set of weights, which is freed with the last
+    # of them. If memory runs out, all of them use smaller passes.
 
     def __init__(
         self,
@@ -275,6 +267,7 @@ class Transformer:
         device: str | None,
         precision: str | None,
         batch_size: int,
+        # Includes padding; None means the measured one.
         token_budget: int | None,
         attention: str,
     ) -> None:
@@ -320,10 +313,8 @@ class Transformer:
             )
 
     def last_hidden(self, rows: TokenRows, *, kept_prefix: NDArray[np.int64] | None = None) -> NDArray[np.float32]:
-        """Return the state of every row's last token after the final norm: (n, hidden size).
-
-        Rows that overflow in half precision are computed again in float32, which this transformer then keeps using.
-        """
+        """Return the state of every row's last token after the final norm: (n, hidden size)."""
+        # Rows that overflow in half precision are computed again in float32, which this transformer then keeps using.
         running = self._open()
         states = np.empty((len(rows), running.shared.model().config.hidden_size), dtype=np.float32)
         if not len(rows):

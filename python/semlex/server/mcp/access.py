@@ -72,17 +72,13 @@ class Access(Reaching):
         return Access(both, min(self.rights, caller.rights, key=ORDER.index), self.folders)
 
     def folder(self, given: str) -> Path:
-        """Return the resolved path of a file or folder that may be indexed, given absolute or below an allowed folder.
-
-        Raises:
-            ConfigurationError: The path is outside of the allowed folders or missing; the message does not reveal
-                which.
-        """
+        """Return the real path of a file or folder that may be indexed; a relative path is below an allowed folder."""
         if not self.folders:
             raise ConfigurationError(
                 "no folder may be indexed here: start this server with --allow FOLDER to permit some"
             )
         named = ", ".join(map(str, self.folders))
+        # One message for paths outside of the allowed folders and for missing ones, so that it does not reveal which.
         refused = ConfigurationError(f"{given[:200]!a} is not in the folders that may be indexed here: {named}")
         if "\0" in given or not given.strip():
             raise refused

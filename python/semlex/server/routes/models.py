@@ -1,8 +1,4 @@
-"""Routes of the models, in the formats of OpenAI's embeddings and Cohere's rerank.
-
-They use the models of the settings' collection. A text is embedded as a document unless `input_type` says that it is a
-query: OpenAI's format does not distinguish them, and clients of models with a prompt add it themselves.
-"""
+"""Routes of the models, in the formats of OpenAI's embeddings and Cohere's rerank."""
 
 from __future__ import annotations
 
@@ -98,6 +94,8 @@ Model = TypeVar("Model", "ServedEmbedder", "ServedReranker")
 router = APIRouter(tags=["models"])
 
 
+# A text is embedded as a document unless `input_type` says that it is a query: OpenAI's format does not distinguish
+# them, and clients of models with a prompt add it themselves.
 @route(router, "POST", "/v1/embeddings", "embeddings", returns=VECTORS, rights="read")
 async def embeddings(context: Current, body: EmbeddingsBody) -> Response:
     """Return vectors of texts, in OpenAI's format."""
@@ -145,6 +143,7 @@ async def rerank(context: Current, body: RerankBody) -> Response:
     return json_response({"model": model.name, "results": results})
 
 
+# These routes use the models of the collection that the settings name.
 def _collection(context: RequestContext) -> Collection:
     """Return the collection of the settings; every caller may use its models, which contain none of its data."""
     return context.client.collection(context.default, create=False)
