@@ -47,7 +47,7 @@ class RowSearch:
         self,
         # Search method of a collection, in the caller's transaction.
         search: Callable[..., Sequence[SearchResult]],
-        # Of the table in the collection.
+        # Name of the followed table in the collection.
         name: str,
         # Columns of the table's key.
         key: Sequence[str],

@@ -232,7 +232,7 @@ class WorkerOptions:
     # Seconds without a sign of life of a worker until another one continues its job.
     lease: float = DEFAULT_LEASE_SECONDS
     keep_days: float = DEFAULT_KEEP_DAYS  # for which finished jobs are kept
-    compare_every: float = DEFAULT_COMPARE_SECONDS  # seconds between two comparisons of a table
+    compare_every: float = DEFAULT_COMPARE_SECONDS  # seconds, for tables followed by comparison
     tell: Callable[[str], None] | None = None  # Called with a line about each job, and about a lost connection.
 
     def __post_init__(self) -> None:

@@ -149,7 +149,8 @@ def boosted(candidates: Iterable[Candidate], factors: Mapping[Key, float]) -> It
 
 def _multiply(candidate: Candidate, factor: float) -> None:
     score = candidate.order_score
-    # A score below 0 is divided by its factor, so that a factor below 1 always moves down.
+    # A score below 0 is divided by its factor, so that a factor below 1 always moves down. If one search answered
+    # alone, its score is multiplied.
     candidate.fused_score = score * factor if score >= 0 else score / factor
 
 

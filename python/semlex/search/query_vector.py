@@ -32,7 +32,8 @@ OPPOSITE = 1e-3
 
 
 async def embed_query(state: SearchState, opened: OpenCollection) -> None:
-    """Embed the query for vector search, unless a vector was given; note a failure if keyword search can answer."""
+    """Embed the query for vector search, unless a vector was given."""
+    # If that fails and keyword search can answer, the failure becomes the result of vector search.
     request, models, alone = state.request, opened.models, state.legs == ["vector"]
     if "vector" not in state.legs or state.vector is not None:
         return

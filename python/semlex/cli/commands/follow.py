@@ -93,7 +93,7 @@ def follow(
 
 def _mode(modes: Mapping[str, bool], table: str | None, parts: Mapping[str, tuple[str, bool]]) -> str | None:
     """Return the option that names the action; None if a table is to be followed."""
-    # `parts` maps an option of an action to the action, and whether the option is given.
+    # `parts` maps an option of an action to that action and to whether the option is given.
     chosen = [mode for mode, is_given in modes.items() if is_given]
     if len(chosen) > 1:
         raise ConfigurationError(f"{' and '.join(chosen)} exclude each other: give one of them")

@@ -55,10 +55,8 @@ class History:
     """The lines typed in earlier shells, in a file that only its owner can read; and completion by Tab."""
 
     def __init__(self, file: Path | None, candidates: Callable[[str], Sequence[str]]) -> None:
-        # None keeps no lines.
-        self._file = file
-        # Returns completions of the last word of a line.
-        self._candidates = candidates
+        self._file = file  # None: no lines are kept
+        self._candidates = candidates  # returns completions of the last word of a line
         self._readline: Any = None
         self._begun = 0
         self._found: list[str] = []
@@ -180,7 +178,7 @@ class Session:
         self._opened.close()
 
     def run(self, line: str) -> bool:
-        """Run a question or a command, and return whether the shell continues; it can also continue after an error."""
+        """Run a question or a command, and return whether the shell continues; the shell survives a `SemlexError`."""
         text = line.strip()
         if not text.startswith(":"):
             if text:

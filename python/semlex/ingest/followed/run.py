@@ -314,7 +314,7 @@ class TableRun:
         rows = await self._table.rows(keys, splitter.max_bytes, joined=splitter.joins_texts)
         return await asyncio.to_thread(splitter.batch, keys, rows)
 
-    # Nothing is embedded inside a transaction.
+    # Embeds outside of any transaction.
     async def _look(self, batch: RowBatch) -> None:
         if self._indexer.embedder is not None:
             await self._embedding.look(batch, is_empty=self._is_empty)

@@ -29,7 +29,7 @@ MAX_LOOKS = 8
 class Reach:
     """Arguments that were tried and bring a document into the results."""
 
-    top_k: int  # for a list that is read page by page, its `max_results`
+    top_k: int  # the necessary one; for a list that is read page by page, its `max_results`
     candidates: int | None  # of vector and of keyword search; None if the default is enough
 
 

@@ -68,7 +68,7 @@ async def read_around(
     opened: OpenCollection, hits: Sequence[SearchResult], around: Around, *, with_vectors: bool = False
 ) -> tuple[list[PlacedChunk], dict[str, NDArray[np.float32]]]:
     """Read the hits as they are stored now, the chunks around them, and the vectors (d,) by the ids of the hits."""
-    # One snapshot, one round trip.
+    # Everything is read in one snapshot and one round trip.
     keys: dict[Key, Reach] = dict(zip(keys_of([hit.id for hit in hits]), around.reaches(hits), strict=True))
     of_hits = list(keys)
     if around.parents:
