@@ -64,13 +64,8 @@ async def write_questions(
     max_rows: int,
     oldest: datetime,
 ) -> int | None:
-    """Write questions, and delete those beyond the limits of number and age, up to 1,000 of each.
-
-    One process at a time does this for a collection, because what one deletes depends on what others wrote.
-
-    Args:
-        connection: In a transaction that writes.
-    """
+    """Write questions, and delete those beyond the limits of number and age, up to 1,000 of each."""
+    # One process at a time does this for a collection, because what one deletes depends on what others wrote.
     await set_local(connection, lock_timeout=LOCK_TIMEOUT, statement_timeout=STATEMENT_TIMEOUT)
     cursor = await connection.execute("SELECT pg_catalog.pg_try_advisory_xact_lock(%s)", [_lock(collection)])
     if await cursor.fetchone() != (True,):
@@ -105,11 +100,7 @@ async def write_questions(
 
 
 async def summarise(connection: Connection, names: Names, limit: int) -> QueryLogSummary:
-    """Summarise the log.
-
-    Args:
-        connection: In a transaction with one snapshot.
-    """
+    """Summarise the log; the transaction must have one snapshot."""
     cursor = await cursor_with_times(connection).execute(
         sql.SQL("SELECT count(*), count(*) FILTER (WHERE hits = 0), min(asked_at), max(asked_at) FROM {}").format(
             names.query_log

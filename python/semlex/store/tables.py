@@ -72,11 +72,7 @@ def table_of(names: Names, table: str) -> sql.Identifier:
 async def copy_in(
     connection: Connection, collection: CollectionInfo, table: str, columns: Mapping[str, Sequence[Any]]
 ) -> int:
-    """Write rows of a table other than that of the chunks; return how many.
-
-    Args:
-        connection: In a transaction.
-    """
+    """Write rows of a table other than that of the chunks; return how many."""
     wires = TABLES[table]
     values = [(name, wire, _uuids(columns[name]) if wire == "uuid" else columns[name]) for name, wire in wires.items()]
     target = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT binary)").format(
@@ -135,10 +131,8 @@ class RowPart:
     types: list[str]  # of the columns
 
     def decoded(self) -> list[list[Any]]:
-        """Decode the rows into one list for each column; callable in any thread.
-
-        uuid and jsonb are text, timestamptz microseconds since 1970, vectors float32 (d,) arrays, NULL None.
-        """
+        """Decode the rows into one list for each column; callable in any thread."""
+        # uuid and jsonb are text, timestamptz microseconds since 1970, vectors float32 (d,) arrays, NULL None.
         return _core.decode_copy(self._stream(), self.types)
 
     def buffers(self) -> list[ColumnBuffers]:
@@ -153,11 +147,7 @@ class RowPart:
 
 
 async def copy_out(connection: Connection, collection: CollectionInfo, table: str) -> AsyncIterator[RowPart]:
-    """Yield the rows of a table, in the order of its key, in parts of about 8 MiB.
-
-    Args:
-        connection: In a transaction.
-    """
+    """Yield the rows of a table, in the order of its key, in parts of about 8 MiB."""
     wires = TABLES[table]
     read = {name: _READ.get(wire, _AS_IS) for name, wire in wires.items()}
     types = [own or wires[name] for name, (_, own) in read.items()]
@@ -181,11 +171,7 @@ async def copy_out(connection: Connection, collection: CollectionInfo, table: st
 
 
 async def copy_parts(connection: Connection, statement: sql.Composed, types: list[str]) -> AsyncIterator[RowPart]:
-    """Yield the rows of a binary COPY out of the server, in parts of about 8 MiB.
-
-    Args:
-        connection: In a transaction.
-    """
+    """Yield the rows of a binary COPY out of the server, in parts of about 8 MiB."""
     async with connection.cursor().copy(statement) as copy:
         while first := await copy.read():
             reading = _Reading(connection.pgconn, [first])

@@ -83,10 +83,8 @@ def _problem(url: str) -> str:
 
 
 def without_password(message: str, url: str | None) -> str:
-    """Remove the passwords of an address (the user's, that of a key file) from a message.
-
-    They are removed only where they are written as in an address, because a password may be an ordinary word.
-    """
+    """Remove the passwords of an address (the user's, that of a key file) from a message."""
+    # Passwords are removed only where they are written as in an address, because a password may be an ordinary word.
     if not url:
         return message
     message = message.replace(url, "***")

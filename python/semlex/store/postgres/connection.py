@@ -62,10 +62,9 @@ class _OwnersLock:
 
 
 class SharedConnection(psycopg.AsyncConnection[Any]):
-    """Drives the session of a caller's synchronous connection by an event loop, within the same transaction.
+    """Drives the session of a caller's synchronous connection by an event loop, within the same transaction."""
 
-    It never begins or ends its owner's transaction. It prepares no statements, whose names could be the owner's.
-    """
+    # It never begins or ends its owner's transaction. It prepares no statements, whose names could be the owner's.
 
     def __init__(self, owner: psycopg.Connection[Any]) -> None:
         session = owner.pgconn
@@ -184,13 +183,8 @@ POOLING_LOOKS = 5
 
 
 async def look_for_pooler(connection: Connection) -> Pooling:
-    """Detect a pooler between this connection and the server.
-
-    A pooler in transaction mode with a single idle session may lend the same session every time.
-
-    Args:
-        connection: Idle, outside a transaction.
-    """
+    """Detect a pooler between an idle connection, outside a transaction, and the server."""
+    # A pooler in transaction mode with a single idle session may lend the same session every time.
     served = set()
     for _ in range(POOLING_LOOKS):
         cursor = await connection.execute("SELECT pg_catalog.pg_backend_pid()")

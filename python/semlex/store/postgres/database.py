@@ -1,8 +1,7 @@
-"""Run transactions on a pool or a caller's connection, with retries, write guards and translated errors.
+"""Run transactions on a pool or a caller's connection, with retries, write guards and translated errors."""
 
-Nothing here keeps session state: settings are local to a transaction, no prepared statements, no session locks. So it
-works behind PgBouncer in transaction mode, on standbys, and on a caller's connection.
-"""
+# Nothing here keeps session state: settings are local to a transaction, no prepared statements, no session locks. So it
+# works behind PgBouncer in transaction mode, on standbys, and on a caller's connection.
 
 from __future__ import annotations
 
@@ -136,13 +135,7 @@ class Watch(Protocol):
 
 
 class Database:
-    """semlex's own pool, or a caller's pool or connection.
-
-    Args:
-        connection: The caller's, open; all work joins its transaction and begins it if needed. In autocommit and
-            outside a transaction, work has transactions of its own.
-        timeout: Seconds to wait for the server or for a free connection.
-    """
+    """semlex's own pool, or a caller's pool or connection."""
 
     def __init__(
         self,
@@ -154,6 +147,9 @@ class Database:
         timeout: float = 10.0,
         clock: Clock = SYSTEM,
     ) -> None:
+        # `connection` is the caller's and open: all work joins its transaction and begins it if needed. In autocommit
+        # and outside a transaction, work has transactions of its own. `timeout` is in seconds, for the server or for a
+        # free connection.
         if sum(given is not None for given in (url, pool, connection)) != 1:
             raise ConfigurationError("give exactly one of db_url, pool and connection")
         check_access(url, pool=pool, connection=connection, max_connections=max_size, timeout=timeout)
@@ -287,18 +283,13 @@ class Database:
         lasting: Lasting = "whole",
         settings: Mapping[str, str | int] = NO_SETTINGS,
     ) -> T:
-        """Run `work` in one REPEATABLE READ, READ ONLY transaction; retried for up to `timeout` seconds.
-
-        One snapshot for all statements, and the form that standbys and poolers accept.
-
-        Args:
-            lasting: How long the snapshot must last. With ``statement`` nobody checks whether the collection still
-                exists: the statement has to.
-            settings: What the snapshot probably needs; set in the statement that sets those of all snapshots.
-            deadline: Seconds after which to give up a server that does not answer at all. Normally the server's
-                statement_timeout ends late work; this is for a network that swallows the answer.
-        """
+        """Run `work` in one REPEATABLE READ, READ ONLY transaction; retried for up to `timeout` seconds."""
+        # All statements have one snapshot, in the form that standbys and poolers accept. With `lasting="statement"`
+        # nobody checks whether the collection still exists: the statement has to. `settings` are what the snapshot
+        # probably needs; they are set in the statement that sets those of all snapshots.
         transaction = partial(self._read, work, with_vectors=with_vectors, lasting=lasting, settings=settings)
+        # After `deadline` seconds, a server that does not answer at all is given up. Normally the server's
+        # statement_timeout ends late work; the deadline is for a network that swallows the answer.
         if deadline is None:
             return await self._run(doing, transaction)
         return await self._give_up_after(deadline, doing, transaction)
@@ -383,11 +374,9 @@ class Database:
         raise SearchTimeoutError(f"{doing}: {late} within {deadline:g} s")
 
     async def _abandon(self, task: asyncio.Task[Any], held: list[Connection]) -> None:
-        """End a task, and wait until it has released its connection.
-
-        On a caller's connection the task rolls back to a savepoint; if the caller went on earlier, its statements would
-        be undone.
-        """
+        """End a task, and wait until it has released its connection."""
+        # On a caller's connection the task rolls back to a savepoint; if the caller went on earlier, its statements
+        # would be undone.
         task.add_done_callback(lambda late: late.cancelled() or late.exception())
         task.cancel()
         with suppress(asyncio.CancelledError):
@@ -397,10 +386,8 @@ class Database:
                 connection.pgconn.finish()
 
     async def write(self, doing: str, work: Callable[[Connection], Awaitable[T]], *, one_snapshot: bool = False) -> T:
-        """Run `work` in one transaction (READ COMMITTED), or inside the caller's; retried where that is safe.
-
-        `work` must be idempotent: after a connection is lost during COMMIT nobody knows whether it took effect.
-        """
+        """Run `work` in one transaction (READ COMMITTED), or inside the caller's; retried where that is safe."""
+        # `work` must be idempotent: after a connection is lost during COMMIT nobody knows whether it took effect.
 
         async def transaction(connection: Connection) -> T:
             joined = self.joins_transaction and connection.info.transaction_status != TransactionStatus.IDLE

@@ -56,11 +56,9 @@ def is_out_of_resources(error: StoreError) -> bool:
 
 
 def translate(error: BaseException, doing: str, url: str | None = None, *, writing: bool = False) -> BaseException:
-    """Translate an error of the driver into our tree; return any other unchanged.
-
-    The server's DETAIL and CONTEXT are dropped because they quote rows, and so is the primary message of the classes
-    that quote values.
-    """
+    """Translate an error of the driver into our tree; return any other unchanged."""
+    # The server's DETAIL and CONTEXT are dropped because they quote rows, and so is the primary message of the classes
+    # that quote values.
     if isinstance(error, SemlexError) or not isinstance(error, psycopg.Error):
         return error
     state = error.sqlstate

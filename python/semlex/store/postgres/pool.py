@@ -32,15 +32,11 @@ RECONNECT_SECONDS = 2.0
 
 
 class ConnectionQueue:
-    """Admits as many callers as there are connections; the others wait in their order of arrival.
-
-    They wait as long as connections continue to become free, however many callers wait.
-
-    Args:
-        seconds: A caller is refused if no connection became free for this long.
-    """
+    """Admits as many callers as there are connections; the others wait in their order of arrival."""
 
     def __init__(self, count: int, seconds: float, clock: Clock) -> None:
+        # Callers wait as long as connections continue to become free, however many wait. A caller is refused if no
+        # connection became free for `seconds`.
         self._count, self._seconds, self._clock = count, seconds, clock
         self._free = count
         self._given = 0
@@ -132,10 +128,8 @@ async def reconnect(pool: AsyncConnectionPool[Any]) -> None:
 
 
 def _widen_send_buffer(connection: Connection) -> None:
-    """Widen the buffer of a COPY, so that a server on this machine is busy while the next rows are made.
-
-    A Unix socket holds about 100 kB of rows, half a millisecond of work for the server. (TCP adapts automatically.)
-    """
+    """Widen the buffer of a COPY, so that a server on this machine is busy while the next rows are made."""
+    # A Unix socket holds about 100 kB of rows, half a millisecond of work for the server. (TCP adapts automatically.)
     if connection.info.host.startswith("/"):
         with socket.socket(fileno=os.dup(connection.fileno())) as copy:
             copy.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)

@@ -1,8 +1,7 @@
-"""Run transactions with the rights of a role, and nothing that only the login may do.
+"""Run transactions with the rights of a role, and nothing that only the login may do."""
 
-The statement that sets a transaction's other settings also sets the role, as ``SET LOCAL ROLE`` does, and it ends with
-the transaction. So it costs no round trip, works behind a transaction pooler, and never stays on a connection.
-"""
+# The statement that sets a transaction's other settings also sets the role, as ``SET LOCAL ROLE`` does, and it ends
+# with the transaction. So it costs no round trip, works behind a transaction pooler, and never stays on a connection.
 
 from __future__ import annotations
 
@@ -42,11 +41,8 @@ def is_refusal(error: BaseException) -> bool:
 
 
 async def explain(connection: Connection, error: BaseException, role: str) -> BaseException:
-    """Add the needed GRANT to a refusal; return the error unchanged if the server does not answer.
-
-    Args:
-        error: The error of a transaction that had, or should have had, the role.
-    """
+    """Add the needed GRANT to a refusal; return the error unchanged if the server does not answer."""
+    # `error` ended a transaction that had, or should have had, the role.
     try:
         login, may_take = await _membership(connection, role)
     except psycopg.Error:

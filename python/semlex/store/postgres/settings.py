@@ -1,7 +1,4 @@
-"""Set server settings in every transaction, so that sessions of any kind read and write the same.
-
-A role, a database, the environment or the user's own connection may change them. Semlex's are local to a transaction.
-"""
+"""Set server settings in every transaction, so that sessions of any kind read and write the same."""
 
 from __future__ import annotations
 
@@ -22,6 +19,8 @@ if TYPE_CHECKING:
 # All names of semlex are qualified; built-in functions and operators are found only here, so that a schema that others
 # can write to cannot shadow them.
 SEARCH_PATH = "pg_catalog, pg_temp"
+# A role, a database, the environment or the user's own connection may change these settings. Semlex's are local to a
+# transaction.
 SETTINGS = {
     "search_path": SEARCH_PATH,
     # COPY sends UTF-8.
@@ -74,19 +73,14 @@ def of_role(role: str | None) -> dict[str, str]:
 
 
 async def begin_writing(connection: Connection, role: str | None = None, *, one_snapshot: bool = False) -> None:
-    """Set the settings of a write that has its own transaction.
-
-    Waiting for a lock has a limit, unless the session has one of its own. If this process vanishes, the server notices
-    within about a minute and releases its locks.
-
-    Args:
-        connection: In the transaction.
-        one_snapshot: Whether it is REPEATABLE READ. Otherwise it is READ COMMITTED, whatever the default of the
-            database is: what is read behind a lock must be what its last holder has written.
-    """
+    """Set the settings of a write that has its own transaction."""
+    # Waiting for a lock has a limit, unless the session has one of its own. If this process vanishes, the server
+    # notices within about a minute and releases its locks.
     if one_snapshot:
         await connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
     elif connection.isolation_level != IsolationLevel.READ_COMMITTED:  # of semlex's pool it is
+        # Set it whatever the default of the database is: what is read behind a lock must be what its last holder has
+        # written.
         await connection.execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
     await connection.execute(_write_settings(role))
 
@@ -100,11 +94,7 @@ async def server_time(connection: Connection) -> datetime:
 
 
 async def current_settings(connection: Connection, *, role: bool = False) -> dict[str, str]:
-    """Return the present values of the settings that a write inside a caller's transaction changes.
-
-    Args:
-        connection: In the transaction.
-    """
+    """Return the present values of the settings that a write inside a caller's transaction changes."""
     cursor = await connection.execute(_CURRENT_SETTINGS)
     row = await cursor.fetchone()
     found = dict(zip(_CHANGED, row or (), strict=True))
@@ -149,10 +139,9 @@ def _write_settings(role: str | None) -> bytes:
 
 
 class _UtcLoader(Loader):
-    """Reads timestamptz as UTC, whatever the session's zone; clamps times beyond Python's range of years.
+    """Reads timestamptz as UTC, whatever the session's zone; clamps times beyond Python's range of years."""
 
-    The driver converts times to the session's zone, where one row near the end of the range fails the whole answer.
-    """
+    # The driver converts times to the session's zone, where one row near the end of the range fails the whole answer.
 
     format = Format.BINARY
 

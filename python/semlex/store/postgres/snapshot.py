@@ -61,11 +61,7 @@ class Snapshot:
 
     @property
     def connection(self) -> Connection:
-        """The transaction's connection.
-
-        Raises:
-            SnapshotEndedError: The transaction has ended.
-        """
+        """The transaction's connection, as long as the transaction has not ended."""
         if self.has_ended:
             raise SnapshotEndedError
         return self._connection
@@ -85,23 +81,16 @@ class Snapshot:
     async def execute(
         self, text: Query, parameters: Mapping[str, Any], *, is_qualified: bool = False
     ) -> psycopg.AsyncCursor[Any]:
-        """Send a statement whose answer is binary, with times as UTC.
-
-        Args:
-            is_qualified: Whether all its names, operators included, are found whatever the search path is.
-        """
+        """Send a statement whose answer is binary, with times as UTC."""
+        # `is_qualified` means that all its names, operators included, are found whatever the search path is.
         del is_qualified  # the transaction has set the path
         return await cursor_with_times(self.connection).execute(text, parameters)
 
     @asynccontextmanager
     async def in_one_go(self, *, is_last: bool = False) -> AsyncIterator[None]:
-        """Send the statements of the block at once; at its end, wait for all answers or raise the first failure.
-
-        Afterwards the connection is usable as far as its transaction allows.
-
-        Args:
-            is_last: Whether nothing is asked afterwards, so that the transaction may end in the same round trip.
-        """
+        """Send the statements of the block at once; at its end, wait for all answers or raise the first failure."""
+        # Afterwards the connection is usable as far as its transaction allows. If `is_last`, nothing is asked
+        # afterwards, so the transaction may end in the same round trip.
         if self.pipeline is None:
             async with ended_pipeline(self.connection):
                 yield
@@ -123,10 +112,8 @@ class Snapshot:
 
     @asynccontextmanager
     async def in_time(self) -> AsyncIterator[None]:
-        """End the block if one of its statements exceeds its time limit.
-
-        The transaction continues either way, with the settings that it had.
-        """
+        """End the block if one of its statements exceeds its time limit."""
+        # The transaction continues either way, with the settings that it had.
         with suppress(psycopg.errors.QueryCanceled):
             async with self.savepoint():
                 yield
@@ -159,10 +146,9 @@ class Snapshot:
 
 @dataclass(slots=True)
 class SingleSnapshot(Snapshot):
-    """The snapshot that one statement has, outside a transaction: a single question, in one round trip.
+    """The snapshot that one statement has, outside a transaction: a single question, in one round trip."""
 
-    Whatever else is asked, before or afterwards, is refused.
-    """
+    # Whatever else is asked, before or afterwards, is refused.
 
     is_single: ClassVar[bool] = True
     has_ended: bool = True  # for all questions but that of `execute`
@@ -186,11 +172,7 @@ class SingleSnapshot(Snapshot):
     async def execute(
         self, text: Query, parameters: Mapping[str, Any], *, is_qualified: bool = False
     ) -> psycopg.AsyncCursor[Any]:
-        """Send the statement with the settings that it needs, and wait for its answer.
-
-        Raises:
-            SnapshotEndedError: It is the second one.
-        """
+        """Send the only statement with the settings that it needs, and wait for its answer."""
         if self.is_asked:
             raise SnapshotEndedError
         self.is_asked = True
@@ -223,16 +205,10 @@ async def open_snapshot(
     pipelined: bool = True,
     may_end: bool = False,
 ) -> AsyncIterator[Snapshot]:
-    """Open a snapshot in its own transaction.
-
-    If pipelined, the server gets BEGIN together with the first statement whose rows are waited for. (The driver's own
-    block of a transaction waits three times, which is longer than a search of words takes.)
-
-    Args:
-        connection: In no transaction.
-        settings: Set with those that every snapshot has.
-        may_end: Whether it ends with the question that is said to be the last.
-    """
+    """Open a snapshot in its own transaction, on a connection that is in none."""
+    # If pipelined, the server gets BEGIN together with the first statement whose rows are waited for. (The driver's own
+    # block of a transaction waits three times, which is longer than a search of words takes.) If `may_end`, the
+    # transaction ends with the question that the caller marks as the last.
     fixed = {**READ_SETTINGS, **of_role(role), **settings}
     if not (connection.autocommit and pipelined):
         # On a caller's connection the driver begins a transaction automatically before any statement.
@@ -249,11 +225,7 @@ async def open_snapshot(
 async def send_transaction(
     send: Callable[[Connection], Awaitable[None]], connection: Connection, *, role: str | None = None
 ) -> None:
-    """Send a write transaction at once; return when all of it is answered.
-
-    Args:
-        connection: In no transaction.
-    """
+    """Send a write transaction at once, on a connection that is in none; return when all of it is answered."""
     if not connection.autocommit:  # the driver begins a transaction automatically before any statement
         async with connection.transaction():
             await begin_writing(connection, role)
@@ -291,10 +263,8 @@ async def _pipelined(
 
 @asynccontextmanager
 async def ended_pipeline(connection: Connection) -> AsyncIterator[psycopg.AsyncPipeline]:
-    """Open the driver's pipeline without its log message about an end after an error.
-
-    If the pipeline could not be ended, close the connection.
-    """
+    """Open the driver's pipeline without its log message about an end after an error."""
+    # If the pipeline could not be ended, close the connection.
     before = connection.pgconn.pipeline_status  # a caller's connection may be in a pipeline already
     try:
         async with AsyncExitStack() as block:

@@ -22,14 +22,9 @@ def indexed_document_id(source_uri: str, uri: str) -> UUID:
 
 
 def indexed_chunk_id(document_id: UUID, text_hash: bytes, occurrence: int) -> str:
-    """Return the id of an indexed document's chunk.
-
-    It derives from the document and the text, so that an unchanged chunk keeps its id and its vector, and it begins
-    with the document's key, so that the id alone is enough to find the chunk.
-
-    Args:
-        occurrence: 0 for the first chunk of the document with that text, 1 for the second.
-    """
+    """Return the id of an indexed document's chunk; `occurrence` counts from 0 the chunks with that text."""
+    # The id derives from the document and the text, so that an unchanged chunk keeps its id and its vector, and it
+    # begins with the document's key, so that the id alone is enough to find the chunk.
     suffix = f"-{occurrence}" if occurrence else ""
     return f"{document_id.hex}-{text_hash.hex()[:16]}{suffix}"
 
@@ -45,11 +40,9 @@ def indexed_keys(chunk_ids: Iterable[str]) -> list[tuple[UUID, str]]:
 
 
 def chunk_keys(chunk_ids: Sequence[str]) -> list[bytes]:
-    """Return, as bytes, the keys of the documents to which chunks with these ids belong.
-
-    They derive from the id alone, so that two writers cannot make a chunk twice. A chunk of an indexed document belongs
-    to that document, whichever program writes it; any other is a document of its own.
-    """
+    """Return, as bytes, the keys of the documents to which chunks with these ids belong."""
+    # The keys derive from the id alone, so that two writers cannot make a chunk twice. A chunk of an indexed document
+    # belongs to that document, whichever program writes it; any other is a document of its own.
     keys = _core.hash_rows("added", [chunk_ids])
     places = {chunk_id: document_id.bytes for document_id, chunk_id in indexed_keys(chunk_ids)}
     return [places.get(chunk_id, key) for chunk_id, key in zip(chunk_ids, keys, strict=True)] if places else keys

@@ -97,11 +97,8 @@ def _hit_columns(names: Names, *, has_places: bool) -> bytes:
 
 
 def best_rows(names: Names, count: int, *, has_places: bool) -> BestRows | None:
-    """Return the columns of hits for a leg that returns rows; None if they must be measured before they are sent.
-
-    Args:
-        has_places: Whether some of them may be chunks of documents that were read from files.
-    """
+    """Return the columns of hits for a leg that returns rows; None if they must be measured before they are sent."""
+    # `has_places` tells whether some hits may be chunks of documents that were read from files.
     if size_seen.get() is not None and count > MEASURED_ROWS:
         return None
     return BestRows(_hit_columns(names, has_places=has_places), LARGE_COLUMNS, count, has_places)
@@ -118,13 +115,9 @@ async def load_results(
     columns: RowColumns | None = None,
     is_last: bool = False,
 ) -> dict[Key, SearchResult]:
-    """Load hits by key, in one statement; keys whose row is gone are missing from the answer.
-
-    Args:
-        brought: Rows that the leg has returned already, by `best_rows`; used if they are complete.
-        columns: Columns of followed tables; a hit whose row there is gone or hidden is missing, too.
-        is_last: Whether this is probably the last statement in the snapshot.
-    """
+    """Load hits by key, in one statement; keys whose row is gone are missing from the answer."""
+    # `brought` are rows that the leg has returned already, by `best_rows`; they are used if they are complete.
+    # `columns` are those of followed tables: a hit whose row there is gone or hidden is missing, too.
     if not keys:
         return {}
     if brought is not None and all(key in brought for key in keys):
@@ -206,10 +199,8 @@ async def _rows(
 
 
 def _stored(row: Sequence[Any]) -> tuple[Any, ...]:
-    """Return the fields of a `StoredChunk` from a row that begins with `COLUMNS` and ends with the language.
-
-    The metadata is JSON text.
-    """
+    """Return the fields of a `StoredChunk` from a row that begins with `COLUMNS` and ends with the language."""
+    # The metadata is JSON text.
     _, chunk_id, text, metadata, parent, created, updated, name, chapter, section, subsections, *rest = row
     start, end, line, page, place, children, begins, ends, source, *_, language = rest
     at = StoredPlace.of(place)
@@ -263,11 +254,7 @@ async def fetch_vectors(
 async def list_chunks(
     connection: Connection, collection: CollectionInfo, condition: Filter, limit: int, after: str | None
 ) -> list[StoredChunk]:
-    """Chunks that pass a filter, in the order of their keys.
-
-    Args:
-        connection: In a transaction.
-    """
+    """Return chunks that pass a filter, in the order of their keys."""
     condition = await with_rows(connection, collection.names, condition)
     begin = sql.SQL("AND (c.document_id, c.chunk_id) > (%(document_id)s, %(chunk_id)s)")
     statement = sql.SQL(
@@ -289,11 +276,9 @@ async def list_chunks(
 async def documents_of(
     connection: Connection, collection: CollectionInfo, keys: Sequence[Key]
 ) -> dict[Key, DocumentKey]:
-    """Return the document of each of these chunks; those that are gone are missing.
-
-    An added chunk belongs to the document that it names as its ``source_document``; one that names none is a document
-    of its own.
-    """
+    """Return the document of each of these chunks; those that are gone are missing."""
+    # An added chunk belongs to the document that it names as its ``source_document``; one that names none is a document
+    # of its own.
     cursor = await connection.cursor(binary=True).execute(
         sql.SQL(
             "SELECT c.document_id, c.chunk_id, c.source_document "

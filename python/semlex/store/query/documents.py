@@ -83,11 +83,7 @@ async def read_known_sources(connection: Connection, names: Names) -> list[Known
 async def find_named(
     connection: Connection, names: Names, name: str, places: Sequence[tuple[str, str]]
 ) -> NamedDocument | None:
-    """Resolve a name: an id, a path, a path on disk, a name of an added document, or the end of exactly one path.
-
-    Args:
-        connection: In a transaction.
-    """
+    """Resolve a name: an id, a path, a path on disk, a name of an added document, or the end of exactly one path."""
     found = await _chunks_with_id(connection, names, name)
     if found is not None:
         return found
@@ -233,11 +229,7 @@ async def list_documents(
     limit: int | None = None,
     after: str | None = None,
 ) -> list[ListedDocument]:
-    """Return the documents of a source or of all, by source and path.
-
-    Args:
-        connection: In a transaction.
-    """
+    """Return the documents of a source or of all, by source and path."""
     if source is not None:
         known = await read_sources(connection, collection, tables=True)
         if source not in {one.name for one in known}:

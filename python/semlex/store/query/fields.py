@@ -66,11 +66,8 @@ async def count_values(
     keys: Sequence[Key] | None = None,
     limit: int,
 ) -> tuple[dict[str, Facet], int]:
-    """Return the values of each field with their counts, and how many chunks were counted.
-
-    Args:
-        connection: In a transaction with one snapshot.
-    """
+    """Return the values of each field with their counts, and how many chunks were counted."""
+    # The transaction must have one snapshot.
     chunks = (_CHUNKS if keys is None else _SOME_CHUNKS).format(chunk=names.chunk)
     values: dict[str, Any] = condition.parameters | ({} if keys is None else key_arrays(keys))
     counting = sql.SQL("SELECT count(*) FROM {} WHERE {}").format(chunks, condition.expression)
@@ -168,11 +165,8 @@ def _bounded(names: Names, chunks: int) -> sql.Composable:
 
 
 async def take_field_sample(connection: Connection, names: Names) -> FieldSample:
-    """Determine how many chunks to read: 10,000 on random pages, fewer if their metadata is large.
-
-    Args:
-        connection: In a transaction of one snapshot.
-    """
+    """Determine how many chunks to read: 10,000 on random pages, fewer if their metadata is large."""
+    # The transaction must have one snapshot.
     cursor = await connection.execute(
         sql.SQL(
             "SELECT count(*) FILTER (WHERE size <= {bytes} OR place = 1), "
@@ -192,11 +186,7 @@ async def take_field_sample(connection: Connection, names: Names) -> FieldSample
 
 
 async def summarize_fields(connection: Connection, names: Names, *, with_values: bool = False) -> FieldSummaries:
-    """Return which fields the chunks of a sample have.
-
-    Args:
-        connection: In a transaction of one snapshot.
-    """
+    """Return which fields the chunks of a sample have; the transaction must have one snapshot."""
     sample = await take_field_sample(connection, names)
     indexes = await read_field_indexes(connection, names)
     cursor = await connection.execute(sample.nodes() + _TYPES)
@@ -249,11 +239,8 @@ async def _read_values(connection: Connection, sample: FieldSample) -> dict[Fiel
 
 
 async def count_types(connection: Connection, sample: FieldSample, field: Field) -> dict[str, int]:
-    """Type -> how many chunks of a sample have a value of it, the most frequent one first.
-
-    Args:
-        connection: In the transaction of the sample.
-    """
+    """Return how many chunks of a sample have a value of each type, the most frequent type first."""
+    # Call it in the transaction of the sample.
     cursor = await connection.execute(
         sql.SQL(
             "SELECT v.type, count(*) FROM (SELECT jsonb_typeof({value}) AS type FROM {sample}) AS v "

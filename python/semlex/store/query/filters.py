@@ -1,9 +1,4 @@
-"""Turn filters into SQL conditions over a chunk's row; `semlex.filters.evaluate` defines their meaning.
-
-A condition is written bare, so that an index can serve it, and gives NULL or FALSE if it does not hold; a negated one
-is ``(…) IS NOT TRUE``. Equality and membership of single values are containment (``@>``), which the index on the
-metadata serves; comparisons use the one expression that `typed_value` gives.
-"""
+"""Turn filters into SQL conditions over a chunk's row; `semlex.filters.evaluate` defines their meaning."""
 
 from __future__ import annotations
 
@@ -62,10 +57,8 @@ OWN_COLUMNS = {
 
 
 def text_hash(text: sql.Composable) -> sql.Composed:
-    """Return SQL of a hash of a text, for an index of paths, which may be long and shared by any number of chunks.
-
-    A B-tree of the texts refuses long ones. A hash index reads all equal entries for each new one.
-    """
+    """Return SQL of a hash of a text, for an index of paths, which may be long and shared by any number of chunks."""
+    # A B-tree of the texts refuses long ones. A hash index reads all equal entries for each new one.
     return sql.SQL("pg_catalog.hashtextextended({}, 0)").format(text)
 
 
@@ -235,10 +228,8 @@ class Filter:
 
 
 def parse_filters(filters: Filters | None, names: Names, *, place: str = "filters", prefix: str = "filter") -> Filter:
-    """Check a filter and turn it into SQL; the driver binds or quotes keys and values.
-
-    A filter that names live columns is turned into SQL by `with_rows`, which knows their tables.
-    """
+    """Check a filter and turn it into SQL; the driver binds or quotes keys and values."""
+    # A filter that names live columns is turned into SQL by `with_rows`, which knows their tables.
     tree = filter_tree(filters, place)
     if tree is None:
         return Filter()
@@ -247,14 +238,7 @@ def parse_filters(filters: Filters | None, names: Names, *, place: str = "filter
 
 
 async def with_rows(connection: Connection, names: Names, condition: Filter) -> Filter:
-    """Return the filter as SQL, with the followed tables as they are now.
-
-    Args:
-        connection: In the transaction that uses the filter.
-
-    Raises:
-        ValidationError: The filter names a column that is not live in any table.
-    """
+    """Return the filter as SQL, with the followed tables as they are now, in the transaction that uses the filter."""
     if condition.unwritten is None:
         return condition
     return write_filter(condition, names, await read_live_tables(connection, names))
@@ -293,6 +277,9 @@ def _with_joined_rows(word: Literal["and", "or"], parts: Sequence[FilterTree]) -
     return [*(part for part in parts if not _is_of_rows(part)), joined(word, of_rows)]
 
 
+# A condition is written bare, so that an index can serve it, and gives NULL or FALSE if it does not hold; a negated one
+# is ``(…) IS NOT TRUE``. Equality and membership of single values are containment (``@>``), which the index on the
+# metadata serves; comparisons use the one expression that `typed_value` gives.
 class _Writer:
     """Writes a tree as SQL, and collects the values that it binds."""
 
@@ -461,13 +448,8 @@ def _at(path: tuple[str, ...], inner: str) -> str:
 
 
 async def unknown_fields(connection: Connection, names: Names, condition: Filter) -> list[str]:
-    """Sentences about metadata fields of a filter that no chunk has, or that hold values of another kind.
-
-    A collection without chunks has none.
-
-    Args:
-        connection: In a transaction; the first of three statements may have to read every chunk.
-    """
+    """Return sentences about metadata fields of a filter that no chunk has, or that hold values of another kind."""
+    # A collection without chunks has none. The first of three statements may have to read every chunk.
     asked = list(condition.metadata_fields)[:MAX_LOOKED_FOR]
     is_missing = await _for_each(connection, names, _IS_MISSING, [one.path for one in asked])
     unknown = [one for one, missing in zip(asked, is_missing, strict=False) if missing]

@@ -1,7 +1,4 @@
-"""Find problems of a database and its collections (rows, privileges, indexes, tables) without changing anything.
-
-Large tables are sampled, by pages that a fixed seed selects.
-"""
+"""Find problems of a database and its collections (rows, privileges, indexes, tables) without changing anything."""
 
 from __future__ import annotations
 
@@ -40,6 +37,7 @@ if TYPE_CHECKING:
     from semlex.store.schema.collection import CollectionInfo
 
 
+# Large tables are sampled, by pages that a fixed seed selects.
 SEED = 1
 # More rows than wanted are drawn, because a share of the pages is only about that share of the rows.
 SPARE = 1.5
@@ -61,11 +59,7 @@ class RowSample:
 
 
 async def sample_rows(connection: Connection, table: sql.Identifier, columns: sql.Composable, most: int) -> RowSample:
-    """Return up to `most` rows.
-
-    Args:
-        connection: In a transaction.
-    """
+    """Return a sample of up to `most` rows of a table."""
     cursor = await connection.execute(
         "SELECT c.reltuples::float8 FROM pg_catalog.pg_class AS c WHERE c.oid = pg_catalog.to_regclass(%s)",
         [table.as_string(connection)],
@@ -141,10 +135,9 @@ async def orphaned_vectors(connection: Connection, names: Names, version: int) -
 
 
 async def orphaned_chunks(connection: Connection, names: Names) -> Share:
-    """Return the share of chunks that were read from a document which is missing.
-
-    Their ids begin with the key of the document; those of texts that were added do not, and they have no document.
-    """
+    """Return the share of chunks that were read from a document which is missing."""
+    # The id of a chunk that was read begins with the key of its document. The ids of added texts do not; such
+    # texts have no document.
     condition = sql.SQL(
         "starts_with(e.chunk_id, replace(e.document_id::text, '-', '') || '-') "
         "AND NOT EXISTS (SELECT FROM {} AS d WHERE d.document_id = e.document_id)"
@@ -179,12 +172,7 @@ async def long_chunks(connection: Connection, names: Names, tokens: int) -> Shar
 
 
 async def some_texts(connection: Connection, names: Names, most: int, characters: int) -> tuple[list[str], RowSample]:
-    """Return the beginnings of texts of chunks, in the order of their keys.
-
-    Args:
-        connection: In a transaction.
-        characters: Maximum characters of each text.
-    """
+    """Return the first `characters` of the texts of some chunks, in the order of their keys."""
     columns = sql.SQL("document_id, chunk_id, left(chunk_text, {}) AS beginning").format(sql.Literal(characters))
     sample = await sample_rows(connection, names.chunk, columns, most)
     cursor = await connection.execute(
@@ -246,11 +234,7 @@ class TablePrivileges(NamedTuple):
 
 
 async def table_privileges(connection: Connection, schema: str, tables: Sequence[str]) -> list[TablePrivileges]:
-    """Read what the current role may do with tables, by their names.
-
-    Args:
-        connection: In a transaction.
-    """
+    """Read what the current role may do with tables, by their names."""
     cursor = await connection.execute(
         "SELECT c.relname, ARRAY(SELECT p FROM unnest(%s::text[]) AS p "
         "WHERE NOT pg_catalog.has_table_privilege(c.oid, p)), "
@@ -294,15 +278,10 @@ async def vector_recall(
     vectors: int,
     seconds: float,
 ) -> Recall:
-    """Compare the neighbours of stored vectors found through the index with the exact ones.
-
-    The vectors are those of `VectorSample`, the same at every call while the collection stays the same. A vector does
-    not count as its own neighbour; of equally near ones any counts.
-
-    Args:
-        connection: In a transaction, not in a pipeline: a part of it may be undone.
-        seconds: Maximum time for all of them; what was measured by then counts.
-    """
+    """Compare the neighbours of stored vectors found through the index with the exact ones, for up to `seconds`."""
+    # The vectors are those of `VectorSample`, the same at every call while the collection stays the same. A vector does
+    # not count as its own neighbour; of equally near ones any counts. What was measured when the time is over counts.
+    # The connection must not be in a pipeline, because a part of the transaction may be undone.
     queries = await sample_vectors(connection, collection, vectors)
     until, shares, plan = SYSTEM.monotonic() + seconds, [], ""
     register_vector_parameter(connection)
@@ -344,11 +323,8 @@ BM25, OF_KEYWORD_INDEX = "bm25", ("segment", "posting", "tombstone", "manifest")
 
 
 async def find_problems(connection: Connection, server: ServerInfo, only: Names | None = None) -> list[Finding]:
-    """Examine the server and every schema with collections.
-
-    Args:
-        connection: In a transaction, not in a pipeline: a part of it may be undone.
-    """
+    """Examine the server and every schema with collections."""
+    # The connection must not be in a pipeline, because a part of the transaction may be undone.
     problems = []
     if server.pgvector is None:
         problems.append(

@@ -151,10 +151,8 @@ DOING = "put hits into a table"
 
 
 async def fill_table(given: CallersConnection, relation: Relation, table: str) -> int:
-    """Write hits into a temporary table that is dropped at the end of the caller's transaction.
-
-    No setting of the session is read or changed: values travel as one JSON text of ASCII.
-    """
+    """Write hits into a temporary table that is dropped at the end of the caller's transaction."""
+    # No setting of the session is read or changed: values travel as one JSON text of ASCII.
     check_parameters(text_errors("table", table, blank=False, max_bytes=MAX_NAME_BYTES))
     connection = callers_connection(given)
     _check_connection(connection)

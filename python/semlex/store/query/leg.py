@@ -75,10 +75,7 @@ class LegPlan(Protocol):
         ...
 
     def prepare(self, side_column: SideColumn | None) -> PreparedLeg:
-        """Prepare the leg for sending.
-
-        Called when the earlier legs have been sent, so that it computes while the server works.
-        """
+        """Prepare the leg for sending; it computes while the server works on the earlier legs, already sent."""
         ...
 
 
@@ -132,11 +129,8 @@ class Scorer(Protocol):
     """A leg's exact scores of chunks that another leg found."""
 
     def scores_from_column(self, values: list[Any]) -> NDArray[np.float64] | None:
-        """Return the scores of chunks by the values of the leg's side column.
-
-        Returns:
-            float64, shape (n,), NaN for a chunk that has none; or None if the values do not suffice.
-        """
+        """Return the scores of chunks by the values of the leg's side column; None if the values do not suffice."""
+        # The scores have the shape (n,); NaN stands for a chunk that has none.
         del values
         return None
 

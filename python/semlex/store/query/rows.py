@@ -76,10 +76,9 @@ def text_of_type(value: object, of: OwnType) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class LiveTable:
-    """A followed table of the collection's own database.
+    """A followed table of the collection's own database."""
 
-    In SQL its row has the alias ``r``, and the chunk's the alias ``c``.
-    """
+    # In SQL its row has the alias ``r``, and the chunk's the alias ``c``.
 
     definition: FollowedTable
     types: Mapping[str, str]  # of all its columns
@@ -149,13 +148,8 @@ def _of_table(names: Sequence[str]) -> sql.Composed:
 
 
 def of_rows(tables: Sequence[LiveTable], condition: Mapping[str, sql.Composable], *, others: bool) -> sql.Composable:
-    """Return SQL of a condition on the rows of chunks.
-
-    Args:
-        tables: The followed tables, at least one.
-        condition: By the table's name, the condition on its row; a chunk whose row is gone or hidden fails.
-        others: Whether all other chunks pass.
-    """
+    """Return SQL of a condition on the rows of chunks; a chunk whose row is gone or hidden fails."""
+    # At least one table is needed, and `condition` has one for each by its name. With `others`, all other chunks pass.
     found: list[sql.Composable] = [
         sql.SQL("EXISTS (SELECT FROM {} AS r WHERE {} AND {})").format(
             table.relation, table.is_own_row, condition[table.name]
@@ -258,14 +252,8 @@ def _shown(table: LiveTable, wanted: Sequence[str]) -> Collection[str]:
 
 
 async def row_columns(connection: Connection, names: Names, columns: Sequence[str] | None) -> RowColumns | None:
-    """Return the columns with these names in the followed tables; None if no column is wanted.
-
-    Args:
-        connection: In the transaction that loads them.
-
-    Raises:
-        ValidationError: No table has one of them.
-    """
+    """Return the columns with these names in the followed tables; None if no column is wanted."""
+    # Call it in the transaction that loads the columns.
     if not columns:
         return None
     wanted = columns if isinstance(columns, OfDefinitions) else tuple(columns)
@@ -284,14 +272,7 @@ async def row_columns(connection: Connection, names: Names, columns: Sequence[st
 
 
 async def read_live_tables(connection: Connection, names: Names) -> tuple[LiveTable, ...]:
-    """Return the followed tables whose rows can be read here, by name.
-
-    Args:
-        connection: In a transaction.
-
-    Raises:
-        ConfigurationError: A table is gone.
-    """
+    """Return the followed tables whose rows can be read here, by name; refuse if one is gone."""
     statement = _TABLES.format(table=names.followed_table)
     cursor = await connection.cursor(binary=True).execute(statement, {"collection": names.collection})
     tables = []
@@ -315,14 +296,10 @@ async def read_live_tables(connection: Connection, names: Names) -> tuple[LiveTa
 
 
 def check_live(tables: Sequence[LiveTable], name: str, place: str) -> None:
-    """Refuse a column that no followed table of this database has as a live one.
-
-    Raises:
-        ConfigurationError: A table has lost the column; a filter that ignored it could show rows that it should hide.
-        ValidationError: No table has such a live column; the message lists those that exist.
-    """
+    """Refuse a column that no followed table of this database has as a live one."""
     for table in tables:
         if name in table.definition.live and name not in table.types:
+            # A filter that ignored a lost column could show rows that it should hide.
             raise ConfigurationError(
                 f"the live column {name!r} of {table.definition.schema}.{table.definition.table} is not there any "
                 f"more: semlex follow {table.name} --change --live NAMES"

@@ -117,11 +117,7 @@ async def ask(snapshot: Snapshot, queries: Mapping[str, ScoreQuery]) -> dict[str
 
 
 async def fetch(snapshot: Snapshot, statement: Statement, *, is_last: bool = False) -> list[Any]:
-    """Return the rows of a statement. After a failure, the connection is usable as far as its transaction allows.
-
-    Args:
-        is_last: Whether no other statement follows.
-    """
+    """Return the rows of a statement. After a failure, the connection is usable as far as its transaction allows."""
     async with snapshot.in_one_go(is_last=is_last):
         cursor = await _execute(snapshot, statement)
     return await _rows(cursor, statement)

@@ -1,8 +1,4 @@
-"""Sample the stored vectors, to compare a query's similarities with those of random chunks.
-
-How near is near differs from model to model and from query to query. Completed fusion therefore counts how many
-standard deviations a chunk lies above what random chunks of the collection give for the same query.
-"""
+"""Sample the stored vectors, to compare a query's similarities with those of random chunks."""
 
 from __future__ import annotations
 
@@ -27,6 +23,8 @@ if TYPE_CHECKING:
     from semlex.store.postgres.snapshot import Snapshot
     from semlex.store.schema.collection import CollectionInfo, EmbeddingVersion
 
+# How near is near differs from model to model and from query to query. Score fusion therefore counts how many standard
+# deviations a chunk lies above what random chunks of the collection give for the same query.
 SAMPLE_ROWS = 256
 # Twice as many points as rows: several points may lead to one row.
 PROBES = 2 * SAMPLE_ROWS
@@ -62,13 +60,12 @@ class _Drawn:
 
 
 class VectorSample:
-    """At most 256 stored vectors, drawn at fixed points of the key: the same collection gives the same sample.
+    """At most 256 stored vectors, drawn at fixed points of the key: the same collection gives the same sample."""
 
-    Kept in memory, one per open retriever (1 MB at 1,024 dimensions), and drawn by the first search that needs it, in
-    its own transaction: a standby or a role that may only read can do that. Drawn again after 10 minutes, after this
-    client has written more than a tenth of the rows that there were, and for another set of vectors. What other clients
-    write meanwhile is not in it.
-    """
+    # The sample is kept in memory, one per open retriever (1 MB at 1,024 dimensions), and drawn by the first search
+    # that needs it, in its own transaction: a standby or a role that may only read can do that. It is drawn again after
+    # 10 minutes, after this client has written more than a tenth of the rows that there were, and for another set of
+    # vectors. What other clients write meanwhile is not in it.
 
     def __init__(self, clock: Clock = SYSTEM) -> None:
         self._clock = clock
@@ -80,12 +77,7 @@ class VectorSample:
         self._written += rows
 
     async def spread(self, connection: Connection, collection: CollectionInfo, query: NDArray[np.float32]) -> Spread:
-        """Return mean and deviation of a query's scores over the sample, by the collection's distance.
-
-        Args:
-            connection: In the search's transaction.
-            query: float32, shape (d,).
-        """
+        """Return mean and deviation of a query's scores over the sample, in the transaction of the search."""
         found = self.spread_in_memory(collection, query)
         if found is not None:
             return found
@@ -130,11 +122,7 @@ class Calibration:
 
 
 def spread_of(vectors: NDArray[np.float32], query: NDArray[np.float32], distance: DistanceName) -> Spread:
-    """Return mean and population standard deviation of a query's similarities.
-
-    Args:
-        vectors: (m, d); of norm 1 for ``cosine``.
-    """
+    """Return mean and population standard deviation of a query's similarities; for ``cosine``, vectors have norm 1."""
     if not vectors.size:
         return Spread(0.0, 0.0)
     rows, one = vectors, query
@@ -170,11 +158,7 @@ async def _draw(
 async def sample_chunks(
     connection: Connection, collection: CollectionInfo, rows: int
 ) -> tuple[list[tuple[str, str]], NDArray[np.float32]]:
-    """Context and text of some chunks, and their vectors, float32, shape (n, d): of the sample, spread evenly.
-
-    Args:
-        connection: In a transaction.
-    """
+    """Return context and text of some chunks of the sample, spread evenly, and their vectors, of shape (n, d)."""
     embedding = collection.vectors
     join = sql.SQL("JOIN {} AS c USING (document_id, chunk_id)").format(collection.names.chunk)
     found, _ = await _drawn(connection, collection, embedding, sql.SQL(", c.context, c.chunk_text"), join)
@@ -183,11 +167,7 @@ async def sample_chunks(
 
 
 async def sample_vectors(connection: Connection, collection: CollectionInfo, rows: int) -> NDArray[np.float32]:
-    """Up to a number of vectors of the sample, spread evenly: float32, shape (n, d).
-
-    Args:
-        connection: In a transaction.
-    """
+    """Return up to a number of vectors of the sample, spread evenly, of shape (n, d)."""
     vectors, _ = await _draw(connection, collection, collection.vectors)
     return vectors[:: max(1, -(-len(vectors) // rows))]
 
@@ -202,10 +182,8 @@ def vectors_by_key(collection: CollectionInfo, embedding: EmbeddingVersion) -> s
 
 
 def sent_vector(collection: CollectionInfo, embedding: EmbeddingVersion) -> sql.Composed:
-    """Return a vector (``e.embedding``) as SQL, in the server's own binary form as bytes.
-
-    So it is read independently of the loaders that the connection's owner has registered for vectors.
-    """
+    """Return a vector (``e.embedding``) as SQL, in the server's own binary form as bytes."""
+    # In this form it is read independently of the loaders that the connection's owner has registered for vectors.
     return sql.SQL("{}.{}(e.embedding)").format(
         collection.server.extension, sql.Identifier(f"{embedding.storage}_send")
     )
@@ -224,11 +202,7 @@ async def _drawn(
     columns: sql.Composable,
     join: sql.Composable,
 ) -> tuple[list[Any], float]:
-    """Return rows of the sample, the vector in binary form first, and about how many rows the table has.
-
-    Args:
-        connection: In a transaction.
-    """
+    """Return rows of the sample, the vector in binary form first, and about how many rows the table has."""
     table = collection.names.embedding(embedding.version)
     # No full scan: counting stops after the sample's size; the size of a larger table is the planner's estimate.
     count = sql.SQL(

@@ -1,8 +1,4 @@
-"""Measure the share of chunks that a filter selects, read their ids if they are few, and apply boosts.
-
-The server's own estimate of a filter on JSON is mostly a constant, so a sample of the table's pages is read instead.
-The estimate is remembered for a minute: it decides how chunks are searched, never which are found.
-"""
+"""Measure the share of chunks that a filter selects, read their ids if they are few, and apply boosts."""
 
 from __future__ import annotations
 
@@ -42,6 +38,8 @@ REMEMBERED_SECONDS = 60.0
 REMEMBERED_FILTERS = 256
 
 
+# The server's own estimate of a filter on JSON is mostly a constant, so a sample of the table's pages is read instead.
+# The estimate is remembered for a minute: it decides how chunks are searched, never which are found.
 class RememberedShares:
     """Remembers for a minute which share of the chunks passes each of the last filters."""
 

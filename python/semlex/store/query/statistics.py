@@ -20,16 +20,10 @@ SMALL_BYTES = 64 * 1024 * 1024
 
 
 async def collection_figures(connection: Connection, collection: CollectionInfo, *, exact: bool) -> dict[str, Any]:
-    """Counts for ``status``.
-
-    Args:
-        connection: In a transaction with one snapshot.
-
-    Returns:
-        ``sources``, ``documents``, ``chunks``, ``tokens``, ``embedded`` (chunks), ``orphaned_vectors`` (their chunk is
-        gone), and those of `Bm25Index.statistics`. ``estimated`` is True if a large table was not counted: its
-        number is an estimate then, and figures that need a count are None.
-    """
+    """Return counts for ``status``; the transaction must have one snapshot."""
+    # The figures are ``sources``, ``documents``, ``chunks``, ``tokens``, ``embedded`` (chunks), ``orphaned_vectors``
+    # (their chunk is gone), and those of `Bm25Index.statistics`. ``estimated`` is True if a large table was not
+    # counted: its number is an estimate then, and figures that need a count are None.
     estimates = {} if exact else await _estimates(connection, collection.names, _tables(collection))
     estimated = bool(estimates)
     counted = await _counted(connection, collection, estimates)

@@ -95,14 +95,9 @@ async def read_surroundings(
     share: float = 1.0,
     with_vectors: Sequence[Key] = (),
 ) -> tuple[list[PlacedChunk], dict[Key, NDArray[np.float32]]]:
-    """Read chunks and their surroundings in their documents, in one round trip.
-
-    Args:
-        share: Minimum share of a section that must be wanted for `Reach.section`, above 0, up to 1.
-
-    Returns:
-        The chunks, in no order; and the vectors that there are, float32, shape (d,), by key.
-    """
+    """Read chunks, in no order, and their surroundings in their documents, in one round trip, and vectors by key."""
+    # `share` is the minimum share of a section that must be wanted for `Reach.section`, above 0, up to 1. Chunks
+    # without a vector have none in the answer; a vector has the shape (d,).
     title: sql.Composable = sql.SQL("''")
     keys = list(wanted)
     if indexed_keys([chunk_id for _, chunk_id in keys]):

@@ -143,16 +143,12 @@ def vector_leg(
     ef_search: int | None = None,
     probes: int | None = None,
 ) -> VectorLeg:
-    """Plan the vector leg.
-
-    With the plan ``index`` the vector index answers, if one exists: an HNSW index with ``ef_search`` above `limit`, and
-    with iterative scanning, because dead rows alone can leave fewer rows than requested. Under a filter it stops after
-    a few times the vectors that the filter's share predicts: the answer may be short, and the caller then searches
-    exactly. If an index contains less than the whole vectors, the same statement compares its results by those.
-
-    Args:
-        query: float32, shape (d,).
-    """
+    """Plan the vector leg for a query of shape (d,)."""
+    # With the plan ``index`` the vector index answers, if one exists: an HNSW index with ``ef_search`` above `limit`,
+    # and with iterative scanning, because dead rows alone can leave fewer rows than requested. Under a filter it stops
+    # after a few times the vectors that the filter's share predicts: the answer may be short, and the caller then
+    # searches exactly. If an index contains less than the whole vectors, the same statement compares its results by
+    # those.
     stored = StoredVectors.of(collection)
     vector = {"vector": vector_parameter(query, stored.storage)}
     scorer = VectorScorer(stored, vector, condition)

@@ -28,11 +28,9 @@ _KNOWN = re.compile(rf"{'|'.join(TABLES)}|embedding_[0-9]+")
 
 
 async def drop_collection(database: Database, names: Names) -> bool:
-    """Drop a collection with everything in it; return False if it does not exist.
-
-    Nothing is migrated. A collection of a newer or unreleased semlex is dropped with the tables that only that one
-    knows; not in the schema ``public``, where a table whose name begins like the collection's may belong to others.
-    """
+    """Drop a collection with everything in it; return False if it does not exist."""
+    # Nothing is migrated. A collection of a newer or unreleased semlex is dropped with the tables that only that one
+    # knows; not in the schema ``public``, where a table whose name begins like the collection's may belong to others.
     watched: list[str] = []
 
     async def work(connection: Connection) -> bool:

@@ -1,7 +1,6 @@
-"""Lock collections and tables in transactions, and check whether an open collection still exists.
+"""Lock collections and tables in transactions, and check whether an open collection still exists."""
 
-Transactions take locks in this order: the set-up lock, the lock of a collection's writers, its row in the registry.
-"""
+# Transactions take locks in this order: the set-up lock, the lock of a collection's writers, its row in the registry.
 
 from __future__ import annotations
 
@@ -79,15 +78,9 @@ class Presence:
 
 
 async def hold_collection(connection: Connection, collection: CollectionIdentity, *, alone: bool = False) -> None:
-    """Keep a collection from being dropped until the transaction ends.
-
-    Every write calls it first: a collection that was dropped and made again has tables of the same names, and nothing
-    in them would show it.
-
-    Args:
-        connection: In a transaction.
-        alone: Whether other writers wait until the transaction ends.
-    """
+    """Keep a collection from being dropped until the transaction ends; `alone` makes other writers wait until then."""
+    # Every write calls it first: a collection that was dropped and made again has tables of the same names, and nothing
+    # in them would show it.
     lock = sql.SQL("NO KEY UPDATE" if alone else "SHARE")
     statement = sql.SQL("SELECT 1 FROM {} WHERE name = %s AND collection_id = %s FOR {}")
     cursor = await connection.execute(
@@ -98,23 +91,14 @@ async def hold_collection(connection: Connection, collection: CollectionIdentity
 
 
 async def share_writing(connection: Connection, collection: CollectionIdentity) -> None:
-    """Take the first locks of a writer, before a keyword index or a table is written.
-
-    Args:
-        connection: In a transaction.
-    """
+    """Take the first locks of a writer, before a keyword index or a table is written."""
     await connection.execute("SELECT pg_advisory_xact_lock_shared(%s)", [writing_lock(collection)])
     await hold_collection(connection, collection)
 
 
 async def check_present(connection: Connection, collection: CollectionIdentity) -> None:
-    """Refuse a dropped collection, for roles that may not lock its row.
-
-    Call it after a statement on one of its tables: from then on, a drop of the table waits for this transaction.
-
-    Args:
-        connection: In a READ COMMITTED transaction.
-    """
+    """Refuse a dropped collection, for roles that may not lock its row, in a READ COMMITTED transaction."""
+    # Call it after a statement on one of its tables: from then on, a drop of the table waits for this transaction.
     presence = Presence(collection)
     await presence.check(await presence.ask(connection))
 
@@ -147,12 +131,10 @@ SHOWN_HOLDERS = 3
 
 
 def writing_lock(collection: CollectionIdentity) -> int:
-    """Return the key of the advisory lock that writers share; a change of a generation or a version takes it alone.
-
-    The lock that counts is that of the registry's row (on a distributed Postgres, advisory locks are per node). But
-    shared locks of a row overtake a process that waits for an exclusive one, forever if enough of them come; for this
-    lock they queue.
-    """
+    """Return the key of the advisory lock that writers share; a change of a generation or a version takes it alone."""
+    # The lock that counts is that of the registry's row (on a distributed Postgres, advisory locks are per node). But
+    # shared locks of a row overtake a process that waits for an exclusive one, forever if enough of them come; for this
+    # lock they queue.
     return int.from_bytes(collection.collection_id.bytes[8:], signed=True)
 
 
@@ -183,12 +165,8 @@ async def without_writers(
 async def between_searches(
     database: Database, doing: str, names: Names, work: Callable[[Connection], Awaitable[T]]
 ) -> T:
-    """Run a transaction that locks a table exclusively; searches hardly wait for it.
-
-    Args:
-        names: Names of the collection whose tables are locked.
-        work: Takes the connection, and calls `lock_briefly` before it locks a table; it may run again.
-    """
+    """Run a transaction that locks a table of a collection exclusively; searches hardly wait for it."""
+    # `work` calls `lock_briefly` before it locks a table; it may run again.
     return await _until_free(database, doing, _of_collection(names), work, TABLE_SECONDS)
 
 
@@ -199,13 +177,8 @@ async def between_writes(
     work: Callable[[Connection], Awaitable[T]],
     seconds: float = TABLE_SECONDS,
 ) -> T:
-    """Run a transaction that locks tables of users; their statements hardly wait for it.
-
-    Args:
-        relations: Numbers of the tables.
-        work: Takes the connection, and calls `lock_briefly` before it locks a table; it may run again.
-        seconds: For how long it is tried.
-    """
+    """Run a transaction that locks tables of users, by their oids; their statements hardly wait for it."""
+    # `work` calls `lock_briefly` before it locks a table; it may run again, for up to `seconds`.
     held = sql.SQL("c.oid = ANY({})").format(sql.Literal(list(relations)))
     return await _until_free(database, doing, held, work, seconds)
 

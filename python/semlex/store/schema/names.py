@@ -22,11 +22,10 @@ REGISTRY_TABLES = ("collection", "embedding_version", FOLLOWED_TABLE, "registry_
 
 
 def checked_identifier(field: str, name: str) -> str:
-    """Return a name that may become part of a table's name, or refuse it.
-
-    Lower-case ASCII letters, digits and underscores, up to 48 characters: every name derived from it then fits
-    Postgres' 63 bytes (longer ones are cut silently, which would mix two collections), and no two differ in case only.
-    """
+    """Return a name that may become part of a table's name, or refuse it."""
+    # Allowed are lower-case ASCII letters, digits and underscores, up to 48 characters: every name derived from it then
+    # fits Postgres' 63 bytes (longer ones are cut silently, which would mix two collections), and no two differ in case
+    # only.
     found = _core.validate_identifier(name)
     errors = [FieldError(row, chunk_id, field, code, limit, actual) for row, chunk_id, _, code, limit, actual in found]
     if errors:
@@ -99,10 +98,8 @@ class Names:
         return sql.Identifier(self.schema, f"{self.collection}_embedding_{version}")
 
     def index(self, suffix: str) -> sql.Identifier:
-        """Unqualified name for a new index (it lands in its table's schema).
-
-        A suffix must not end with another suffix: ``a`` + ``document_source`` would be ``a_document`` + ``source``.
-        """
+        """Return the unqualified name for a new index, which lands in its table's schema."""
+        # A suffix must not end with another suffix: ``a`` + ``document_source`` would be ``a_document`` + ``source``.
         return sql.Identifier(f"{self.collection}_{suffix}")
 
     def qualified_index(self, suffix: str) -> str:

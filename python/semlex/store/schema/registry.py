@@ -1,8 +1,4 @@
-"""Make, open, migrate and drop collections.
-
-Opening one that is up to date is a single read, so it works on a standby and for a role that may only SELECT. All else
-runs under an advisory transaction lock: without it, concurrent `CREATE … IF NOT EXISTS` mostly fails.
-"""
+"""Make, open, migrate and drop collections."""
 
 from __future__ import annotations
 
@@ -43,6 +39,10 @@ if TYPE_CHECKING:
     from semlex.store.postgres.connection import Connection
     from semlex.store.postgres.database import Database
 
+
+# Opening a collection that is up to date is a single read, so it works on a standby and for a role that may only
+# SELECT. All else runs under an advisory transaction lock: without it, concurrent `CREATE … IF NOT EXISTS` mostly
+# fails.
 
 # Another program (or an owner without our lock) was faster: the object exists.
 ALREADY_DONE = ("23505", "42P06", "42P07", "42710")

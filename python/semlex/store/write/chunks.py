@@ -1,15 +1,6 @@
-"""Write chunks: one transaction for each batch, through binary COPY encoded in Rust.
+"""Write chunks: one transaction for each batch, through binary COPY encoded in Rust."""
 
-A batch is written in one of four ways, with the same result:
-
-- a few rows that are new: one round trip. A writer needs generations of the keyword index, sets of vectors and ids that
-  nobody else uses; all change rarely and with the collection's row in the registry, so they are remembered from one
-  write to the next. The rows are sent together with the locks, and go in only if that row is unchanged and none of the
-  rows exists. Otherwise nothing is written, and one of the other ways is taken;
-- a few rows: arrays through ``unnest`` (a temporary table for one row bloats the catalogs);
-- many rows: COPY into a temporary table, then one merge in key order (no deadlocks between writers);
-- a collection that was empty: COPY straight into its tables.
-"""
+# A batch is written in one of four ways, with the same result: by `NewRows`, or in one of three ways by `write_chunks`.
 
 from __future__ import annotations
 
@@ -243,11 +234,8 @@ def inserting_new(target: Target) -> bytes:
 
 
 def collection_state(names: Names, *, is_held: bool = False) -> sql.Composed:
-    """Return SQL of a text that changes with everything that a writer relies on: generations, versions, the collection.
-
-    Args:
-        is_held: Whether the row is locked, and the number of the serving set of vectors read as well.
-    """
+    """Return SQL of a text that changes with all that a writer relies on: generations, versions, the collection."""
+    # With `is_held`, the statement locks the row, and reads the number of the serving set of vectors as well.
     return sql.SQL(
         "SELECT md5(r::text){} FROM {} AS r WHERE r.name = %(name)s AND r.collection_id = %(collection_id)s{}"
     ).format(
@@ -303,20 +291,16 @@ async def write_chunks(
     replaced_documents: set[bytes] | None = None,
     bulk: BulkIngestConfig = DEFAULT_BULK,
 ) -> int:
-    """Write a batch inside the caller's transaction.
-
-    Locks are taken in one order by all writers, so that none waits for another in a circle: the collection's row of the
-    registry (with a keyword index), documents, chunks, vectors; each table's in the order of its key.
-
-    Args:
-        connection: In a transaction.
-        mode: ``direct`` when the collection was empty. A document that has chunks by now is merged instead; a key of
-            another row that exists after all fails the transaction (23505).
-        within: Keys of documents of which single chunks are written: locked first.
-        known_documents: Keys of those of the documents that exist, which this transaction has locked: if another one
-            exists by now, it fails. None: any may exist.
-        replaced_documents: Gets the keys of those that existed.
-    """
+    """Write a batch inside the caller's transaction."""
+    # Locks are taken in one order by all writers, so that none waits for another in a circle: the collection's row of
+    # the registry (with a keyword index), documents, chunks, vectors; each table's in the order of its key.
+    #
+    # `mode` is ``direct`` when the collection was empty. A document that has chunks by now is merged instead; a key of
+    # another row that exists after all fails the transaction (23505).
+    #
+    # `within` are keys of documents of which single chunks are written; they are locked first. `known_documents` are
+    # the keys of those documents that exist, which this transaction has locked: if another one exists by now, the write
+    # fails; None allows any to exist. `replaced_documents` gets the keys of those that existed.
     if not len(rows) and not documents:
         return 0
     async with begin_write(connection, collection, len(rows)) as index:
@@ -334,10 +318,13 @@ async def write_chunks(
             and not rows.relies_on_stored
             and not await _have_chunks(write, replaced)
         ):
+            # A collection that was empty: COPY straight into its tables.
             return await _copy_direct(write, rows, bulk)
         if len(rows) <= bulk.small_batch_rows:
+            # A few rows: arrays through ``unnest`` (a temporary table for one row bloats the catalogs).
             source = arrays_source(collection, write.target, write.numbered(rows.whole()))
         else:
+            # Many rows: COPY into a temporary table, then one merge in key order (no deadlocks between writers).
             source = await _staged_source(write, rows, bulk)
         if on_duplicate == "fail":
             await _refuse_stored(write, source)
@@ -386,10 +373,8 @@ def _keys_of(documents: Sequence[DocumentRow] | RowDocuments) -> str:
 
 
 async def _have_chunks(write: _Write, documents: AbstractSet[bytes]) -> bool:
-    """Return whether another writer has stored chunks of one of these documents, whose rows are locked here.
-
-    Chunks of a different text, or split differently, have other keys, so that no key would conflict.
-    """
+    """Return whether another writer has stored chunks of one of these documents, whose rows are locked here."""
+    # Chunks of a different text, or split differently, have other keys, so that no key would conflict.
     if not documents:
         return False
     cursor = await write.connection.execute(
@@ -584,6 +569,10 @@ class _Answers:
     sizes: Cursor | None = None
 
 
+# A writer needs generations of the keyword index, sets of vectors and ids that nobody else uses. They change rarely,
+# and only together with the collection's row in the registry, so one write remembers them for the next. The rows
+# are sent together with the locks, and are stored only if that row is unchanged and none of the rows exists. Otherwise
+# nothing is written, and `write_chunks` is used.
 @dataclass(slots=True)
 class NewRows:
     """Writes a few new rows of one collection in one round trip."""

@@ -69,11 +69,7 @@ async def copy_rows(
     parts: Iterable[_core.CopyEncoder],
     block_bytes: int = DEFAULT_BULK.copy_block_bytes,
 ) -> int:
-    """Send rows through one binary COPY, in blocks encoded into one reused buffer.
-
-    Args:
-        connection: In a transaction.
-    """
+    """Send rows through one binary COPY, in blocks encoded into one reused buffer."""
     memory = bytearray(block_bytes)
     sent = 0
     cursor = connection.cursor()

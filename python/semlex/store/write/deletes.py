@@ -55,11 +55,9 @@ class Selection:
 
 
 async def delete_selection(connection: Connection, collection: CollectionInfo, selection: Selection) -> tuple[int, int]:
-    """Delete chunks with their vectors.
-
-    The row of a document without chunks is deleted, so that indexing its file stores it again. Locks are taken as
-    `write_chunks` takes them, so that no deadlock occurs.
-    """
+    """Delete chunks with their vectors."""
+    # The row of a document without chunks is deleted, so that indexing its file stores it again. Locks are taken as
+    # `write_chunks` takes them, so that no deadlock occurs.
     async with begin_write(connection, collection) as index:
         return await delete_within(connection, collection, selection, index)
 
@@ -179,11 +177,7 @@ async def documents_that_pass(
 async def documents_named(
     connection: Connection, collection: CollectionInfo, name: str, sources: Sequence[UUID] | None
 ) -> dict[UUID, UUID | None]:
-    """Return documents with this name and their source, among some sources or all; if none match, added documents.
-
-    Args:
-        connection: In a transaction.
-    """
+    """Return documents with this name and their source, among some sources or all; if none match, added documents."""
     names = collection.names
     cursor = await connection.cursor(binary=True).execute(
         sql.SQL(

@@ -175,14 +175,9 @@ async def write_documents(
     *,
     direct: bool = False,
 ) -> set[bytes]:
-    """Write the rows of documents, in key order; returns the keys of those that existed.
-
-    They are the first locks that a writer takes, so that two writers of one document come one after the other.
-
-    Args:
-        connection: In a transaction.
-        direct: Whether rows of a table are copied as new ones; one that exists fails the transaction (23505).
-    """
+    """Write the rows of documents, in key order; return the keys of those that existed."""
+    # The rows are locked before any chunk, so that two writers of one document come one after the other. If `direct`,
+    # rows of a table are copied as new ones; one that exists fails the transaction (23505).
     if isinstance(rows, RowDocuments):
         if direct:
             await _copy_documents(connection, collection, rows, now)
@@ -397,11 +392,7 @@ async def last_run(connection: Connection, collection: CollectionInfo) -> dict[s
 async def begin_write(
     connection: Connection, collection: CollectionInfo, rows: int = 0
 ) -> AsyncIterator[BatchIndex | None]:
-    """Take a writer's first lock; yield the keyword index's share of the write, if there is an index.
-
-    Args:
-        connection: In a transaction.
-    """
+    """Take a writer's first lock; yield the keyword index's share of the write, if there is an index."""
     index = collection.keyword.index
     if index is None:
         await share_writing(connection, collection)

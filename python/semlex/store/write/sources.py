@@ -77,10 +77,8 @@ class KnownDocument:
 
 
 def is_present(names: Names) -> sql.Composed:
-    """Return the condition that a source (a row ``s``) is still read, or that documents of it are stored.
-
-    A removed one keeps its row, so that its documents get the same keys if it comes back.
-    """
+    """Return the condition that a source (a row ``s``) is still read, or that documents of it are stored."""
+    # A removed source keeps its row, so that its documents get the same keys if it comes back.
     return sql.SQL(
         "(s.kind IN ('folder', 'table') OR EXISTS (SELECT FROM {} AS o WHERE o.source_id = s.source_id))"
     ).format(names.document)
@@ -105,10 +103,8 @@ async def read_sources(connection: Connection, collection: CollectionInfo, *, ta
 async def write_source(
     connection: Connection, collection: CollectionInfo, name: str, root: str, now: datetime
 ) -> Source | None:
-    """Store a source if it is not stored yet, and return it.
-
-    The key of a new source derives from its name, so that two processes that make it at once make the same one.
-    """
+    """Store a source if it is not stored yet, and return it."""
+    # The key of a new source derives from its name, so that two processes that make it at once make the same one.
     await hold_collection(connection, collection)
     table = collection.names.source
     cursor = connection.cursor(binary=True)
@@ -235,14 +231,9 @@ async def store_file_states(connection: Connection, collection: CollectionInfo, 
 async def move_documents(
     connection: Connection, collection: CollectionInfo, moves: Sequence[DocumentMove], now: datetime
 ) -> set[UUID]:
-    """Rename documents after their files, with the keys that derive from the new names.
-
-    Chunks, vectors and postings stay; only keys and places change. Names may be exchanged in any way. A document that
-    has a new name already, and does not move itself, is replaced.
-
-    Args:
-        connection: In a transaction.
-    """
+    """Rename documents after their files, with the keys that derive from the new names."""
+    # Chunks, vectors and postings stay; only keys and places change. Names may be exchanged in any way. A document that
+    # has a new name already, and does not move itself, is replaced.
     async with begin_write(connection, collection) as index:
         keys = sorted({key for move in moves for key in (move.old, move.new)}, key=lambda key: key.bytes)
         cursor = await connection.cursor(binary=True).execute(

@@ -1,14 +1,4 @@
-"""The folder of the embedded server: the account that owns it, and its two locks.
-
-::
-
-    <folder>/data         the database (mode 0700); data.new while it is made
-    <folder>/socket       the server's socket (mode 0700); elsewhere when the path is too long for one
-    <folder>/log          the server's log
-    <folder>/start.lock   held while someone starts or stops the server
-    <folder>/users.lock   held, shared, by everyone who uses it
-    <folder>/keeper       a named pipe, on which the keeper process receives messages
-"""
+"""The folder of the embedded server: the account that owns it, and its two locks."""
 
 from __future__ import annotations
 
@@ -101,12 +91,7 @@ def run_as(
     text: str = "",
     keep_open: Sequence[int] = (),
 ) -> subprocess.CompletedProcess[str]:
-    """Run a program to its end.
-
-    Args:
-        keep_open: File descriptors that it inherits. A lock among them is held until it ends, even if this process is
-            killed.
-    """
+    """Run a program to its end."""
     # A new environment: PGPORT and its like would change the server, and secrets do not belong in it.
     # LC_ALL=C keeps messages in English and macOS's postmaster single-threaded.
     environment = {"PATH": os.defpath, "LC_ALL": "C"}
@@ -120,6 +105,7 @@ def run_as(
         text=True,
         errors="replace",
         check=False,
+        # A lock among these files is held until the program ends, even if this process is killed.
         pass_fds=tuple(keep_open),
         user=None if account is None else account.uid,
         group=None if account is None else account.gid,
@@ -129,10 +115,8 @@ def run_as(
 
 
 def require_traversable(folder: Path, account: Account | None) -> None:
-    """Check that the server's account can pass through a folder and all folders above it.
-
-    No mode is changed here, because a folder that semlex did not make would be opened for everyone.
-    """
+    """Check that the server's account can pass through a folder and all folders above it."""
+    # No mode is changed here, because a folder that semlex did not make would be opened for everyone.
     if run_as(account, ["test", "-x", str(folder)]).returncode == 0:
         return
     for parent in [*reversed(folder.parents), folder]:
@@ -203,6 +187,10 @@ def _copy_for_everyone(package: Path) -> Path:
     return target / package.name
 
 
+# `data` is the database (mode 0700), and `data.new` is where it is made. `socket` holds the server's socket (mode
+# 0700); it is elsewhere when the path is too long for one. `log` is the server's log. `start.lock` is held during a
+# start or stop of the server; `users.lock` is held, shared, by everyone who uses it. `keeper` is a named pipe, on which
+# the keeper process receives messages.
 OUR_NAMES = frozenset({"data", "data.new", "socket", "log", "start.lock", "users.lock", "keeper"})
 POLL_SECONDS = 0.05
 
@@ -277,14 +265,7 @@ def database_major(folder: Path) -> int:
 
 @contextlib.contextmanager
 def start_lock(folder: Path, timeout: float, abandoned: Callable[[], bool] = lambda: False) -> Iterator[int]:
-    """Hold the lock under which the server is started and stopped.
-
-    Args:
-        timeout: Seconds to wait for another process.
-
-    Yields:
-        The lock's file descriptor.
-    """
+    """Hold the lock under which the server is started and stopped; yield the lock's file descriptor."""
     deadline = time.monotonic() + timeout
     lock = os.open(folder / "start.lock", os.O_RDWR | os.O_CREAT, 0o600)
     try:

@@ -1,10 +1,4 @@
-"""Keep the embedded server running for a while after its last user, then stop it.
-
-A keeper is a process of its own that outlives the command which started it. It reads from a named pipe, ``keeper`` in
-the server's folder. Others know of a keeper only because the pipe has a reader, which the kernel forgets when it dies.
-Between checks a keeper holds no lock. A check takes the start lock, as every start or stop of the server does, and then
-asks whether any process holds the lock of users.
-"""
+"""Keep the embedded server running for a while after its last user, then stop it."""
 
 from __future__ import annotations
 
@@ -31,21 +25,13 @@ PROGRAM = "from semlex.store.postgres.embedded.keeper import main; main()"
 
 
 def keep_server(folder: Path, seconds: float) -> bool:
-    """Have a keeper keep the server from now on; call it with the start lock held.
-
-    Args:
-        seconds: How long the server may be without users.
-    """
+    """Have a keeper allow the server `seconds` without users from now on; call it with the start lock held."""
     now = time.monotonic()
     return tell_keeper(folder, seconds, now) or _start_keeper(folder, seconds, now)
 
 
 def tell_keeper(folder: Path, seconds: float, since: float | None = None) -> bool:
-    """Tell the folder's keeper how long the server may be without users, and make it check.
-
-    Args:
-        seconds: How long the server may be without users.
-    """
+    """Tell the folder's keeper how many seconds the server may be without users, and make it check."""
     pipe = _open_pipe(folder, os.O_WRONLY)
     if pipe is None:
         return False
@@ -145,6 +131,10 @@ def main() -> None:
         _Keeper(Path(sys.argv[1]), float(sys.argv[2]), float(sys.argv[3])).run()
 
 
+# A keeper is a process of its own that outlives the command which started it. It reads from a named pipe, ``keeper`` in
+# the server's folder. Others know of a keeper only because the pipe has a reader, which the kernel forgets when it
+# dies. Between checks a keeper holds no lock. A check takes the start lock, as every start or stop of the server does,
+# and then asks whether any process holds the lock of users.
 class _Keeper:
     def __init__(self, folder: Path, seconds: float, since: float) -> None:
         self._folder = folder

@@ -55,23 +55,19 @@ MARK = re.compile(r"semlex-[0-9a-f]+-[0-9a-f]+")
 
 
 def process_mark(folder: Path) -> str:
-    """Return a name for the servers of this folder, which appears in the command line of each of their processes.
-
-    Postgres shows its setting ``cluster_name`` in the title of every process. Device and inode rather than the path:
-    the path may be long, and the same folder may be reached by another one.
-    """
+    """Return a name for the servers of this folder, which appears in the command line of each of their processes."""
+    # Postgres shows its setting ``cluster_name`` in the title of every process. Device and inode are used rather than
+    # the path: the path may be long, and the same folder may be reached by another one.
     status = folder.stat()
     return f"semlex-{status.st_dev:x}-{status.st_ino:x}"
 
 
 def running_server(folder: Path) -> Postmaster | None:
-    """Return the folder's live server, or None.
-
-    The pid file alone proves nothing: a copy of the folder has it as well, after a reboot its pid may be an unrelated
-    process, and a killed server may remain as a zombie that nobody collects. The process table alone proves nothing
-    either: the server may run in another container. Proof is a socket that takes connections where this folder would
-    put its own (a refusing one may still be starting), or a process that carries this folder's mark.
-    """
+    """Return the folder's live server, or None."""
+    # The pid file alone proves nothing: a copy of the folder has it as well, after a reboot its pid may be an unrelated
+    # process, and a killed server may remain as a zombie that nobody collects. The process table alone proves nothing
+    # either: the server may run in another container. Proof is a socket that takes connections where this folder would
+    # put its own (a refusing one may still be starting), or a process that carries this folder's mark.
     postmaster = read_postmaster(folder)
     if postmaster is None:
         return None
@@ -124,10 +120,8 @@ def stop_server(folder: Path, timeout: float) -> None:
 
 
 def clear_remains(folder: Path) -> None:
-    """Remove what a dead server left, so that the next one can start. Call it only when no server runs.
-
-    Postgres itself would take any live process of that pid, or its own zombie, for a running server.
-    """
+    """Remove what a dead server left, so that the next one can start. Call it only when no server runs."""
+    # Postgres itself would take any live process of that pid, or its own zombie, for a running server.
     postmaster = read_postmaster(folder)
     if postmaster is None:
         return
@@ -165,13 +159,11 @@ def _alive_after_waiting(processes: list[Any], folder: Path, seconds: float) -> 
 
 
 def make_socket_folder(folder: Path, account: Account | None) -> Path:
-    """Make the private folder (mode 0700) that the server puts its socket in.
-
-    It lies inside ``folder`` where the path is short and plain enough for a socket, else under XDG_RUNTIME_DIR or the
-    temporary folder, named after the folder and the account.
-    """
+    """Make the private folder (mode 0700) that the server puts its socket in."""
     uid = os.geteuid() if account is None else account.uid
     name = f"semlex-{uid}-{_folder_hash(folder)}"
+    # The folder lies inside ``folder`` where the path is short and plain enough for a socket, else under
+    # XDG_RUNTIME_DIR or the temporary folder, named after the folder and the account.
     candidates = [folder / "socket"]
     if account is None:  # root's own may be closed for the server's account
         runtime = Path(os.environ.get("XDG_RUNTIME_DIR", ""))

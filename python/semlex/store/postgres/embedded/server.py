@@ -1,10 +1,9 @@
-"""The embedded Postgres: the first use starts it, all processes of the machine share it, the last one stops it.
+"""The embedded Postgres: the first use starts it, all processes of the machine share it, the last one stops it."""
 
-Who uses the server is counted by kernel file locks: every `EmbeddedServer` holds a shared lock on ``users.lock``, which
-vanishes with its process however that ends. Starting and stopping take ``start.lock``.
-
-TCP is off and no password is set: an account that can enter the socket's folder can enter the database.
-"""
+# Who uses the server is counted by kernel file locks: every `EmbeddedServer` holds a shared lock on ``users.lock``,
+# which vanishes with its process however that ends. Starting and stopping take ``start.lock``.
+#
+# TCP is off and no password is set: an account that can enter the socket's folder can enter the database.
 
 from __future__ import annotations
 
@@ -72,12 +71,8 @@ SMALL_SHARED_MEMORY = GIB  # containers give /dev/shm 64 MB, less than one paral
 
 
 def launch(folder: Path, major: int, timeout: float, start_lock: int) -> None:
-    """Start the server, after making its database if needed.
-
-    Args:
-        timeout: Seconds to wait for it to take connections.
-        start_lock: Descriptor of the start lock, which a program that makes the database inherits.
-    """
+    """Start the server, after making its database if needed, and wait `timeout` seconds for it to take connections."""
+    # A program that makes the database inherits the descriptor `start_lock`.
     account = server_account(folder / "data")
     programs = _programs(folder, major, account)
     if not (folder / "data").exists():
@@ -109,11 +104,8 @@ def server_memory(memory: int) -> int:
 
 
 def settings_of(memory: int, cores: int) -> dict[str, str]:
-    """Return the settings of a new server, chosen so that `semlex doctor` finds no fault with them.
-
-    Args:
-        memory: Bytes of the machine; 0 where that is not known.
-    """
+    """Return the settings of a new server, chosen so that `semlex doctor` finds no fault with them."""
+    # `memory` is in bytes; 0 means that it is not known.
     ours = server_memory(memory)
     shared = max(ours // SHARED_BUFFERS_PART, MIN_SHARED_BUFFERS)
     return {
@@ -218,30 +210,22 @@ _open: set[EmbeddedServer] = set()
 
 
 class EmbeddedServer:
-    """One use of the embedded server: `start` attaches to it, starting it if needed; `close` releases it.
+    """One use of the embedded server: `start` attaches to it, starting it if needed; `close` releases it."""
 
-    Also a context manager. A handle that is still open when its process ends is closed then. `close` may be called
-    while another thread is in `start`, which then ends early. A forked child's copy is not started: the use is its
-    parent's.
-
-    Args:
-        start_timeout: Seconds to wait for a start, which includes recovery after a crash, and for the start or stop of
-            another process.
-        keep_alive: Seconds for which the server stays after its last user, if that is this one; 0 stops it then.
-
-    Attributes:
-        folder: The absolute path, without links.
-        major: The version that runs, once started.
-    """
+    # Also a context manager. A handle that is still open when its process ends is closed then. `close` may be called
+    # while another thread is in `start`, which then ends early. A forked child's copy is not started: the use is its
+    # parent's.
 
     def __init__(
         self, folder: Path | None = None, *, major: int = 18, start_timeout: float = 600, keep_alive: float = 0
     ) -> None:
         if not keep_alive >= 0:
             raise ConfigurationError(f"keep_alive must be a number of seconds, at least 0; got {keep_alive}")
-        self.folder = resolved_folder(default_folder() if folder is None else folder)
-        self.major = major
+        self.folder = resolved_folder(default_folder() if folder is None else folder)  # absolute, without links
+        self.major = major  # the version that runs, once started
+        # Seconds for a start, with recovery after a crash, and for the start or stop of another process
         self._timeout = start_timeout
+        # Seconds for which the server stays after its last user, if that is this one; 0 stops it then
         self._keep_alive = keep_alive
         self._users: int | None = None
         self._url = ""

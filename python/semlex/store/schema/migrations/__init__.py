@@ -1,10 +1,6 @@
-"""Numbered migrations; until the first release a change of the schema edits the first one, later they are append-only.
+"""List the numbered migrations."""
 
-The registry (one set of tables per schema) and each collection count their versions apart, so that opening one
-collection never touches the others: one transaction over a thousand collections would exhaust the server's lock table.
-Rules for every statement: a document's key is part of every primary key and nothing else is unique; times are values,
-not now(); no triggers, no MERGE.
-"""
+# Until the first release, a change of the schema edits the first migration; afterwards migrations are append-only.
 
 from __future__ import annotations
 
@@ -25,6 +21,10 @@ if TYPE_CHECKING:
     Migrations = Sequence[Callable[[Any], Sequence[sql.Composed]]]
 
 
+# The registry (one set of tables per schema) and each collection count their versions apart, so that opening one
+# collection never touches the others: one transaction over a thousand collections would exhaust the server's lock
+# table. Rules for every statement: a document's key is part of every primary key and nothing else is unique; times are
+# values, not now(); no triggers, no MERGE.
 REGISTRY: Sequence[Callable[[str], Sequence[sql.Composed]]] = (m0001_initial.registry,)
 COLLECTION: Sequence[Callable[[Names], Sequence[sql.Composed]]] = (m0001_initial.collection,)
 

@@ -34,13 +34,10 @@ def registry(schema: str) -> Sequence[sql.Composed]:
 
 
 def _collections(table: sql.Identifier) -> sql.Composed:
-    """Return SQL for the table of collections.
-
-    `chunk_tokens`, `overlap_tokens` and `min_tokens` are NULL until the first file is split.
-
-    `description` is what its owner wrote about the collection; NULL: nothing. `cursor_key` signs the cursors of pages:
-    32 random bytes in hexadecimal digits.
-    """
+    """Return SQL for the table of collections."""
+    # `chunk_tokens`, `overlap_tokens` and `min_tokens` are NULL until the first file is split. `description` is what
+    # its owner wrote about the collection, if anything. `cursor_key` signs the cursors of pages: 32 random bytes in
+    # hexadecimal digits.
     return sql.SQL("""
         CREATE TABLE {} (
             name text COLLATE "C" PRIMARY KEY,
@@ -70,15 +67,13 @@ def _collections(table: sql.Identifier) -> sql.Composed:
 
 
 def _embedding_versions(table: sql.Identifier) -> sql.Composed:
-    """Return SQL for the table of embedding versions.
-
-    `token_counter` counts the tokens of chunks while the version answers; NULL: the collection's. `run_number` and
-    `run_until` are of the run that fills it. `served_until` is NULL for a version that answers or never did, and
-    `last_used_at` is of searches by processes that hold its model while another version answers. `calibration` maps
-    similarities to probabilities. `probe` is the model's vector of a fixed text, float32 in base64; NULL: vectors from
-    elsewhere. `lacking_writes` counts writes whose rows lack a vector of the version, because the writer held another
-    model.
-    """
+    """Return SQL for the table of embedding versions."""
+    # `token_counter` counts the tokens of chunks while the version answers; NULL: the collection's. `run_number` and
+    # `run_until` are of the run that fills it. `served_until` is NULL for a version that answers or never did, and
+    # `last_used_at` is of searches by processes that hold its model while another version answers. `calibration` maps
+    # similarities to probabilities. `probe` is the model's vector of a fixed text, float32 in base64; NULL: vectors
+    # from elsewhere. `lacking_writes` counts writes whose rows lack a vector of the version, because the writer held
+    # another model.
     return sql.SQL("""
         CREATE TABLE {} (
             name text COLLATE "C" NOT NULL,
@@ -103,17 +98,16 @@ def _embedding_versions(table: sql.Identifier) -> sql.Composed:
 
 
 def _jobs(table: sql.Identifier) -> Sequence[sql.Composed]:
-    """Return SQL for the table of jobs, one for all collections.
-
-    `fence` grows whenever another worker takes a job. It is part of the key so that changing it is a change of the key:
-    it waits for, and is seen by, holders of the row's lock FOR KEY SHARE, which all other changes of a row ignore.
-
-    `due_at` is when a job may be taken: a queued one from then on, a running one because its lease is over. `lease` is
-    how long that one is at most.
-
-    `submission_no` is the order in which jobs were submitted, whatever a clock says. `document_ids` are of the
-    documents that a job brings: among jobs that share one, the order is kept.
-    """
+    """Return SQL for the table of jobs, one for all collections."""
+    # `fence` grows whenever another worker takes a job. It is part of the key so that changing it is a change of the
+    # key: it waits for, and is seen by, holders of the row's lock FOR KEY SHARE, which all other changes of a row
+    # ignore.
+    #
+    # `due_at` is when a job may be taken: a queued one from then on, a running one because its lease is over. `lease`
+    # is how long that one is at most.
+    #
+    # `submission_no` is the order in which jobs were submitted, whatever a clock says. `document_ids` are of the
+    # documents that a job brings: among jobs that share one, the order is kept.
     return (
         sql.SQL("""
             CREATE TABLE {} (
@@ -163,13 +157,11 @@ def _jobs(table: sql.Identifier) -> Sequence[sql.Composed]:
 
 
 def _followed_tables(table: sql.Identifier) -> sql.Composed:
-    """Return SQL for the table of followed tables: tables of users that collections read.
-
-    `definition` is what is read and how changes are noticed (`types.followed.FollowedTable`). `watermark` is how texts
-    were split, and the greatest value of the column that grows or the state of triggers. `look_at` is when a worker
-    reads changes next, and `leased_until` ends the time for which one worker does that. `last_run` are the counts of
-    the last run, `synced_at` is when it ended, and `error_message` says why it failed.
-    """
+    """Return SQL for the table of followed tables: tables of users that collections read."""
+    # `definition` is what is read and how changes are noticed (`types.followed.FollowedTable`). `watermark` is how
+    # texts were split, and the greatest value of the column that grows or the state of triggers. `look_at` is when a
+    # worker reads changes next, and `leased_until` ends the time for which one worker does that. `last_run` are the
+    # counts of the last run, `synced_at` is when it ended, and `error_message` says why it failed.
     return sql.SQL("""
         CREATE TABLE {} (
             collection text COLLATE "C" NOT NULL,
@@ -190,11 +182,10 @@ def _followed_tables(table: sql.Identifier) -> sql.Composed:
 
 
 def _row_changes(table: sql.Identifier) -> Sequence[sql.Composed]:
-    """Return SQL for the queue of rows of followed tables to be read: changed rows, and rows that could not be stored.
-
-    `row_key` is the key as text; NULL: every row, as after a TRUNCATE. `row_hash` is of the text and the metadata that
-    could not be stored, so that only a changed row is tried before `due_at`.
-    """
+    """Return SQL for the queue of rows of followed tables to be read: changed ones, and those that failed."""
+    # Rows that failed could not be stored. `row_key` is the key as text; NULL: every row, as after a TRUNCATE.
+    # `row_hash` is of the text and the metadata that could not be stored, so that only a changed row is tried before
+    # `due_at`.
     return (
         sql.SQL("""
             CREATE TABLE {} (
@@ -267,11 +258,9 @@ def _documents(names: Names) -> Sequence[sql.Composed]:
 
 
 def _chunks(names: Names) -> Sequence[sql.Composed]:
-    """Return SQL for the table of chunks, the texts that are searched.
-
-    Every version of a text has a new `keyword_id`, because keyword indexes mark deletions by it; `previous_id` is the
-    id that an update replaced. `language` is NULL if it is the collection's.
-    """
+    """Return SQL for the table of chunks, the texts that are searched."""
+    # Every version of a text has a new `keyword_id`, because keyword indexes mark deletions by it; `previous_id` is the
+    # id that an update replaced. `language` is NULL if it is the collection's.
     return (
         sql.SQL("""
             CREATE TABLE {} (
@@ -331,10 +320,8 @@ def _runs(names: Names) -> sql.Composed:
 
 
 def query_log(names: Names) -> Sequence[sql.Composed]:
-    """Return SQL of a query log for each collection, so that who may read one sees no question asked of another.
-
-    `query` is NULL if the texts of questions are not kept; `query_hash` is always there.
-    """
+    """Return SQL of a query log for each collection, so that who may read one sees no question asked of another."""
+    # `query` is NULL if the texts of questions are not kept; `query_hash` is always there.
     return (
         sql.SQL("""
             CREATE TABLE {} (
