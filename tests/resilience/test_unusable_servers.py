@@ -294,7 +294,7 @@ async def test_first_vectors_never_go_into_a_collection_that_was_made_again(data
         async with opened(database_url) as other:
             await other.drop_collection()
         async with opened(database_url, keyword="bm25") as other:
-            with pytest.raises(CollectionNotFoundError, match="dropped since it was opened"):
+            with pytest.raises(CollectionNotFoundError, match="was dropped after it was opened"):
                 await stale.add_documents([Document("a row", id="1")])
             assert await other.count() == 0
 

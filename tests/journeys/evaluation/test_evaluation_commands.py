@@ -65,7 +65,7 @@ def test_tune_keeps_the_default_with_few_queries(semlex: Any) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
-        (("nowhere",), 2, "nowhere is not there"),
+        (("nowhere",), 2, "nowhere does not exist"),
         ((WORKSHOP, "--k", 0), 2, "'--k' / '-k': must be between 1 and 1,000; got 0"),
         ((WORKSHOP, "--k", 1001), 2, "'--k' / '-k': must be between 1 and 1,000; got 1,001"),
         ((WORKSHOP, "--limit-queries", "few"), 2, "'--limit-queries': must be a whole number; got 'few'"),
