@@ -473,7 +473,7 @@ async def test_a_query_bundle_has_its_own_terms(database_url: str, caplog: pytes
         passage = "The runner — it ends with an exit status. " * 50  # as HyDE has it written
         long = QueryBundle(question, custom_embedding_strs=[passage, question])
         assert SemlexRetriever(collection).retrieve(long)[0].node_id == "codes"
-        assert "of which the first 1,024 are used" in caplog.text
+        assert "only the first 1,024 are used" in caplog.text
 
 
 class Fixed(MockEmbedding):
