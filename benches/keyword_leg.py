@@ -78,7 +78,7 @@ class KeywordLeg:
 
         async def work(snapshot: Snapshot) -> Answer:
             started = time.perf_counter()
-            leg = self.collection.keyword.leg(self.collection.names, query, limit, Filter())
+            leg = self.collection.keyword.leg(self.collection, query, limit, Filter())
             assert leg is not None
             result = (await run_legs(snapshot, [leg])).results["keyword"]
             seconds = time.perf_counter() - started
