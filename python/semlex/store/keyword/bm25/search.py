@@ -164,7 +164,7 @@ READ_COST = 1 / 8
 MAX_CHECKED = 40_000
 # With more ids, or more postings, the best chunks are sought in a thread: that takes more than half a millisecond.
 MAX_ON_LOOP = 20_000
-MAX_POSTINGS_ON_LOOP = 150_000
+MAX_POSTINGS_ON_LOOP = 500_000
 ENTRY_BYTES = 12  # of a bigint in an array that the server sends
 WORK = ("postings", "skipped_blocks", "rescored")
 # The id of no chunk.
