@@ -17,6 +17,7 @@ import numpy as np
 import psycopg
 
 from semlex import _core
+from semlex.store.keyword.engine import LegRequest
 from semlex.store.postgres.database import Database
 from semlex.store.query.filters import Filter
 from semlex.store.query.run import run_legs
@@ -78,7 +79,7 @@ class KeywordLeg:
 
         async def work(snapshot: Snapshot) -> Answer:
             started = time.perf_counter()
-            leg = self.collection.keyword.leg(self.collection, query, limit, Filter())
+            leg = self.collection.keyword.leg(LegRequest(self.collection, query, limit, Filter()))
             assert leg is not None
             result = (await run_legs(snapshot, [leg])).results["keyword"]
             seconds = time.perf_counter() - started

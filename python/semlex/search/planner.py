@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from semlex.errors import ConfigurationError, EmbeddingsMissingError, ModelError, ModelMismatchError, ValidationError
 from semlex.options.search import MAX_CANDIDATES
 from semlex.store.indexes.catalog import wanted_vector_index
+from semlex.store.keyword.engine import LegRequest
 from semlex.store.query.vector import VectorPlan, vector_leg
 from semlex.store.schema.collection import for_model
 from semlex.validation import refuse
@@ -161,9 +162,8 @@ def plan_legs(
     if "keyword" in state.legs and "keyword" not in state.failed and query is not None:
         # Engines without an index of semlex take the filter as it is written.
         condition = state.condition if collection.keyword.index is None else selection
-        leg = collection.keyword.leg(
-            collection, query, depth, condition, with_phrases=state.with_phrases, rows=None if plans else rows
-        )
+        wanted = LegRequest(collection, query, depth, condition, state.with_phrases, None if plans else rows)
+        leg = collection.keyword.leg(wanted)
         if leg is not None:
             plans.append(leg)
     return plans

@@ -23,6 +23,7 @@ from semlex.diagnostics.doctor import examine_server
 from semlex.errors import ConfigurationError, StoreError, UnsupportedServerError
 from semlex.retriever.synchronous import SyncRetriever
 from semlex.store.keyword import pg_textsearch
+from semlex.store.keyword.engine import LegRequest
 from semlex.store.keyword.extensions import Extension
 from semlex.store.keyword.pg_search import STEMMERS
 from semlex.store.postgres.snapshot import Snapshot
@@ -322,7 +323,7 @@ async def keyword_answer(
 ) -> tuple[LegResult, NDArray[np.float64]]:
     async def work(snapshot: Snapshot) -> tuple[LegResult, NDArray[np.float64]]:
         collection = retriever.info
-        leg = collection.keyword.leg(collection, query, limit, condition or Filter())
+        leg = collection.keyword.leg(LegRequest(collection, query, limit, condition or Filter()))
         assert leg is not None
         result = (await run_legs(snapshot, [leg])).results["keyword"]
         assert result.scorer is not None

@@ -11,6 +11,7 @@ from semlex.filters.evaluate import failing
 from semlex.options.search import MAX_CANDIDATES
 from semlex.search.explain.ranking import Ranking, Reach
 from semlex.store.keyword.base import texts_of
+from semlex.store.keyword.engine import LegRequest
 from semlex.store.postgres.database import SnapshotReads
 from semlex.store.query.documents import Records, find_named, read_records
 from semlex.store.query.explain import read_facts, read_fields, vector_rank
@@ -161,8 +162,8 @@ async def _keyword_rank(
     query = state.keyword_query
     if scores[best] <= 0 or query is None:
         return KeywordRank(keys[best], float(scores[best]))
-    collection = state.collection
-    leg = collection.keyword.leg(collection, query, MAX_CANDIDATES, state.condition, with_phrases=state.with_phrases)
+    request = LegRequest(state.collection, query, MAX_CANDIDATES, state.condition, state.with_phrases)
+    leg = state.collection.keyword.leg(request)
     deep = (await run_legs(snapshot, [] if leg is None else [leg])).results.get("keyword")
     placed = [] if deep is None or deep.error is not None else deep.keys
     place = next((place for place, key in enumerate(placed, 1) if key in own), None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from semlex.store.keyword.base import Analyzers, ChangedText, Exclusions, TermScores, excluding
@@ -19,6 +20,18 @@ if TYPE_CHECKING:
     from semlex.store.query.filters import Filter
     from semlex.store.query.leg import BestRows, Key, LegPlan
     from semlex.store.schema.names import CollectionIdentity, Names, TableIndex
+
+
+@dataclass(frozen=True, slots=True)
+class LegRequest:
+    """A query to a keyword engine."""
+
+    collection: CollectionIdentity
+    query: str
+    limit: int  # maximum number of chunks
+    condition: Filter
+    with_phrases: bool = True  # whether every chunk must contain the query's phrases, if the engine reads operators
+    rows: BestRows | None = None  # columns of hits to return with the keys, if the leg answers alone and the engine can
 
 
 class KeywordEngine:
@@ -44,19 +57,9 @@ class KeywordEngine:
         del names
         return ()
 
-    def leg(
-        self,
-        collection: CollectionIdentity,
-        query: str,
-        limit: int,
-        condition: Filter,
-        *,
-        with_phrases: bool = True,
-        rows: BestRows | None = None,
-    ) -> LegPlan | None:
+    def leg(self, request: LegRequest) -> LegPlan | None:
         """Plan the leg of a query; None if this engine cannot answer it."""
-        # If the leg answers alone and the engine can, it returns the columns `rows` of hits with the keys.
-        del collection, query, limit, condition, with_phrases, rows
+        del request
         return None
 
     def analyzer_for(self, language: str | None) -> _core.Analyzer | None:

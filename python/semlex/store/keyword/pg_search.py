@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from semlex.store.keyword.engine import LegRequest
     from semlex.store.postgres.snapshot import Snapshot
-    from semlex.store.query.filters import Filter
-    from semlex.store.query.leg import BestRows, Key, LegPlan, LegResult
-    from semlex.store.schema.names import CollectionIdentity, Names
+    from semlex.store.query.leg import Key, LegPlan, LegResult
+    from semlex.store.schema.names import Names
 
 INDEX = "keyword_words"
 # Languages that both the extension's stemmers and the server's text-search configurations (for excerpts) know.
@@ -76,29 +76,19 @@ class PgSearchEngine(KeywordEngine):
         ).format(self._tokenizer)
         return (TableIndex(INDEX, names.chunk, definition),)
 
-    def leg(
-        self,
-        collection: CollectionIdentity,
-        query: str,
-        limit: int,
-        condition: Filter,
-        *,
-        with_phrases: bool = True,
-        rows: BestRows | None = None,
-    ) -> LegPlan | None:
+    def leg(self, request: LegRequest) -> LegPlan | None:
         """Plan the leg that finds chunks with any of the words, best score first; ties by key."""
-        del with_phrases, rows
-        names = collection.names
+        names, condition = request.collection.names, request.condition
         if self._extension.problem is not None:
             return self._extension.refusing_leg()
-        words, warnings = first_words(query)
+        words, warnings = first_words(request.query)
         # The filter and the order are worked off inside the extension, so there are as many rows as exist.
         text = sql.SQL(
             "SELECT c.document_id, c.chunk_id, pdb.score(c.keyword_id) AS score FROM {chunk} AS c "
             "WHERE {text} OPERATOR(pg_catalog.|||) %(query)s::text AND {condition} "
             "ORDER BY score DESC, c.document_id, c.chunk_id LIMIT %(limit)s"
         ).format(chunk=names.chunk, text=TEXT, condition=condition.expression)
-        statement = Statement(text, {"query": words, "limit": limit, **condition.parameters})
+        statement = Statement(text, {"query": words, "limit": request.limit, **condition.parameters})
         return PgSearchLeg((statement,), PgSearchScorer(names, words), warnings)
 
 

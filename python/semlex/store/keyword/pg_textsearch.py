@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from semlex.store.keyword.engine import LegRequest
     from semlex.store.postgres.snapshot import Snapshot
-    from semlex.store.query.filters import Filter
-    from semlex.store.query.leg import BestRows, Key, LegPlan, LegResult
-    from semlex.store.schema.names import CollectionIdentity, Names
+    from semlex.store.query.leg import Key, LegPlan, LegResult
+    from semlex.store.schema.names import Names
 
 INDEX = "keyword_text"
 # The extension reads no more than this many chunks for one query (TP_MAX_QUERY_LIMIT).
@@ -63,21 +63,11 @@ class PgTextsearchEngine(KeywordEngine):
         definition = sql.SQL("USING bm25 (keyword_text) WITH (text_config = {})").format(sql.Literal(self._language))
         return (TableIndex(INDEX, names.chunk, definition),)
 
-    def leg(
-        self,
-        collection: CollectionIdentity,
-        query: str,
-        limit: int,
-        condition: Filter,
-        *,
-        with_phrases: bool = True,
-        rows: BestRows | None = None,
-    ) -> LegPlan | None:
+    def leg(self, request: LegRequest) -> LegPlan | None:
         """Plan the leg that finds chunks with any of the words, best score first; ties by key."""
-        del with_phrases, rows
         if self._extension.problem is not None:
             return self._extension.refusing_leg()
-        return PgTextsearchLeg(collection.names, self._extension, query, limit, condition)
+        return PgTextsearchLeg(self._extension, request)
 
 
 class PgTextsearchLeg(PlainKeywordLeg, Scorer):
@@ -87,15 +77,15 @@ class PgTextsearchLeg(PlainKeywordLeg, Scorer):
     # here. The server computes the score of each chunk that it returns once more from the text, which takes longer than
     # finding it: no more of them are returned than needed.
 
-    def __init__(self, names: Names, extension: Extension, query: str, limit: int, condition: Filter) -> None:
-        text, self._warnings = first_words(query)
-        self._names, self._limit, self._condition = names, limit, condition
-        self._parameters = {"query": text, "limit": limit, **condition.parameters}
+    def __init__(self, extension: Extension, request: LegRequest) -> None:
+        text, self._warnings = first_words(request.query)
+        self._names, self._limit, self._condition = request.collection.names, request.limit, request.condition
+        self._parameters = {"query": text, "limit": self._limit, **self._condition.parameters}
         schema = sql.Identifier(extension.schema or "")
         # Negative, the lower the better: an index can be read in ascending order only.
         self._distance = sql.SQL(
             "c.keyword_text OPERATOR({schema}.<@>) {schema}.to_bm25query(%(query)s::text, {index})"
-        ).format(schema=schema, index=sql.Literal(f"{names.schema}.{names.collection}_{INDEX}"))
+        ).format(schema=schema, index=sql.Literal(f"{self._names.schema}.{self._names.collection}_{INDEX}"))
 
     @property
     def statements(self) -> tuple[Statement]:

@@ -20,10 +20,10 @@ from semlex.store.schema.names import TableIndex
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from semlex.store.keyword.engine import LegRequest
     from semlex.store.postgres.snapshot import Snapshot
-    from semlex.store.query.filters import Filter
-    from semlex.store.query.leg import BestRows, Key, LegPlan, LegResult, ScoreQuery
-    from semlex.store.schema.names import CollectionIdentity, Names
+    from semlex.store.query.leg import Key, LegPlan, LegResult, ScoreQuery
+    from semlex.store.schema.names import Names
 
 # Name of the engine -> the rank function that scores it, as a name and as SQL.
 RANK_FUNCTIONS = {
@@ -80,25 +80,15 @@ class TsvectorEngine(KeywordEngine):
             ") AS term)"
         ).format(quoted=QUOTED_LEXEME, config=self._config, limit=sql.Literal(MAX_TERMS))
 
-    def leg(
-        self,
-        collection: CollectionIdentity,
-        query: str,
-        limit: int,
-        condition: Filter,
-        *,
-        with_phrases: bool = True,
-        rows: BestRows | None = None,
-    ) -> LegPlan | None:
+    def leg(self, request: LegRequest) -> LegPlan | None:
         """Plan the leg that finds chunks with any of the words, best rank first; ties by key."""
-        del with_phrases, rows
-        names = collection.names
+        query, condition = request.query, request.condition
         parts = {
             "asked": sql.SQL("WITH asked AS MATERIALIZED (SELECT {} AS terms)").format(self._tsquery()),
             "score": sql.SQL("{}(c.text_search, asked.terms, {})::float8").format(
                 self._rank, sql.Literal(LENGTH_NORMALISATION)
             ),
-            "chunk": names.chunk,
+            "chunk": request.collection.names.chunk,
             "condition": condition.expression,
         }
         statement = sql.SQL(
@@ -113,9 +103,9 @@ class TsvectorEngine(KeywordEngine):
             "CROSS JOIN asked LEFT JOIN {chunk} AS c USING (document_id, chunk_id) ORDER BY k.number"
         ).format(**parts)
         count = sql.SQL("SELECT count(*) FROM unnest(to_tsvector({}, %(query)s))").format(self._config)
-        parameters = {"query": query, "limit": limit, **condition.parameters}
+        parameters = {"query": query, "limit": request.limit, **condition.parameters}
         statements = (Statement(count, {"query": query}), Statement(statement, parameters))
-        return TsvectorLeg(statements, limit, Statement(of_others, {"query": query}))
+        return TsvectorLeg(statements, request.limit, Statement(of_others, {"query": query}))
 
 
 @dataclass(frozen=True, slots=True)

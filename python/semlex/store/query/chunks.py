@@ -20,7 +20,7 @@ from semlex.store.postgres.settings import cursor_with_times
 from semlex.store.query.chunk_keys import chunk_keys, indexed_keys, is_indexed, keys_of
 from semlex.store.query.filters import with_rows
 from semlex.store.query.leg import BestRows, Statement, key_arrays
-from semlex.store.query.run import fetch, size_seen
+from semlex.store.query.run import fetch, measure, size_seen
 from semlex.store.query.score_calibration import binary_vectors, vectors_by_key
 from semlex.types.documents import StoredChunk, StoredPlace, place_of
 from semlex.types.results import SearchResult, Shown
@@ -192,9 +192,7 @@ async def _rows(
     if seen is None or is_measured:
         return await cursor.fetchall()
     first = await cursor.fetchmany(1)
-    if (result := cursor.pgresult) is not None:
-        sent = (result.get_value(row, column) for row in range(result.ntuples) for column in LARGE_COLUMNS)
-        seen(sum(len(value or b"") for value in sent))
+    measure(cursor, LARGE_COLUMNS)
     return first + await cursor.fetchall()
 
 

@@ -87,11 +87,6 @@ class PreparedLeg(Protocol):
         """Statements, sent together with those of the other legs."""
         ...
 
-    @property
-    def brings_rows(self) -> bool:
-        """Whether a single statement returns the rows of the best chunks, so that probably no other is needed."""
-        ...
-
     async def read(self, snapshot: Snapshot, rows: list[list[Any]]) -> LegResult:
         """Make the result from the rows of each statement; it may read more in the same snapshot."""
         ...
@@ -104,7 +99,6 @@ class PlainKeywordLeg:
     settings: ClassVar[dict[str, str | int]] = {}
     side_column: ClassVar[None] = None
     takes_long: ClassVar[bool] = False
-    brings_rows: ClassVar[bool] = False
 
     def prepare(self, side_column: SideColumn | None) -> Self:
         """Return the leg itself, which takes no other leg's column."""

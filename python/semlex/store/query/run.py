@@ -86,7 +86,9 @@ async def _send(snapshot: Snapshot, plans: Sequence[LegPlan], calibration: Calib
     try:
         # A leg that answers alone is prepared first: whether anything is left to ask depends on it.
         alone = await _prepared(plans[0], None) if len(plans) == 1 else None
-        async with snapshot.in_one_go(is_last=alone is not None and alone.brings_rows):
+        # If it returns the rows of the best chunks, probably nothing is left.
+        is_last = alone is not None and any(statement.large_columns for statement in alone.statements)
+        async with snapshot.in_one_go(is_last=is_last):
             for plan in plans:
                 await snapshot.set_up(plan.settings)
                 side_column = next((other.side_column for other in plans if other is not plan), None)
@@ -136,11 +138,17 @@ async def _execute(snapshot: Snapshot, statement: Statement) -> Cursor:
 
 async def _rows(cursor: Cursor, statement: Statement) -> list[Any]:
     """Return the rows, measured by `size_seen`."""
-    seen, result = size_seen.get(), cursor.pgresult
-    if seen is not None and result is not None and statement.large_columns:
-        sent = (result.get_value(row, column) for row in range(result.ntuples) for column in statement.large_columns)
-        seen(sum(len(value or b"") for value in sent))
+    if statement.large_columns:
+        measure(cursor, statement.large_columns)
     return await cursor.fetchall()
+
+
+def measure(cursor: Cursor, large_columns: Sequence[int]) -> None:
+    """Pass the bytes of an answer's large columns to `size_seen`."""
+    seen, result = size_seen.get(), cursor.pgresult
+    if seen is not None and result is not None:
+        sent = (result.get_value(row, column) for row in range(result.ntuples) for column in large_columns)
+        seen(sum(len(value or b"") for value in sent))
 
 
 def _is_answered(cursor: Cursor) -> bool:

@@ -348,7 +348,6 @@ class PreparedVectorLeg:
     statements: tuple[Statement]  # one, of rows that `ranked` takes
     leg: VectorLeg
     has_side_column: bool
-    brings_rows: ClassVar[bool] = False
 
     async def read(self, snapshot: Snapshot, rows: list[list[Any]]) -> LegResult:
         """Return the result of the leg."""

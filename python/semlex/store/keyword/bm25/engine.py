@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 from psycopg import sql
@@ -35,10 +35,10 @@ if TYPE_CHECKING:
     from semlex import _core
     from semlex.store.keyword.base import ChangedText
     from semlex.store.keyword.bm25.index import IndexCache
+    from semlex.store.keyword.engine import LegRequest
     from semlex.store.postgres.snapshot import Snapshot
-    from semlex.store.query.filters import Filter
-    from semlex.store.query.leg import BestRows, Key, LegPlan
-    from semlex.store.schema.names import CollectionIdentity, Names
+    from semlex.store.query.leg import Key, LegPlan
+    from semlex.store.schema.names import Names
 
 
 _KEYS = sql.SQL(
@@ -165,9 +165,6 @@ async def broken_conditions(
     return broken
 
 
-T = TypeVar("T")
-
-
 class Bm25Engine(KeywordEngine):
     """The keyword engine ``bm25``: true BM25."""
 
@@ -183,19 +180,10 @@ class Bm25Engine(KeywordEngine):
         """Return the statements that make the tables of the index."""
         return create_tables(names)
 
-    def leg(
-        self,
-        collection: CollectionIdentity,
-        query: str,
-        limit: int,
-        condition: Filter,
-        *,
-        with_phrases: bool = True,
-        rows: BestRows | None = None,
-    ) -> LegPlan:
+    def leg(self, request: LegRequest) -> LegPlan:
         """Plan the leg that finds chunks with any word, all phrases and no excluded word, best first; ties by key."""
-        analysed = AnalysedQuery.of(self.index.cache, query, with_phrases=with_phrases)
-        return Bm25Leg(collection, analysed, limit, condition, rows)
+        analysed = AnalysedQuery.of(self.index.cache, request.query, with_phrases=request.with_phrases)
+        return Bm25Leg(request.collection, analysed, request.limit, request.condition, request.rows)
 
     async def term_scores(self, snapshot: Snapshot, names: Names, query: str, keys: Sequence[Key]) -> list[TermScores]:
         """Return the words of a query with what each adds to the scores of chunks."""

@@ -78,25 +78,21 @@ class IndexCache:
         self.postings = _core.PostingCache(self.options.cache_bytes)  # posting lists, segments and tombstones
         self.passing = PassingIds()  # the ids that pass the last wide filters
         self._state: IndexState | None = None
-        self._is_steady = False
+        # Whether the last two searches saw the same index: then the next one probably will, too.
+        self.is_steady = False
 
     def configure(self, options: Bm25Options) -> None:
         """Change the constants and the size; running searches continue."""
         self.options = options
         self.postings.resize(options.cache_bytes)
 
-    @property
-    def is_steady(self) -> bool:
-        """Whether the last two searches saw the same index: then the next one probably will, too."""
-        return self._is_steady
-
     def lost(self) -> None:
         """Note that a search found another state of the index than the last one."""
-        self._is_steady = False
+        self.is_steady = False
 
     def saw(self, state: IndexState) -> None:
         """Note the state of the index that a search read."""
-        self._is_steady, self._state = state == self._state, state
+        self.is_steady, self._state = state == self._state, state
 
 
 class Bm25Index:

@@ -300,8 +300,7 @@ class Bm25Leg:
         postings = query.index.postings.complete(plan, ())
         best = query.best(postings, self.depth, self.condition.ids)
         keys = self.keys_of(best, side_column, expected=expected)
-        brings_rows = bool(keys.large_columns)
-        return ExpectingBm25Leg(self, side_column, (keys,), expected, missing, (postings, best), brings_rows)
+        return ExpectingBm25Leg(self, side_column, (keys,), expected, missing, (postings, best))
 
     def keys_of(
         self, best: Best, side_column: SideColumn | None, *, looked_at: int = 0, expected: IndexState | None = None
@@ -345,7 +344,6 @@ class PreparedBm25Leg:
     leg: Bm25Leg
     side_column: SideColumn | None  # the other leg's
     statements: tuple[Statement]  # the index
-    brings_rows: ClassVar[bool] = False
 
     async def read(self, snapshot: Snapshot, rows: list[list[Any]]) -> LegResult:
         """Score, and find the keys of the best chunks."""
@@ -373,7 +371,6 @@ class ExpectingBm25Leg:
     missing: list[MissingRow]  # rows of the index that are not in memory
     # If none is missing: the index, and the best chunks, whose keys are requested.
     in_memory: tuple[_core.PostingSnapshot, Best] | None = None
-    brings_rows: bool = False
 
     async def read(self, snapshot: Snapshot, rows: list[list[Any]]) -> LegResult:
         """Use the answer if the index has not changed; otherwise discard it and read the index."""
@@ -400,7 +397,6 @@ class FilteringBm25Leg:
 
     prepared: PreparedBm25Leg | ExpectingBm25Leg  # reads the index, and no keys yet
     query: PassingQuery
-    brings_rows: ClassVar[bool] = False
 
     @property
     def statements(self) -> tuple[Statement, ...]:
