@@ -20,7 +20,6 @@ from semlex.store.embedding_versions import lacking_writes, note_complete, write
 from semlex.store.indexes.build import (
     IndexBuilder,
     IndexesBuilt,
-    build_where_wanted,
     can_build_beside,
     without_indexes,
 )
@@ -395,25 +394,21 @@ class Indexer:
         # In a caller's transaction the rows are not committed yet, and an index build would keep its locks.
         if self.database.joins_transaction or not self.bulk.build_indexes or not self._looks.is_due(written):
             return []
-
-        def begin() -> None:
-            if progress is not None:
-                progress(Progress("build indexes", 0, None, "rows"))
-
         tell, builds = build_progress(progress), self.opened.builds
         try:
             if not await self.database.read("look at the indexes", lambda c: indexes_wanted(c, self.collection)):
                 return []
-            is_beside = await can_build_beside(self.database)
+            if await can_build_beside(self.database):
+                builds.begin(self.database, self.collection, self._end_builds)
+                return await builds.wait(self.collection.names, tell) if self.bulk.wait_for_index else []
+            if progress is not None:
+                progress(Progress("build indexes", 0, None, "rows"))
+            await IndexBuilder(self.database, self.collection, tell).run()
         except SemlexError as error:
             self._end_builds(is_built=False)
             return [without_indexes(self.collection, error)]
-        if is_beside:
-            builds.begin(self.database, self.collection, self._end_builds)
-            return await builds.wait(self.collection.names, tell) if self.bulk.wait_for_index else []
-        problems = await build_where_wanted(self.database, self.collection, begin, tell)
-        self._end_builds(is_built=not problems)
-        return problems
+        self._end_builds(is_built=True)
+        return []
 
     def _end_builds(self, *, is_built: bool) -> None:
         """Let the next search look at the indexes; and the next write, if they were not built."""

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from semlex.store.postgres.database import Database
 
 LOOK_SECONDS = 60.0
-# Until a collection whose indexes were begun here is looked at again: what cannot be built fails again.
+# After a build was begun, that collection is left alone for so long: an index that cannot be built fails every time.
 PAUSE_SECONDS = 3_600.0
 
 
@@ -36,7 +36,7 @@ class UnfinishedIndexes:
         """Look every minute until `stopped` is done; or once."""
         clock = self._database.clock
         while not stopped.done():
-            with suppress(SemlexError):  # who takes jobs reports a lost server
+            with suppress(SemlexError):  # the loop that takes jobs reports a lost server
                 await self._begin()
             if drain:
                 return

@@ -293,7 +293,7 @@ class Worker:
     async def run(self) -> int:
         """Work until drained, at the limit, or stopped; return how many jobs have ended."""
         stopped = asyncio.create_task(self._stop.wait())
-        # A worker for so many jobs keeps no table in step, and builds no indexes of others.
+        # A worker with a limit of jobs keeps no table in step, and builds no indexes.
         others: list[asyncio.Task[Any]] = []
         if self._options.limit is None:
             others.append(asyncio.create_task(self._keep_tables(stopped)))

@@ -13,6 +13,7 @@ from semlex.embedding.probe import EmbedderProbe, may_be_equal
 from semlex.errors import ConfigurationError, ModelError, ModelServesError, ReadOnlyError, StoreError
 from semlex.ingest.chunk_rows import embedded_text
 from semlex.ingest.embed import DocumentVectors
+from semlex.ingest.indexer import build_progress
 from semlex.ingest.progress import Progress
 from semlex.maintenance.version_fill import VersionFill
 from semlex.models.tokenizer import counter_of_words
@@ -450,13 +451,9 @@ async def build_indexes(
     if chosen is None and not is_wanted:
         return
 
-    def tell(name: str, done: int, total: int | None, unit: str) -> None:
-        if progress is not None:
-            progress(Progress(f"build the index {name}", done, total, unit))
-
     await opened.builds.wait(info.names)
     # Writers remove vectors here, too, and must not wait for the build.
-    concurrently = opened.database.url is not None
+    concurrently, tell = opened.database.url is not None, build_progress(progress)
     try:
         built = await IndexBuilder(opened.database, info, tell).run(chosen, concurrently=concurrently)
     except ConfigurationError as error:

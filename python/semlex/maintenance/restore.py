@@ -90,7 +90,7 @@ class Restore:
         if index is not None:
             await index.end_load(self._database, collection, manifest.counts[CHUNKS])
         if build_indexes:
-            warnings += await build_where_wanted(self._database, collection, self._begin_indexes, None)
+            warnings += await build_where_wanted(self._database, collection, self._begin_indexes)
         return TransferReport.of(self._names.collection, self._folder, manifest, started, tuple(warnings))
 
     def _check(self, option: str, stored: object, wanted: object) -> None:

@@ -73,7 +73,8 @@ def check_address(address: str) -> None:
 @asynccontextmanager
 async def source_connection(database: Database, definition: FollowedTable) -> AsyncIterator[Connection]:
     """Yield a new connection to the database of a table that is not the collection's; outside of a transaction."""
-    address = source_address(definition) or ""
+    address = source_address(definition)
+    assert address is not None  # noqa: S101 - the callers have looked
     try:
         async with own_connection(address, database.timeout) as connection:
             with plain_cursors(connection):

@@ -41,6 +41,11 @@ class _Build:
         """Begin now: somebody waits for it."""
         self._is_wanted_now.set()
 
+    def tell(self, name: str, done: int, total: int | None, unit: str) -> None:
+        """Report progress to everybody who waits for the build."""
+        for listener in self.listeners:
+            listener(name, done, total, unit)
+
     async def settle(self, clock: Clock) -> None:
         """Wait until nothing is written any more."""
         began = now = clock.monotonic()
@@ -80,7 +85,7 @@ class IndexBuilds:
             await build.settle(database.clock)
             # Until the indexes are there, searches are planned by these figures.
             await database.write("analyze", lambda connection: analyze(connection, collection))
-            built = await IndexBuilder(database, collection, self._teller(collection)).run(concurrently=True)
+            built = await IndexBuilder(database, collection, build.tell).run(concurrently=True)
             is_built = True
         except CollectionNotFoundError:
             return []  # it was dropped
@@ -90,14 +95,6 @@ class IndexBuilds:
             if ended is not None:
                 ended(is_built=is_built)
         return built.warnings
-
-    def _teller(self, collection: CollectionInfo) -> TellBuild:
-        def tell(name: str, done: int, total: int | None, unit: str) -> None:
-            build = self._builds.get(collection.names)
-            for listener in [] if build is None else build.listeners:
-                listener(name, done, total, unit)
-
-        return tell
 
     def note_write(self, names: Names, now: float) -> None:
         """Let a build of a collection wait for what follows this write."""

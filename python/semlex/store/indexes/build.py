@@ -406,8 +406,7 @@ class IndexBuilder:
         vector, estimate = plan.vector, plan.estimate
         if vector is None or estimate is None or not vector.is_missing(found):
             return None
-        running = await self._running(connection)
-        if running.intersection(found.leftovers):
+        if (await self._running(connection)).intersection(found.leftovers):
             self._note_busy(vector.definition(estimate.rows).suffix)
             return None
         for name in found.leftovers:
@@ -458,14 +457,12 @@ def _build_settings(memory: int, *, with_workers: bool) -> dict[str, str | int]:
     return settings | {"min_parallel_table_scan_size": 0}
 
 
-async def build_where_wanted(
-    database: Database, collection: CollectionInfo, begin: Callable[[], None], tell: TellBuild | None = None
-) -> list[str]:
+async def build_where_wanted(database: Database, collection: CollectionInfo, begin: Callable[[], None]) -> list[str]:
     """Build the indexes of a collection that has become large. Never fail: the rows are stored already."""
     try:
         if await database.read("look at the indexes", lambda connection: indexes_wanted(connection, collection)):
             begin()
-            await IndexBuilder(database, collection, tell).run()
+            await IndexBuilder(database, collection).run()
     except SemlexError as error:
         return [without_indexes(collection, error)]
     return []
