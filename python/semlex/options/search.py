@@ -143,7 +143,7 @@ class Tuning(TypedDict, total=False):
     ef_search: Annotated[
         int | None,
         Option(
-            text="Size of the HNSW index's candidate list. Default: as many as there are candidates, at least 40.",
+            text="Size of the HNSW index's own candidate list. Default: 120, or one more than candidates.",
             minimum=1,
             maximum=MAX_EF_SEARCH,
             offered=False,
