@@ -12,7 +12,6 @@ import psycopg
 import pytest
 from numpy.typing import NDArray
 
-from semlex.ingest.progress import Progress
 from semlex.retriever.client import Client
 from semlex.retriever.postgres import PostgreSQLRetriever
 from semlex.store.indexes import background, catalog
@@ -45,6 +44,18 @@ async def load(retriever: PostgreSQLRetriever) -> NDArray[np.float32]:
     return vectors
 
 
+async def interrupted(url: str) -> None:
+    """Leave an unfinished index: a load whose program fails while the index is built."""
+    async with retriever_of(url) as retriever:
+        await filled(retriever, 2)
+    async with unfinished_write(url), asyncio.timeout(120):
+        with suppress(ZeroDivisionError):
+            async with retriever_of(url) as retriever:
+                await load(retriever)
+                await held_build(url, VECTORS)
+                raise ZeroDivisionError
+
+
 async def no_build(url: str) -> bool:
     async with await psycopg.AsyncConnection.connect(url) as connection:
         cursor = await connection.execute("SELECT FROM pg_stat_progress_create_index")
@@ -52,7 +63,6 @@ async def no_build(url: str) -> bool:
 
 
 async def test_a_load_returns_when_its_rows_are_found(database_url: str) -> None:
-    steps: list[Progress] = []
     async with retriever_of(database_url) as retriever, asyncio.timeout(120):
         await filled(retriever, 2)
         async with unfinished_write(database_url) as writer:
@@ -66,7 +76,7 @@ async def test_a_load_returns_when_its_rows_are_found(database_url: str) -> None
             (running,) = (await retriever.status()).index_builds
             assert (running.name, running.phase[:7]) == ("built_hnsw_1", "waiting")
             await writer.commit()
-            assert await retriever.indexes.wait(progress=steps.append) == []
+            assert await retriever.indexes.wait() == []
         status = await retriever.status()
         assert (status.index_builds, await validity(retriever)) == ((), BUILT)
         hits = await retriever.search(vector=-vectors[0], top_k=1)
@@ -98,14 +108,7 @@ def test_a_synchronous_program_ends_with_its_indexes(database_url: str) -> None:
 
 
 async def test_a_program_that_fails_does_not_wait_and_the_next_load_builds(database_url: str) -> None:
-    async with retriever_of(database_url) as retriever:
-        await filled(retriever, 2)
-    async with unfinished_write(database_url), asyncio.timeout(120):
-        with suppress(ZeroDivisionError):
-            async with retriever_of(database_url) as retriever:
-                await load(retriever)
-                await held_build(database_url, VECTORS)
-                raise ZeroDivisionError
+    await interrupted(database_url)
     async with retriever_of(database_url) as retriever:
         assert await validity(retriever) != BUILT
         await retriever.add_documents([Document("more", id="more")], directions(1))
@@ -167,14 +170,7 @@ async def test_behind_a_pooler_a_load_builds_before_it_returns(database_url: str
 
 
 async def test_a_worker_takes_up_what_was_left(database_url: str) -> None:
-    async with retriever_of(database_url) as retriever:
-        await filled(retriever, 2)
-    async with unfinished_write(database_url), asyncio.timeout(120):
-        with suppress(ZeroDivisionError):
-            async with retriever_of(database_url) as retriever:
-                await load(retriever)
-                await held_build(database_url, VECTORS)
-                raise ZeroDivisionError
+    await interrupted(database_url)
     said: list[str] = []
     async with Client(database_url, "none") as client:
         assert await client.work(drain=True, tell=said.append) == 0
