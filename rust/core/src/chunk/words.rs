@@ -28,7 +28,7 @@ pub fn word_ranges(text: &str) -> Vec<(usize, usize)> {
     words
 }
 
-/// The number of the same words.
+/// The number of words in [`word_ranges`].
 #[must_use]
 pub fn count_words(text: &str) -> usize {
     let lines = text.split_inclusive('\n');
@@ -44,8 +44,8 @@ pub fn count_words(text: &str) -> usize {
         .sum()
 }
 
-/// The words of ASCII without underscores, where each begins with its only letter or digit that follows neither another
-/// one nor a mark that joins. Without branches the compiler takes many bytes at a time.
+/// The number of words in ASCII without underscores. A word begins at a letter or digit that follows neither another one
+/// nor a mark that joins. Without branches the compiler takes many bytes at a time.
 fn count_plain_words(text: &[u8]) -> usize {
     let starts = |before: u8, mark: u8, byte: u8| {
         let (alphabetic, digit) = (byte.is_ascii_alphabetic(), byte.is_ascii_digit());
@@ -73,7 +73,7 @@ fn count_plain_words(text: &[u8]) -> usize {
     usize::from(first) + usize::from(second) + others.sum::<usize>()
 }
 
-/// Bytes of which one byte holds the number of words.
+/// Bytes whose words are counted in one byte.
 const BLOCK: usize = 128;
 
 fn each_word(text: &str, mut found: impl FnMut(usize, usize)) {

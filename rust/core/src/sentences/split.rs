@@ -228,7 +228,7 @@ fn is_heading(bare: &str) -> bool {
 
 /// Whether a line begins an item of a list.
 fn begins_item(bare: &str) -> bool {
-    // As most lines do: it begins with a word of letters.
+    // Most lines begin with a word of letters, which is not a mark.
     if let [first, second, ..] = bare.as_bytes()
         && first.is_ascii_alphabetic()
         && !matches!(second, b'.' | b')')

@@ -6,7 +6,7 @@ use super::characters::CharacterKind;
 use super::token_terms::TokenTerms;
 use super::tokens::scan;
 use super::{Analyzer, TermSource};
-use crate::hashing::WordMap;
+use crate::hashing::{WordMap, WordSet};
 
 /// Most tokens that are remembered from text to text.
 const MAX_KNOWN: usize = 1 << 16;
@@ -67,7 +67,7 @@ impl Analyzer {
         texts: impl IntoIterator<Item = &'t str>,
         wanted: &[String],
     ) -> Vec<Vec<Range<usize>>> {
-        let terms: WordMap<&str, ()> = wanted.iter().map(|term| (term.as_str(), ())).collect();
+        let terms: WordSet<&str> = wanted.iter().map(String::as_str).collect();
         let ignores_single = self.ignores_single(wanted);
         let letters = FirstLetters::of(self, wanted);
         let mut known: WordMap<&str, bool> = WordMap::default();
@@ -85,7 +85,7 @@ impl Analyzer {
                     let leads_only = leads_only(self, token, ignores_single);
                     TokenTerms::of(self, token)
                         .terms()
-                        .any(|term| (term.leads || !leads_only) && terms.contains_key(term.text))
+                        .any(|term| (term.leads || !leads_only) && terms.contains(term.text))
                 });
                 match places.last_mut() {
                     _ if !is_match => {}
@@ -107,7 +107,7 @@ impl Analyzer {
     }
 }
 
-/// With which of the letters `a` to `z` the wanted terms begin, a bit each: most words of a text need not be stemmed.
+/// The letters of `a` to `z` that the wanted terms begin with, a bit each: most words of a text need not be stemmed.
 struct FirstLetters(u32);
 
 impl FirstLetters {
@@ -124,7 +124,7 @@ impl FirstLetters {
         1_u32.checked_shl(number.into()).unwrap_or(0)
     }
 
-    /// Whether a token may stand for a term. Words of other characters, and those with parts, always may.
+    /// Whether a token can stand for a term; true for all words of other characters and words with parts.
     #[inline]
     fn can_begin(&self, token: &str) -> bool {
         match token.as_bytes() {

@@ -98,7 +98,7 @@ struct Special<'q> {
     bytes: usize,
 }
 
-/// Which of [`QUOTES`] no quote closes from here on: so each is looked for once in vain.
+/// The [`QUOTES`] that nothing closes from here on, so that a closing quote is searched for in vain only once.
 type Unclosed = [bool; QUOTES.len()];
 
 /// The phrase or exclusion that the rest of a query begins with.

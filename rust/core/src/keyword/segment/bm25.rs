@@ -37,13 +37,13 @@ pub(crate) fn idf(chunks: u64, frequency: u64) -> f64 {
     ((chunks - frequency + 0.5) / (frequency + 0.5)).ln_1p()
 }
 
-/// How far the average length may move from that of a table, as a part of it, before the table is made anew.
+/// A table is rebuilt when the average length has moved from its own by more than this ratio.
 const MAX_DRIFT: f64 = 1.0 / 1024.0;
 
 /// The tf norms of one segment in single precision, for finding candidates.
 ///
-/// Lengths count in relation to the average length, which every commit moves a little. So a table serves averages near its
-/// own, too: a tf norm is then off by no larger part than the average.
+/// Lengths count in relation to the average length, which every commit moves a little. A table also serves averages near its
+/// own: the relative error of a tf norm is at most that of the average.
 #[derive(Debug)]
 pub(crate) struct TfNormTable {
     parameters: Parameters,
@@ -77,18 +77,21 @@ impl TfNormTable {
         }
     }
 
-    /// Whether the table serves searches with these parameters where the average length is this.
+    /// Whether the table serves searches with these parameters and this average length.
     pub(crate) fn serves(&self, parameters: Parameters, average_length: f64) -> bool {
         self.parameters == parameters && self.drift(average_length) <= MAX_DRIFT
     }
 
-    /// By which part at most a tf norm differs from that with another average length.
+    /// The maximum relative error of a tf norm if the average length is this one.
     pub(crate) fn drift(&self, average_length: f64) -> f64 {
         let (one, other) = (self.average_length, average_length);
         one.max(other) / one.min(other) - 1.0
     }
 
     /// The tf norm of a frequency, given less 1, in a chunk with the length of this number.
+    ///
+    /// The table has an entry for each length of the header, which numbers them itself. So a number is never missing, and
+    /// the inner loop carries no error.
     #[inline]
     pub(crate) fn tf_norm(&self, number: u16, tf_minus_one: u32) -> f32 {
         let number = usize::from(number);

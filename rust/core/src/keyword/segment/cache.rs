@@ -2,7 +2,6 @@
 //!
 //! Keys carry the segment's id, which is never used again, so nothing in here can grow stale.
 
-use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -120,7 +119,7 @@ impl PostingCache {
     ///
     /// # Errors
     ///
-    /// None that a caller can make.
+    /// Only a defect of the program.
     pub fn resize(&self, limit: usize) -> Result<(), SegmentError> {
         let mut state = self.state();
         self.limit.store(limit, Ordering::Relaxed);
@@ -216,15 +215,13 @@ impl PostingCache {
                 }
             }
         }
-        let mut buried = listed_tombstones(plan, tombstones)?;
-        listed
-            .sort_unstable_by_key(|segment| (Reverse(segment.header.chunks()), segment.header.id));
-        buried.sort_unstable_by_key(|(id, _)| *id);
+        let buried = listed_tombstones(plan, tombstones)?;
         let seen = Arc::new(KnownIndex::new(listed, buried));
         self.assemble(plan, &seen, rows, Some(ended))
     }
 
-    /// The snapshot of a state of the tables. `ended` is given with one that was read, and not taken to be what it was.
+    /// The snapshot of a state of the tables. `ended` counts the transactions that had ended when the state was read;
+    /// nothing if the plan knew the state.
     fn assemble(
         &self,
         plan: &PostingPlan,
@@ -251,17 +248,19 @@ impl PostingCache {
                 }
             }
             state.evict(self.limit.load(Ordering::Relaxed))?;
-            (state.shows(seen), [state.view.clone(), state.older.clone()])
+            (
+                state.known.equals(seen),
+                [state.view.clone(), state.older.clone()],
+            )
         };
         let mut known = views.iter().flatten();
         let view = match known.find(|view| view.known.equals(seen)) {
             Some(view) => Arc::clone(view),
             None => {
                 let [latest, _] = &views;
-                let view = View::new(latest.as_deref(), seen)?;
-                let view = Arc::new(view);
+                let view = Arc::new(View::new(latest.as_deref(), seen)?);
                 let mut state = self.state();
-                let place = if state.shows(seen) {
+                let place = if state.known.equals(seen) {
                     &mut state.view
                 } else {
                     &mut state.older
@@ -420,11 +419,6 @@ impl ReadRows {
 }
 
 impl State {
-    /// Whether that is the known state of the tables.
-    fn shows(&self, seen: &Arc<KnownIndex>) -> bool {
-        Arc::ptr_eq(&self.known, seen) || self.known.equals(seen)
-    }
-
     /// The lists of a term, which becomes the one used last.
     fn touch(&mut self, key: &[u8]) -> Option<&TermLists> {
         let entry = self.terms.get_mut(key)?;

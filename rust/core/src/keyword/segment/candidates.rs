@@ -25,16 +25,16 @@ pub(crate) struct ScoringContext<'a> {
     pub(crate) tf_norms: &'a TfNormTable,
     /// The chunks that may be found; nothing for all.
     pub(crate) eligible: Option<&'a Bitmap>,
-    /// By which part at most a tf norm of the tables is off.
+    /// The maximum relative error of a tf norm of the table.
     pub(crate) drift: f32,
 }
 
 thread_local! {
-    /// That of the last search of this thread: 256 KiB that are got from the system anew take longer than many a search.
+    /// The sums of this thread's last search, to be used again: allocating 256 KiB takes longer than many searches.
     static KEPT: Cell<Vec<f32>> = const { Cell::new(Vec::new()) };
 }
 
-/// Memory of the collector, taken along from segment to segment.
+/// Memory of the collector, used for one segment after the other.
 pub(crate) struct Accumulator {
     /// All 0 between segments.
     scores: Vec<f32>,
@@ -65,13 +65,12 @@ impl Accumulator {
         lists: &mut [Weighted<'_>],
         k: usize,
         threshold: f32,
-        unpacked: &mut Unpacked,
-    ) -> Result<Vec<u32>, SegmentError> {
+    ) -> Result<(Vec<u32>, Unpacked), SegmentError> {
         if k == 0 || lists.is_empty() {
-            return Ok(Vec::new());
+            return Ok(Default::default());
         }
         // Sums in single precision are off by less than one unit of the last place a term; four times that are allowed.
-        // And by as large a part as the average length has moved.
+        // The norms are off by up to the drift of the average length.
         let rounding = 1.0 + (lists.len() as f32 + 16.0) * (2.0 * f32::EPSILON);
         let slack = rounding * (1.0 + context.drift);
         let mut collector = CandidateCollector::new(context, k, slack, threshold);
@@ -88,10 +87,12 @@ impl Accumulator {
         collector.level();
         let (looked_up, read) = lists.split_at(looked_up);
         if read.is_empty() {
-            looked_up
-                .iter()
-                .for_each(|weighted| unpacked.skipped += weighted.list.all_blocks());
-            return Ok(Vec::new());
+            let skipped = looked_up.iter().map(|weighted| weighted.list.all_blocks());
+            let unpacked = Unpacked {
+                postings: 0,
+                skipped: skipped.sum(),
+            };
+            return Ok((Vec::new(), unpacked));
         }
         self.scores
             .resize(context.lengths.len().max(self.scores.len()), 0.0);
@@ -100,16 +101,16 @@ impl Accumulator {
             .map(|weighted| weighted.list.count() as usize)
             .sum();
         let left = if postings < context.lengths.len() / SPARSE_QUERY_RATIO {
-            self.scattered(read, &mut collector, unpacked)?;
+            self.scattered(read, &mut collector)?;
             looked_up
         } else {
-            self.in_a_row(read, looked_up, &mut collector, unpacked)?
+            self.in_a_row(read, looked_up, &mut collector)?
         };
         for weighted in left.iter().rev() {
-            collector.look_up(weighted, unpacked)?;
+            collector.look_up(weighted)?;
         }
-        let found = collector.found.into_iter();
-        Ok(found.map(|(ordinal, _)| ordinal).collect())
+        let found = collector.found.into_iter().map(|(ordinal, _)| ordinal);
+        Ok((found.collect(), collector.unpacked))
     }
 
     /// Sums up and looks at every chunk; gives the lists that are left to look chunks up in.
@@ -118,13 +119,12 @@ impl Accumulator {
         read: &[Weighted<'_>],
         mut left: &'l [Weighted<'a>],
         collector: &mut CandidateCollector<'_>,
-        unpacked: &mut Unpacked,
     ) -> Result<&'l [Weighted<'a>], SegmentError> {
         let chunks = collector.context.lengths.len();
         let scores = self.scores.get_mut(..chunks);
         let scores = scores.ok_or_else(|| impossible("fewer sums than chunks"))?;
         for weighted in read {
-            add(weighted, collector.context, scores, unpacked, |_| {})?;
+            collector.add(weighted, scores, |_| {})?;
         }
         let mut reached = chunks;
         let mut read_since = chunks;
@@ -138,7 +138,7 @@ impl Accumulator {
             if reached * POSTINGS_PER_LOOKUP < count {
                 break;
             }
-            add(weighted, collector.context, scores, unpacked, |_| {})?;
+            collector.add(weighted, scores, |_| {})?;
             collector.pass(weighted);
             read_since += count;
             left = others;
@@ -163,14 +163,10 @@ impl Accumulator {
         &mut self,
         read: &[Weighted<'_>],
         collector: &mut CandidateCollector<'_>,
-        unpacked: &mut Unpacked,
     ) -> Result<(), SegmentError> {
         let mut met = Vec::new();
         for weighted in read {
-            let scores = &mut self.scores;
-            add(weighted, collector.context, scores, unpacked, |ordinal| {
-                met.push(ordinal);
-            })?;
+            collector.add(weighted, &mut self.scores, |ordinal| met.push(ordinal))?;
         }
         met.sort_unstable();
         for ordinal in met {
@@ -193,35 +189,6 @@ fn count_from(scores: &[f32], least: f32) -> usize {
     strides.sum()
 }
 
-/// Adds a list to the sums; calls `new` with the chunks whose sum was 0.
-fn add(
-    weighted: &Weighted<'_>,
-    context: &ScoringContext<'_>,
-    scores: &mut [f32],
-    unpacked: &mut Unpacked,
-    mut new: impl FnMut(u32),
-) -> Result<(), SegmentError> {
-    let mut beyond = false;
-    let read = weighted.list.each_block(|ordinals, tf_minus_one| {
-        for (ordinal, tf_minus_one) in ordinals.iter().zip(tf_minus_one) {
-            let place = *ordinal as usize;
-            if let (Some(sum), Some(length)) = (scores.get_mut(place), context.lengths.get(place)) {
-                if *sum == 0.0 {
-                    new(*ordinal);
-                }
-                *sum += weighted.idf * context.tf_norms.tf_norm(*length, *tf_minus_one);
-            } else {
-                beyond = true;
-            }
-        }
-    })?;
-    if beyond {
-        return Err(impossible("a posting of no chunk"));
-    }
-    unpacked.add(read);
-    Ok(())
-}
-
 struct CandidateCollector<'a> {
     context: &'a ScoringContext<'a>,
     k: usize,
@@ -235,6 +202,7 @@ struct CandidateCollector<'a> {
     found: Vec<(u32, f32)>,
     /// The number of finds at which the floor is raised again.
     tighten_at: usize,
+    unpacked: Unpacked,
 }
 
 /// Finds beyond twice the wanted ones before the floor is raised.
@@ -253,6 +221,7 @@ impl<'a> CandidateCollector<'a> {
             least: 0.0,
             found: Vec::new(),
             tighten_at,
+            unpacked: Unpacked::default(),
         }
     }
 
@@ -293,6 +262,37 @@ impl<'a> CandidateCollector<'a> {
         self.found.retain(|(_, sum)| *sum >= self.least);
     }
 
+    /// Adds a list to the sums; calls `new` with the chunks whose sum was 0.
+    fn add(
+        &mut self,
+        weighted: &Weighted<'_>,
+        scores: &mut [f32],
+        mut new: impl FnMut(u32),
+    ) -> Result<(), SegmentError> {
+        let context = self.context;
+        let mut beyond = false;
+        let read = weighted.list.each_block(|ordinals, tf_minus_one| {
+            for (ordinal, tf_minus_one) in ordinals.iter().zip(tf_minus_one) {
+                let place = *ordinal as usize;
+                if let (Some(sum), Some(length)) =
+                    (scores.get_mut(place), context.lengths.get(place))
+                {
+                    if *sum == 0.0 {
+                        new(*ordinal);
+                    }
+                    *sum += weighted.idf * context.tf_norms.tf_norm(*length, *tf_minus_one);
+                } else {
+                    beyond = true;
+                }
+            }
+        })?;
+        if beyond {
+            return Err(impossible("a posting of no chunk"));
+        }
+        self.unpacked.add(read);
+        Ok(())
+    }
+
     /// A list is no longer among those that can still add something.
     fn pass(&mut self, weighted: &Weighted<'_>) {
         self.rest = (self.rest - weighted.bound).max(0.0) * self.slack;
@@ -300,11 +300,7 @@ impl<'a> CandidateCollector<'a> {
     }
 
     /// Adds one list to the sums of what was found.
-    fn look_up(
-        &mut self,
-        weighted: &Weighted<'_>,
-        unpacked: &mut Unpacked,
-    ) -> Result<(), SegmentError> {
+    fn look_up(&mut self, weighted: &Weighted<'_>) -> Result<(), SegmentError> {
         self.pass(weighted);
         let mut cursor = Cursor::new(weighted.list);
         for (ordinal, sum) in &mut self.found {
@@ -314,7 +310,7 @@ impl<'a> CandidateCollector<'a> {
                 *sum += weighted.idf * self.context.tf_norms.tf_norm(length, tf_minus_one);
             }
         }
-        unpacked.add(cursor.finish()?);
+        self.unpacked.add(cursor.finish()?);
         self.tighten();
         Ok(())
     }

@@ -94,7 +94,7 @@ impl Header {
     ///
     /// # Errors
     ///
-    /// An ordinal that is in no chunk's place.
+    /// No chunk has the ordinal.
     pub fn length(&self, ordinal: u32) -> Result<u32, SegmentError> {
         self.length_numbers
             .get(ordinal as usize)

@@ -1,4 +1,4 @@
-//! Which chunks of a segment are deleted in a snapshot, made from what was known of the snapshot before.
+//! Which chunks of a segment are deleted in a snapshot, derived from the snapshot before.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -35,7 +35,7 @@ impl LiveSegment {
         tombstones: impl IntoIterator<Item = &'t IdRanges>,
     ) -> Result<Self, SegmentError> {
         let dead = fallen(&segment.header, None, tombstones);
-        Self::made(Arc::clone(segment), None, dead, Vec::new())
+        Self::made(Arc::clone(segment), None, dead)
     }
 
     /// The segment without what further tombstones name as well; nothing when that changes nothing.
@@ -48,7 +48,7 @@ impl LiveSegment {
             return Ok(None);
         }
         let segment = Arc::clone(&self.segment);
-        Self::made(segment, Some(self), fallen.clone(), fallen).map(Some)
+        Self::made(segment, Some(self), fallen).map(Some)
     }
 
     /// `fallen` are those that are deleted now and were not `before`.
@@ -56,7 +56,6 @@ impl LiveSegment {
         segment: Arc<ReadSegment>,
         before: Option<&Self>,
         fallen: Vec<u32>,
-        since: Vec<u32>,
     ) -> Result<Self, SegmentError> {
         let header = &segment.header;
         let mut length = before.map_or(header.total_length, |before| before.length);
@@ -70,15 +69,18 @@ impl LiveSegment {
             let alive = alive.get_or_insert_with(|| Bitmap::full(header.chunks()));
             fallen.iter().for_each(|ordinal| alive.remove(*ordinal));
         }
-        let mut dead = fallen;
-        if let Some(before) = before {
-            dead.extend_from_slice(&before.dead);
-            dead.sort_unstable();
-        }
+        let (before, dead) = match before {
+            Some(before) => {
+                let mut dead = [&*fallen, &before.dead].concat();
+                dead.sort_unstable();
+                (Some((before.number, fallen)), dead)
+            }
+            None => (None, fallen),
+        };
         Ok(Self {
             segment,
             number: NEXT.fetch_add(1, Ordering::Relaxed),
-            before: before.map(|before| (before.number, since)),
+            before,
             dead,
             alive,
             length,
@@ -111,8 +113,7 @@ impl LiveSegment {
             .before
             .as_ref()
             .and_then(|(number, since)| Some((list.dead(*number)?, since)));
-        let (known, uncounted) = known.unwrap_or((0, &self.dead));
-        let mut dead = known;
+        let (mut dead, uncounted) = known.unwrap_or((0, &self.dead));
         if uncounted.len() < list.count() as usize / POSTINGS_PER_LOOKUP {
             let mut cursor = Cursor::new(list);
             for ordinal in uncounted {

@@ -22,8 +22,8 @@ impl ReadSegment {
         }
     }
 
-    /// The norms for about this average length. They are made anew only when the average has moved too far: what a search
-    /// adds to its margin is how far it did move.
+    /// The norms for about this average length, rebuilt only when the average has moved too far; a search widens its
+    /// margin by their drift.
     pub(crate) fn tf_norms(&self, parameters: Parameters, average_length: f64) -> Arc<TfNormTable> {
         let mut kept = self.tf_norms.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(table) = kept.as_ref()

@@ -232,9 +232,8 @@ impl Snapshot {
                 drift,
             };
             let mut weighted = lists.weighted(&weights, &context)?;
-            let mut unpacked = Unpacked::default();
-            let candidates =
-                accumulator.candidates(&context, &mut weighted, k, threshold, &mut unpacked)?;
+            let (candidates, unpacked) =
+                accumulator.candidates(&context, &mut weighted, k, threshold)?;
             work.postings += unpacked.postings;
             work.skipped_blocks += unpacked.skipped;
             let again = scorer.each_match(&candidates, &mut top)?;

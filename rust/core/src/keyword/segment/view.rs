@@ -26,7 +26,7 @@ pub(crate) struct View {
     tf_norms: Mutex<Option<(Parameters, Arc<TfNorms>)>>,
 }
 
-/// The tables of all segments, and how far the average length has moved since they were made, as a part of it.
+/// The tables of all segments, and the maximum relative error of their norms for the view's average length.
 #[derive(Debug)]
 pub(crate) struct TfNorms {
     pub(crate) tables: Vec<Arc<TfNormTable>>,
@@ -50,8 +50,8 @@ pub(crate) struct Hint {
     range: usize,
 }
 
-/// From so many new segments on, the ranges of all are sorted rather than compared with each other.
-const MANY: usize = 8;
+/// From this many new segments on, sorting the ranges of all is faster than comparing the new ones with every other.
+const MIN_SORTED: usize = 8;
 
 impl View {
     /// The view of what a snapshot lists, made of another view and of what differs.
@@ -183,7 +183,7 @@ fn refuse_shared(segments: &[Arc<ReadSegment>], is_new: &[bool]) -> Result<(), S
         let numbered = segments.iter().enumerate().zip(is_new);
         numbered.filter(|(_, is_new)| **is_new).map(|(one, _)| one)
     };
-    if new().count() < MANY {
+    if new().count() < MIN_SORTED {
         for (number, segment) in new() {
             let mut others = segments.iter().enumerate();
             if others
@@ -280,7 +280,7 @@ mod tests {
         assert_eq!(same(&added, &touched), [true, false, true]);
         let again = touched.tf_norms(parameters);
         for (old, new) in norms.tables.iter().zip(&again.tables) {
-            assert!(Arc::ptr_eq(old, new), "norms were made anew");
+            assert!(Arc::ptr_eq(old, new), "norms were rebuilt");
         }
         // Two tombstones become one: nothing else is deleted.
         let merged = [(7, &[5, 2_500][..])];
@@ -316,7 +316,7 @@ mod tests {
         let mut hint = Hint::default();
         for id in (0..900_i64).chain([500, 3, 899, 0]) {
             let (number, ordinal) = view.locate(id, &mut hint).unwrap();
-            assert_eq!(segments[number].header.ids.id(ordinal), Some(id));
+            assert_eq!(view.segments[number].header().ids.id(ordinal), Some(id));
         }
         assert!(
             [-1, 900, i64::MIN, i64::MAX]
