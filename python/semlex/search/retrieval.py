@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from functools import partial
 from itertools import compress, islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from semlex.errors import ModelError, SearchTimeoutError, SemlexError
 from semlex.options.search import MAX_CANDIDATES
@@ -44,7 +45,7 @@ from semlex.store.query.selection import boost_factors, read_ids, sampled_share
 from semlex.store.query.vector import register_vector_parameter, vector_leg
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Awaitable, Callable, Iterator, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
@@ -66,6 +67,8 @@ if TYPE_CHECKING:
     from semlex.store.query.vector import VectorPlan
     from semlex.store.schema.collection import CollectionInfo
     from semlex.types.results import SearchResult
+
+T = TypeVar("T")
 
 DEEPER = 4  # times the candidates, when those that were found are not enough
 # Share of what a deadline leaves that all legs together may take; the rest is for loading the rows of what they found.
@@ -356,28 +359,15 @@ class Retrieval:
         if request.fusion != "score":
             fused = fuse(results, method=request.fusion, weights=request.options.get("weights"), rrf_k=request.rrf_k)
             return fused, request.fusion
-        remaining = request.remaining()
-        if remaining is None:
-            return await self._complete(snapshot, state, candidates, spread), "score"
-        completed: Iterator[Candidate] | None = None
-        async with snapshot.in_time():
-            await snapshot.limit(remaining * COMPLETION_SHARE)
-            completed = await self._complete(snapshot, state, candidates, spread)
+        completed = await _in_time(snapshot, request, partial(self._complete, snapshot, state, candidates, spread))
         return (fuse(results, method="rrf"), "rrf") if completed is None else (completed, "score")
 
     async def _boost(
         self, snapshot: Snapshot, state: SearchState, candidates: Candidates, fused: Iterator[Candidate]
     ) -> Iterator[Candidate]:
         """Return candidates ordered by their scores times the boosts whose conditions they meet."""
-        keys, remaining = candidates.union.keys, state.request.remaining()
-        names, boosts = state.collection.names, state.request.boosts
-        factors: NDArray[np.float64] | None = None
-        if remaining is None:
-            factors = await boost_factors(snapshot, names, keys, boosts)
-        else:
-            async with snapshot.in_time():
-                await snapshot.limit(remaining * COMPLETION_SHARE)
-                factors = await boost_factors(snapshot, names, keys, boosts)
+        keys, names, boosts = candidates.union.keys, state.collection.names, state.request.boosts
+        factors = await _in_time(snapshot, state.request, partial(boost_factors, snapshot, names, keys, boosts))
         if factors is None:
             state.warnings.append("the boosts were not looked up in time; the order is that without them")
             return fused
@@ -422,6 +412,17 @@ def _snapshots(state: SearchState, rows: int | None, *, exact: bool) -> Sequence
     if rows is not None and index is not None and index.cache.is_steady:
         return ("statement", "last question", "whole")
     return ("last question", "whole")
+
+
+async def _in_time(snapshot: Snapshot, request: Request, work: Callable[[], Awaitable[T]]) -> T | None:
+    """Return what `work` returns; None if one of its statements exceeds its share of the remaining time."""
+    remaining = request.remaining()
+    if remaining is None:
+        return await work()
+    async with snapshot.in_time():
+        await snapshot.limit(remaining * COMPLETION_SHARE)
+        return await work()
+    return None  # it took too long
 
 
 async def _columns(snapshot: Snapshot, state: SearchState) -> RowColumns | None:

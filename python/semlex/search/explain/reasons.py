@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 # Parts of a filter, or of a query, that are shown.
 SHOWN_PARTS = 5
 SHOWN_CHARACTERS = 200
-# pgvector's own bound.
 
 
 def own_hit(standing: Standing, results: SearchResults) -> SearchResult | None:

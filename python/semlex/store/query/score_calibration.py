@@ -33,7 +33,7 @@ SAMPLE_SECONDS = 600.0
 TOLERATED_WRITES = 0.1
 # Similarities are computed in float32; what differs by less than this share of the scale is equal.
 RESOLUTION = 1e-6
-# The chunks of an indexed document begin with its key and a dash (see `rows.indexed_chunk_id`), then comes a hash.
+# The chunks of an indexed document begin with its key and a dash (see `indexed_chunk_id`), then comes a hash.
 SHARED_BEGINNING = 33
 # pgvector's binary form: dimension and a reserved number, int16 each, then the values, all big-endian.
 HEADER_BYTES = 4

@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from semlex.store.schema.names import Names
 
 
-_KEYS = sql.SQL(
-    "SELECT {columns} FROM unnest(%(document_ids)s::uuid[], %(chunk_ids)s::text[]) "
+_IDS = sql.SQL(
+    "SELECT c.keyword_id FROM unnest(%(document_ids)s::uuid[], %(chunk_ids)s::text[]) "
     "WITH ORDINALITY AS k(document_id, chunk_id, number) "
     "LEFT JOIN {chunk} AS c USING (document_id, chunk_id) ORDER BY k.number"
 )
@@ -52,9 +52,7 @@ async def term_scores(
     snapshot: Snapshot, names: Names, index: IndexCache, text: str, keys: Sequence[Key]
 ) -> list[TermScores]:
     """Return the words of a query, in its order; BM25 is a sum over words, so each is searched alone."""
-    statement = _KEYS.format(columns=sql.SQL("c.keyword_id"), chunk=names.chunk)
-    rows = await fetch(snapshot, Statement(statement, key_arrays(keys)))
-    ids = np.array([NO_CHUNK if row[0] is None else row[0] for row in rows], dtype=np.int64)
+    ids = await _ids(snapshot, names, keys)
     query = AnalysedQuery.of(index, text, with_phrases=False)
     # The collection's own language first, because its form of a word is shown.
     own = index.analyzers.of(None).language
@@ -73,9 +71,7 @@ async def changed_scores(  # noqa: PLR0917 - as `term_scores`
     # A score is 0 for a chunk without any word of the query.
     #
     # Document frequencies are counted again; the average length stays that of the index. Accents make no difference.
-    statement = _KEYS.format(columns=sql.SQL("c.keyword_id"), chunk=names.chunk)
-    rows = await fetch(snapshot, Statement(statement, key_arrays([*keys, *(one.key for one in changed)])))
-    ids = np.array([NO_CHUNK if row[0] is None else row[0] for row in rows], dtype=np.int64)
+    ids = await _ids(snapshot, names, [*keys, *(one.key for one in changed)])
     query, k1, b = AnalysedQuery.of(index, text, with_phrases=False), index.options.k1, index.options.b
     analyzers = [index.analyzers.of(one.language) for one in changed]
     before = [Counter(folded(analyzer.terms(one.before))) for analyzer, one in zip(analyzers, changed, strict=True)]
@@ -108,6 +104,12 @@ async def changed_scores(  # noqa: PLR0917 - as `term_scores`
             )
         )
     return others, own
+
+
+async def _ids(snapshot: Snapshot, names: Names, keys: Sequence[Key]) -> NDArray[np.int64]:
+    """Return the ids of chunks in the index; `NO_CHUNK` for those that are gone."""
+    rows = await fetch(snapshot, Statement(_IDS.format(chunk=names.chunk), key_arrays(keys)))
+    return np.array([NO_CHUNK if row[0] is None else row[0] for row in rows], dtype=np.int64)
 
 
 def _term(query: AnalysedQuery, language: str, slot: int) -> str:
