@@ -118,9 +118,9 @@ async def check_privileges(subject: Subject) -> None:
     # Readers need no access to the query log, which reports its own problems.
     tables = [name for name in tables_of(subject.collection) if name != f"{names.collection}_query_log"]
     found = await table_privileges(connection, names.schema, tables)
-    for privileges, code, severity, what in (
-        (READING, "privilege_read", "error", "cannot be searched by this role"),
-        (WRITING, "privilege_write", "hint", "can be searched by this role, but not written"),
+    for privileges, code, what in (
+        (READING, "privilege_read", "cannot be searched by this role"),
+        (WRITING, "privilege_write", "can be searched by this role, but not written"),
     ):
         # Only migrations write the version of a schema.
         asked = [one for one in found if code == "privilege_read" or one.table != "registry_version"]
@@ -128,15 +128,12 @@ async def check_privileges(subject: Subject) -> None:
         missing = [name for name in privileges if any(name in one.missing for one in asked)]
         if not lacking or (code == "privilege_write" and subject.collection.server.read_only):
             continue
-        subject.findings.append(
-            Finding(
-                code,
-                "error" if severity == "error" else "hint",
-                subject.where,
-                f"{what}: it lacks {', '.join(missing)} on {_listed(lacking)}",
-                "if it should, the owner of the tables runs",
-                grant(connection, names.schema, missing, lacking),
-            )
+        subject.find(
+            code,
+            "error" if code == "privilege_read" else "hint",
+            f"{what}: it lacks {', '.join(missing)} on {_listed(lacking)}",
+            "if it should, the owner of the tables runs",
+            grant(connection, names.schema, missing, lacking),
         )
         return
     owners = sorted({one.owner for one in found if not one.is_owner})

@@ -80,11 +80,8 @@ class Outcome:
             return "no_shared_word"
         if self.standing.rank is not None:
             return "below_top_k"
-        return (
-            "beyond_keyword_depth"
-            if self.standing.by_leg is None and self.standing.shares_word
-            else ("beyond_vector_depth")
-        )
+        is_by_words = self.standing.by_leg is None and self.standing.shares_word
+        return "beyond_keyword_depth" if is_by_words else "beyond_vector_depth"
 
 
 def is_within(rank: int | None, depth: int) -> bool:

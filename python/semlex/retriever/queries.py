@@ -7,10 +7,7 @@ from typing import TYPE_CHECKING
 from semlex.options.declare import operation
 from semlex.retriever.handle import Part
 from semlex.store.query_log import PRUNED_ROWS, clear_batch, summarise
-from semlex.validation import (
-    check_parameters,
-    whole_number_errors,
-)
+from semlex.validation import check_parameters, whole_number_errors
 
 if TYPE_CHECKING:
     from semlex.types.query_log import QueryLogSummary
