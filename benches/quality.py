@@ -201,6 +201,8 @@ def against_plain(
             idfs[slot] = math.log(1 + (len(texts) - len(documents) + 0.5) / (len(documents) + 0.5))
             # A word with accents adds what its idf is above that of the folded word.
             idf = idfs[slot] - (idfs[slot & ~TYPED_BIT] if slot & TYPED_BIT else 0.0)
+            if idf <= 0.0:
+                continue  # a document with this term alone is not found
             for document, frequency in documents.items():
                 scores[document] += idf * frequency * (K1 + 1) / (frequency + norms[document])
         expected = sorted(scores.values(), reverse=True)[:100]

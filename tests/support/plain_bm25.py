@@ -46,7 +46,9 @@ def plain_bm25(
         }
         idfs[unit] = math.log(1 + (len(texts) - len(found) + 0.5) / (len(found) + 0.5))
         # The folded term has the same unit without this bit; that with accents adds what its idf is above.
-        idf = max(idfs[unit] - (idfs[unit & ~TYPED_BIT] if unit & TYPED_BIT else 0.0), 0.0)
+        idf = idfs[unit] - (idfs[unit & ~TYPED_BIT] if unit & TYPED_BIT else 0.0)
+        if idf <= 0.0:
+            continue  # a text with this term alone is not found
         for key, frequency in found.items():
             norm = k1 * (1 - b + b * lengths[key] / average)
             scores[key] = scores.get(key, 0.0) + idf * frequency * (k1 + 1) / (frequency + norm)
