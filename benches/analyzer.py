@@ -16,7 +16,7 @@ import psycopg
 
 from benches.corpus import corpus_of
 from benches.measuring import in_turn
-from benches.preparing import bm25s_python
+from benches.preparing import python_of
 from benches.servers import temporary_server
 from semlex import _core
 
@@ -81,7 +81,7 @@ def run(bench: Bench, *, quick: bool, state: Path) -> None:
         bench.speed(f"{what}, vs to_tsvector", times[contender], theirs, amount=megabytes, unit="MB/s", bar=bar)
     speed = megabytes / float(np.median(times["analyse"]))
     bench.at_least(f"analysing (hoped for: {MOONSHOT:g})", speed, unit="MB/s", bar=None)
-    python = bm25s_python(state)
+    python = python_of(state, "bm25s")
     if not python.exists():
         bench.unmeasured("analysing, vs bm25s' tokens", "MB/s", None, "run ./x bench --prepare")
         return

@@ -21,7 +21,7 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benches.preparing import splitters_python
+from benches.preparing import python_of
 from benches.structure import MANUALS, unpacked
 from benches.training import django_source, texts, tokenizer_file
 from semlex import _core
@@ -56,7 +56,7 @@ class Cutting:
 
 def run(bench: Bench, *, quick: bool, state: Path) -> None:
     """Takes the figures."""
-    python, file = splitters_python(state), tokenizer_file(state)
+    python, file = python_of(state, "splitters"), tokenizer_file(state)
     if not (python.exists() and file.exists()):
         for name, bar in BARS.items():
             bench.unmeasured(f"vs {name}", "kB/s", bar, "run ./x bench --prepare")

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benches.documentation import FILES, documentation
-from benches.preparing import cocoindex_python
+from benches.preparing import python_of
 from benches.servers import temporary_server, vacuum
 from semlex import SyncRetriever
 from semlex.ingest import run as file_run
@@ -87,7 +87,7 @@ def _tell(name: str, report: IndexReport, seconds: float) -> None:
 
 
 def _beside_cocoindex(bench: Bench, pages: Path, megabytes: float, state: Path) -> None:
-    python = cocoindex_python(state)
+    python = python_of(state, "cocoindex")
     if not python.exists():
         for name, bar in PEER_BARS.items():
             bench.unmeasured(f"beside CocoIndex, {name}", "MB/s", bar, "run ./x bench --prepare")

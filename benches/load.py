@@ -27,7 +27,7 @@ from psycopg import sql
 
 from benches.copy import DIMENSIONS, NO_INDEXES, Loader
 from benches.measuring import alternated, paired
-from benches.preparing import haystack_python, langchain_python, llama_index_python
+from benches.preparing import python_of
 from benches.servers import temporary_server, vacuum
 from semlex import SyncClient, SyncRetriever
 from semlex.store.query.vector import DEFAULT_EF_SEARCH
@@ -40,7 +40,6 @@ ROWS, QUICK_ROWS = 20_000, 4_000
 SEARCHED_ROWS, QUICK_SEARCHED_ROWS = 100_000, 11_000
 MEMORY_ROWS, MEMORY_DIMENSIONS = 1_000_000, 256
 COPY_BAR, MEMORY_BAR, TRANSFER_BAR, RECALL_BAR = 0.95, 512.0, 0.5, 0.95
-# The default of pgvector, and longer lists.
 ENVIRONMENT = {
     "PYTHONWARNINGS": "ignore",
     "HAYSTACK_TELEMETRY_ENABLED": "False",
@@ -48,9 +47,9 @@ ENVIRONMENT = {
     "PGOPTIONS": "-c maintenance_work_mem=1GB",
 }
 BASELINES = {
-    "langchain-postgres": ("langchain_postgres_load.py", langchain_python, 30.0),
-    "LlamaIndex": ("llama_index_load.py", llama_index_python, 15.0),
-    "Haystack": ("haystack_load.py", haystack_python, 20.0),
+    "langchain-postgres": ("langchain_postgres_load.py", "langchain", 30.0),
+    "LlamaIndex": ("llama_index_load.py", "llama_index", 15.0),
+    "Haystack": ("haystack_load.py", "haystack", 20.0),
 }
 
 
@@ -107,8 +106,8 @@ def beside_libraries(bench: Bench, loader: Loader, state: Path, *, baseline_rows
     async def load(retriever: PostgreSQLRetriever) -> None:
         await retriever.tables.load(table)
 
-    for name, (script, python_of, bar) in BASELINES.items():
-        python = python_of(state)
+    for name, (script, environment, bar) in BASELINES.items():
+        python = python_of(state, environment)
         if not python.exists():
             bench.unmeasured(f"arrow, vs {name}", "rows/s", bar, "make its environment once: ./x bench --prepare")
             continue
@@ -150,7 +149,7 @@ def searchable(bench: Bench, url: str, state: Path, *, rows: int) -> None:
             hits = retriever.search(vector=question, top_k=10, mode="vector")
             found += len({int(hit.id.removeprefix("document-")) for hit in hits} & wanted)
         bench.at_least("searchable, recall@10", found / (10 * len(questions)), unit="", bar=RECALL_BAR)
-    python = langchain_python(state)
+    python = python_of(state, "langchain")
     name = f"{rows:,} rows to searchable, vs langchain-postgres with HNSW"
     if not python.exists():
         bench.unmeasured(name, "rows/s", 5.0, "make its environment once: ./x bench --prepare")

@@ -30,12 +30,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from benches import preparing
 from benches.baselines.peers.protocol import TOP, Rows
 from benches.corpus import corpus_of, questions_of
 from benches.filters import clustered
 from benches.measuring import Table
 from benches.peer_process import PeerProcess, disk, server
+from benches.preparing import python_of
 from benches.servers import vacuum
 from semlex.embedding.static import StaticEmbedder
 from semlex.evaluation import read_judged_set
@@ -74,30 +74,29 @@ class Kind:
 
     Attributes:
         module: What runs in its process.
-        python: Of the environment for a state folder.
+        environment: Of its packages; None: that which runs this.
         postgres: Whether it needs a server.
     """
 
     module: str
-    python: Callable[[Path], Path]
+    environment: str | None = None
     postgres: bool = False
 
-
-def own_python(_: Path) -> Path:
-    """The interpreter that runs this."""
-    return Path(sys.executable)
+    def python(self, state: Path) -> Path:
+        """Its interpreter."""
+        return Path(sys.executable) if self.environment is None else python_of(state, self.environment)
 
 
 KINDS = {
-    OURS: Kind("ours", own_python, postgres=True),
-    "Qdrant Edge": Kind("qdrant_edge_shard", preparing.qdrant_edge_python),
-    "LanceDB": Kind("lancedb_table", preparing.lancedb_python),
-    "Chroma, vectors only": Kind("chroma_collection", preparing.chroma_python),
-    "sqlite-vec + FTS5": Kind("sqlite_tables", preparing.sqlite_vec_python),
-    "SQL by hand, all words": Kind("sql_by_hand", own_python, postgres=True),
-    "SQL by hand, any word": Kind("sql_any_word", own_python, postgres=True),
-    "langchain-postgres": Kind("langchain_postgres_table", preparing.langchain_python, postgres=True),
-    "LlamaIndex": Kind("llama_index_table", preparing.llama_index_python, postgres=True),
+    OURS: Kind("ours", postgres=True),
+    "Qdrant Edge": Kind("qdrant_edge_shard", "qdrant_edge"),
+    "LanceDB": Kind("lancedb_table", "lancedb"),
+    "Chroma, vectors only": Kind("chroma_collection", "chroma"),
+    "sqlite-vec + FTS5": Kind("sqlite_tables", "sqlite_vec"),
+    "SQL by hand, all words": Kind("sql_by_hand", postgres=True),
+    "SQL by hand, any word": Kind("sql_any_word", postgres=True),
+    "langchain-postgres": Kind("langchain_postgres_table", "langchain", postgres=True),
+    "LlamaIndex": Kind("llama_index_table", "llama_index", postgres=True),
 }
 
 
@@ -287,8 +286,9 @@ def search_in_turn(contenders: dict[str, Contender], *, quick: bool) -> None:
 def filtered(contender: Contender, data: Data) -> None:
     """Vector searches, all and under each filter."""
     for name in ("none", *FILTERS):
-        wheres: list[Any] = [None] * len(data.asked.texts) if name == "none" else data.filters(name)
-        wheres = wheres[: len(wheres) if name == "none" else FILTERED_QUESTIONS]
+        wheres: list[Any] = (
+            [None] * len(data.asked.texts) if name == "none" else data.filters(name)[:FILTERED_QUESTIONS]
+        )
         answer, used = contender.process.measured("nearest", filters=wheres)
         truth = data.truth(wheres)
         rows = statistics.mean(map(len, answer["hits"]))

@@ -26,7 +26,7 @@ import numpy as np
 
 from benches.baselines.usual_hybrid import CONFIGURATIONS, usual_hybrid
 from benches.measuring import Table
-from benches.preparing import bm25s_python
+from benches.preparing import python_of
 from semlex import PostgreSQLRetriever, _core
 from semlex.embedding.registry import choose_embedder
 from semlex.evaluation import JudgedSet, evaluate, read_judged_set
@@ -117,7 +117,7 @@ def measure(
         np.array([static.embed_query(text) for text in judged.queries.values()]),
     )
     result.values["usual"] = values_of(usual, judged)
-    if bm25s_python(state).exists():
+    if python_of(state, "bm25s").exists():
         result.values["bm25s"] = values_of(bm25s(state, language, texts, judged), judged)
     if model is not None and language == "en":
         embedder = choose_embedder(model).model
@@ -164,7 +164,11 @@ def bm25s(state: Path, language: str, texts: dict[str, str], judged: JudgedSet) 
     stemmer = CONFIGURATIONS.get(language)  # Postgres and PyStemmer name Snowball's algorithms alike
     asked = {"language": language, "stemmer": stemmer, "documents": texts, "queries": judged.queries, "k": 10}
     done = subprocess.run(
-        [str(bm25s_python(state)), str(script)], input=json.dumps(asked), capture_output=True, text=True, check=True
+        [str(python_of(state, "bm25s")), str(script)],
+        input=json.dumps(asked),
+        capture_output=True,
+        text=True,
+        check=True,
     )
     return json.loads(done.stdout)
 
