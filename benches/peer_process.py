@@ -79,7 +79,7 @@ def disk(folder: Path) -> float:
 
 @contextlib.contextmanager
 def server(folder: Path, *, tuned: bool) -> Iterator[Server]:
-    """A server that is thrown away with its folder.
+    """A server with its data in a folder, until the end of the block.
 
     Args:
         folder: Of its data.

@@ -11,18 +11,18 @@ import asyncio
 import json
 import random
 import re
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-import psutil
 
 from benches.corpus import corpus_of
+from benches.peer_process import server
 from benches.search import drop
 from benches.servers import vacuum
 from semlex import Document, PostgreSQLRetriever
 from semlex.embedding.static import StaticEmbedder
-from semlex.store.postgres.embedded.server import EmbeddedServer
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from benches.measuring import Bench
+    from benches.peer_process import Server
     from semlex.types.results import SearchMode
 
 COLLECTION = "recall"
@@ -72,14 +73,14 @@ def run(bench: Bench, *, quick: bool, state: Path, data: Path | None = None) -> 
     random.Random(SEED).shuffle(texts)
     folder = state / "recall"
     folder.mkdir(parents=True, exist_ok=True)
-    with EmbeddedServer(folder / "server") as server:
-        for name, figures in asyncio.run(measured(server, texts[:rows], texts[rows:])).items():
+    with server(folder, tuned=False) as running:
+        for name, figures in asyncio.run(measured(running, texts[:rows], texts[rows:])).items():
             bench.at_least(f"{name}, recall@{TOP}", figures.recall, unit="", bar=BAR if name == DEFAULT else None)
             bench.at_most(f"{name}, processor, program", figures.program, unit="ms", bar=None)
             bench.at_most(f"{name}, processor, server", figures.server, unit="ms", bar=None)
 
 
-async def measured(server: EmbeddedServer, texts: list[str], others: list[str]) -> dict[str, Measured]:
+async def measured(server: Server, texts: list[str], others: list[str]) -> dict[str, Measured]:
     """Every size of the list, by vectors alone and with words."""
     model = StaticEmbedder()
     vectors = model.embed_documents(texts)
@@ -105,7 +106,7 @@ async def measured(server: EmbeddedServer, texts: list[str], others: list[str]) 
 
 
 async def one(
-    server: EmbeddedServer, retriever: PostgreSQLRetriever, asked: Asked, ef_search: int | None, mode: SearchMode
+    server: Server, retriever: PostgreSQLRetriever, asked: Asked, ef_search: int | None, mode: SearchMode
 ) -> Measured:
     """All questions, one after another, everything warm."""
     options = {} if ef_search is None else {"tuning": {"ef_search": ef_search}}
@@ -116,10 +117,9 @@ async def one(
 
     for number in range(WARMING):
         await search(number)
-    program, on_server = processor_time([psutil.Process()]), processor_time(processes(server))
+    program, on_server = time.process_time(), server.processor()
     answers = [await search(number) for number in range(len(asked.texts))]
-    program = processor_time([psutil.Process()]) - program
-    on_server = processor_time(processes(server)) - on_server
+    program, on_server = time.process_time() - program, server.processor() - on_server
     shares = [len(hits & wanted) / TOP for hits, wanted in zip(answers, asked.nearest, strict=True)]
     each = 1000 / len(answers)
     return Measured(float(np.mean(shares)), program * each, on_server * each)
@@ -129,16 +129,3 @@ def sentences(text: str) -> list[str]:
     """Those of a question's length, without quotes, which would require a phrase."""
     parts = _SENTENCE_END.split(text)
     return [part for part in parts if MIN_WORDS <= len(part.split()) <= MAX_WORDS and not set(part) & set('"“”')]
-
-
-def processes(server: EmbeddedServer) -> list[psutil.Process]:
-    """The server's process and those that it has begun."""
-    (file,) = server.folder.glob("**/postmaster.pid")
-    main = psutil.Process(int(file.read_text().split()[0]))
-    return [main, *main.children()]
-
-
-def processor_time(measured: list[psutil.Process]) -> float:
-    """Seconds of these processes together."""
-    times = [process.cpu_times() for process in measured]
-    return sum(one.user + one.system for one in times)
