@@ -29,7 +29,7 @@ class GivenVector(Embeddings):
         self.vector: list[float] = []
 
     def embed_documents(self, texts: list[str]) -> list[list[float]]:
-        raise NotImplementedError
+        raise NotImplementedError  # abstract in the base; rows are stored with vectors of their own
 
     def embed_query(self, text: str) -> list[float]:
         return self.vector

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -64,7 +64,7 @@ class Rows:
 Where = tuple[str, int] | None
 
 
-class Peer:
+class Peer(Protocol):
     """One library. Methods may be coroutines; ids are numbers of rows.
 
     Args:
@@ -79,9 +79,9 @@ class Peer:
         """Stores rows until a search finds them.
 
         Returns:
-            How many rows were stored by the library, where the others came another way; else None.
+            If the library stored only a part: the number of rows, and the clock and processor seconds when it was done.
+            Else None.
         """
-        raise NotImplementedError
 
     def index(self, rows: Rows) -> Any:
         """Builds the indexes that the load has left out."""
@@ -91,11 +91,9 @@ class Peer:
 
     def search(self, text: str, vector: np.ndarray[Any, Any]) -> Any:
         """Ids of the ten best by words and vector."""
-        raise NotImplementedError
 
     def nearest(self, vector: np.ndarray[Any, Any], where: Where) -> Any:
         """Ids of the ten nearest that pass."""
-        raise NotImplementedError
 
     def close(self) -> Any:
         """Releases what is held."""

@@ -41,8 +41,6 @@ class SqlByHand(Peer):
         self._pool = ConnectionPool(
             place, min_size=1, max_size=8, open=True, configure=register_vector, kwargs={"autocommit": True}
         )
-        nearest = sql.SQL("SELECT id FROM {} {{}} ORDER BY embedding <=> %(vector)s LIMIT {{}}").format(self._table)
-        self._nearest = nearest.as_string()
         self._hybrid = sql.SQL(
             "WITH nearest AS (SELECT id, row_number() OVER () AS rank FROM ({nearest}) AS n), "
             "words AS (SELECT id, row_number() OVER (ORDER BY score DESC) AS rank FROM "
@@ -53,12 +51,17 @@ class SqlByHand(Peer):
             "GROUP BY id ORDER BY score DESC LIMIT {top}) "
             "SELECT id, body, score FROM fused JOIN {table} USING (id) ORDER BY score DESC"
         ).format(
-            nearest=sql.SQL(self._nearest).format(sql.SQL(""), DEPTH),  # type: ignore[arg-type]
+            nearest=self._nearest(sql.SQL(""), DEPTH),
             table=self._table,
             query=sql.SQL(query),
             depth=DEPTH,
             k=RRF_K,
             top=TOP,
+        )
+
+    def _nearest(self, condition: sql.Composable, number: int) -> sql.Composed:
+        return sql.SQL("SELECT id FROM {} {} ORDER BY embedding <=> %(vector)s LIMIT {}").format(
+            self._table, condition, number
         )
 
     def load(self, rows: Rows) -> None:
@@ -94,7 +97,7 @@ class SqlByHand(Peer):
 
     def nearest(self, vector: np.ndarray[Any, Any], where: Where) -> list[int]:
         condition = sql.SQL("") if where is None else sql.SQL("WHERE {} = %(value)s").format(sql.Identifier(where[0]))
-        statement = sql.SQL(self._nearest).format(condition, TOP)  # type: ignore[arg-type]
+        statement = self._nearest(condition, TOP)
         with self._pool.connection() as connection:
             value = None if where is None else where[1]
             found = connection.execute(statement, {"vector": vector, "value": value}, binary=True)
