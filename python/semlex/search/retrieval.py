@@ -304,11 +304,11 @@ class Retrieval:
         held: set[Key] = set()
         documents: dict[Key, DocumentKey] | None = None
         if state.request.group_size is not None:
+            keys = candidates.union.keys
             if unsure is not None:  # before the best documents are chosen
-                keys = candidates.union.keys
                 held = set(compress(keys, await hold_excluded(snapshot, collection.names, keys, unsure)))
                 fused, unsure = iter([candidate for candidate in fused if candidate.key not in held]), None
-            documents = await documents_of(snapshot.connection, state.collection, candidates.union.keys)
+            documents = await documents_of(snapshot.connection, state.collection, keys)
             count = documents_wanted(state.request, reranks=self._reranks)
             best = best_of_documents(fused, documents, count=count, size=state.request.group_size)
             fused, wanted = iter(best), len(best)
