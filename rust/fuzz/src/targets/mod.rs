@@ -1,4 +1,4 @@
-//! What is given changed inputs: every decoder, and every reader of texts.
+//! The targets: every decoder, and every reader of texts.
 
 mod copy;
 mod segments;

@@ -278,18 +278,13 @@ static READER: LazyLock<HtmlReader> = LazyLock::new(|| {
     HtmlReader::new(named.map(|(name, value)| (name.to_owned(), value.to_owned())))
 });
 
-static ANALYZERS: LazyLock<Vec<Analyzer>> = LazyLock::new(|| {
-    let analyzers = LANGUAGES
-        .iter()
-        .map(|language| Analyzer::new(language, true));
-    analyzers.flatten().collect()
+#[allow(clippy::expect_used, reason = "without them texts would not be read")]
+static ANALYZERS: LazyLock<[Analyzer; 9]> = LazyLock::new(|| {
+    LANGUAGES.map(|language| Analyzer::new(language, true).expect("a language of the core"))
 });
 
 fn analyzer(number: u8) -> &'static Analyzer {
-    let place = usize::from(number) % ANALYZERS.len().max(1);
-    // There is one of each language: their names are those of the core.
-    #[allow(clippy::indexing_slicing)]
-    &ANALYZERS[place]
+    &ANALYZERS[usize::from(number) % ANALYZERS.len()]
 }
 
 /// In front of a text: its chunks' most tokens, overlap, least tokens, and most bytes.
@@ -301,7 +296,7 @@ fn html(input: &[u8]) -> u64 {
     let page = String::from_utf8_lossy(input);
     let found = READER.to_markdown(&page);
     let title = found.title.as_deref().map(str::len).map(coarse);
-    let markdown = [&[40, 5, 10, 200], found.text.as_bytes()].concat();
+    let markdown = with_options(found.text.as_bytes());
     behaviour((
         title,
         coarse(found.text.len()),
