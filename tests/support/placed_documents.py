@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from semlex import _core
 from semlex.ingest.document_chunks import Chunker
 from semlex.models.tokenizer import WordCounter
-from semlex.search.postprocess.surroundings import Around
+from semlex.search.surroundings import Around
 from semlex.store.query.chunk_keys import indexed_chunk_id
 from semlex.store.query.surroundings import PlacedChunk, Reach
 from semlex.types.chunks import ChunkSettings

@@ -16,7 +16,7 @@ from semlex.chat import untrusted
 from semlex.chat.untrusted import MAX_SHOWN, drawn_mark, one_line, visible
 from semlex.errors import ConfigurationError
 from semlex.models.tokenizer import TokenEstimate, WordCounter
-from semlex.search.postprocess.surroundings import Around, PlacedHit, placed
+from semlex.search.surroundings import Around, PlacedHit, placed
 from semlex.store.query.surroundings import PlacedChunk
 from semlex.types.answers import ContextSource
 from semlex.types.results import SearchResult, SearchResults

@@ -14,8 +14,15 @@ from hypothesis import strategies as st
 
 from semlex import KnowledgeHit, SearchResult
 from semlex.errors import ConfigurationError
-from semlex.search.postprocess.merge import chosen_merge, merged
-from semlex.search.postprocess.steps import check_steps, no_near_duplicates, per_collection, per_document, taken
+from semlex.search.steps import (
+    check_steps,
+    chosen_merge,
+    merged,
+    no_near_duplicates,
+    per_collection,
+    per_document,
+    taken,
+)
 
 CONFIDENCES = st.one_of(st.none(), st.sampled_from([0.0, 0.25, 0.5, 1.0]))
 

@@ -11,10 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from semlex.search.postprocess.diversity import diversified, relevances
-from semlex.search.postprocess.passages import joined
-from semlex.search.postprocess.reduction import at_most_per_document, without_near_duplicates
-from semlex.search.postprocess.surroundings import Around, document_of, placed
+from semlex.search.passages import joined
+from semlex.search.steps import at_most_per_document, diversified, relevances, without_near_duplicates
+from semlex.search.surroundings import Around, document_of, placed
 from semlex.store.query.surroundings import PlacedChunk
 from semlex.types.chunks import ChunkSettings
 from semlex.types.documents import line_breaks

@@ -13,10 +13,9 @@ from semlex.answering.prompts import block, context_text, head
 from semlex.chat.untrusted import drawn_mark
 from semlex.errors import ConfigurationError
 from semlex.options.answers import DEFAULT_NEAR_DUPLICATES, DEFAULT_NEIGHBOURS, DEFAULT_SECTIONS
-from semlex.search.postprocess.diversity import diversified
-from semlex.search.postprocess.passages import is_near, joined
-from semlex.search.postprocess.reduction import at_most_per_document, without_near_duplicates
-from semlex.search.postprocess.surroundings import Around, placed, read_around
+from semlex.search.passages import is_near, joined
+from semlex.search.steps import at_most_per_document, diversified, without_near_duplicates
+from semlex.search.surroundings import Around, placed, read_around
 from semlex.types.answers import Context, ContextSource
 from semlex.validation import callable_errors, check_parameters
 
@@ -27,8 +26,8 @@ if TYPE_CHECKING:
     from semlex.models.tokenizer import TokenCounter
     from semlex.open_collection import OpenCollection
     from semlex.options.answers import ContextOptions, ContextOrder, Count
-    from semlex.search.postprocess.passages import Passage
-    from semlex.search.postprocess.surroundings import PlacedHit
+    from semlex.search.passages import Passage
+    from semlex.search.surroundings import PlacedHit
     from semlex.store.query.leg import Key
     from semlex.store.query.surroundings import PlacedChunk
     from semlex.types.results import SearchResult, SearchResults

@@ -64,15 +64,14 @@ from semlex.retriever.json_fallback import fallen_back
 from semlex.retriever.options import IndexOptions, SyncOptions, WatchOptions
 from semlex.retriever.queries import Queries
 from semlex.retriever.tables import Tables
-from semlex.search.explain.answer import explained_search
-from semlex.search.explain.why import explain
 from semlex.search.fusion import LEGS
 from semlex.search.pagination import read_cursor
 from semlex.search.pipeline import SearchPipeline
 from semlex.search.planner import check_rows_wanted
-from semlex.search.postprocess.diversity import diversified
-from semlex.search.postprocess.surroundings import Around, read_around
 from semlex.search.request import Request, check_ids, requests_of, seconds_left
+from semlex.search.steps import diversified
+from semlex.search.surroundings import Around, read_around
+from semlex.search.why import explain, explained_search
 from semlex.store.keyword.base import analyzer_of
 from semlex.store.query import chunks
 from semlex.store.query.chunk_keys import chunk_keys

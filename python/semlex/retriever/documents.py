@@ -20,7 +20,7 @@ from semlex.options.declare import check_options, operation, picked
 from semlex.options.indexing import ChunkSizes, RechunkOptions
 from semlex.progress import ProgressOption, shown
 from semlex.retriever.handle import Part
-from semlex.search.postprocess.whole_document import headings_of, text_of
+from semlex.search.passages import headings_of, text_of
 from semlex.store.query.chunks import fetch_documents
 from semlex.store.query.documents import Records, find_named, read_known_sources, read_records, without_line
 from semlex.store.schema.locks import hold_collection

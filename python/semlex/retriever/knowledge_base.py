@@ -14,8 +14,7 @@ from semlex.parameters import CollectionOptions
 from semlex.retriever.base import CLOSED, Openable
 from semlex.retriever.client import ANY_OPTIONS, Client
 from semlex.retriever.options import KnowledgeOptions, ModelKeys, ServerKeys
-from semlex.search.postprocess.merge import merged
-from semlex.search.postprocess.steps import check_steps, taken
+from semlex.search.steps import check_steps, merged, taken
 from semlex.store.postgres.roles import checked_role
 from semlex.store.schema.names import Names, checked_identifier
 from semlex.types.queries import MAX_TOP_K

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from semlex.parameters import Bm25Options, FileLimits
     from semlex.progress import ProgressOption
     from semlex.retriever.base import DocumentRetriever
-    from semlex.search.postprocess.steps import HitStep
+    from semlex.search.steps import HitStep
     from semlex.store.write.copy import BulkIngestConfig
     from semlex.types.query_log import QueryLogMode, QueryLogOptions
 
@@ -283,7 +283,7 @@ class KnowledgeOptions(QuestionOptions, total=False):
         Sequence[HitStep],
         Option(
             text="What is done with the hits before the best are taken, in this order: each takes a list of hits and "
-            "gives one, such as those of semlex.search.postprocess.steps; your functions run in a thread, or are "
+            "gives one, such as those of semlex.search.steps; your functions run in a thread, or are "
             "asynchronous.",
             form="object",
         ),

@@ -30,7 +30,7 @@ from semlex.errors import (
 )
 from semlex.retriever.handle import write_curve
 from semlex.retriever.knowledge_base import search_all
-from semlex.search.postprocess.steps import no_near_duplicates, per_collection
+from semlex.search.steps import no_near_duplicates, per_collection
 from semlex.testing import HashEmbedder
 from tests.support.curves import curve
 from tests.support.tenants import tenants_of

@@ -1,21 +1,36 @@
-"""Decide why a document has its rank; the first reason decides, others also apply."""
+"""Explain a search: what kept one document in or out of its results, or its plan with the words of every hit."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from semlex.options.search import MAX_CANDIDATES, MAX_EF_SEARCH
-from semlex.search.explain.ranking import Reach
+from semlex.search.fusion import DEFAULT_VECTOR_WEIGHT, LEGS, vector_weight
+from semlex.search.pipeline import SearchPipeline
+from semlex.search.query_vector import embed_query
 from semlex.search.rerank import in_mixed_order, rerank_weight
-from semlex.types.explanations import Reason
+from semlex.search.standing import Reach, find_standing
+from semlex.store.postgres.database import SnapshotReads
+from semlex.store.query.documents import Records
+from semlex.store.query.leg import in_key_order
+from semlex.types.explanations import Explanation, HitExplanation, LegFigures, QueryTerm, Reason, SearchExplanation
 from semlex.types.queries import MAX_TOP_K
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
-    from semlex.search.explain.standing import Standing
+    from semlex.open_collection import OpenCollection
+    from semlex.reranking.base import Reranker
+    from semlex.search.request import Request
+    from semlex.search.standing import Standing
+    from semlex.search.state import Found, SearchState
+    from semlex.store.keyword.base import TermScores
+    from semlex.store.postgres.snapshot import Snapshot
+    from semlex.store.query.leg import Key
     from semlex.types.results import SearchResult, SearchResults
+
 
 # Parts of a filter, or of a query, that are shown.
 SHOWN_PARTS = 5
@@ -225,3 +240,193 @@ def _beside(standing: Standing) -> Iterator[Reason]:
         yield Reason("no_vector", text, f"semlex models fill --collection {name}")
     if standing.keyword is not None and standing.keyword.score == 0:
         yield Reason("no_shared_word", "it shares no word with the question", "ask with a word that it holds")
+
+
+NO_TERMS = "the keyword engine {!r} does not tell which words are shared, and what they weigh"
+
+
+async def explain(
+    opened: OpenCollection,
+    reranker: Reranker | None,
+    request: Request,
+    document: str,
+    places: Sequence[tuple[str, str]],
+) -> Explanation | Records:
+    """Explain why a document has its rank; if no document has the name, return the records of its files instead."""
+    pipeline = SearchPipeline(opened, reranker)
+    begun = pipeline.begin(request)
+    await embed_query(begun, opened)
+    standing = await find_standing(opened, pipeline, begun, document, places)
+    if isinstance(standing, Records):
+        return standing
+    results = await pipeline.results(standing.state, standing.found)
+    return _explanation(document, standing, results)
+
+
+def _explanation(document: str, standing: Standing, results: SearchResults) -> Explanation:
+    hit = own_hit(standing, results)
+    key = _chosen(standing, None if hit is None else hit.id)
+    told = Explanation(
+        document,
+        standing.named.name,
+        reasons(standing, results),
+        rank=None if hit is None else hit.rank,
+        chunks=len(standing.facts),
+        chunk=None if key is None else key[1],
+        legs=tuple(_legs(standing, results)),
+        terms=() if key is None else terms_of(standing.terms, standing.chunks.index(key)),
+        notes=(*standing.named.notes, *results.warnings, *engine_notes(standing.state, standing.terms)),
+    )
+    placed = next((pair for pair in enumerate(standing.ranking.candidates, 1) if pair[1].key == key), None)
+    if placed is None:
+        return told
+    scored = next((one for candidate, one in standing.found.hits if candidate.key == key), None)
+    let_through = [candidate for candidate, _ in standing.found.hits]
+    return replace(
+        told,
+        fused_rank=placed[0],
+        fused_score=placed[1].fused_score,
+        last_fused_score=_least(candidate.fused_score for candidate in let_through),
+        rerank_score=None if scored is None else scored.rerank_score,
+        last_rerank_score=_least(one.rerank_score for one in results),
+        mixed_score=None if scored is None else scored.mixed_score,
+        last_mixed_score=_least(one.mixed_score for one in results),
+    )
+
+
+def _chosen(standing: Standing, hit_id: str | None) -> Key | None:
+    """Return the chunk to report: the hit's, else the best reranked one, else the one that passed the most stages."""
+    scores = {candidate.key: hit.mixed_score for candidate, hit in standing.found.hits}
+    in_answer = [key for key in standing.chunks if key[1] == hit_id]
+    return max(
+        in_answer or standing.chunks,
+        key=lambda key: -math.inf if (score := scores.get(key)) is None else score,
+        default=None,
+    )
+
+
+def _least(values: Iterable[float | None]) -> float | None:
+    return min((value for value in values if value is not None), default=None)
+
+
+def _legs(standing: Standing, results: SearchResults) -> Iterable[LegFigures]:
+    own = {"vector": standing.vector, "keyword": standing.keyword}
+    for name, result in standing.found.results.items():
+        best = own[name]
+        if result.error is not None:
+            continue
+        yield LegFigures(
+            name,
+            None if best is None or best.key is None else best.key[1],
+            None if best is None else best.rank,
+            None if best is None else best.score,
+            standing.found.depth,
+            float(result.scores[-1]) if len(result.scores) else None,
+            getattr(results[-1], f"{name}_score") if results else None,
+        )
+
+
+def terms_of(terms: Sequence[TermScores] | None, number: int) -> tuple[QueryTerm, ...]:
+    """Return the words of a query for one of the chunks that they were read for, the heaviest first."""
+    found = [
+        QueryTerm(one.term, one.weight, one.chunks, bool(one.scores[number] > 0), float(one.scores[number]))
+        for one in terms or ()
+    ]
+    return tuple(sorted(found, key=lambda one: -one.weight))
+
+
+def engine_notes(state: SearchState, terms: Sequence[TermScores] | None) -> list[str]:
+    """Return notes about what the keyword engine and the vectors cannot tell."""
+    collection, notes = state.collection, []
+    name, engine = collection.names.collection, collection.settings.keyword_engine
+    if "keyword" in state.legs and terms is None and collection.keyword.index is None:
+        notes.append(NO_TERMS.format(engine))
+    if engine == "none":
+        notes.append("the collection has no keyword engine: words are not looked for")
+    if collection.embedding is None:
+        notes.append(
+            f"the collection holds no vectors: words alone are searched (semlex models fill --collection {name})"
+        )
+    return notes
+
+
+async def explained_search(opened: OpenCollection, reranker: Reranker | None, request: Request) -> SearchResults:
+    """Run a search and return its results with an `explanation`; words of hits are read in the search's snapshot."""
+    pipeline = SearchPipeline(opened, reranker)
+    begun = pipeline.begin(request)
+    await embed_query(begun, opened)
+
+    async def look(snapshot: Snapshot) -> tuple[SearchState, Found, list[TermScores] | None]:
+        state = begun.copy()  # this may be run once more
+        found = await pipeline.find(state, replace(opened, database=SnapshotReads(snapshot)))
+        return state, found, await _terms(snapshot, state, found)
+
+    state, found, terms = await opened.database.read_snapshot(
+        "search", look, deadline=request.remaining(), with_vectors=True
+    )
+    numbers = {candidate.key[1]: number for number, (candidate, _) in enumerate(found.hits)}
+    by_key = {key[1]: order for order, key in enumerate(in_key_order(candidate.key for candidate, _ in found.hits))}
+    results = await pipeline.results(state, found)
+    results.explanation = SearchExplanation(
+        depth=found.depth,
+        legs={
+            name: f"{report.plan} ({report.work_in_words})" if report.work else report.plan
+            for name, report in results.legs.items()
+        },
+        filter_share=next((report.share for report in results.legs.values() if report.share is not None), None),
+        fusion=results.fusion,
+        weights=_weights(opened, request, results.fusion),
+        reranker=results.reranker_model,
+        candidates=len(found.keys),
+        hits=tuple(
+            HitExplanation(
+                hit.id,
+                hit.rank,
+                hit.location,
+                terms_of(terms, numbers[hit.id]),
+                hit.vector_contribution,
+                hit.keyword_contribution,
+                hit.confidence,
+                by_key[hit.id],
+                hit.heading_factor,
+            )
+            for hit in results
+        ),
+        notes=tuple(engine_notes(state, terms)),
+        terms=request.terms,
+        terms_by=request.terms_by,
+        **_spread(state, found),
+    )
+    return results
+
+
+def _spread(state: SearchState, found: Found) -> dict[str, float]:
+    """Return the mean and deviation that score fusion has used; empty if one search answered alone."""
+    answered = {name: leg for name, leg in found.results.items() if leg.error is None}
+    if state.spread is None or found.fusion != "score" or len(answered) < len(LEGS):
+        return {}
+    scores = answered["keyword"].scores
+    return {
+        "similarity_mean": state.spread.mean,
+        "similarity_deviation": state.spread.deviation,
+        "greatest_keyword_score": float(scores.max()) if len(scores) else 0.0,
+    }
+
+
+async def _terms(snapshot: Snapshot, state: SearchState, found: Found) -> list[TermScores] | None:
+    keyword, text = found.results.get("keyword"), state.keyword_query
+    if keyword is None or keyword.error is not None or text is None:
+        return None
+    keys = [candidate.key for candidate, _ in found.hits]
+    return await state.collection.keyword.term_scores(snapshot, state.collection.names, text, keys)
+
+
+def _weights(opened: OpenCollection, request: Request, fusion: str | None) -> dict[str, float]:
+    """Return the weight of each leg in the fusion; empty if one leg answered alone."""
+    if fusion is None:
+        return {}
+    if fusion == "score":
+        declared = getattr(opened.models.embedder, "fusion_weight", DEFAULT_VECTOR_WEIGHT)
+        vector = vector_weight(request.options.get("weights"), declared)
+        return {"vector": vector, "keyword": 1 - vector}
+    return {name: float((request.options.get("weights") or {}).get(name, 1.0)) for name in LEGS}

@@ -1,1 +1,0 @@
-"""Explain why a document has its rank among the hits, and why a search found its hits."""
