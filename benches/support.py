@@ -26,7 +26,7 @@ from semlex.evaluation.calibrate import area
 from semlex.evaluation.datasets import read_corpus
 from semlex.search import results as judging
 from semlex.store.postgres.embedded.server import EmbeddedServer
-from semlex.types.support import LEAST_LOGIT, LIKELY_LOGIT, PARTS, Evidence, Support
+from semlex.types.confidence import LEAST_LOGIT, LIKELY_LOGIT, PARTS, Evidence, Support
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -91,7 +91,7 @@ _NAMES = {
     "ingest.loaders.registry": "register_loader",
     "ingest.preview": "preview_chunks",
     "ingest.progress": "DeleteReport DocumentName IndexReport MovedDocument Progress SyncCounts SyncPlan SyncReport",
-    "jobs.job": "Job",
+    "retriever.jobs": "Job",
     "maintenance.dump": "TransferReport",
     "maintenance.reembed": "EmbeddingFigures ReembedReport",
     "options.answers": "AnswerOptions ContextOptions",

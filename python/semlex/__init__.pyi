@@ -35,7 +35,6 @@ from semlex.ingest.progress import Progress as Progress
 from semlex.ingest.progress import SyncCounts as SyncCounts
 from semlex.ingest.progress import SyncPlan as SyncPlan
 from semlex.ingest.progress import SyncReport as SyncReport
-from semlex.jobs.job import Job as Job
 from semlex.maintenance.dump import TransferReport as TransferReport
 from semlex.maintenance.reembed import EmbeddingFigures as EmbeddingFigures
 from semlex.maintenance.reembed import ReembedReport as ReembedReport
@@ -60,6 +59,7 @@ from semlex.retriever.client import connect as connect
 from semlex.retriever.collection import Collection as Collection
 from semlex.retriever.configured import from_settings as from_settings
 from semlex.retriever.configured import from_settings_sync as from_settings_sync
+from semlex.retriever.jobs import Job as Job
 from semlex.retriever.json_fallback import JSONKBRetriever as JSONKBRetriever
 from semlex.retriever.knowledge_base import KnowledgeBase as KnowledgeBase
 from semlex.retriever.postgres import PostgreSQLRetriever as PostgreSQLRetriever

@@ -156,7 +156,7 @@ class KilledRuns:
         batch = 1 if point is None else point.batch or self.chance.choice((1, 10, ALL))
         limits = {
             "semlex.ingest.run": {"BATCH_CHUNKS": batch},
-            "semlex.ingest.sync.watch": {"GATHER_MS": 100},
+            "semlex.ingest.watch": {"GATHER_MS": 100},
             "semlex.store.indexes.background": {"QUIET_SECONDS": 3600},
             "semlex.store.indexes.catalog": {"INDEX_FROM_ROWS": INDEX_FROM_ROWS},
             "semlex.store.write.deletes": {"BATCH_DOCUMENTS": 2},

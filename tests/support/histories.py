@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from hypothesis.strategies import SearchStrategy
 
-    from semlex.ingest.followed.keep import TableKeeper
+    from semlex.jobs.tables import TableKeeper
     from tests.support.followed import Articles
 
 WRITERS, WORKERS = 4, 2

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from semlex import _core
-from semlex.store.keyword.excerpts import excerpts_of
+from semlex.store.query.chunks import excerpts_of
 from semlex.types.display import marked_parts
 from tests.support import plain_excerpts
 from tests.support.plain_excerpts import EXCERPT_CHARACTERS, LONGEST_SENTENCE, MAX_LINE

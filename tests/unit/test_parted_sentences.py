@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from semlex.answering.written_answer import WrittenSentence, parted
+from semlex.answering.answer import WrittenSentence, parted
 
 WORD = st.sampled_from(["keys", "rotate", "vault", "ninety", "days", "Bananas", "8.5", "e.g.", "Dr.", "argv"])
 SENTENCE = st.lists(WORD, min_size=1, max_size=6).map(" ".join)

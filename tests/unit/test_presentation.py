@@ -26,7 +26,7 @@ from semlex.diagnostics.status import CountedCollection
 from semlex.ingest.files.discovery import FileProblem
 from semlex.ingest.progress import IndexReport, Progress
 from semlex.progress import ProgressLines
-from semlex.store.keyword.excerpts import excerpts_of
+from semlex.store.query.chunks import excerpts_of
 from semlex.types.results import SearchResult, SearchResults
 
 # All that a terminal may act upon: both sets of controls, and what turns the direction of writing.

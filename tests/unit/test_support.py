@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from semlex.types.confidence import CURVES, SUPPORT_TEXT, WORDS, Evidence, Support, SupportCurve, support_of
 from semlex.types.results import KnowledgeResults, SearchResult, SearchResults
-from semlex.types.support import CURVES, SUPPORT_TEXT, WORDS, Evidence, Support, SupportCurve, support_of
 
 ORDER: list[Support] = ["unlikely", "unsure", "likely"]
 EVIDENCE = st.builds(

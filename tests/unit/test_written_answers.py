@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from semlex.answering.answer import MAX_WRITTEN_SENTENCES, UnusableAnswerError, WrittenAnswer
 from semlex.answering.prompts import INSTRUCTIONS, messages_for
-from semlex.answering.written_answer import MAX_SENTENCES, UnusableAnswerError, WrittenAnswer
 from tests.support.chat_servers import answer_text
 from tests.support.quotes import context_of
 
@@ -71,7 +71,7 @@ def test_the_example_in_the_instructions_is_understood():
         "{" * 100_000,
         "<think> and no end",
         "```",
-        '{"sentences": [' + '{"text": "a", "citations": []},' * (MAX_SENTENCES + 1),
+        '{"sentences": [' + '{"text": "a", "citations": []},' * (MAX_WRITTEN_SENTENCES + 1),
     ],
 )
 def test_another_form_is_refused_without_a_word_of_it(text):

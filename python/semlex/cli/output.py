@@ -18,9 +18,9 @@ from rich.text import Text
 
 from semlex.cli.terminal import UNSAFE, inform, is_verbose, marked_text, messages, one_line, output
 from semlex.errors import ConfigurationError
+from semlex.types.confidence import SUPPORT_TEXT
 from semlex.types.display import HEADING_SEPARATOR, shortened
 from semlex.types.documents import json_value, located
-from semlex.types.support import SUPPORT_TEXT
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence

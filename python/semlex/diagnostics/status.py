@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from semlex.errors import ConnectionFailedError, SemlexError
 from semlex.store.embedding_versions import read_versions, version_rows
-from semlex.store.followed.status import readable_status
+from semlex.store.followed.definitions import readable_status
 from semlex.store.indexes.catalog import read_vector_indexes
 from semlex.store.indexes.running import read_running_builds
 from semlex.store.postgres.addresses import describe_connection

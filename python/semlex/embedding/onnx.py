@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from semlex.embedding.base import TRANSFORMER_FUSION_WEIGHT, CheckedEmbedder, EmbedderIdentity, unit_vectors
-from semlex.embedding.sentence_files import digest_recipe, own_prompt, pooling_in, read_modules
+from semlex.embedding.sentence_transformers import digest_recipe, own_prompt, pooling_in, read_modules
 from semlex.errors import ConfigurationError, ModelError, ModelMismatchError
 from semlex.forks import new_rlock
 from semlex.models.files import digest_weights, find_cached, find_model

@@ -8,8 +8,9 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from semlex.errors import EmbeddingsMissingError, ReadOnlyError, SemlexError, StoreError
+from semlex.errors import ConfigurationError, EmbeddingsMissingError, ReadOnlyError, SemlexError, StoreError
 from semlex.ingest.chunk_rows import DocumentRows, embedded_text, keep_lines, unrepeated
+from semlex.ingest.document_chunks import Chunker
 from semlex.ingest.embed import DocumentVectors, given_version, rows_to_embed
 from semlex.ingest.given_documents import GivenDocuments, check_on_duplicate
 from semlex.ingest.overlap import WRITES_AT_ONCE, BatchWrites
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
     from semlex.ingest.deletion import Deletion
     from semlex.models.tokenizer import TokenCounter
     from semlex.open_collection import OpenCollection
-    from semlex.parameters import FileLimits, StorageName
+    from semlex.parameters import FileLimits, StorageName, WantedOptions
     from semlex.store.indexes.build import TellBuild
     from semlex.store.indexes.options import VectorIndex
     from semlex.store.postgres.connection import Connection
@@ -50,7 +51,9 @@ if TYPE_CHECKING:
     from semlex.store.schema.collection import CollectionInfo, EmbeddingVersion
     from semlex.store.write.chunk_batch import ChunkBatch, RowSource
     from semlex.store.write.chunks import OnDuplicate, WriteMode
+    from semlex.types.chunks import ChunkSettings
     from semlex.types.vectors import Vectors
+
 
 T = TypeVar("T")
 
@@ -422,3 +425,59 @@ def build_progress(progress: Callable[[Progress], None] | None) -> TellBuild | N
     if progress is None:
         return None
     return lambda name, done, total, unit: progress(Progress(f"build the index {name}", done, total, unit))
+
+
+class RunChunker:
+    """The chunk settings of one run; new ones are stored with its first documents."""
+
+    def __init__(self, indexer: Indexer, wanted: WantedOptions) -> None:
+        self._indexer, self._wanted = indexer, wanted
+        # This run's settings, until they are stored.
+        self._unstored: ChunkSettings | None = None
+
+    async def chunker(self) -> Chunker:
+        """Return the chunker of the collection."""
+        counter = self._indexer.token_counter()
+        # Another process may have changed them since this one opened the collection.
+        stored = await self._indexer.database.read(
+            "read the chunk settings", lambda c: ingestion.stored_chunk_settings(c, self._indexer.collection)
+        )
+        if stored is None:
+            self._unstored = self._wanted.chunk_settings()
+            return Chunker(counter, self._unstored)
+        self.check(self.cut_as(stored))
+        self._indexer.opened.info = self.cut_as(stored)
+        return Chunker(counter, stored)
+
+    def check(self, collection: CollectionInfo) -> None:
+        """Refuse options that differ from the collection's chunk settings."""
+        self._wanted.check(collection.names.collection, collection.options)
+
+    def cut_as(self, settings: ChunkSettings) -> CollectionInfo:
+        """Return the collection's metadata with these chunk settings."""
+        collection = self._indexer.collection
+        return replace(collection, settings=replace(collection.settings, chunk_settings=settings))
+
+    async def store(self) -> None:
+        """Store this run's settings before its first documents: `settle` in a transaction of its own."""
+        if self._unstored is not None:
+            await self._indexer.database.write("store the chunk settings", self.settle)
+            self.note_stored()
+
+    async def settle(self, connection: Connection) -> None:
+        """Store this run's settings, in the transaction that writes the first documents; the first run decides."""
+        wanted = self._unstored
+        if wanted is None:
+            return
+        settled = await ingestion.settle_chunk_settings(connection, self._indexer.collection, wanted)
+        if settled != wanted:
+            numbers = ", ".join(f"{name}={number}" for name, number in settled._asdict().items())
+            raise ConfigurationError(
+                f"another run has meanwhile set this collection's chunk settings to {numbers}: leave yours out, or "
+                "use these, and try again"
+            )
+
+    def note_stored(self) -> None:
+        """Note that documents were stored, and with them the settings."""
+        if self._unstored is not None:
+            self._indexer.opened.info, self._unstored = self.cut_as(self._unstored), None

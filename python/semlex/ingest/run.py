@@ -21,11 +21,11 @@ from semlex.ingest.document_chunks import Chunker, Reading
 from semlex.ingest.files.discovery import FileProblem, FoundFile, find_document, list_files, read_file
 from semlex.ingest.files.roots import check_root, is_below, plan_places, vanished
 from semlex.ingest.files.selection import Selection, kind_of
+from semlex.ingest.indexer import RunChunker
 from semlex.ingest.loaders.base import FileBytes, LoadOptions
 from semlex.ingest.loaders.registry import loaders
 from semlex.ingest.overlap import ahead
 from semlex.ingest.progress import IndexReport, Progress
-from semlex.ingest.run_chunker import RunChunker
 from semlex.store.descriptions import has_line
 from semlex.store.query.chunk_keys import indexed_document_id
 from semlex.store.schema.locks import hold_collection

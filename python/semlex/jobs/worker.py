@@ -1,11 +1,11 @@
-"""A worker: runs the jobs of a schema, several at a time, and keeps followed tables in step, until stopped."""
+"""A worker: runs jobs, several at a time, keeps followed tables in step and finishes index builds, until stopped."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import random
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -30,12 +30,15 @@ from semlex.errors import (
     WorkAbandonedError,
 )
 from semlex.jobs.allowed import Allowed, AllowedFolders, models_by_name
-from semlex.jobs.index_builds import UnfinishedIndexes
 from semlex.jobs.kinds import KINDS, Work, check_arguments
 from semlex.jobs.tables import REMOVING_SECONDS, FollowedTables
+from semlex.store.indexes.build import can_build_beside
+from semlex.store.indexes.running import collections_with_leftovers
 from semlex.store.jobs import JobLeases
 from semlex.store.postgres.database import write_guard
 from semlex.store.postgres.errors import is_out_of_resources
+from semlex.store.schema.names import Names
+from semlex.store.schema.registry import find_collection
 from semlex.types.followed import DEFAULT_COMPARE_SECONDS
 from semlex.types.reports import DEFAULT_KEEP_DAYS, DEFAULT_LEASE_SECONDS, JobError, JobProgress
 from semlex.validation import (
@@ -58,6 +61,46 @@ if TYPE_CHECKING:
     from semlex.store.jobs import Claim
     from semlex.store.postgres.connection import Connection
     from semlex.store.postgres.database import Database
+
+
+LOOK_SECONDS = 60.0
+# After a build was begun, that collection is left alone for so long: an index that cannot be built fails every time.
+PAUSE_SECONDS = 3_600.0
+
+
+class UnfinishedIndexes:
+    """Finds indexes whose build was interrupted, and builds them."""
+
+    def __init__(self, database: Database, schema: str, builds: IndexBuilds, tell: Callable[[str], None]) -> None:
+        # The builds are those of the worker's client, which ends them when it stops; `tell` is called with a line about
+        # each collection.
+        self._database, self._schema, self._builds, self._tell = database, schema, builds, tell
+        self._not_before: dict[str, float] = {}
+
+    async def serve(self, stopped: asyncio.Task[Any], *, drain: bool = False) -> None:
+        """Look every minute until `stopped` is done; or once."""
+        clock = self._database.clock
+        while not stopped.done():
+            with suppress(SemlexError):  # the loop that takes jobs reports a lost server
+                await self._begin()
+            if drain:
+                return
+            await clock.wait_for_tasks({stopped}, LOOK_SECONDS)
+
+    async def _begin(self) -> None:
+        now = self._database.clock.monotonic()
+        found = await self._database.read(
+            "look for unfinished indexes", lambda connection: collections_with_leftovers(connection, self._schema)
+        )
+        due = [name for name in found if self._not_before.get(name, now) <= now]
+        if not due or not await can_build_beside(self._database):
+            return
+        for name in due:
+            self._not_before[name] = now + PAUSE_SECONDS
+            collection = await find_collection(self._database, Names(self._schema, name))
+            if collection is not None:
+                self._builds.begin(self._database, collection)
+                self._tell(f"collection {name}: its unfinished indexes are being built")
 
 
 logger = logging.getLogger("semlex")

@@ -18,7 +18,7 @@ import numpy as np
 
 from semlex.embedding.probe import restored
 from semlex.errors import ConfigurationError, DumpError
-from semlex.ingest.bulk.arrow_rows import arrow
+from semlex.ingest.bulk.sources import arrow
 from semlex.ingest.progress import Progress
 from semlex.parameters import CollectionSettings, storage_named
 from semlex.store.followed.definitions import definition_from_json, definition_to_json, may_read, read_tables

@@ -13,7 +13,7 @@ from uuid import UUID, uuid4
 import numpy as np
 
 from semlex.errors import ConfigurationError, DumpError, SemlexError, ValidationError
-from semlex.ingest.bulk.arrow_rows import arrow
+from semlex.ingest.bulk.sources import arrow
 from semlex.ingest.overlap import ahead
 from semlex.ingest.progress import Progress
 from semlex.maintenance.dump import TransferReport, table_parts

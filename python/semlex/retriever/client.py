@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import NoneType
 from typing import TYPE_CHECKING, Any, Literal
 
 from semlex.diagnostics.status import CountedCollection, count_collections, server_health
+from semlex.embedding.registry import KEYWORDS_ONLY
 from semlex.errors import ConfigurationError
-from semlex.jobs.job import Job
 from semlex.options.declare import check_options, operation
 from semlex.options.search import SearchOptions
 from semlex.parameters import (
@@ -25,7 +26,8 @@ from semlex.progress import ProgressOption, shown
 from semlex.retriever.base import Openable
 from semlex.retriever.collection import Collection
 from semlex.retriever.handle import Handle
-from semlex.retriever.model_selection import ModelOptions
+from semlex.retriever.jobs import Job
+from semlex.retriever.model_selection import ModelOptions, same_model, stored_problem
 from semlex.retriever.options import ClientOptions
 from semlex.retriever.resources import Resources
 from semlex.search.request import NO_DEFAULTS
@@ -36,6 +38,7 @@ from semlex.store.schema.locks import no_such_collection
 from semlex.store.schema.names import Names
 from semlex.store.schema.registry import Step, list_collections, migrate, pending_steps
 from semlex.store.write.copy import DEFAULT_BULK, BulkIngestConfig
+from semlex.types.checkups import by_severity
 from semlex.types.followed import DEFAULT_COMPARE_SECONDS
 from semlex.types.reports import DEFAULT_KEEP_DAYS, DEFAULT_LEASE_SECONDS, STATES
 from semlex.validation import (
@@ -54,6 +57,7 @@ if TYPE_CHECKING:
 
     from psycopg_pool import AsyncConnectionPool
 
+    from semlex.diagnostics.doctor import ModelExamination
     from semlex.diagnostics.status import ServerHealth
     from semlex.embedding.base import Embedder
     from semlex.ingest.indexer import Indexer
@@ -65,6 +69,7 @@ if TYPE_CHECKING:
     from semlex.store.schema.collection import ListedCollection
     from semlex.types.checkups import Diagnosis
     from semlex.types.reports import JobState
+
 
 ANY_OPTIONS = CollectionOptions()
 MAX_LISTED_JOBS = 10_000
@@ -381,10 +386,8 @@ class Client(Openable):
         Raises:
             CollectionNotFoundError: The collection does not exist.
         """
-        from semlex.retriever.diagnosing import diagnosis_of  # noqa: PLC0415 - most programs only search
-
         check_parameters(text_parameter("collection", collection), callable_errors("tell", tell))
-        return await diagnosis_of(await self._resources.ready(), collection, tell)
+        return await _diagnosis(await self._resources.ready(), collection, tell)
 
     async def pool_figures(self) -> dict[str, int]:
         """Return the figures of the connection pool: ``size``, ``idle``, and how many callers are ``waiting``."""
@@ -438,3 +441,41 @@ async def _work(resources: Resources, defaults: Mapping[str, Any] | None, option
 
 
 connect = Client
+
+
+async def _diagnosis(resources: Resources, collection: str | None, tell: Callable[[str], None] | None) -> Diagnosis:
+    from semlex.diagnostics.checks import ModelFacts, findings_of_models  # noqa: PLC0415 - most programs only search
+    from semlex.diagnostics.diagnosis import diagnose  # noqa: PLC0415 - the same
+    from semlex.diagnostics.doctor import examine_embedder, examine_models  # noqa: PLC0415 - the same
+
+    options = resources.models
+    named = options.embedding_model
+    model = _model_to_try(options.default_model if named is None else named)
+    reranker = _model_to_try(options.reranker_model)
+    dimensions = options.dimensions or options.default_dimensions
+    if tell is not None:
+        tell("the models that are configured here")
+    examined: list[ModelExamination] = []
+    if model is not None or reranker is not None:
+        tried = await asyncio.to_thread(examine_models, model, reranker, device=options.device, dimensions=dimensions)
+        examined += tried.models
+    if named is not None and not isinstance(named, str):
+        own = await asyncio.to_thread(examine_embedder, named)
+        examined.append(own)
+        dimensions = None if own.identity is None else own.identity.dimensions
+    findings = list(findings_of_models(examined))
+    facts = ModelFacts(
+        next((one for one in examined if one.role == "embedding"), None),
+        dimensions,
+        is_said=named is not None,
+        is_same=same_model,
+        # A caller who wants no model does not miss that of a collection.
+        stored_problem=lambda stored: None if named == KEYWORDS_ONLY else stored_problem(stored, options),
+    )
+    found = await diagnose(resources.database, resources.server.schema, facts, collection=collection, tell=tell)
+    return replace(found, findings=by_severity([*findings, *found.findings]))
+
+
+def _model_to_try(model: object) -> str | None:
+    """Return the name of a model that the diagnosis should try; None for a model without a name, "auto" and "none"."""
+    return model if isinstance(model, str) and model not in (KEYWORDS_ONLY, "auto") else None

@@ -28,8 +28,8 @@ from semlex.ingest.given_documents import GivenDocuments, checked_on_error, docu
 from semlex.ingest.loaders.base import LoadOptions
 from semlex.ingest.loaders.extraction import checked_extraction
 from semlex.ingest.run import FileRun
-from semlex.ingest.sync.apply import FolderOptions, SyncRun
-from semlex.ingest.sync.watch import watch
+from semlex.ingest.sync import FolderOptions, SyncRun
+from semlex.ingest.watch import watch
 from semlex.models.tokenizer import TokenEstimate
 from semlex.options.answers import (
     DEFAULT_HITS,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from semlex.jobs.job import Job
 from semlex.options.declare import operations_of
 from semlex.retriever.client import Client
 from semlex.retriever.collection import Collection
@@ -13,7 +12,7 @@ from semlex.retriever.documents import Documents
 from semlex.retriever.embeddings import Embeddings
 from semlex.retriever.fields import Fields
 from semlex.retriever.indexes import Indexes
-from semlex.retriever.jobs import Jobs
+from semlex.retriever.jobs import Job, Jobs
 from semlex.retriever.queries import Queries
 from semlex.retriever.tables import Tables
 

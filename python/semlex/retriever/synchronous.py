@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, Self, TypeVar, cast
 
 from semlex.errors import ConfigurationError, SemlexError, WorkAbandonedError
 from semlex.forks import drop, renew_after_fork
-from semlex.jobs.job import Job
 from semlex.options.declare import check_options, unpacked
 from semlex.retriever.base import CLOSED, Openable
 from semlex.retriever.client import Client
 from semlex.retriever.collection import Collection
+from semlex.retriever.jobs import Job
 from semlex.retriever.json_fallback import JSONKBRetriever
 from semlex.retriever.knowledge_base import KnowledgeBase
 from semlex.retriever.postgres import PostgreSQLRetriever

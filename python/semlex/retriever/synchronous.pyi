@@ -16,13 +16,11 @@ from semlex.ingest.files.discovery import FileProblem
 from semlex.ingest.given_documents import Given, OnError
 from semlex.ingest.loaders.extraction import Extract, MetadataExtraction
 from semlex.ingest.progress import DeleteReport, IndexReport, SyncReport
-from semlex.jobs.job import Job
 from semlex.json_values import AnyId
 from semlex.maintenance.dump import TransferReport
 from semlex.maintenance.reembed import ReembedReport
 from semlex.options.answers import AnswerOptions, ContextOptions
-from semlex.options.following import TableOptions
-from semlex.options.indexing import JobOptions, RechunkOptions
+from semlex.options.indexing import JobOptions, RechunkOptions, TableOptions
 from semlex.options.search import CandidateOptions, FacetOptions, RankingOptions, SearchOptions
 from semlex.parameters import Bm25Options, CollectionOptions, StorageName
 from semlex.progress import ProgressOption
@@ -34,7 +32,7 @@ from semlex.retriever.documents import Documents, Sources
 from semlex.retriever.embeddings import Embeddings, Figures, Vectors
 from semlex.retriever.fields import Fields
 from semlex.retriever.indexes import Indexes
-from semlex.retriever.jobs import Jobs
+from semlex.retriever.jobs import Job, Jobs
 from semlex.retriever.json_fallback import JSONKBRetriever
 from semlex.retriever.knowledge_base import KnowledgeBase
 from semlex.retriever.options import ClientOptions, IndexOptions, KnowledgeOptions, ModelKeys, RetrieverOptions, ServerKeys, SyncOptions, WatchOptions

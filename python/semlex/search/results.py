@@ -8,16 +8,15 @@ from typing import TYPE_CHECKING
 
 from semlex.search.fusion import LEGS
 from semlex.search.grouping import by_document, in_groups, too_few_documents
+from semlex.types.confidence import MAX_NEARNESS, Evidence, support_of
 from semlex.types.results import DocumentHits, LegReport, SearchMode, SearchResult, SearchResults, show_scores
-from semlex.types.support import MAX_NEARNESS, Evidence, support_of
 
 if TYPE_CHECKING:
     from semlex.search.fusion import Candidate
     from semlex.search.rerank import Hits
     from semlex.search.state import Found, SearchState
     from semlex.store.query.leg import LegResult
-    from semlex.types.confidence import ConfidenceCurve
-    from semlex.types.support import Support
+    from semlex.types.confidence import ConfidenceCurve, Support
 
 # The first hits, and the first chunks of each search, by which it is judged whether there is an answer.
 JUDGED_HITS, JUDGED_DEPTH = 5, 10

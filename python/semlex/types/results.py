@@ -8,9 +8,9 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from semlex.errors import MissingExtraError, ValidationError
+from semlex.types.confidence import SUPPORT_TEXT, Support
 from semlex.types.display import DECIDING, HEADING_SEPARATOR, bold, hit_lines, hit_table, joined, paragraph, shortened
 from semlex.types.documents import Document, StoredChunk, json_value
-from semlex.types.support import SUPPORT_TEXT, Support
 from semlex.validation import number_errors, whole_number_errors
 
 if TYPE_CHECKING:

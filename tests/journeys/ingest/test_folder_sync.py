@@ -14,10 +14,9 @@ import pytest
 
 from semlex import SyncReport, SyncRetriever
 from semlex.errors import ConfigurationError, StoreError
-from semlex.ingest import chunk_rows
+from semlex.ingest import chunk_rows, sync, watch
 from semlex.ingest.files import discovery, roots
 from semlex.ingest.progress import DocumentName, MovedDocument, SyncCounts
-from semlex.ingest.sync import apply, plan, watch
 from semlex.retriever import collection
 from semlex.retriever import collection as folders
 from tests.support.synchronised import age, contents, counts, opened, write
@@ -51,7 +50,7 @@ def read_files(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return original(found, **options)
 
     monkeypatch.setattr(chunk_rows, "read_file", noting)
-    monkeypatch.setattr(plan, "read_file", noting)
+    monkeypatch.setattr(sync, "read_file", noting)
     return read
 
 
@@ -73,7 +72,7 @@ def test_every_document_is_looked_up_a_few_times_however_many_files_are_named(
         return original(uri)
 
     monkeypatch.setattr(roots, "lineage", noting)
-    monkeypatch.setattr(apply, "lineage", noting)
+    monkeypatch.setattr(sync, "lineage", noting)
     assert store.index(*files).unchanged == 30
     assert store.sync(*files).done.unchanged == 30
     assert 0 < len(looked_up) <= 6 * 30
@@ -180,7 +179,7 @@ def test_a_server_that_lets_no_row_change_its_key(
     async def refused(*_: Any, **__: Any) -> set[Any]:
         raise StoreError("not supported", sqlstate="0A000")
 
-    monkeypatch.setattr(apply, "move_documents", refused)
+    monkeypatch.setattr(sync, "move_documents", refused)
     store.index(handbook)
     (handbook / "keys.md").rename(handbook / "locks.md")
     report = store.sync(handbook)
@@ -263,13 +262,13 @@ def test_a_folder_that_is_taken_away_meanwhile(
 ) -> None:
     store.index(handbook)
     (handbook / "keys.md").unlink()
-    original = apply.SyncRun._move
+    original = sync.SyncRun._move
 
     async def late(*arguments: Any) -> Any:
         shutil.rmtree(handbook)
         return await original(*arguments)
 
-    monkeypatch.setattr(apply.SyncRun, "_move", late)
+    monkeypatch.setattr(sync.SyncRun, "_move", late)
     with pytest.raises(ConfigurationError, match="was removed meanwhile"):
         store.sync(handbook)
     assert store.count() == 3
@@ -341,13 +340,13 @@ def test_a_part_of_a_source_is_all_that_is_looked_at(store: SyncRetriever, handb
 def test_a_file_that_vanishes_meanwhile_is_told(
     store: SyncRetriever, handbook: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    original = apply.SyncRun._move
+    original = sync.SyncRun._move
 
     async def late(*arguments: Any) -> Any:
         (handbook / "keys.md").unlink()
         return await original(*arguments)
 
-    monkeypatch.setattr(apply.SyncRun, "_move", late)
+    monkeypatch.setattr(sync.SyncRun, "_move", late)
     report = store.sync(handbook)
     assert (report.differs, report.plan.counts(), report.done) == (True, SyncCounts(added=3), SyncCounts(added=2))
     assert [one.code for one in report.run.problems] == ["missing"]

@@ -16,9 +16,9 @@ import watchfiles
 
 from semlex import SyncReport
 from semlex.errors import ConfigurationError, ConnectionFailedError, MissingExtraError, StoreError
+from semlex.ingest import watch
 from semlex.ingest.files.discovery import FileProblem
 from semlex.ingest.progress import DocumentName, SyncPlan
-from semlex.ingest.sync import watch
 from tests.support.manual_clock import ManualClock
 from tests.support.retrievers import opened, sync_opened
 from tests.support.shell import Shell

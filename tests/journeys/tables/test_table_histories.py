@@ -12,7 +12,7 @@ from hypothesis import given, settings
 
 from semlex import Client
 from semlex.ingest.followed import run
-from semlex.ingest.followed.keep import TableKeeper
+from semlex.jobs.tables import TableKeeper
 from semlex.testing import HashEmbedder
 from tests.support.followed import WAYS, Articles, articles
 from tests.support.histories import (

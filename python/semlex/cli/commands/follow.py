@@ -39,7 +39,7 @@ def follow(
         ),
     ] = None,
     *,
-    options: Annotated[dict[str, Any], Flags("options.following:TableOptions")],
+    options: Annotated[dict[str, Any], Flags("options.indexing:TableOptions")],
     formats: Annotated[
         list[str] | None,
         typer.Option("--format", metavar="TEXT=FORMAT", help="Format of a text, such as body=markdown. Repeatable."),

@@ -15,10 +15,10 @@ from semlex.ingest.followed.embedding import RowEmbedding
 from semlex.ingest.followed.notes import RunNotes
 from semlex.ingest.followed.rows import RowBatch, RowSplitter
 from semlex.ingest.followed.writes import RowWrites, StoppedError
+from semlex.ingest.indexer import RunChunker
 from semlex.ingest.loaders.registry import loaders
 from semlex.ingest.overlap import WRITES_AT_ONCE, BatchWrites, ahead
 from semlex.ingest.progress import Progress
-from semlex.ingest.run_chunker import RunChunker
 from semlex.store.followed.compare import ComparedTable, Differences
 from semlex.store.followed.definitions import RunEnd, write_run
 from semlex.store.followed.queue import ChangeQueue

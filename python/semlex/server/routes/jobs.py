@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from semlex.errors import ConfigurationError
 from semlex.jobs.allowed import AllowedFolders
-from semlex.jobs.job import Job
+from semlex.retriever.jobs import Job
 from semlex.server.problems import Problem
 from semlex.server.request_context import Current, RequestContext, json_response, route
 from semlex.server.routes.bodies import JOB_ID, CollectionQuery, IndexBody, JobBody

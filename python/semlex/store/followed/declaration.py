@@ -10,8 +10,16 @@ from psycopg import sql
 
 from semlex.errors import ConfigurationError
 from semlex.store.followed.connection import check_address
-from semlex.store.followed.relation import find_relation, similar_relations
-from semlex.store.followed.source import KEY_KINDS, SourceTable, check_columns, check_readable, expression, uses_of
+from semlex.store.followed.source import (
+    KEY_KINDS,
+    SourceTable,
+    check_columns,
+    check_readable,
+    expression,
+    find_relation,
+    similar_relations,
+    uses_of,
+)
 from semlex.store.postgres.addresses import describe_connection
 from semlex.store.postgres.roles import quoted
 from semlex.store.schema.dropping import tables_of
@@ -22,8 +30,8 @@ from semlex.validation import check_parameters, text_errors
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from semlex.options.following import TableOptions
-    from semlex.store.followed.relation import Relation
+    from semlex.options.indexing import TableOptions
+    from semlex.store.followed.source import Relation
     from semlex.store.postgres.connection import Connection
     from semlex.store.schema.names import Names
     from semlex.types.followed import Changes

@@ -1,11 +1,11 @@
-"""Read rows by key: load hits, fetch by id, count."""
+"""Read rows by key: load hits with their excerpts, fetch by id, count."""
 
 from __future__ import annotations
 
 import json
 import math
 from bisect import bisect_right
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial
 from itertools import compress
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -13,9 +13,9 @@ from uuid import UUID
 import numpy as np
 from psycopg import sql
 
+from semlex import _core
 from semlex.store.descriptions import without_line
-from semlex.store.keyword.base import LINE_END
-from semlex.store.keyword.excerpts import Excerpts
+from semlex.store.keyword.base import LINE_END, MAX_TERMS
 from semlex.store.postgres.settings import cursor_with_times
 from semlex.store.query.chunk_keys import chunk_keys, indexed_keys, is_indexed, keys_of
 from semlex.store.query.filters import with_rows
@@ -26,12 +26,11 @@ from semlex.types.documents import StoredChunk, StoredPlace, place_of
 from semlex.types.results import SearchResult, Shown
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from numpy.typing import NDArray
     from psycopg import AsyncCursor
 
-    from semlex import _core
     from semlex.store.postgres.connection import Connection
     from semlex.store.postgres.snapshot import Snapshot
     from semlex.store.query.filters import Filter
@@ -39,6 +38,50 @@ if TYPE_CHECKING:
     from semlex.store.query.rows import RowColumns
     from semlex.store.schema.collection import CollectionInfo
     from semlex.store.schema.names import Names
+
+
+class Excerpts:
+    """The excerpts of the texts of one search, made together when the first of them is asked for."""
+
+    def __init__(
+        self,
+        query: str | None,
+        texts: Sequence[str],
+        languages: Sequence[str | None],
+        analyzer_for: Callable[[str | None], _core.Analyzer | None],
+    ) -> None:
+        self._texts = texts
+        self._make = partial(excerpts_of, query, texts, languages, analyzer_for)
+
+    def text(self, row: int) -> str:
+        """Return a text."""
+        return self._texts[row]
+
+    def of(self, row: int) -> tuple[str, int | None]:
+        """Return the excerpt of a text, and the character of the text with its first matched word, or None."""
+        return self._made[row]
+
+    @cached_property
+    def _made(self) -> list[tuple[str, int | None]]:
+        return self._make()
+
+
+def excerpts_of(
+    query: str | None,
+    texts: Sequence[str],
+    languages: Sequence[str | None],
+    analyzer_for: Callable[[str | None], _core.Analyzer | None],
+) -> list[tuple[str, int | None]]:
+    """Return the excerpt of each text, and the character of the text with its first matched word, or None."""
+    found: list[tuple[str, int | None]] = [("", None)] * len(texts)
+    for language in set(languages):
+        rows = [row for row, own in enumerate(languages) if own == language]
+        analyzer = None if query is None else analyzer_for(language)
+        terms = [] if analyzer is None else [term for _, term in analyzer.query(query or "", MAX_TERMS).wanted]
+        for row, own in zip(rows, _core.excerpts([texts[row] for row in rows], analyzer, terms), strict=True):
+            found[row] = own
+    return found
+
 
 # Chunks are grouped by the key of an indexed document, or by the name that added chunks give theirs.
 DocumentKey = UUID | str

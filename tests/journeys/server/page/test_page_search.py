@@ -12,7 +12,7 @@ import pytest
 from semlex import SyncClient
 from semlex.retriever.synchronous import SyncCollection
 from semlex.testing import HashEmbedder
-from semlex.types.support import SUPPORT_TEXT
+from semlex.types.confidence import SUPPORT_TEXT
 from tests.support.http_server import COLLECTION
 from tests.support.shown import HAS_HITS, Shown, candidates, click, order, show_all, slide
 

@@ -1,1 +1,0 @@
-"""Keep collections in step with folders: compare, synchronise, watch."""
