@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from semlex import F
 from semlex.errors import ConfigurationError, ValidationError
 from semlex.filters.forms import filter_tree
-from semlex.integrations.langchain import SemlexVectorStore
-from semlex.integrations.langchain.retriever import filters_of
+from semlex.integrations.langchain import SemlexVectorStore, filters_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

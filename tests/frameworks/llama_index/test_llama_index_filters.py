@@ -14,8 +14,7 @@ from llama_index.core.vector_stores.utils import build_metadata_filter_fn
 
 from semlex import SyncClient, connect_sync
 from semlex.errors import ValidationError
-from semlex.integrations.llama_index import SemlexVectorStore
-from semlex.integrations.llama_index.nodes import tree_of_filters
+from semlex.integrations.llama_index import SemlexVectorStore, tree_of_filters
 
 Operator = FilterOperator
 ORDERS = {
