@@ -91,10 +91,9 @@ def served(url: str, concurrency: int) -> Iterator[tuple[str, psutil.Process]]:
 def _serve(url: str, concurrency: int, ready: Connection) -> None:
     from semlex import Client
     from semlex.server.addresses import bound_socket
-    from semlex.server.app import create_app
+    from semlex.server.app import Server, config_of, create_app
     from semlex.server.options import ServeOptions
-    from semlex.server.run import Server, config_of
-    from semlex.settings.load import Settings, WatchedSettings
+    from semlex.settings.sources import Settings, WatchedSettings
     from semlex.testing import HashEmbedder
 
     async def run_it() -> None:

@@ -15,10 +15,9 @@ import httpx2
 from semlex import Client
 from semlex.clock import SYSTEM, Clock
 from semlex.server.addresses import bound_socket
-from semlex.server.app import create_app
+from semlex.server.app import Server, config_of, create_app
 from semlex.server.options import ServeOptions
-from semlex.server.run import Server, config_of
-from semlex.settings.load import Reload, Settings
+from semlex.settings.sources import Reload, Settings
 from semlex.testing import HashEmbedder
 from tests.support.waiting import LIMIT, until
 

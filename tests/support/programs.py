@@ -23,7 +23,7 @@ PROCESSES.set_forkserver_preload(
     [
         "pytest",
         "semlex.cli.app",
-        "semlex.server.run",
+        "semlex.server.app",
         "semlex.server.mcp.http",
         "semlex.server.mcp.stdio",
         *(

@@ -27,7 +27,7 @@ from semlex.ingest.bulk.row_batch import RowFields
 from semlex.ingest.bulk.sources import opened_sources
 from semlex.ingest.files.roots import existing_root
 from semlex.ingest.given_documents import GivenDocuments
-from semlex.jobs.allowed import AllowedFolders
+from semlex.jobs.kinds import AllowedFolders
 from semlex.maintenance.dump import Manifest
 from semlex.models.files import find_model
 from semlex.models.tokenizer import given_tokenizer

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from semlex.errors import ConfigurationError
-from semlex.settings import files, trust
-from semlex.settings.load import WatchedSettings
+from semlex.settings import files
+from semlex.settings.sources import WatchedSettings
 from tests.support.settings_forms import world
 
 
@@ -41,7 +41,7 @@ def test_a_file_that_appears_goes_or_is_trusted_is_a_change(tmp_path: Path) -> N
         (folder / "semlex.toml").write_text('data_dir = "/srv/x"\n', encoding="utf-8")
         assert watched.has_changed()
         assert "is not trusted" in watched.reload().problems[0]
-        trust.trust(folder)
+        files.trust(folder)
         assert watched.has_changed()
         assert watched.reload().changed == ("data_dir",)
         (folder / "semlex.toml").unlink()

@@ -11,8 +11,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from semlex.errors import ConfigurationError
-from semlex.settings import files, sources, trust
-from semlex.settings.load import load_settings, read_settings
+from semlex.settings import files, sources
+from semlex.settings.sources import load_settings, read_settings
 from semlex.settings.table import NAMED, SETTINGS, Settings, as_toml
 from tests.support.settings_forms import (
     NAMES,
@@ -73,7 +73,7 @@ def test_every_form_is_read_as_the_same(values: dict[str, Any], key: int) -> Non
         ("pyproject.toml", "[tool.other]\nx = 1\n" + in_sections(values, key, "tool.semlex.")),
     ):
         with world(files={name: content}) as folder:
-            trust.trust(folder)
+            files.trust(folder)
             assert load_settings().values() == expected
 
 
@@ -112,7 +112,7 @@ def test_the_first_source_counts_and_the_others_are_told(drawn: tuple[str, dict[
     own = flat({name: said["own"]}) if "own" in said else ""
     with world(environment, own, folder_files) as folder:
         if project or "semlex.toml" in said:
-            trust.trust(folder)
+            files.trust(folder)
         arguments = {name: said["argument"]} if "argument" in said else {}
         found = load_settings(**arguments)
         where = {
@@ -284,14 +284,14 @@ def test_a_folders_sections_say_nothing_about_places_until_it_is_trusted() -> No
             found, problems = read_settings()
             assert (found.top_k, found.database_url) == (3, None)
             assert [f"semlex config trust {folder}" in problem for problem in problems] == [True]
-            trust.trust(folder)
+            files.trust(folder)
             assert load_settings().database_url == "postgresql://elsewhere/x"
             # Of a pyproject.toml only semlex's table was trusted; the rest may change.
             (folder / name).write_text(text + "\n# more\n", encoding="utf-8")
             assert [("has changed" in problem) for problem in read_settings()[1]] == [True] * (name == "semlex.toml")
             (folder / name).write_text(text.replace("elsewhere", "other"), encoding="utf-8")
             assert ["has changed" in problem for problem in read_settings()[1]] == [True]
-            assert trust.untrust(folder)
+            assert files.untrust(folder)
             assert ["is not trusted" in problem for problem in read_settings()[1]] == [True]
 
 
@@ -299,7 +299,7 @@ def test_a_pyproject_of_others_is_not_judged() -> None:
     with world(files={"pyproject.toml": "not = = TOML", "settings.json": '{"rag": {"topK": 9}}'}):
         assert load_settings() == Settings()
         with pytest.raises(ConfigurationError, match="with a table"):
-            trust.trust(Path())
+            files.trust(Path())
     with world(files={"pyproject.toml": "[tool]\nsemlex = 3\n"}):
         assert "must be a table" in read_settings()[1][0]
 

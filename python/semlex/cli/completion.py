@@ -63,7 +63,7 @@ def _completed(ctx: Any, incomplete: str, read: Callable[[SyncClient, Settings],
 
 def _read(ctx: Any, read: Callable[[SyncClient, Settings], Iterable[str]]) -> list[str]:
     from semlex.retriever.synchronous import SyncClient
-    from semlex.settings.load import load_settings
+    from semlex.settings.sources import load_settings
 
     given = {name: ctx.params.get(name) for name in ("collection", "database_url", "data_dir")}
     settings = load_settings(**given, embedding_model="none")

@@ -77,7 +77,7 @@ class Context:
 
     def settings(self, **arguments: Any) -> Settings:
         """Read the settings, overridden by these options and by `arguments`, which take precedence."""
-        from semlex.settings.load import load_settings
+        from semlex.settings.sources import load_settings
 
         return load_settings(**self.given() | arguments)
 

@@ -29,8 +29,7 @@ from semlex.errors import (
     ValidationError,
     WorkAbandonedError,
 )
-from semlex.jobs.allowed import Allowed, AllowedFolders, models_by_name
-from semlex.jobs.kinds import KINDS, Work, check_arguments
+from semlex.jobs.kinds import KINDS, Allowed, AllowedFolders, Work, check_arguments, models_by_name
 from semlex.jobs.tables import REMOVING_SECONDS, FollowedTables
 from semlex.store.indexes.build import can_build_beside
 from semlex.store.indexes.running import collections_with_leftovers

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, cast
 from uuid import UUID
 
 from semlex.answering.context import ContextPlan, Counting, make_context
-from semlex.answering.rewriting import Rewriting
-from semlex.answering.routing import SEARCHES, route_by_chat, route_by_rules
+from semlex.answering.questions import SEARCHES, Rewriting, route_by_chat, route_by_rules
 from semlex.diagnostics.status import CollectionStatus, collection_status
 from semlex.errors import (
     ConfigurationError,

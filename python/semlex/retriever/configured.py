@@ -11,7 +11,7 @@ from semlex.errors import ConfigurationError
 from semlex.retriever.json_fallback import JSONKBRetriever
 from semlex.retriever.postgres import PostgreSQLRetriever
 from semlex.retriever.synchronous import SyncJSONKBRetriever, SyncRetriever, without_await
-from semlex.settings.load import load_settings
+from semlex.settings.sources import load_settings
 from semlex.validation import check_parameters, kind_errors
 
 if TYPE_CHECKING:

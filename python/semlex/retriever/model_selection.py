@@ -27,7 +27,7 @@ from semlex.open_collection import OpenModels, OpenReranker
 from semlex.parameters import model_defaults
 from semlex.reranking.registry import choose_reranker
 from semlex.settings.files import own_file
-from semlex.settings.load import named_models
+from semlex.settings.sources import named_models
 from semlex.settings.table import model_names
 
 if TYPE_CHECKING:

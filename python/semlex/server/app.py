@@ -1,11 +1,13 @@
-"""The ASGI application: routes, the checks before them, and a client that is opened once."""
+"""The server: the ASGI application, and the process that runs it on a socket and lets requests end when it stops."""
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import asynccontextmanager
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+import uvicorn
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from fastapi.openapi.utils import get_openapi
@@ -14,7 +16,9 @@ from starlette.middleware.cors import CORSMiddleware
 
 from semlex.clock import SYSTEM, Clock
 from semlex.errors import SemlexError
+from semlex.server.addresses import address_to_ask, bound_socket
 from semlex.server.answers import Schemas
+from semlex.server.connections import StoppingServer, uvicorn_options
 from semlex.server.guard import EXPOSED_HEADERS, Guard
 from semlex.server.limits import Admission, Bodies
 from semlex.server.observability import OWN_TELEMETRY, Traces
@@ -25,10 +29,12 @@ from semlex.server.routes import ROUTERS
 from semlex.server.state import ServerState
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    import socket
+    from collections.abc import AsyncIterator, Callable
 
     from semlex.retriever.client import Client
-    from semlex.settings.load import WatchedSettings
+    from semlex.settings.sources import WatchedSettings
+
 
 # What an assistant in a page sends.
 ASSISTANTS_HEADERS = ("Last-Event-ID", "Mcp-Method", "Mcp-Name", "MCP-Protocol-Version", "Mcp-Session-Id")
@@ -56,7 +62,7 @@ def create_app(
 ) -> FastAPI:
     """Return the server as an ASGI application."""
     if source is None:
-        from semlex.settings.load import WatchedSettings  # noqa: PLC0415 - reads files
+        from semlex.settings.sources import WatchedSettings  # noqa: PLC0415 - reads files
 
         source = WatchedSettings()
     state = ServerState(options or ServeOptions(), source, client, clock)
@@ -132,3 +138,92 @@ def _schema(app: FastAPI) -> dict[str, Any]:
         parts["schemas"] |= schemas.definitions
         app.openapi_schema = made
     return app.openapi_schema
+
+
+BACKLOG = 2048
+KEEP_ALIVE_SECONDS = 5
+
+
+class Server(StoppingServer):
+    """A uvicorn server that tells the application as soon as it stops."""
+
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        app: FastAPI,
+        seconds: float,
+        tell: Callable[[str], None],
+        ready: Callable[[], None] = lambda: None,
+    ) -> None:
+        super().__init__(config, seconds, app.state.server.clock)
+        self._served, self._tell, self._ready = app, tell, ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start to listen, then report that the server is ready."""
+        await super().startup(sockets)
+        self._ready()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Refuse new requests and let those in progress end."""
+        self._served.state.server.is_stopping = True
+        self._tell("stopping: requests in progress end first; Ctrl-C once more ends them at once")
+        await super().shutdown(sockets)
+
+
+def config_of(app: FastAPI, options: ServeOptions) -> uvicorn.Config:
+    """Return uvicorn's configuration."""
+    return uvicorn.Config(
+        app,
+        **uvicorn_options(options, app.state.server.clock),
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        backlog=BACKLOG,
+        timeout_keep_alive=KEEP_ALIVE_SECONDS,
+    )
+
+
+def serve(
+    options: ServeOptions,
+    source: WatchedSettings,
+    tell: Callable[[str], None],
+    ready: Callable[[str], None] | None = None,
+) -> None:
+    """Run the server until a signal stops it."""
+    listening = bound_socket(options.host, options.port)
+    try:
+        asyncio.run(_serve(listening, options, source, tell, ready))
+    finally:
+        listening.close()
+
+
+async def _serve(
+    listening: socket.socket,
+    options: ServeOptions,
+    source: WatchedSettings,
+    tell: Callable[[str], None],
+    ready: Callable[[str], None] | None,
+) -> None:
+    app = create_app(options, source)
+    state = app.state.server
+    # Not in the application's lifespan: problems are errors of semlex here.
+    await state.start()
+    try:
+        address = address_to_ask(listening)
+        if ready is None:
+            tell(f"semlex serves on {address}{'' if options.token_file is None else ', to callers with a token'}")
+            tell(f"ask: {example(address, needs_token=options.token_file is not None)}")
+        listens = (lambda: None) if ready is None else (lambda: ready(address))
+        await Server(config_of(app, options), app, options.stop_seconds, tell, listens).serve([listening])
+    finally:
+        await state.stop()
+
+
+def example(address: str, *, needs_token: bool) -> str:
+    """Return a shell command that sends a search to the server."""
+    token = "-H 'Authorization: Bearer TOKEN' " if needs_token else ""
+    return (
+        f"curl -s {address}/v1/search {token}-H 'Content-Type: application/json' -d '{{\"query\": \"your question\"}}'"
+    )

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, get_args
 
 from semlex.errors import ConfigurationError
-from semlex.jobs.allowed import AllowedFolders
+from semlex.jobs.kinds import AllowedFolders
 from semlex.jobs.worker import MAX_CONCURRENCY
 from semlex.options.declare import Rights
 from semlex.server.addresses import is_loopback, origin_of

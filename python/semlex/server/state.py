@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from starlette.types import Scope
 
     from semlex.server.options import ServeOptions
-    from semlex.settings.load import WatchedSettings
+    from semlex.settings.sources import WatchedSettings
     from semlex.settings.table import Settings
 
 logger = logging.getLogger("semlex.server")

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, get_args
 from semlex.errors import ConfigurationError, SemlexError
 from semlex.options.declare import Rights
 from semlex.retriever.operations import OPERATIONS
-from semlex.settings.load import file_stamp
+from semlex.settings.sources import file_stamp
 from semlex.store.schema.names import checked_identifier
 from semlex.types.documents import utc_now
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from semlex.settings import files
-from semlex.settings.load import load_settings
+from semlex.settings.sources import load_settings
 from semlex.settings.table import SETTINGS, Settings
 from tests.support.settings_forms import world
 from tests.support.shell import Shell, run_here

@@ -20,8 +20,7 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
 from semlex.cli.exit_codes import MEANINGS
-from semlex.settings.load import read_settings
-from semlex.settings.sources import QA_KEYS, RAG_KEYS, SERVER_VARIABLES
+from semlex.settings.sources import QA_KEYS, RAG_KEYS, SERVER_VARIABLES, read_settings
 from semlex.settings.table import SETTINGS, Settings, camel
 from semlex.store.postgres.embedded.server import DATABASE, EmbeddedServer
 from tests.support.command_tree import RUNNABLE, TREE, parted

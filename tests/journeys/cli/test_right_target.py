@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from semlex.settings.load import load_settings
+from semlex.settings.sources import load_settings
 from tests.support.shell import Shell, run_here
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from semlex.errors import ConfigurationError
-from semlex.settings import files, trust
-from semlex.settings.load import load_settings, named_models
+from semlex.settings import files
+from semlex.settings.sources import load_settings, named_models
 from semlex.settings.table import SETTINGS
 from tests.support.shell import run_here
 
@@ -105,15 +105,15 @@ def test_a_folder_decides_nothing_about_places_until_it_is_trusted(folder: Path,
     assert f"{file}:1: {name}" in message
     assert f"semlex config trust {folder}" in message
     assert SECRET not in message
-    trust.trust(folder)
+    files.trust(folder)
     assert load_settings().is_set(name)
     # What the trusted file says later is not what was trusted.
     write(file, line, "# changed")
     with pytest.raises(ConfigurationError, match="has changed since its folder was trusted"):
         load_settings()
-    trust.trust(folder)
-    assert trust.untrust(folder)
-    assert not trust.untrust(folder)
+    files.trust(folder)
+    assert files.untrust(folder)
+    assert not files.untrust(folder)
     with pytest.raises(ConfigurationError, match="is not trusted"):
         load_settings()
     # In the user's own file it needs no trust; an argument leaves the folder's value unused.
@@ -133,7 +133,7 @@ def test_trust_is_of_the_real_folder(folder: Path, tmp_path: Path, monkeypatch: 
     content = f'database_url = "{URL}"'
     write(folder / "semlex.toml", content)
     (tmp_path / "link").symlink_to(folder)
-    trust.trust(tmp_path / "link")
+    files.trust(tmp_path / "link")
     assert load_settings().database_url == URL
     # Another folder with the same file, and one that lies below, are others.
     for other in (tmp_path / "copy", folder / "below"):
@@ -146,13 +146,13 @@ def test_trust_is_of_the_real_folder(folder: Path, tmp_path: Path, monkeypatch: 
 
 def test_nobody_else_reads_the_list_of_trusted_folders(folder: Path) -> None:
     write(folder / "semlex.toml")
-    trust.trust(folder)
+    files.trust(folder)
     kept = files.own_file().with_name("trusted.json")
     assert kept.stat().st_mode & 0o077 == 0
     assert sorted(path.name for path in kept.parent.iterdir()) == ["config.toml", "trusted.json"]
     kept.write_text("[]", encoding="utf-8")
     with pytest.raises(ConfigurationError, match="delete it, and trust the folders again"):
-        trust.trusted_files()
+        files.trusted_files()
 
 
 def test_the_working_directory_never_chooses_the_own_settings_file(

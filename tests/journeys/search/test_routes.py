@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from semlex import Document, JSONKBRetriever, Route, SearchQuery, SyncRetriever, TermOverlapReranker
-from semlex.answering.routing import MAX_REASON, SEARCHES, WORDS, route_by_rules
+from semlex.answering.questions import MAX_REASON, SEARCHES, WORDS, route_by_rules
 from semlex.errors import ConfigurationError, ValidationError
 from semlex.evaluation import evaluate
 from semlex.models import http_client

@@ -16,7 +16,7 @@ import pytest_asyncio
 from numpy.typing import NDArray
 from psycopg import sql
 
-from semlex.answering.routing import CHAT_SHARE
+from semlex.answering.questions import CHAT_SHARE
 from semlex.errors import ConfigurationError, ModelError, ModelMismatchError, SearchTimeoutError, StoreError
 from semlex.retriever import model_selection
 from semlex.retriever.collection import OPENING_SHARE

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from semlex import Document, SearchQuery, SearchResults, SyncRetriever
-from semlex.answering.rewriting import MAX_SECONDS, MAX_TERMS, read_terms
+from semlex.answering.questions import MAX_SECONDS, MAX_TERMS, read_terms
 from semlex.chat.base import Completion
 from semlex.errors import ConfigurationError, ModelError, ValidationError
 from semlex.search.request import Request

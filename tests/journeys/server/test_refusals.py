@@ -14,7 +14,7 @@ from semlex import Client
 from semlex.errors import ConfigurationError, MissingKeyError
 from semlex.ingest.files.discovery import FileProblem, find_files
 from semlex.ingest.files.selection import Selection
-from semlex.jobs.allowed import AllowedFolders
+from semlex.jobs.kinds import AllowedFolders
 from semlex.server.mcp.access import Access
 from semlex.server.tokens import TokenFile
 from tests.support.http_server import COLLECTION, in_process

@@ -12,7 +12,7 @@ import pytest
 from semlex import Client, Document
 from semlex.errors import ConfigurationError, ConnectionFailedError, ModelNotFoundError
 from semlex.server.open_client import OpenClient
-from semlex.settings.load import WatchedSettings
+from semlex.settings.sources import WatchedSettings
 from tests.support.http_server import COLLECTION, in_process, settings_for
 from tests.support.manual_clock import ManualClock
 from tests.support.waiting import eventually, held, waiting

@@ -18,7 +18,7 @@ from semlex.reranking.term_overlap import TermOverlapReranker
 from semlex.server.options import ServeOptions
 from semlex.server.state import JOBS_PAUSE_SECONDS
 from semlex.server.tokens import TokenFile
-from semlex.settings.load import file_stamp
+from semlex.settings.sources import file_stamp
 from semlex.testing import HashEmbedder
 from tests.support.http_server import COLLECTION, FixedSettings, Served, in_process, settings_for
 from tests.support.manual_clock import ManualClock

@@ -38,7 +38,7 @@ def show(*, as_json: AsJson = False) -> None:
     pyproject.toml in the working directory, then your own settings file. Keys are read from the environment only and
     never shown.
     """
-    from semlex.settings.load import read_settings
+    from semlex.settings.sources import read_settings
 
     settings, problems = read_settings()
     for row in _rows(settings):
@@ -81,7 +81,7 @@ def trust(folder: TrustedFolder = Path()) -> None:
 
     After a change, a file must be trusted again.
     """
-    from semlex.settings.trust import trust as trust_files
+    from semlex.settings.files import trust as trust_files
 
     for path in trust_files(folder.expanduser()):
         messages.print(f"trusted: {escape(str(path))}")
@@ -90,7 +90,7 @@ def trust(folder: TrustedFolder = Path()) -> None:
 @config_app.command("untrust")
 def untrust(folder: TrustedFolder = Path()) -> None:
     """Stop trusting a folder's settings files."""
-    from semlex.settings.trust import untrust as untrust_files
+    from semlex.settings.files import untrust as untrust_files
 
     resolved = folder.expanduser().resolve()
     was = untrust_files(resolved)

@@ -159,7 +159,7 @@ def measure(
     The corpus of DIR is loaded into a temporary collection. With --collection, an existing one is measured: its chunk
     ids, or the sources of its files, are judged.
     """
-    from semlex.answering.routing import check_route
+    from semlex.answering.questions import check_route
     from semlex.evaluation.evaluate import FUSIONS, evaluate
     from semlex.evaluation.runs import write_run
     from semlex.options.search import OLD_SCORE

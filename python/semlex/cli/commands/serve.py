@@ -94,7 +94,7 @@ def serve(
     """
     run, options_of = server_parts("semlex serve")
     from semlex.server.observability import log_to_stderr
-    from semlex.settings.load import WatchedSettings
+    from semlex.settings.sources import WatchedSettings
 
     file = _tokens(token_file).path
     options = options_of(
@@ -129,8 +129,8 @@ def serve(
 def server_parts(command: str) -> tuple[Any, Any]:
     """Return the function that runs the server, and the class of its options."""
     try:
+        from semlex.server.app import serve as run
         from semlex.server.options import ServeOptions
-        from semlex.server.run import serve as run
     except ModuleNotFoundError as error:
         raise MissingExtraError(error.name or "fastapi", "server", command) from None
     return run, ServeOptions
@@ -240,7 +240,7 @@ def show_page(
     """Serve the web page on loopback until stopped."""
     run, options_of = server_parts("semlex ui")
     from semlex.server.observability import log_to_stderr
-    from semlex.settings.load import WatchedSettings
+    from semlex.settings.sources import WatchedSettings
 
     folder = None if judgements is None else judgements.expanduser().absolute()
     rights = rights or ("read" if folder is None else "write")

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any
 from semlex import _core
 from semlex.errors import FieldError, StoreError
 from semlex.ingest.followed.rows import combined
-from semlex.store.followed.compare import is_of_row
+from semlex.store.followed.compare import RowMetadata, is_of_row, refresh_metadata
 from semlex.store.followed.definitions import hold_table
 from semlex.store.followed.queue import SHOWN_PROBLEMS, FailedRow
-from semlex.store.followed.refresh import RowMetadata, refresh_metadata
 from semlex.store.followed.source import row_document_id
 from semlex.store.query.filters import Filter
 from semlex.store.schema.locks import share_writing

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Path, Query
 from starlette.responses import Response
 
 from semlex.errors import ConfigurationError
-from semlex.jobs.allowed import AllowedFolders
+from semlex.jobs.kinds import AllowedFolders
 from semlex.retriever.jobs import Job
 from semlex.server.problems import Problem
 from semlex.server.request_context import Current, RequestContext, json_response, route
