@@ -134,6 +134,8 @@ def plan_legs(
     *,
     plan: VectorPlan,
     indexes: VectorIndexes,
+    # Whether the vector index is searched past dead rows.
+    iterates: bool = False,
     # Columns of hits that a search that answers alone returns with its best chunks, if it can.
     rows: BestRows | None = None,
 ) -> list[LegPlan]:
@@ -156,6 +158,7 @@ def plan_legs(
                 indexes=indexes,
                 ef_search=request.tuning.get("ef_search"),
                 probes=request.tuning.get("probes"),
+                iterates=iterates,
             )
         )
     query = state.keyword_query

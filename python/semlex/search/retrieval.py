@@ -34,6 +34,7 @@ from semlex.search.planner import (
 from semlex.search.score_completion import hold_excluded, other_scores, without_excluded
 from semlex.search.state import Found
 from semlex.search.thresholds import reaching
+from semlex.store.indexes.catalog import INDEX_FROM_ROWS
 from semlex.store.postgres.snapshot import NO_SETTINGS, SnapshotEndedError
 from semlex.store.query.chunk_keys import is_indexed
 from semlex.store.query.chunks import best_rows, documents_of, load_results
@@ -184,11 +185,14 @@ class Retrieval:
         along: BestRows | None = None
         if rows is not None:
             along = best_rows(state.collection.names, rows, has_places=self._opened.has_sources)
-        plans = plan_legs(state, depth, selection, plan=plan, indexes=self._indexes.last, rows=along)
+        indexes = self._indexes
+        plans = plan_legs(
+            state, depth, selection, plan=plan, indexes=indexes.last, iterates=indexes.has_dead_rows, rows=along
+        )
         if plans and plans[0].settings and selection.is_empty:
             self._opened.vector_settings = plans[0].settings
         # Without an index the answer is exact already.
-        may_be_short = plan == "index" and self._indexes.last.used is not None
+        may_be_short = plan == "index" and indexes.last.used is not None
         found = await self._search(snapshot, state, plans, depth, selection if may_be_short else None)
         if not isinstance(found, Found):
             # Outside a transaction the defaults of the server hold, which may refuse what a transaction may do.
@@ -260,17 +264,32 @@ class Retrieval:
             return results
         nearest = results.get("vector")
         if nearest is not None and len(nearest.keys) < depth and selection is not None:
-            # The index may stop early (dead rows, a filter that leaves out what is near, its own limits); an exact scan
-            # tells whether more exist.
-            plan = exact_plan(selection)
-            again = vector_leg(state.collection, query_vector(state), depth, selection, plan=plan)
-            complete = (await run_legs(snapshot, [again])).results
-            if complete["vector"].error is not None:
-                return results  # out of time: what the index found is the result
-            results["vector"] = replace(
-                complete["vector"], plan=f"{complete['vector'].plan}, as {nearest.plan} gave {len(nearest.keys)}"
-            )
+            again = await self._nearest_again(snapshot, state, depth, selection, nearest)
+            if again is None:
+                return results
+            results["vector"] = again
         return await self._load(snapshot, state, state.failed | results, run.spread)
+
+    async def _nearest_again(
+        self, snapshot: Snapshot, state: SearchState, depth: int, selection: Filter, nearest: LegResult
+    ) -> LegResult | None:
+        """Search the vectors again, after the index gave too few; None out of time: what it gave is the result."""
+        # The index may stop early (dead rows, a filter that leaves out what is near, its own limits). An exact scan
+        # tells whether more exist; in a large collection the index is first searched past dead rows.
+        indexes, ef_search = self._indexes, state.request.tuning.get("ef_search")
+        leg = partial(vector_leg, state.collection, query_vector(state), depth, selection)
+        legs = [leg(plan=exact_plan(selection))]
+        used, is_small = indexes.last.used, 0 < indexes.last.rows < INDEX_FROM_ROWS
+        if selection.is_empty and used is not None and used.kind == "hnsw" and not (is_small or indexes.has_dead_rows):
+            indexes.has_dead_rows = True
+            legs.insert(0, leg(indexes=indexes.last, ef_search=ef_search, iterates=True))
+        for again in legs:
+            found = (await run_legs(snapshot, [again])).results["vector"]
+            if found.error is not None:
+                return None
+            if len(found.keys) == depth:
+                break
+        return replace(found, plan=f"{found.plan}, as {nearest.plan} gave {len(nearest.keys)}")
 
     async def _load(
         self, snapshot: Snapshot, state: SearchState, results: dict[str, LegResult], spread: Spread | None = None

@@ -22,6 +22,7 @@ from semlex.errors import ConfigurationError, EmbeddingsMissingError, ModelError
 from semlex.filters.evaluate import holds
 from semlex.filters.tree import FilterTree
 from semlex.retriever.synchronous import SyncRetriever
+from semlex.search import retrieval
 from semlex.testing import HashEmbedder
 from semlex.types.documents import Document
 from semlex.types.results import SearchResults
@@ -69,17 +70,22 @@ def library(library_url: str) -> Iterator[SyncRetriever]:
 # --- as many rows as asked for --------------------------------------------------------------------------------------
 
 
+def without_scans(url: str) -> str:
+    """Make the planner of a database use indexes; return the URL."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(
+            sql.SQL("ALTER DATABASE {} SET enable_seqscan = off").format(sql.Identifier(connection.info.dbname))
+        )
+    return url
+
+
 @pytest.fixture(scope="module")
 def indexed(new_database: Callable[[], str]) -> Iterator[tuple[str, SyncRetriever, NDArray[np.float32]]]:
     """2,000 vectors under an HNSW index of the least quality, which the planner must use."""
     url = new_database()
     vectors = unit_vectors(2000)
     documents = [Document(f"text {n}", {"rare": n % 200 == 7, "n": n}, id=f"d{n:04}") for n in range(2000)]
-    with psycopg.connect(url, autocommit=True) as connection:
-        connection.execute(
-            sql.SQL("ALTER DATABASE {} SET enable_seqscan = off").format(sql.Identifier(connection.info.dbname))
-        )
-    with sync_opened(url, "none") as retriever:
+    with sync_opened(without_scans(url), "none") as retriever:
         retriever.add_documents(documents, vectors)
         assert "hnsw_1" in retriever.indexes.create()
         yield url, retriever, vectors
@@ -118,6 +124,25 @@ def test_deleted_rows_do_not_shorten_the_answer(database_url: str) -> None:
         retriever.delete([f"d{n:04}" for n in nearest[:1200]])
         assert ids_of(retriever.search(vector=query, top_k=300)) == [f"d{n:04}" for n in nearest[1200:]]
         assert len(retriever.search(vector=query, top_k=1000)) == 300
+
+
+@pytest.mark.slow
+def test_searches_pass_dead_rows_in_the_index(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retrieval, "INDEX_FROM_ROWS", 1)  # a small collection is searched exactly instead
+    vectors, url = unit_vectors(1500), without_scans(database_url)
+    nearest = np.argsort(-(vectors @ vectors[0]), kind="stable")
+    with sync_opened(url, "none") as retriever:
+        retriever.add_documents([Document(f"text {n}", id=f"d{n:04}") for n in range(1500)], vectors)
+        retriever.indexes.create()
+        found = [retriever.search("text", vector=vectors[0])]
+        gone = {f"d{n:04}" for n in nearest[:400]}
+        retriever.delete(sorted(gone))
+        found += [retriever.search("text", vector=vectors[0]) for _ in range(2)]
+    plan = "vector index, ef_search 120"
+    assert [results.legs["vector"].plan for results in found] == [plan, f"{plan}, as {plan} gave 0", plan]
+    for results in found[1:]:
+        assert results.legs["vector"].candidates == 30
+        assert gone.isdisjoint(ids_of(results))
 
 
 @pytest.mark.slow

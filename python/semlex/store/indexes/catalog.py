@@ -204,6 +204,8 @@ class RememberedIndexes:
     def __init__(self, clock: Clock = SYSTEM) -> None:
         self._clock = clock
         self._seen: tuple[float, int | None, VectorIndexes] | None = None
+        # Whether dead rows have left a search too few of the nearest vectors since the indexes were last read.
+        self.has_dead_rows = False
 
     @property
     def last(self) -> VectorIndexes:
@@ -218,7 +220,7 @@ class RememberedIndexes:
             if seen_version == version and self._clock.monotonic() - at < REMEMBERED_SECONDS:
                 return found
         found = await read_vector_indexes(snapshot.connection, collection)
-        self._seen = (self._clock.monotonic(), version, found)
+        self._seen, self.has_dead_rows = (self._clock.monotonic(), version, found), False
         return found
 
     def forget(self) -> None:

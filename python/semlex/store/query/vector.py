@@ -142,13 +142,14 @@ def vector_leg(
     indexes: VectorIndexes | None = None,
     ef_search: int | None = None,
     probes: int | None = None,
+    iterates: bool = False,
 ) -> VectorLeg:
     """Plan the vector leg for a query of shape (d,)."""
-    # With the plan ``index`` the vector index answers, if one exists: an HNSW index with ``ef_search`` above `limit`,
-    # and with iterative scanning, because dead rows alone can leave fewer rows than requested. Under a filter it stops
-    # after a few times the vectors that the filter's share predicts: the answer may be short, and the caller then
-    # searches exactly. If an index contains less than the whole vectors, the same statement compares its results by
-    # those.
+    # With the plan ``index`` the vector index answers, if one exists: an HNSW index with ``ef_search`` above `limit`.
+    # Dead rows alone can leave fewer rows than requested. A scan that `iterates` goes on past them, but takes a sixth
+    # longer. Under a filter it always iterates, and stops after a few times the vectors that the filter's share
+    # predicts: the answer may be short, and the caller then searches exactly. If an index contains less than the whole
+    # vectors, the same statement compares its results by those.
     stored = StoredVectors.of(collection)
     vector = {"vector": vector_parameter(query, stored.storage)}
     scorer = VectorScorer(stored, vector, condition)
@@ -177,20 +178,24 @@ def vector_leg(
         words = f"vector index, probes {settings['ivfflat__probes']}{rescored}"
     else:
         filtered_share = None if condition.is_empty else share
-        settings = _hnsw_settings(candidates, filtered_share, ef_search, parameters["scanned"])
+        settings = _hnsw_settings(candidates, filtered_share, ef_search, parameters["scanned"], iterates=iterates)
         words = f"vector index, ef_search {settings['hnsw__ef_search']}{rescored}"
     if indexes is not None and used is None:
         words = "exact, all vectors"
     return VectorLeg(scorer, found, parameters, settings, words)
 
 
-def _hnsw_settings(limit: int, share: float | None, ef_search: int | None, scanned: int) -> dict[str, str | int]:
+def _hnsw_settings(
+    limit: int, share: float | None, ef_search: int | None, scanned: int, *, iterates: bool
+) -> dict[str, str | int]:
     wanted = DEFAULT_EF_SEARCH
     if share is not None:
         for_share = math.ceil(FILTERED_EF_SEARCH / share)
         wanted = min(max(for_share, DEFAULT_EF_SEARCH), MAX_FILTERED_EF_SEARCH)
     candidates = min(MAX_EF_SEARCH, max(limit + 1, ef_search or wanted))
-    settings: dict[str, str | int] = {"hnsw__ef_search": candidates, "hnsw__iterative_scan": "relaxed_order"}
+    iterates = iterates or share is not None or candidates <= limit
+    scan = "relaxed_order" if iterates else "off"
+    settings: dict[str, str | int] = {"hnsw__ef_search": candidates, "hnsw__iterative_scan": scan}
     if share is not None:
         settings["hnsw__max_scan_tuples"] = min(max(MIN_SCANNED, SCANNED * scanned), MAX_SCANNED)
         settings["hnsw__scan_mem_multiplier"] = SCAN_MEMORY
