@@ -50,6 +50,18 @@ async def turns(count: int = 10) -> None:
         await asyncio.sleep(0)
 
 
+class Rounds:
+    """Counts the rounds of the running event loop."""
+
+    def __init__(self) -> None:
+        self.number = 0
+        self._count()
+
+    def _count(self) -> None:
+        self.number += 1
+        asyncio.get_running_loop().call_soon(self._count)
+
+
 @contextmanager
 def held(url: str, table: str, mode: str = "ACCESS EXCLUSIVE") -> Iterator[Connection]:
     """Locks a table while the block runs; whoever needs it waits."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import re
 from collections.abc import Awaitable, Callable, Iterator
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 
 from semlex import Client, Document, PostgreSQLRetriever, SyncRetriever
 from semlex.search import retrieval
+from semlex.search.retrieval import Retrieval
 from semlex.store.postgres import database
 from semlex.store.postgres.snapshot import SingleSnapshot
 from semlex.store.postgres.snapshot import Snapshot as AnySnapshot
@@ -24,6 +26,7 @@ from semlex.types.results import SearchResults
 from tests.support.plain_bm25 import plain_bm25
 from tests.support.retrievers import opened, sync_opened
 from tests.support.tenants import tenants_of
+from tests.support.waiting import Rounds, eventually, held, until, waiting
 
 WORDS = ("sea", "hill", "river", "stone", "cloud", "grass")
 COLLECTION = "words"
@@ -97,6 +100,32 @@ async def test_searches_take_few_round_trips(database_url: str, wire: Wire) -> N
             hits = await retriever.search("Sea", mode="keyword")
         assert {hit.heading_factor for hit in hits} == {2.0}
         assert wire.counts()[0] == 1
+
+
+async def test_answers_that_arrive_together_are_read_in_rounds_of_their_own(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that whatever else runs on the event loop waits for a step of one search, not of all."""
+    read = Retrieval._load
+    numbers: list[int] = []
+
+    def noted(*given: Any, **options: Any) -> Any:
+        numbers.append(rounds.number)
+        return read(*given, **options)
+
+    answered = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND state = %s"
+    async with opened(database_url, collection=COLLECTION) as retriever:
+        await retriever.add_documents(texts_of(60))
+        await asyncio.gather(*(retriever.search("stone cloud") for _ in range(8)))
+        monkeypatch.setattr(Retrieval, "_load", noted)
+        rounds = Rounds()
+        with held(database_url, "semlex.words_chunk") as lock:
+            searches = [asyncio.create_task(retriever.search("stone cloud")) for _ in range(8)]
+            await eventually(lambda: waiting(lock) == 8)
+        with psycopg.connect(database_url, autocommit=True) as looking:  # the event loop stands still meanwhile
+            until(lambda: looking.execute(answered, ["idle in transaction"]).fetchone() == (8,))
+        await asyncio.gather(*searches)
+    assert len(numbers) == len(set(numbers)) == 8
 
 
 async def test_a_role_takes_one_round_trip(database_url: str, wire: Wire) -> None:

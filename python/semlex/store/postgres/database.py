@@ -46,6 +46,7 @@ from semlex.store.postgres.settings import (
     set_local,
 )
 from semlex.store.postgres.snapshot import NO_SETTINGS, SingleSnapshot, Snapshot, open_snapshot, send_transaction
+from semlex.store.postgres.turns import Turns
 from semlex.telemetry import NAMESPACE, RETRY, SQLSTATE, Work, span
 from semlex.validation import check_range
 
@@ -167,6 +168,7 @@ class Database:
         self._watch: Watch | None = None
         # One connection cannot carry two searches at once; callers queue here.
         self._connection_lock = asyncio.Lock()
+        self._turns = Turns()
 
     @property
     def joins_transaction(self) -> bool:
@@ -290,9 +292,10 @@ class Database:
         transaction = partial(self._read, work, with_vectors=with_vectors, lasting=lasting, settings=settings)
         # After `deadline` seconds, a server that does not answer at all is given up. Normally the server's
         # statement_timeout ends late work; the deadline is for a network that swallows the answer.
-        if deadline is None:
-            return await self._run(doing, transaction)
-        return await self._give_up_after(deadline, doing, transaction)
+        with self._turns.reader():
+            if deadline is None:
+                return await self._run(doing, transaction)
+            return await self._give_up_after(deadline, doing, transaction)
 
     async def _read(
         self,
@@ -304,6 +307,7 @@ class Database:
         lasting: Lasting = "whole",
         settings: Mapping[str, str | int] = NO_SETTINGS,
     ) -> T:
+        await self._turns.take()
         if self.joins_transaction and connection.info.transaction_status != TransactionStatus.IDLE:
             try:
                 return await self._read_joined(work, connection, with_vectors=with_vectors)
@@ -315,9 +319,14 @@ class Database:
                         await self._read_joined(_nothing, connection)
                 raise
         if lasting == "statement" and self.role is None and SingleSnapshot.possible(connection):
-            return await work(SingleSnapshot(connection))
+            return await work(SingleSnapshot(connection, turns=self._turns))
         opened = open_snapshot(
-            connection, role=self.role, settings=settings, pipelined=pipelined, may_end=lasting != "whole"
+            connection,
+            role=self.role,
+            settings=settings,
+            pipelined=pipelined,
+            may_end=lasting != "whole",
+            turns=self._turns,
         )
         async with opened as snapshot:
             return await self._watched(work, snapshot, with_vectors=with_vectors)

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from psycopg import sql
 
     from semlex.store.postgres.connection import Connection
+    from semlex.store.postgres.turns import Turns
 
     Query = sql.Composed | bytes
 
@@ -55,6 +56,8 @@ class Snapshot:
     has_ended: bool = False
     # Of the transaction, as far as they are known.
     settings: Mapping[str, str | int] = field(default_factory=dict)
+    # With other readers that go on when their answers arrive.
+    turns: Turns | None = None
 
     # Whether a single statement is all that it answers.
     is_single: ClassVar[bool] = False
@@ -94,6 +97,7 @@ class Snapshot:
         if self.pipeline is None:
             async with ended_pipeline(self.connection):
                 yield
+            await self._take_turn()
             return
         # A pipeline inside a pipeline would first wait for all that was sent before: one round trip more.
         try:
@@ -109,6 +113,11 @@ class Snapshot:
                 with suppress(psycopg.Error):  # the rest of the answers
                     await self.pipeline.sync()
             raise
+        await self._take_turn()
+
+    async def _take_turn(self) -> None:
+        if self.turns is not None:
+            await self.turns.take()
 
     @asynccontextmanager
     async def in_time(self) -> AsyncIterator[None]:
@@ -181,11 +190,13 @@ class SingleSnapshot(Snapshot):
             settings["statement_timeout"] = math.ceil(self._seconds * 1000)
         cursor = cursor_with_times(self._connection)
         if not settings:
-            return await cursor.execute(text, parameters)
-        # What is sent before a pipeline's end is one transaction, in which settings are local.
-        async with ended_pipeline(self._connection):
-            await set_local(self._connection, **settings)
             await cursor.execute(text, parameters)
+        else:
+            # What is sent before a pipeline's end is one transaction, in which settings are local.
+            async with ended_pipeline(self._connection):
+                await set_local(self._connection, **settings)
+                await cursor.execute(text, parameters)
+        await self._take_turn()
         return cursor
 
     @asynccontextmanager
@@ -204,6 +215,7 @@ async def open_snapshot(
     settings: Mapping[str, str | int] = NO_SETTINGS,
     pipelined: bool = True,
     may_end: bool = False,
+    turns: Turns | None = None,
 ) -> AsyncIterator[Snapshot]:
     """Open a snapshot in its own transaction, on a connection that is in none."""
     # If pipelined, the server gets BEGIN together with the first statement whose rows are waited for. (The driver's own
@@ -215,11 +227,11 @@ async def open_snapshot(
         async with connection.transaction():
             await connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
             await set_local(connection, **fixed)
-            yield Snapshot(connection, settings=settings)
+            yield Snapshot(connection, settings=settings, turns=turns)
         return
     begin = "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY"
     async with _pipelined(connection, begin, partial(set_local, connection, **fixed)) as (pipeline, ending):
-        yield Snapshot(connection, pipeline, ending if may_end else None, settings=settings)
+        yield Snapshot(connection, pipeline, ending if may_end else None, settings=settings, turns=turns)
 
 
 async def send_transaction(
