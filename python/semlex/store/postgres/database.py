@@ -1,7 +1,8 @@
 """Run transactions on a pool or a caller's connection, with retries, write guards and translated errors."""
 
-# Nothing here keeps session state: settings are local to a transaction, no prepared statements, no session locks. So it
-# works behind PgBouncer in transaction mode, on standbys, and on a caller's connection.
+# Nothing here keeps session state: settings are local to a transaction, no session locks. Statements are prepared only
+# on semlex's own connections, where no pooler lends their sessions to others. So it works behind PgBouncer in
+# transaction mode, on standbys, and on a caller's connection.
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ from semlex.clock import SYSTEM, Clock
 from semlex.errors import CollectionDroppedError, ConfigurationError, PrivilegeError, SearchTimeoutError, SemlexError
 from semlex.store.postgres.addresses import describe
 from semlex.store.postgres.connection import check_usable, connected, join, plain_cursors, pooled_options
-from semlex.store.postgres.errors import is_retryable, translate
+from semlex.store.postgres.errors import is_outdated, is_retryable, translate
 from semlex.store.postgres.pool import (
     RECONNECT_SECONDS,
     ConnectionQueue,
@@ -318,6 +319,8 @@ class Database:
                     with suppress(psycopg.Error):  # the first error is the one to report
                         await self._read_joined(_nothing, connection)
                 raise
+        if lasting != "whole" and isinstance(connection, PooledConnection):
+            await connection.note_search()
         if lasting == "statement" and self.role is None and SingleSnapshot.possible(connection):
             return await work(SingleSnapshot(connection, turns=self._turns))
         opened = open_snapshot(
@@ -453,6 +456,8 @@ class Database:
                     if self.joins_transaction or is_over or not is_retryable(error):
                         told.note({SQLSTATE: error.sqlstate})
                         raise await self._explained(translate(error, doing, self.url, writing=writing)) from None
+                    if is_outdated(error) and isinstance(connection, PooledConnection):
+                        connection.prepare_no_more()
                     if self._pool is not None and connection is not None and connection.closed:
                         await self._pool.drain()  # the server may have gone, and every connection with it
                     # Full jitter: clients that failed together must not come back together.

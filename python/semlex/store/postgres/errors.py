@@ -33,6 +33,7 @@ QUOTING_CLASSES = frozenset({"22", "23"})
 MISSING_TABLE = frozenset({"42P01", "3F000"})
 _VECTORS = re.compile(r"_embedding_[0-9]+\b")
 QUERY_CANCELLED = "57014"
+UNKNOWN_STATEMENT = "26000"
 UNIQUE_VIOLATION = "23505"
 LOCK_NOT_AVAILABLE = "55P03"
 READ_ONLY = "25006"
@@ -47,7 +48,12 @@ def is_retryable(error: BaseException) -> bool:
     state = error.sqlstate
     if state is None:
         return isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError))
-    return state in RETRYABLE_SQLSTATES or state.startswith("08")
+    return state in RETRYABLE_SQLSTATES or state.startswith("08") or is_outdated(error)
+
+
+def is_outdated(error: psycopg.Error) -> bool:
+    """Return whether a prepared statement is gone, or returns other types than when it was prepared."""
+    return error.sqlstate == UNKNOWN_STATEMENT or error.diag.source_function == "RevalidateCachedQuery"
 
 
 def is_out_of_resources(error: StoreError) -> bool:

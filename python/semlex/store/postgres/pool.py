@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import sys
 from collections import deque
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any
@@ -29,6 +30,15 @@ SEND_BUFFER_BYTES = 1024 * 1024
 CANCEL_SECONDS = 1.0
 # The pool's pauses between two attempts to connect double until this time is over, from one second on.
 RECONNECT_SECONDS = 2.0
+# A connection prepares the statements of its searches from this search on: a program that asks once gains nothing.
+PREPARED_FROM = 2
+# A pooler tells its clients other numbers of sessions than the server's, and lends a session to many clients, whose
+# prepared statements would meet. Each use of a statement is planned for its values, as if it was not prepared: a plan
+# that is kept may be that of a table that was empty.
+IS_DIRECT = (
+    b"SELECT CASE WHEN pg_catalog.pg_backend_pid() OPERATOR(pg_catalog.=) %s::pg_catalog.int4 "
+    b"THEN pg_catalog.set_config('plan_cache_mode', 'force_custom_plan', false) END"
+)
 
 
 class ConnectionQueue:
@@ -92,6 +102,20 @@ class ConnectionQueue:
 class PooledConnection(psycopg.AsyncConnection[Any]):
     """A connection of semlex's pool: cancelling does not wait for an unresponsive server."""
 
+    _searches = 0
+
+    async def note_search(self) -> None:
+        """Let the statements of searches be prepared after the first ones, if no pooler is in between."""
+        self._searches += 1
+        if self._searches == PREPARED_FROM:
+            cursor = await self.execute(IS_DIRECT, [self.info.backend_pid])
+            if await cursor.fetchone() != (None,):
+                self.prepare_threshold = sys.maxsize  # only what asks for it is prepared
+
+    def prepare_no_more(self) -> None:
+        """Send no statement as a prepared one, after the server did not know one or its result has changed."""
+        self.prepare_threshold = None
+
     async def cancel_safe(self, *, timeout: float = CANCEL_SECONDS) -> None:  # noqa: ASYNC109 - the driver's
         """Ask the server to cancel the running statement, for up to a second."""
         try:
@@ -99,6 +123,12 @@ class PooledConnection(psycopg.AsyncConnection[Any]):
         except psycopg.Error:
             self.pgconn.finish()  # the pool makes another
             raise
+
+
+def is_prepared(connection: Connection, text: object) -> bool | None:
+    """Return whether to prepare a statement, if the connection may: one that was rendered before and comes again."""
+    # None leaves a caller's connection to its own rules.
+    return (isinstance(connection, PooledConnection) and isinstance(text, bytes)) or None
 
 
 def starting_with(first: PooledConnection) -> type[PooledConnection]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, LiteralString
 import psycopg
 from psycopg.pq import PipelineStatus, TransactionStatus
 
+from semlex.store.postgres.pool import is_prepared
 from semlex.store.postgres.settings import (
     READ_SETTINGS,
     begin_writing,
@@ -87,7 +88,8 @@ class Snapshot:
         """Send a statement whose answer is binary, with times as UTC."""
         # `is_qualified` means that all its names, operators included, are found whatever the search path is.
         del is_qualified  # the transaction has set the path
-        return await cursor_with_times(self.connection).execute(text, parameters)
+        prepare = is_prepared(self.connection, text)
+        return await cursor_with_times(self.connection).execute(text, parameters, prepare=prepare)
 
     @asynccontextmanager
     async def in_one_go(self, *, is_last: bool = False) -> AsyncIterator[None]:
@@ -188,14 +190,14 @@ class SingleSnapshot(Snapshot):
         settings: dict[str, str | int] = {} if is_qualified else {**READ_SETTINGS}
         if self._seconds is not None:
             settings["statement_timeout"] = math.ceil(self._seconds * 1000)
-        cursor = cursor_with_times(self._connection)
+        cursor, prepare = cursor_with_times(self._connection), is_prepared(self._connection, text)
         if not settings:
-            await cursor.execute(text, parameters)
+            await cursor.execute(text, parameters, prepare=prepare)
         else:
             # What is sent before a pipeline's end is one transaction, in which settings are local.
             async with ended_pipeline(self._connection):
                 await set_local(self._connection, **settings)
-                await cursor.execute(text, parameters)
+                await cursor.execute(text, parameters, prepare=prepare)
         await self._take_turn()
         return cursor
 

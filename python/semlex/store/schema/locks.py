@@ -15,6 +15,7 @@ from psycopg.pq import ExecStatus
 
 from semlex.errors import CollectionDroppedError, CollectionNotFoundError, StoreError
 from semlex.store.postgres.errors import LOCK_NOT_AVAILABLE
+from semlex.store.postgres.pool import is_prepared
 from semlex.store.postgres.settings import set_local
 
 if TYPE_CHECKING:
@@ -57,7 +58,8 @@ class Presence:
     async def ask(self, connection: Connection, *, with_vectors: bool = False) -> AsyncCursor[Any]:
         """Send the query that checks the collection; in a pipeline it costs no round trip."""
         given = [self._collection.names.collection, self._collection.collection_id]
-        return await connection.execute(self._with_vectors if with_vectors else self._question, given)
+        text = self._with_vectors if with_vectors else self._question
+        return await connection.execute(text, given, prepare=is_prepared(connection, text))
 
     async def check(self, answer: AsyncCursor[Any]) -> None:
         """Read the check's answer at the end of the transaction; raise if the collection was dropped."""

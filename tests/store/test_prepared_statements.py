@@ -1,0 +1,83 @@
+"""Statements that come again are prepared on semlex's own connections; what makes them outdated stops no search."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+import pytest
+
+from semlex import Document, PostgreSQLRetriever
+from semlex.store.postgres import database, pool
+from semlex.types.results import SearchResults
+from tests.support.retrievers import opened
+
+CHUNK = "semlex.words_chunk"
+
+
+@pytest.fixture
+def connections(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[psycopg.AsyncConnection[Any]]]:
+    """Those of pools that are opened meanwhile."""
+    made: list[psycopg.AsyncConnection[Any]] = []
+    prepare = database.configure
+
+    async def noted(connection: psycopg.AsyncConnection[Any]) -> None:
+        await prepare(connection)
+        made.append(connection)
+
+    monkeypatch.setattr(database, "configure", noted)
+    return made
+
+
+def ask(connection: psycopg.AsyncConnection[Any], statement: bytes) -> bytes | None:
+    """The first value of an answer, without the driver's knowing."""
+    return connection.pgconn.exec_(statement).get_value(0, 0)
+
+
+def prepared(connection: psycopg.AsyncConnection[Any]) -> int:
+    return int(ask(connection, b"SELECT count(*) FROM pg_prepared_statements") or 0)
+
+
+async def searches(retriever: PostgreSQLRetriever) -> list[SearchResults]:
+    return [await retriever.search("stone cloud", mode=mode) for mode in ("hybrid", "keyword", "vector")]
+
+
+def shown(found: list[SearchResults]) -> list[list[dict[str, Any]]]:
+    return [[hit.to_dict() for hit in results] for results in found]
+
+
+CHANGES = {
+    "nothing": "SELECT 1",
+    "statements that are gone": "DEALLOCATE ALL",
+    "another type": f"ALTER TABLE {CHUNK} ALTER COLUMN line TYPE int8",
+    "an index more": f"CREATE INDEX ON {CHUNK} (line)",
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES.keys())
+async def test_outdated_statements_stop_no_search(
+    database_url: str, connections: list[psycopg.AsyncConnection[Any]], change: str
+) -> None:
+    documents = [Document(f"stone {n} cloud", id=f"d{n}") for n in range(20)]
+    async with opened(database_url, collection="words") as retriever:
+        await retriever.add_documents(documents)
+        first = shown(await searches(retriever))
+        for _ in range(pool.PREPARED_FROM + 1):
+            assert shown(await searches(retriever)) == first
+        (connection,) = connections
+        assert prepared(connection) >= 5  # both searches, the rows, words alone, and whether the collection is there
+        ask(connection, change.encode())
+        for _ in range(3):
+            assert shown(await searches(retriever)) == first
+        assert ask(connection, b"SHOW plan_cache_mode") == b"force_custom_plan"
+
+
+async def test_a_program_that_searches_once_prepares_nothing(
+    database_url: str, connections: list[psycopg.AsyncConnection[Any]]
+) -> None:
+    async with opened(database_url, collection="words") as retriever:
+        await retriever.add_documents([Document("stone")])
+        await retriever.search("stone")
+        assert [prepared(connection) for connection in connections] == [0]
+        assert ask(connections[0], b"SHOW plan_cache_mode") == b"auto"
