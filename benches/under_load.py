@@ -4,15 +4,39 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import threading
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
+    from typing import Self
 
 HEARTBEAT_SECONDS = 0.001
 IDLE_SECONDS = 0.5
+
+
+class BusyThread:
+    """A thread that computes in Python beside the searches; what it uses is not counted as theirs."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._compute, daemon=True)
+
+    def _compute(self) -> None:
+        while not self._ended.is_set():
+            sum(range(1_000))
+        self.seconds = time.thread_time()
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,34 +19,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benches.baselines.peers.protocol import Rows
+from benches.under_load import BusyThread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from typing import Self
 
     from benches.baselines.peers.protocol import Peer
-
-
-class BusyThread:
-    """A thread that computes in Python beside the searches; what it uses is not counted as theirs."""
-
-    def __init__(self) -> None:
-        self.seconds = 0.0
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._compute, daemon=True)
-
-    def _compute(self) -> None:
-        while not self._ended.is_set():
-            sum(range(1_000))
-        self.seconds = time.thread_time()
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._ended.set()
-        self._thread.join()
 
 
 class Worker:
