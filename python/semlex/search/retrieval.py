@@ -136,7 +136,11 @@ class Retrieval:
         is_by_vectors = "vector" in state.legs
         is_plain = is_by_vectors and request.condition.is_empty and not exact
         found: Found | dict[str, LegResult] | None = None
-        for lasting in _snapshots(state, rows, exact=exact):
+        snapshots: Sequence[Lasting] = _snapshots(state, rows, exact=exact)
+        index = state.collection.keyword.index
+        while found is None:
+            moves = 0 if index is None else index.cache.moves
+            lasting, *snapshots = snapshots
             found = await self._database.read_snapshot(
                 "search",
                 search,
@@ -145,11 +149,15 @@ class Retrieval:
                 lasting=lasting,
                 settings=self._opened.vector_settings if is_plain else NO_SETTINGS,
             )
-            if found is not None:
-                break
-            if rows is not None and (index := state.collection.keyword.index) and index.cache.is_steady:
+            if found is not None or rows is None or index is None:
+                continue
+            if index.cache.is_steady and index.cache.moves == moves:
                 rows = None  # the index is as expected: the rows that came along were too few
-        assert found is not None  # noqa: S101 - the last snapshot does not end before its search
+            elif index.cache.is_steady and lasting == snapshots[0]:
+                continue  # what has changed is in memory now
+            elif index.cache.is_steady:
+                index.cache.in_vain()  # commits come faster than answers
+            snapshots = [longer for longer in snapshots if longer != lasting]
         if not isinstance(found, Found):
             # Ids that were read hold in that snapshot only.
             plan = vector_plan(state.condition, has_index=True, min_share=request.min_filter_share)
@@ -426,11 +434,12 @@ def _snapshots(state: SearchState, rows: int | None, *, exact: bool) -> Sequence
     """Return the kinds of snapshots to search in, to be tried in turn until one suffices."""
     # A snapshot that lasts for fewer statements takes fewer round trips; a search that needs more begins again.
     if exact:
-        return ("whole",)
+        return ["whole"]
     index = state.collection.keyword.index
     if rows is not None and index is not None and index.cache.is_steady:
-        return ("statement", "last question", "whole")
-    return ("last question", "whole")
+        # After a commit the first statement tells that the index has changed, one tells how, and one has the rows.
+        return ["statement", "statement", "statement", "last question", "whole"]
+    return ["last question", "whole"]
 
 
 async def _in_time(snapshot: Snapshot, request: Request, work: Callable[[], Awaitable[T]]) -> T | None:

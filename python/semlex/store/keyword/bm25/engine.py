@@ -22,7 +22,7 @@ from psycopg import sql
 from semlex.store.keyword.base import TYPED_BIT, Analyzers, Exclusions, TermScores, analyzer_of, folded, texts_of
 from semlex.store.keyword.bm25.index import Bm25Index
 from semlex.store.keyword.bm25.read import IndexRows, index_statement
-from semlex.store.keyword.bm25.search import NO_CHUNK, AnalysedQuery, Bm25Leg
+from semlex.store.keyword.bm25.search import NO_CHUNK, AnalysedQuery, Bm25Leg, indexed
 from semlex.store.keyword.engine import KeywordEngine
 from semlex.store.query.leg import Statement, key_arrays
 from semlex.store.query.run import fetch
@@ -131,15 +131,16 @@ async def _one(
     # With `as_typed` its scores include what its accents add.
     slot, term = word
     slots = {slot, slot | TYPED_BIT} if as_typed else {slot}
-    cache, options = query.index.postings, query.index.options
-    plan = cache.plan(
+    cache, options = query.index, query.index.options
+    plan = cache.postings.plan(
         [
             (language, [entry for entry in own.wanted if entry[0] in slots], [], [])
             for language, own in query.by_language.items()
         ]
     )
-    rows = IndexRows(await fetch(snapshot, index_statement(names, plan)))
-    postings = cache.snapshot(plan, rows.segments, rows.tombstones, rows.postings)
+    rows = IndexRows.of(await fetch(snapshot, index_statement(names, plan)))
+    # No language is missing: keyword search has read the index in this snapshot.
+    postings = indexed(cache, plan, rows, names.collection)
     found, _, scores, _ = postings.search(postings.postings, k1=options.k1, b=options.b, score_ids=ids)
     weight = math.log(1 + (postings.chunks - len(found) + 0.5) / (len(found) + 0.5))
     return TermScores(term, weight, len(found), np.nan_to_num(scores)), postings.chunks

@@ -12,6 +12,7 @@ from semlex.parameters import DEFAULT_BM25
 from semlex.store.keyword.bm25 import merge, rebuild, segments, write
 from semlex.store.keyword.bm25.passing import PassingIds
 from semlex.store.keyword.bm25.segments import check_manifest, check_row_keys, chunk_ids, live_ids, read_state
+from semlex.store.keyword.bm25.small_segments import SmallSegments
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
     from semlex.parameters import Bm25Options
     from semlex.store.keyword.base import Analyzers, Rebuilt, Reserved
-    from semlex.store.keyword.bm25.read import IndexState
+    from semlex.store.keyword.bm25.read import IndexRows, IndexState
     from semlex.store.keyword.bm25.write import BatchIndex
     from semlex.store.postgres.connection import Connection
     from semlex.store.postgres.database import Database
@@ -67,6 +68,14 @@ async def index_figures(connection: Connection, collection: CollectionIdentity, 
     }
 
 
+# Searches in a row that may expect an index that has changed too much. Each takes one round trip more than if it had
+# read the index at once.
+MAX_IN_VAIN = 2
+# After so many searches that saw the same index the next ones no longer ask what has changed, which takes the server a
+# tenth of a millisecond; the first search after a change then takes one round trip more.
+QUIET_SEARCHES = 100
+
+
 class IndexCache:
     """The part of an index in memory: posting lists, languages, the last known state. All searches share it."""
 
@@ -77,22 +86,50 @@ class IndexCache:
         self.options = DEFAULT_BM25
         self.postings = _core.PostingCache(self.options.cache_bytes)  # posting lists, segments and tombstones
         self.passing = PassingIds()  # the ids that pass the last wide filters
-        self._state: IndexState | None = None
-        # Whether the last two searches saw the same index: then the next one probably will, too.
+        self.small = SmallSegments()  # the rows of small segments
+        self.segments: dict[bytes, str] = {}  # the last ones that a search has read, with their languages
+        # Whether the next search expects the last state.
         self.is_steady = False
+        self.moves = 0  # how often a search has found another state than the expected one
+        self._state: IndexState | None = None
+        self._in_vain = 0  # searches in a row that expected the last state and had to read the index after all
+        self._quiet = 0  # searches since the index was last seen to change
 
     def configure(self, options: Bm25Options) -> None:
         """Change the constants and the size; running searches continue."""
         self.options = options
         self.postings.resize(options.cache_bytes)
 
-    def lost(self) -> None:
-        """Note that a search found another state of the index than the last one."""
-        self.is_steady = False
+    @property
+    def is_quiet(self) -> bool:
+        """Whether the index probably has not changed at all."""
+        return self._quiet >= QUIET_SEARCHES
 
-    def saw(self, state: IndexState) -> None:
-        """Note the state of the index that a search read."""
-        self.is_steady, self._state = state == self._state, state
+    def confirmed(self, state: IndexState) -> None:
+        """Note that a search found the index as it expected it."""
+        self.is_steady, self._state, self._in_vain = True, state, 0
+        self._quiet += 1
+
+    def moved(self) -> None:
+        """Note that a search found another index than it expected."""
+        self.moves += 1
+        self._quiet = 0
+
+    def in_vain(self) -> None:
+        """Note that a search has to read the index, because it has changed too much."""
+        self.is_steady = False
+        self._in_vain += 1
+
+    def saw(self, rows: IndexRows) -> None:
+        """Note what a search has read of the latest state."""
+        if rows.state == self._state:
+            self._in_vain = 0
+        else:
+            self._quiet = 0
+        # If the index changes too much all the time, every search reads it until two of them see the same.
+        self.is_steady, self._state = self._in_vain < MAX_IN_VAIN, rows.state
+        self.segments = {segment: language for segment, language, _ in rows.segments}
+        self.small.keep(rows.small, self.segments)
 
 
 class Bm25Index:

@@ -1,9 +1,10 @@
 """Read the keyword index for a search: everything that is not in memory, in four kinds of rows."""
 
-# If the index is expected to be unchanged, only its state and the missing rows are read.
+# If the index is expected to be as it was, only its state, the missing rows, and what has changed are read.
 
 from __future__ import annotations
 
+import hashlib
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ from semlex.store.keyword.bm25.segments import rows_differ
 from semlex.store.query.leg import Statement
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from semlex.store.schema.names import CollectionIdentity, Names
 
@@ -22,12 +23,12 @@ if TYPE_CHECKING:
 # when it is another term's. That byte of a shared row may be damaged as well; such rows are small.
 SHARED = "(substring(p.data, 6, 1) <> '\\x00'::bytea OR octet_length(p.data) <= 2048)"
 STATE, SEGMENT, TOMBSTONE, POSTING = range(4)
+ID_BYTES = 16
+# Of two snapshots the one in which fewer transactions had ended is older: see `_ended`.
+SNAPSHOT = sql.SQL("pg_catalog.convert_to(pg_catalog.pg_current_snapshot()::pg_catalog.text, 'UTF8')")
 
-# How many transactions had ended when the snapshot was taken: of two snapshots the one with fewer is older.
-ENDED = sql.SQL(
-    "pg_catalog.int8send(pg_catalog.pg_snapshot_xmax(pg_catalog.pg_current_snapshot())::text::bigint - "
-    "(SELECT count(*) FROM pg_catalog.pg_snapshot_xip(pg_catalog.pg_current_snapshot())))"
-)
+# Of a new segment with up to so many postings all rows are sent, about 50 KB: what one commit writes is mostly less.
+SMALL_POSTINGS = 20_000
 
 # Ids of all segments and of all tombstones, each joined in ascending order: what equal states show is equal.
 IndexState = tuple[bytes, bytes]
@@ -35,6 +36,8 @@ IndexState = tuple[bytes, bytes]
 MissingRow = tuple[bytes, bytes]
 # Segment, term, first term and data of a row; None and None without a row.
 PostingRow = tuple[bytes, bytes, bytes | None, bytes | None]
+# First terms of all posting rows of a segment, ascending, and the data of each.
+SmallSegment = tuple[list[bytes], list[bytes]]
 
 
 @lru_cache(maxsize=256)
@@ -48,7 +51,7 @@ def _index_statement(names: Names) -> bytes:
             "s AS MATERIALIZED (SELECT segment_id, language, segment_id = ANY(%(segments)s::uuid[]) AS known, "
             "row_keys, header "
             "FROM {segment} JOIN live ON generation = keyword_generation) "
-            "SELECT {state}, {ended}, analyzer_version::text, "
+            "SELECT {state}, {snapshot}, analyzer_version::text, "
             "(SELECT int8send(count(*)) FROM {manifest} WHERE generation = keyword_generation), "
             "(SELECT int8send(count(*)) FROM s WHERE CASE WHEN NOT known THEN {rows_differ} END) FROM live "
             "UNION ALL SELECT {is_segment}, uuid_send(segment_id), language, "
@@ -73,7 +76,7 @@ def _index_statement(names: Names) -> bytes:
             manifest=names.manifest,
             rows_differ=rows_differ(names),
             state=sql.Literal(STATE),
-            ended=ENDED,
+            snapshot=SNAPSHOT,
             is_segment=sql.Literal(SEGMENT),
             is_tombstone=sql.Literal(TOMBSTONE),
             is_posting=sql.Literal(POSTING),
@@ -102,44 +105,92 @@ def expected_state(plan: _core.PostingPlan) -> IndexState:
     return b"".join(plan.known_segments), b"".join(plan.known_tombstones)
 
 
-def is_unchanged(names: Names) -> sql.Composed:
-    """Return SQL of a row that tells whether the index is as expected; no row if the collection is gone."""
-    # All names are qualified. The parameters are those of `expectation`.
-    ids = sql.SQL(
-        "(SELECT pg_catalog.string_agg(pg_catalog.uuid_send(t.{identity}), ''::pg_catalog.bytea ORDER BY t.{identity}) "
-        "FROM {table} AS t WHERE t.generation OPERATOR(pg_catalog.=) r.keyword_generation)"
-    )
-    # OFFSET 0: it is computed once, not for each row that is joined to it.
+def state_row(names: Names, *, with_changes: bool) -> sql.Composed:
+    """Return SQL of a row: `is_unchanged` and `changes`; no row if the collection is gone."""
+    # `changes` is NULL if the index is as expected, if it is that of another collection or analyzer, and without
+    # `with_changes`. All names are qualified. The parameters are those of `expectation`. OFFSET 0: it is computed once,
+    # not for each row that is joined to it.
     return sql.SQL(
-        "SELECT r.collection_id OPERATOR(pg_catalog.=) %(collection_id)s "
-        "AND r.analyzer_version OPERATOR(pg_catalog.=) {version} "
-        "AND coalesce({segments}, '') OPERATOR(pg_catalog.=) %(known_segments)s::pg_catalog.bytea "
-        "AND coalesce({tombstones}, '') OPERATOR(pg_catalog.=) %(known_tombstones)s::pg_catalog.bytea AS is_unchanged "
-        "FROM {registry} AS r WHERE r.name OPERATOR(pg_catalog.=) %(collection)s OFFSET 0"
+        "SELECT i.is_own AND i.is_equal AS is_unchanged, {changes} AS changes FROM ("
+        "SELECT i.keyword_generation, i.segments, i.tombstones, i.is_own, "
+        "i.segments OPERATOR(pg_catalog.=) %(known_segments)s::pg_catalog.bytea "
+        "AND i.tombstones OPERATOR(pg_catalog.=) %(known_tombstones)s::pg_catalog.bytea AS is_equal FROM ("
+        "SELECT i.keyword_generation, i.collection_id OPERATOR(pg_catalog.=) %(collection_id)s "
+        "AND i.analyzer_version OPERATOR(pg_catalog.=) {version} AS is_own, "
+        "coalesce((SELECT {segment_ids} FROM {segment} AS m WHERE {is_alive}), '') AS segments, "
+        "coalesce((SELECT {tombstone_ids} FROM {tombstone} AS m WHERE {is_alive}), '') AS tombstones "
+        "FROM {registry} AS i WHERE i.name OPERATOR(pg_catalog.=) %(collection)s OFFSET 0) AS i) AS i OFFSET 0"
     ).format(
+        changes=_changes(names) if with_changes else sql.NULL,
         version=sql.Literal(_core.ANALYZER_VERSION),
-        segments=ids.format(identity=sql.Identifier("segment_id"), table=names.segment),
-        tombstones=ids.format(identity=sql.Identifier("tombstone_id"), table=names.tombstone),
+        segment_ids=_JOINED_IDS.format(sql.SQL("m.segment_id")),
+        tombstone_ids=_JOINED_IDS.format(sql.SQL("m.tombstone_id")),
+        is_alive=_IS_ALIVE,
         registry=names.registry,
+        segment=names.segment,
+        tombstone=names.tombstone,
     )
 
 
-def expectation(collection: CollectionIdentity, expected: IndexState) -> dict[str, Any]:
-    """Return the parameters of `is_unchanged`."""
-    return {
+def _changes(names: Names) -> sql.Composed:
+    """Return SQL of what `IndexRows.changed` takes."""
+    # It is an array of rows of bytes, which the driver reads much faster than records: the state, new segments with few
+    # postings, new tombstones, and the posting rows of these segments in order.
+    is_small = sql.SQL(
+        "{} AND m.postings OPERATOR(pg_catalog.<=) %(small_postings)s "
+        "AND NOT m.segment_id OPERATOR(pg_catalog.=) ANY(%(segments)s::pg_catalog.uuid[])"
+    ).format(_IS_ALIVE)
+    return sql.SQL(
+        "CASE WHEN i.is_own AND NOT i.is_equal THEN pg_catalog.array_cat(pg_catalog.array_cat(pg_catalog.array_cat("
+        "ARRAY[ARRAY[{state}, {snapshot}, pg_catalog.int8send((SELECT pg_catalog.count(*) FROM {manifest} AS m "
+        "WHERE {is_alive})), i.segments, i.tombstones]], "
+        "(SELECT pg_catalog.array_agg(ARRAY[{is_segment}, pg_catalog.uuid_send(m.segment_id), "
+        "pg_catalog.convert_to(m.language, 'UTF8'), m.header, m.row_keys]) FROM {segment} AS m WHERE {is_small})), "
+        "(SELECT pg_catalog.array_agg(ARRAY[{is_tombstone}, pg_catalog.uuid_send(m.tombstone_id), '', m.data, '']) "
+        "FROM {tombstone} AS m WHERE {is_alive} "
+        "AND NOT m.tombstone_id OPERATOR(pg_catalog.=) ANY(%(tombstones)s::pg_catalog.uuid[]))), "
+        "(SELECT pg_catalog.array_agg(ARRAY[{is_posting}, pg_catalog.uuid_send(m.segment_id), '', "
+        "m.first_term, m.data] ORDER BY m.first_term) FROM {posting} AS m WHERE m.segment_id OPERATOR(pg_catalog.=) "
+        "ANY(ARRAY(SELECT m.segment_id FROM {segment} AS m WHERE {is_small})))) END"
+    ).format(
+        state=sql.Literal(str(STATE)),
+        snapshot=SNAPSHOT,
+        is_segment=sql.Literal(str(SEGMENT)),
+        is_tombstone=sql.Literal(str(TOMBSTONE)),
+        is_posting=sql.Literal(str(POSTING)),
+        is_alive=_IS_ALIVE,
+        is_small=is_small,
+        segment=names.segment,
+        tombstone=names.tombstone,
+        manifest=names.manifest,
+        posting=names.posting,
+    )
+
+
+_JOINED_IDS = sql.SQL("pg_catalog.string_agg(pg_catalog.uuid_send({0}), ''::pg_catalog.bytea ORDER BY {0})")
+_IS_ALIVE = sql.SQL("m.generation OPERATOR(pg_catalog.=) i.keyword_generation")
+
+
+def expectation(collection: CollectionIdentity, expected: IndexState, *, with_changes: bool) -> dict[str, Any]:
+    """Return the parameters of `state_row`."""
+    parameters = {
         "collection": collection.names.collection,
         "collection_id": collection.collection_id,
         "known_segments": expected[0],
         "known_tombstones": expected[1],
     }
+    if with_changes:
+        parameters |= {"segments": _uuid_array(_ids(expected[0])), "tombstones": _uuid_array(_ids(expected[1]))}
+        parameters["small_postings"] = SMALL_POSTINGS
+    return parameters
 
 
 def rows_statement(collection: CollectionIdentity, expected: IndexState, missing: Sequence[MissingRow]) -> Statement:
     """Return the statement that checks whether the index is as expected, and reads the rows that a plan lacks."""
-    # A row has this answer, its number in `missing` from 1, first term and data; the last three are NULL if the index
-    # has no such row.
-    parameters = expectation(collection, expected) | {
-        "segments": _uuid_array([segment for segment, _ in missing]),
+    # A row has the columns of `state_row`, its number in `missing` from 1, first term and data; the last three are NULL
+    # if the index has no such row.
+    parameters = expectation(collection, expected, with_changes=True) | {
+        "missing": _uuid_array([segment for segment, _ in missing]),
         "terms": [term.decode() for _, term in missing],
     }
     return Statement(_rows_statement(collection.names), parameters)
@@ -149,34 +200,48 @@ def rows_statement(collection: CollectionIdentity, expected: IndexState, missing
 def _rows_statement(names: Names) -> bytes:
     return (
         sql.SQL(
-            "SELECT s.is_unchanged, f.number, f.first_term, f.data FROM ({is_unchanged}) AS s LEFT JOIN ("
-            "SELECT k.number, p.first_term, p.data FROM unnest(%(segments)s::uuid[], %(terms)s::text[]) "
+            "SELECT s.is_unchanged, CASE WHEN f.place = 1 OR f.place IS NULL THEN s.changes END, "
+            "f.number, f.first_term, f.data FROM ({state}) AS s LEFT JOIN ("
+            "SELECT row_number() OVER () AS place, k.number, p.first_term, p.data "
+            "FROM unnest(%(missing)s::uuid[], %(terms)s::text[]) "
             "WITH ORDINALITY AS k(segment_id, term, number), LATERAL (SELECT p.first_term, p.data FROM {posting} AS p "
             "WHERE p.segment_id = k.segment_id AND p.first_term <= convert_to(k.term, 'UTF8') "
             "ORDER BY p.first_term DESC LIMIT 1) AS p "
             "WHERE p.first_term = convert_to(k.term, 'UTF8') OR {shared}) AS f ON TRUE"
         )
-        .format(is_unchanged=is_unchanged(names), posting=names.posting, shared=sql.SQL(SHARED))
+        .format(state=state_row(names, with_changes=True), posting=names.posting, shared=sql.SQL(SHARED))
         .as_bytes()
     )
 
 
 def given_rows(missing: Sequence[MissingRow], rows: Sequence[Any]) -> list[PostingRow]:
     """Return the rows of `rows_statement`, as `PostingCache.complete` takes them."""
-    found = {number: (first_term, data) for _, number, first_term, data in rows}
+    found = {number: (first_term, data) for _, _, number, first_term, data in rows}
     nothing = (None, None)
     return [(*row, *found.get(number, nothing)) for number, row in enumerate(missing, start=1)]
 
 
-def _uuid_array(ids: Sequence[bytes]) -> str:
+def _uuid_array(ids: Iterable[bytes]) -> str:
     """Return ids in the text form of a uuid[], which costs the driver less than a list."""
     return "{" + ",".join(value.hex() for value in ids) + "}"
 
 
-class IndexRows:
-    """The rows of `index_statement`, sorted by kind."""
+def _ended(snapshot: bytes) -> int:
+    """Return how many transactions had ended when a snapshot was taken: fewer than in a later one."""
+    # Its text is xmin:xmax:list of those that run.
+    _, following, running = snapshot.split(b":")
+    return int(following) - len(running.split(b",") if running else ())
 
-    def __init__(self, rows: Sequence[Any]) -> None:
+
+def _ids(joined: bytes) -> list[bytes]:
+    """Return ids that were joined."""
+    return [joined[start : start + ID_BYTES] for start in range(0, len(joined), ID_BYTES)]
+
+
+class IndexRows:
+    """What a search has read of the index, sorted by kind."""
+
+    def __init__(self) -> None:
         self.analyzer_version: int | None = None  # that made the index; None when the collection is gone
         # How many transactions had ended, how many segments and tombstones the manifest lists, and how many segments
         # that were not known lack posting rows or have others.
@@ -184,16 +249,55 @@ class IndexRows:
         self.segments: list[tuple[bytes, str, bytes | None]] = []  # id, language, and header unless it was known
         self.tombstones: list[tuple[bytes, bytes | None]] = []  # id, and data unless it was known
         self.postings: list[PostingRow] = []  # segment, term, first term and data of a row
+        self.small: dict[bytes, SmallSegment] = {}  # all posting rows of new segments, by id
+
+    @classmethod
+    def of(cls, rows: Sequence[Any]) -> IndexRows:
+        """Sort the rows of `index_statement`."""
+        index = cls()
         for kind, identity, text, first, second in rows:
             if kind == POSTING:
-                self.postings.append((identity, text.encode(), first, second))
+                index.postings.append((identity, text.encode(), first, second))
             elif kind == SEGMENT:
-                self.segments.append((identity, text, first))
+                index.segments.append((identity, text, first))
             elif kind == TOMBSTONE:
-                self.tombstones.append((identity, first))
+                index.tombstones.append((identity, first))
             else:
-                self.analyzer_version = None if text is None else int(text)
-                self.ended, self.parts, self.damaged = map(int.from_bytes, (identity, first, second))
+                index.analyzer_version = None if text is None else int(text)
+                index.ended = _ended(identity)
+                index.parts, index.damaged = int.from_bytes(first), int.from_bytes(second)
+        return index
+
+    @classmethod
+    def changed(cls, changes: Sequence[Sequence[bytes]], known: Mapping[bytes, str]) -> IndexRows | None:
+        """Sort the changes of `state_row`, without posting rows of a query; None if a new segment is not small."""
+        # `known` are the languages of the known segments.
+        index = cls()
+        (_, snapshot, parts, segments, tombstones), *rows = changes
+        index.analyzer_version = _core.ANALYZER_VERSION
+        index.ended, index.parts = _ended(snapshot), int.from_bytes(parts)
+        listed: dict[bytes, tuple[str, bytes | None]] = {one: (language, None) for one, language in known.items()}
+        row_keys: dict[bytes, bytes] = {}
+        data: dict[bytes, bytes] = {}
+        for kind, identity, text, first, second in rows:
+            if int(kind) == SEGMENT:
+                listed[identity], row_keys[identity], index.small[identity] = (text.decode(), first), second, ([], [])
+            elif int(kind) == TOMBSTONE:
+                data[identity] = first
+            else:
+                first_terms, contents = index.small[identity]
+                first_terms.append(first)
+                contents.append(second)
+        ids = _ids(segments)
+        if not listed.keys() >= set(ids):
+            return None
+        index.segments = [(one, *listed[one]) for one in ids]
+        index.tombstones = [(one, data.get(one)) for one in _ids(tombstones)]
+        index.damaged = sum(
+            hashlib.sha256(b"".join(first_terms)).digest() != row_keys[one]
+            for one, (first_terms, _) in index.small.items()
+        )
+        return index
 
     @property
     def state(self) -> IndexState:

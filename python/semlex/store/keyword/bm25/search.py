@@ -22,10 +22,11 @@ from semlex.store.keyword.bm25.read import (
     expected_state,
     given_rows,
     index_statement,
-    is_unchanged,
     rows_statement,
+    state_row,
 )
 from semlex.store.keyword.bm25.segments import refuse_lost_parts, refuse_lost_rows
+from semlex.store.keyword.bm25.small_segments import row_of
 from semlex.store.postgres.snapshot import SnapshotEndedError
 from semlex.store.query.filters import Filter
 from semlex.store.query.leg import BestRows, KnownScores, LegResult, Scorer, SideColumn, Statement, key_arrays
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 
     from semlex.store.keyword.bm25.index import IndexCache
     from semlex.store.keyword.bm25.passing import PassingQuery, PassingRow
-    from semlex.store.keyword.bm25.read import IndexState, MissingRow
+    from semlex.store.keyword.bm25.read import IndexState, MissingRow, PostingRow
     from semlex.store.postgres.snapshot import Snapshot
     from semlex.store.query.leg import Key, ScoreQuery
     from semlex.store.schema.names import CollectionIdentity, Names
@@ -65,6 +66,9 @@ class AnalysedQuery:
     with_phrases: bool  # whether its phrases count; otherwise their words do
     by_language: dict[str, _core.Query]  # its terms
     plan: _core.PostingPlan  # which posting lists they need
+    known: dict[bytes, str]  # the segments that the plan knows, with their languages
+    held: list[PostingRow]  # rows that the plan lacks and that are in memory
+    missing: list[MissingRow]  # those that are not
 
     @classmethod
     def of(cls, index: IndexCache, text: str, *, with_phrases: bool) -> AnalysedQuery:
@@ -76,7 +80,12 @@ class AnalysedQuery:
                 for language, query in by_language.items()
             ]
         )
-        return cls(index, text, with_phrases, by_language, plan)
+        held, missing = index.small.find(plan.missing)
+        return cls(index, text, with_phrases, by_language, plan, index.segments, held, missing)
+
+    def in_memory(self) -> _core.PostingSnapshot:
+        """Return the index as it is in memory, if nothing is missing."""
+        return self.index.postings.complete(self.plan, self.held)
 
     def phrases_of(self, query: _core.Query) -> list[list[str]]:
         """Return the phrases that every chunk must contain."""
@@ -186,8 +195,8 @@ BEST_ROWS = sql.SQL(
     "OR pg_catalog.lower(k.heading) OPERATOR(pg_catalog.=) pg_catalog.lower(%(heading)s::pg_catalog.text)) "
     "OFFSET 0) AS w ON TRUE"  # by key for every row, however many the planner expects
 )
-# The chunk's place among those of other scores, and among all. The ids ascend, so that they are found by halving.
-PLACES = sql.SQL(", pg_catalog.rank() OVER scores AS place, pg_catalog.row_number() OVER scores AS number")
+# The chunk's place among those of other scores. The ids ascend, so that they are found by halving.
+PLACE = sql.SQL(", pg_catalog.rank() OVER scores AS place")
 BY_SCORE = sql.SQL(
     " WINDOW scores AS (ORDER BY (%(places)s::pg_catalog.int4[])"
     "[pg_catalog.width_bucket(c.keyword_id, %(ids)s::pg_catalog.int8[])])"
@@ -202,24 +211,34 @@ class _Keys:
     side_column: bytes
     reads_texts: bool
     rows: bytes | None  # `BestRows.columns`
-    proves_state: bool  # whether it says of each chunk that the index is as expected, or that of no chunk
+    # Whether it tells what has changed, and not only that the index is as expected; both even without chunks. None if
+    # the transaction has read the index.
+    with_changes: bool | None
 
     def text(self, condition: Filter) -> sql.Composed:
-        """Return the SQL; its columns are the state, key, id, side column, heading, texts, and the rows of the best."""
+        """Return the SQL of the columns `STATE` and so on."""
         keys = sql.SQL(
-            "SELECT c.document_id, c.chunk_id, c.keyword_id, {column} AS side_value, {heading} AS heading{others} "
+            "SELECT c.document_id, c.chunk_id, c.keyword_id, {column} AS side_value, {heading} AS heading, "
+            "pg_catalog.row_number() OVER {order} AS number{others} "
             "FROM {chunk} AS c "
             "WHERE c.keyword_id OPERATOR(pg_catalog.=) ANY(%(ids)s::pg_catalog.int8[]) AND {condition}{window}"
         ).format(
             column=sql.SQL(self.side_column.decode()),
             heading=HEADING,
-            others=TEXTS if self.reads_texts else PLACES if self.rows is not None else sql.SQL(""),
+            order=sql.SQL("()" if self.rows is None else "scores"),
+            others=TEXTS if self.reads_texts else PLACE if self.rows is not None else sql.SQL(""),
             window=sql.SQL("") if self.rows is None else BY_SCORE,
             chunk=self.names.chunk,
             condition=condition.expression,
         )
-        state = is_unchanged(self.names) if self.proves_state else sql.SQL("SELECT TRUE AS is_unchanged")
-        text = sql.SQL("SELECT s.is_unchanged, k.*{columns} FROM ({state}) AS s LEFT JOIN ({keys}) AS k ON TRUE{rows}")
+        state: sql.Composable = sql.SQL("SELECT TRUE AS is_unchanged, NULL AS changes")
+        if self.with_changes is not None:
+            state = state_row(self.names, with_changes=self.with_changes)
+        text = sql.SQL(
+            "SELECT s.is_unchanged, "
+            "CASE WHEN k.number OPERATOR(pg_catalog.=) 1 OR k.number IS NULL THEN s.changes END AS changes, "
+            "k.*{columns} FROM ({state}) AS s LEFT JOIN ({keys}) AS k ON TRUE{rows}"
+        )
         if self.rows is None:
             return text.format(columns=sql.SQL(""), state=state, keys=keys, rows=sql.SQL(""))
         rows = BEST_ROWS.format(columns=sql.SQL(self.rows.decode()), chunk=self.names.chunk)
@@ -231,8 +250,9 @@ def _unfiltered(keys: _Keys) -> bytes:
     return keys.text(Filter()).as_bytes()
 
 
-# Columns of `_Keys`: the texts begin at 6; or else two places are there, and the rows begin at 8.
-STATE, KEY, ID, SIDE_VALUE, PLACE_OF_HEADING, TEXT, ROW = 0, slice(1, 3), 3, 4, 5, 6, 8
+# Columns of `_Keys`: those of `state_row`, then those of a chunk: key, id, side column, heading, and a number of the
+# row. The texts begin at 8; or else the place is there, and the row of one of the best begins at 9.
+STATE, CHANGES, KEY, ID, SIDE_VALUE, PLACE_OF_HEADING, TEXT, ROW = 0, 1, slice(2, 4), 4, 5, 6, 8, 9
 # Up to so many times the rows that are wanted come along where scores are equal.
 MOST_ROWS = 4
 
@@ -271,10 +291,10 @@ class Bm25Leg:
     @property
     def takes_long(self) -> bool:
         """Whether the best chunks are sought among many postings or ids while the leg is prepared."""
-        query, plan = self.query, self.query.plan
-        if not query.index.is_steady or plan.missing:
+        query = self.query
+        if not query.index.is_steady or query.missing:
             return False
-        return _takes_long(query.index.postings.complete(plan, ()), self.condition.ids)
+        return _takes_long(query.in_memory(), self.condition.ids)
 
     def prepare(self, side_column: SideColumn | None) -> PreparedBm25Leg | ExpectingBm25Leg | FilteringBm25Leg:
         """Read the index for this query; and the ids that pass the filter, if the last search with it needed them."""
@@ -288,31 +308,38 @@ class Bm25Leg:
         self, side_column: SideColumn | None, *, with_keys: bool = True
     ) -> PreparedBm25Leg | ExpectingBm25Leg:
         """Return the statement that reads the index for this query."""
-        # If the index has probably not changed, the statement checks that and reads what is missing: rows of the index,
-        # or else the keys of the best chunks, and their rows if they are wanted.
-        query, plan = self.query, self.query.plan
+        # If the index has probably changed little, the statement reads what is missing: rows of the index, or else the
+        # keys of the best chunks, and their rows if they are wanted. It tells whether the index has changed, and how.
+        query = self.query
         if not query.index.is_steady:
-            return PreparedBm25Leg(self, side_column, (index_statement(self.collection.names, plan),))
-        expected, missing = expected_state(plan), plan.missing
-        if missing or not with_keys:
-            statement = rows_statement(self.collection, expected, missing)
-            return ExpectingBm25Leg(self, side_column, (statement,), expected, missing)
-        postings = query.index.postings.complete(plan, ())
+            return PreparedBm25Leg(self, side_column, (index_statement(self.collection.names, query.plan),))
+        expected = expected_state(query.plan)
+        if query.missing or not with_keys:
+            statement = rows_statement(self.collection, expected, query.missing)
+            return ExpectingBm25Leg(self, side_column, (statement,), expected)
+        postings = query.in_memory()
         best = query.best(postings, self.depth, self.condition.ids)
-        keys = self.keys_of(best, side_column, expected=expected)
-        return ExpectingBm25Leg(self, side_column, (keys,), expected, missing, (postings, best))
+        with_changes = not query.index.is_quiet
+        keys = self.keys_of(best, side_column, expected=expected, with_changes=with_changes)
+        return ExpectingBm25Leg(self, side_column, (keys,), expected, with_changes, (postings, best))
 
     def keys_of(
-        self, best: Best, side_column: SideColumn | None, *, looked_at: int = 0, expected: IndexState | None = None
+        self,
+        best: Best,
+        side_column: SideColumn | None,
+        *,
+        looked_at: int = 0,
+        expected: IndexState | None = None,
+        with_changes: bool = False,
     ) -> Statement:
         """Return the statement for key, id, side column, heading and texts of chunks that exist and pass the filter."""
         # The first `looked_at` of the best chunks were checked before. `expected` is the state of the index that the
-        # statement must confirm; None if the transaction has read it.
+        # statement must confirm, or else say what has changed; None if the transaction has read it.
         ids, condition, column = best.ids[looked_at:], self.unchecked, side_column or SideColumn(b"NULL")
         rows = None if looked_at or self.query.reads_texts else self.rows
         parameters = {**condition.parameters, **column.parameters}
         if expected is not None:
-            parameters |= expectation(self.collection, expected)
+            parameters |= expectation(self.collection, expected, with_changes=with_changes)
         large: tuple[int, ...] = ()
         if rows is not None:
             order, descending = ids.argsort(), -best.scores
@@ -326,7 +353,7 @@ class Bm25Leg:
             column.expression,
             self.query.reads_texts,
             None if rows is None else rows.columns,
-            expected is not None,
+            None if expected is None else with_changes,
         )
         text = _unfiltered(keys) if condition.is_empty else keys.text(condition)
         return Statement(text, parameters, is_qualified=condition.is_empty, large_columns=large)
@@ -348,47 +375,79 @@ class PreparedBm25Leg:
     async def read(self, snapshot: Snapshot, rows: list[list[Any]]) -> LegResult:
         """Score, and find the keys of the best chunks."""
         leg, (index,) = self.leg, rows
-        query, cache = leg.query, leg.query.index
-        postings = _postings(leg, query, IndexRows(index))
+        names, query = leg.collection.names, leg.query
+        postings = indexed(query.index, query.plan, IndexRows.of(index), names.collection)
         if postings.missing_languages:
             # Chunks in a new language: search again, with the query analysed in it, too.
-            cache.languages.update(postings.missing_languages)
-            query = AnalysedQuery.of(cache, query.text, with_phrases=query.with_phrases)
+            query = AnalysedQuery.of(query.index, query.text, with_phrases=query.with_phrases)
             leg = replace(leg, query=query)
-            index = await fetch(snapshot, index_statement(leg.collection.names, query.plan))
-            postings = _postings(leg, query, IndexRows(index))
+            index = await fetch(snapshot, index_statement(names, query.plan))
+            postings = indexed(query.index, query.plan, IndexRows.of(index), names.collection)
         return await _result(snapshot, leg, self.side_column, postings)
 
 
 @dataclass(frozen=True, slots=True)
 class ExpectingBm25Leg:
-    """A query to an index that probably has not changed since the last search."""
+    """A query to an index that has probably changed little, or not at all, since the last search."""
 
     leg: Bm25Leg
     side_column: SideColumn | None  # the other leg's
-    statements: tuple[Statement]  # whether the state is the expected one, and what is missing
+    statements: tuple[Statement]  # the state of the index, and what is missing
     expected: IndexState  # the expected state of the index
-    missing: list[MissingRow]  # rows of the index that are not in memory
-    # If none is missing: the index, and the best chunks, whose keys are requested.
+    with_changes: bool = True  # whether they also ask what has changed
+    # If nothing is missing: the index, and the best chunks, whose keys are requested.
     in_memory: tuple[_core.PostingSnapshot, Best] | None = None
 
     async def read(self, snapshot: Snapshot, rows: list[list[Any]]) -> LegResult:
-        """Use the answer if the index has not changed; otherwise discard it and read the index."""
+        """Use the answer, with what has changed; if that is too much, discard it and read the index."""
         leg, (found,) = self.leg, rows
-        cache = leg.query.index
-        if not found or not found[0][STATE]:
+        query, cache = leg.query, leg.query.index
+        if found and found[0][STATE]:
+            cache.confirmed(self.expected)
+            if self.in_memory is not None:
+                postings, best = self.in_memory
+                return await _result(snapshot, leg, self.side_column, postings, first=(best, found))
+            given = [*query.held, *given_rows(query.missing, found)]
+            return await _result(snapshot, leg, self.side_column, cache.postings.complete(query.plan, given))
+        cache.moved()
+        told = found
+        if not self.with_changes:
             if snapshot.has_ended:
-                cache.lost()
+                raise SnapshotEndedError  # the next snapshot asks what has changed
+            told = await fetch(snapshot, rows_statement(leg.collection, self.expected, ()))
+        changes = next((row[CHANGES] for row in told if row[CHANGES] is not None), None)
+        changed = None if changes is None else self._changed(changes, found)
+        if changed is None:
+            cache.in_vain()
+            if snapshot.has_ended:
                 raise SnapshotEndedError
-            statement = index_statement(leg.collection.names, leg.query.plan)
+            statement = index_statement(leg.collection.names, query.plan)
             reread = PreparedBm25Leg(leg, self.side_column, (statement,))
             return await reread.read(snapshot, [await fetch(snapshot, statement)])
-        cache.saw(self.expected)
+        first: tuple[Best, list[Any]] | None = None
         if self.in_memory is not None:
-            postings, best = self.in_memory
-            return await _result(snapshot, leg, self.side_column, postings, first=(best, found))
-        postings = cache.postings.complete(leg.query.plan, given_rows(self.missing, found))
-        return await _result(snapshot, leg, self.side_column, postings)
+            _, expected = self.in_memory
+            best = await _best(query, changed, leg.depth, leg.condition.ids)
+            # Mostly a commit changes nothing of the best chunks but their scores.
+            if set(expected.ids.tolist()).issuperset(best.ids.tolist()):
+                first = best, found
+        return await _result(snapshot, leg, self.side_column, changed, first=first)
+
+    def _changed(self, changes: Sequence[Sequence[bytes]], found: list[Any]) -> _core.PostingSnapshot | None:
+        """Return the index with its changes; None if that takes more than was read."""
+        query, cache = self.leg.query, self.leg.query.index
+        index = IndexRows.changed(changes, query.known)
+        if index is None:
+            return None
+        listed = {segment for segment, _, _ in index.segments}
+        held = query.held if self.in_memory is not None else [*query.held, *given_rows(query.missing, found)]
+        index.postings = [row for row in held if row[0] in listed]
+        terms = [*query.plan.cold, *query.plan.warm]
+        for segment, language, _ in index.segments:
+            if (small := index.small.get(segment)) is not None:
+                index.postings += [(segment, term, *row_of(small, term)) for own, term in terms if own == language]
+        postings = indexed(cache, query.plan, index, self.leg.collection.names.collection)
+        return None if postings.missing_languages else postings
 
 
 @dataclass(frozen=True, slots=True)
@@ -413,9 +472,8 @@ class FilteringBm25Leg:
         return await replace(self.prepared, leg=leg).read(snapshot, index)
 
 
-def _postings(leg: Bm25Leg, query: AnalysedQuery, rows: IndexRows) -> _core.PostingSnapshot:
-    """Return the index as it was read."""
-    cache, collection = query.index, leg.collection.names.collection
+def indexed(cache: IndexCache, plan: _core.PostingPlan, rows: IndexRows, collection: str) -> _core.PostingSnapshot:
+    """Return the index as it was read, and keep it; refuse one that is damaged or of another analyzer."""
     if rows.analyzer_version != _core.ANALYZER_VERSION:
         raise AnalyzerVersionError(
             f"the keyword index of collection {collection!r} was made by version "
@@ -424,10 +482,11 @@ def _postings(leg: Bm25Leg, query: AnalysedQuery, rows: IndexRows) -> _core.Post
         )
     refuse_lost_parts(len(rows.segments) + len(rows.tombstones), rows.parts)
     refuse_lost_rows(rows.damaged)
-    postings = cache.postings.snapshot(query.plan, rows.segments, rows.tombstones, rows.postings, rows.ended)
+    postings = cache.postings.snapshot(plan, rows.segments, rows.tombstones, rows.postings, rows.ended)
     refuse_unknown_languages(postings.missing_languages)
+    cache.languages.update(postings.missing_languages)
     if postings.is_latest:
-        cache.saw(rows.state)
+        cache.saw(rows)
     return postings
 
 
@@ -452,9 +511,9 @@ async def _result(
         else:
             best = await _best(query, postings, depth, leg.condition.ids)
             rows = await _keys(snapshot, leg.keys_of(best, side_column, looked_at=looked_at)) if len(best.ids) else []
-        rows = [row for row in rows if row[ID] is not None]
         work = [one + more for one, more in zip(work, best.work, strict=True)]
         score_of = dict(zip(best.ids.tolist(), best.scores.tolist(), strict=True))
+        rows = [row for row in rows if row[ID] in score_of]
         if query.reads_texts:
             rows = list(compress(rows, query.hold_phrases([row[TEXT:] for row in rows])))
         elif leg.rows is not None:
