@@ -12,6 +12,7 @@ from semlex.errors import CollectionDroppedError, ModelMismatchError, PrivilegeE
 from semlex.models.tokenizer import FILE_COUNTER, counter_of_words
 from semlex.store.embedding_versions import dropped, ensure_embedding_version, note_use, read_versions
 from semlex.store.indexes.catalog import RememberedIndexes
+from semlex.store.query.passing_rows import RememberedRows
 from semlex.store.query.score_calibration import VectorSample
 from semlex.store.query.selection import RememberedShares
 from semlex.store.schema.locks import Presence, gone
@@ -155,6 +156,7 @@ class OpenCollection:
         sample: A sample of stored vectors, for score fusion.
         filter_shares: Measured shares of the chunks that filters keep.
         indexes: The vector indexes.
+        passing_rows: Rows that pass the last filters.
         builds: Indexes that are being built in the background.
         seen: The embedding versions as last read.
         brings_vectors: Whether the caller passes vectors of its own, which count as those of the version in use.
@@ -174,6 +176,7 @@ class OpenCollection:
     sample: VectorSample
     filter_shares: RememberedShares
     indexes: RememberedIndexes
+    passing_rows: RememberedRows
     builds: IndexBuilds
     seen: SeenVersions
     brings_vectors: bool = False
@@ -197,7 +200,7 @@ class OpenCollection:
         may_be_undone: bool,
     ) -> Self:
         """Make a newly opened collection, without remembered state, which the caller's rollback may undo."""
-        remembered = (VectorSample(clock), RememberedShares(clock), RememberedIndexes(clock))
+        remembered = (VectorSample(clock), RememberedShares(clock), RememberedIndexes(clock), RememberedRows())
         seen = SeenVersions(clock.monotonic())
         presence = Presence(info)
         return cls(

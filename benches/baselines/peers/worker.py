@@ -142,12 +142,11 @@ class Worker:
         }
 
     def nearest(self, filters: list[Any]) -> dict[str, Any]:
-        """The nearest rows of every query that pass its filter, and what that costs when it is asked again."""
+        """The nearest rows of every query that pass its filter, and what that costs."""
         wheres = [None if one is None else tuple(one) for one in filters]
         calls = list(zip(self._vectors, wheres, strict=False))
-        hits, _ = self._each(self._peer.nearest, calls)
         used = time.process_time()
-        _, times = self._each(self._peer.nearest, calls)
+        hits, times = self._each(self._peer.nearest, calls)
         return {"hits": hits, "times": times, "processor": time.process_time() - used}
 
 

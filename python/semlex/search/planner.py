@@ -8,7 +8,7 @@ from semlex.errors import ConfigurationError, EmbeddingsMissingError, ModelError
 from semlex.options.search import MAX_CANDIDATES
 from semlex.store.indexes.catalog import wanted_vector_index
 from semlex.store.keyword.engine import LegRequest
-from semlex.store.query.vector import VectorPlan, vector_leg
+from semlex.store.query.vector import VectorPlan, filtered_ef_search, vector_leg
 from semlex.store.schema.collection import for_model
 from semlex.validation import refuse
 
@@ -30,6 +30,12 @@ MAX_ROWS = 50_000
 RERANK_OVERSAMPLING = 4  # candidates for the reranker, times top_k
 # A scan of so many numbers takes about a second: of 250,000 vectors of 1,024 dimensions, or of a million of 256.
 MAX_SCANNED_NUMBERS = 256_000_000
+# Rows that pass a filter are compared instead of using the vector index if they are at most so many times its list of
+# candidates; of vectors that the server keeps out of line, because they have more bytes, a part of that.
+ROWS_PER_CANDIDATE = 40
+MAX_INLINE_BYTES, OUT_OF_LINE_COST = 2_000, 4
+# Reading the rows costs as much as so many searches gain.
+SEARCHES_BEFORE_ROWS = 8
 # Above this share a scan is faster than one look-up after another.
 SCAN_SHARE = 0.2
 
@@ -117,6 +123,28 @@ def exact_plan(selection: Filter) -> VectorPlan:
     """Return the plan by which the vector leg finds its chunks without the vector index."""
     is_narrow = selection.ids is not None or (selection.share is not None and selection.share < SCAN_SHARE)
     return "keys" if is_narrow else "scan"
+
+
+def searches_before_rows(
+    request: Request,
+    collection: CollectionInfo,
+    indexes: VectorIndexes,
+    selection: Filter,
+    *,
+    plan: VectorPlan,
+    legs: Sequence[str],
+) -> int | None:
+    """Return how many searches with a filter go by before its rows are read, to be compared one by one; None: all."""
+    expected = (selection.share or 0.0) * indexes.rows
+    if plan == "scan" or expected > request.max_filter_ids:
+        return None
+    if plan == "keys":  # which reads them anyway; and keyword search their ids
+        return 0 if "keyword" in legs else 1
+    tuned = any(request.tuning.get(name) is not None for name in ("min_filter_share", "ef_search", "probes"))
+    vectors = collection.vectors
+    is_inline = vectors.dimensions * (2 if vectors.storage == "halfvec" else 4) <= MAX_INLINE_BYTES
+    most = ROWS_PER_CANDIDATE / (1 if is_inline else OUT_OF_LINE_COST) * filtered_ef_search(selection.share or 1.0)
+    return None if tuned or not 0 < expected <= most else SEARCHES_BEFORE_ROWS
 
 
 def is_slow_without_index(collection: CollectionInfo, indexes: VectorIndexes) -> bool:

@@ -29,6 +29,7 @@ from semlex.search.planner import (
     is_slow_without_index,
     plan_legs,
     rows_wanted,
+    searches_before_rows,
     vector_plan,
 )
 from semlex.search.score_completion import hold_excluded, other_scores, without_excluded
@@ -39,6 +40,7 @@ from semlex.store.postgres.snapshot import NO_SETTINGS, SnapshotEndedError
 from semlex.store.query.chunk_keys import is_indexed
 from semlex.store.query.chunks import best_rows, documents_of, load_results
 from semlex.store.query.filters import unknown_fields, with_rows
+from semlex.store.query.passing_chunks import read_again, read_passing_rows
 from semlex.store.query.rows import read_live_tables, row_columns, visible_rows
 from semlex.store.query.run import run_legs
 from semlex.store.query.score_calibration import Calibration
@@ -63,6 +65,7 @@ if TYPE_CHECKING:
     from semlex.store.query.chunks import DocumentKey
     from semlex.store.query.filters import Filter
     from semlex.store.query.leg import BestRows, Key, LegPlan, LegResult
+    from semlex.store.query.passing_rows import PassingRows, RememberedFilter
     from semlex.store.query.rows import RowColumns
     from semlex.store.query.score_calibration import Spread
     from semlex.store.query.vector import VectorPlan
@@ -90,6 +93,7 @@ class Retrieval:
         self._embedder = opened.models.embedder
         self._sample = opened.sample
         self._filter_shares = opened.filter_shares
+        self._rows = opened.passing_rows
         self._indexes = opened.indexes
         self._reranks = reranks
 
@@ -188,20 +192,21 @@ class Retrieval:
         await snapshot.limit(seconds)
         state.collection = await self._opened.follow(snapshot)
         state.condition = await self._written(snapshot, state, exact=exact)
-        selection, plan = await self._select(snapshot, state)
-        plan = exact_plan(selection) if exact else plan
         along: BestRows | None = None
         if rows is not None:
             along = best_rows(state.collection.names, rows, has_places=self._opened.has_sources)
         indexes = self._indexes
-        plans = plan_legs(
-            state, depth, selection, plan=plan, indexes=indexes.last, iterates=indexes.has_dead_rows, rows=along
-        )
-        if plans and plans[0].settings and selection.is_empty:
-            self._opened.vector_settings = plans[0].settings
-        # Without an index the answer is exact already.
-        may_be_short = plan == "index" and indexes.last.used is not None
-        found = await self._search(snapshot, state, plans, depth, selection if may_be_short else None)
+        found: Found | dict[str, LegResult] | None = None
+        for takes_rows in (not exact, not exact, not exact, False):
+            selection, plan = await self._select(snapshot, state, exact=exact, takes_rows=takes_rows)
+            plans = plan_legs(
+                state, depth, selection, plan=plan, indexes=indexes.last, iterates=indexes.has_dead_rows, rows=along
+            )
+            if plans and plans[0].settings and selection.is_empty:
+                self._opened.vector_settings = plans[0].settings
+            found = await self._search(snapshot, state, plans, depth, selection, plan=plan)
+            if found is not None:
+                break
         if not isinstance(found, Found):
             # Outside a transaction the defaults of the server hold, which may refuse what a transaction may do.
             return None if snapshot.is_single else found
@@ -231,9 +236,12 @@ class Retrieval:
             condition = replace(condition, conditions=(*condition.conditions, visible))
         return condition
 
-    async def _select(self, snapshot: Snapshot, state: SearchState) -> tuple[Filter, VectorPlan]:
-        """Return the filter with its share or ids, and the plan of the vector search under it."""
-        # The share of chunks that pass is measured; their ids are read if they are few and keyword search needs them.
+    async def _select(
+        self, snapshot: Snapshot, state: SearchState, *, exact: bool, takes_rows: bool
+    ) -> tuple[Filter, VectorPlan]:
+        """Return the filter with its share, ids or rows, and the plan of the vector search under it."""
+        # The share of chunks that pass is measured. If they are few, both searches take the rows that are known to
+        # pass, or else keyword search takes their ids.
         request = state.request
         condition = state.condition
         has_index = False
@@ -248,30 +256,79 @@ class Retrieval:
                     "mode='vector' compares all of them"
                 )
         if condition.is_empty:
-            return condition, "index"
+            return condition, exact_plan(condition) if exact else "index"
         share = self._filter_shares.get(condition)
         if share is None:
             share = await sampled_share(snapshot, state.collection, condition)
             self._filter_shares.put(condition, share)
         condition = replace(condition, share=share)
+        plan = vector_plan(condition, has_index=has_index, min_share=request.min_filter_share)
+        if takes_rows and "vector" in state.legs and "vector" not in state.failed and state.vector is not None:
+            rows = await self._passing_rows(snapshot, state, condition, plan)
+            if rows is not None:
+                return condition.among(rows), "rows"
         is_narrow = share < request.min_filter_share
         if is_narrow and "keyword" in state.legs and state.collection.keyword.index is not None:
             ids = await read_ids(snapshot, state.collection, condition, request.max_filter_ids)
             condition = condition if ids is None else condition.selecting(ids)
-        return condition, vector_plan(condition, has_index=has_index, min_share=request.min_filter_share)
+        return condition, exact_plan(condition) if exact else plan
+
+    async def _passing_rows(
+        self, snapshot: Snapshot, state: SearchState, condition: Filter, plan: VectorPlan, *, is_short: bool = False
+    ) -> PassingRows | None:
+        """Return the rows that pass the filter, if they are few; None to search without them."""
+        # `is_short` means that the index has found too few, so that all that pass have to be compared anyway.
+        request = state.request
+        after = searches_before_rows(
+            request, state.collection, self._indexes.last, condition, plan=plan, legs=state.legs
+        )
+        if after is None:
+            return None
+        found, limit = self._remembered(state), request.max_filter_ids
+        if found.rows is None or found.is_moving:
+            compares_all = is_short or plan != "index"
+            if (found.rows is None or not compares_all) and not found.is_due(0 if is_short else after):
+                return None
+            asked = snapshot, state.collection.names, state.collection.vectors.version, condition, limit
+            rows = None if found.rows is None else await read_again(*asked, rows=found.rows)
+            rows = rows or await read_passing_rows(*asked)
+            found.keep(rows)
+            self._rows.forget_oldest()
+        else:
+            rows = found.rows
+        return rows if rows is not None and rows.locations and len(rows.ids) <= limit else None
+
+    def _remembered(self, state: SearchState) -> RememberedFilter:
+        return self._rows.of((state.condition.key, state.collection.vectors.version))
 
     async def _search(
-        self, snapshot: Snapshot, state: SearchState, plans: list[LegPlan], depth: int, selection: Filter | None
-    ) -> Found | dict[str, LegResult]:
+        self,
+        snapshot: Snapshot,
+        state: SearchState,
+        plans: list[LegPlan],
+        depth: int,
+        selection: Filter,
+        *,
+        plan: VectorPlan,
+    ) -> Found | dict[str, LegResult] | None:
         """Return the hits; or the results up to the first failed leg, whose failure has ended the transaction."""
+        # None means that the rows of the selection were those of an earlier state: look for others.
         request = state.request
         is_completed = request.fusion == "score" and len(plans) == len(LEGS)
         run = await run_legs(snapshot, plans, self._calibration(state) if is_completed else None)
         results = run.results
-        if len(results) < len(plans) or any(result.error for result in results.values()):
-            return results
+        failed = len(results) < len(plans) or any(result.error for result in results.values())
         nearest = results.get("vector")
-        if nearest is not None and len(nearest.keys) < depth and selection is not None:
+        if selection.rows is not None and nearest is not None and nearest.error is None:
+            self._remembered(state).note(selection.rows, worked=bool(nearest.keys))
+            if not nearest.keys:  # but some rows pass: the database has changed since they were read
+                del results["vector"]
+                return results if failed else None
+        if failed:
+            return results
+        # Without an index the answer is exact already.
+        may_be_short = plan == "index" and self._indexes.last.used is not None
+        if nearest is not None and len(nearest.keys) < depth and may_be_short:
             again = await self._nearest_again(snapshot, state, depth, selection, nearest)
             if again is None:
                 return results
@@ -285,16 +342,26 @@ class Retrieval:
         # The index may stop early (dead rows, a filter that leaves out what is near, its own limits). An exact scan
         # tells whether more exist; in a large collection the index is first searched past dead rows.
         indexes, ef_search = self._indexes, state.request.tuning.get("ef_search")
-        leg = partial(vector_leg, state.collection, query_vector(state), depth, selection)
-        legs = [leg(plan=exact_plan(selection))]
+        leg = partial(vector_leg, state.collection, query_vector(state), depth)
+        plan = exact_plan(selection)
+        legs = [leg(selection, plan=plan)]
         used, is_small = indexes.last.used, 0 < indexes.last.rows < INDEX_FROM_ROWS
-        if selection.is_empty and used is not None and used.kind == "hnsw" and not (is_small or indexes.has_dead_rows):
+        rows: PassingRows | None = None
+        if not selection.is_empty:
+            rows = await self._passing_rows(snapshot, state, selection, plan, is_short=True)
+        elif used is not None and used.kind == "hnsw" and not (is_small or indexes.has_dead_rows):
             indexes.has_dead_rows = True
-            legs.insert(0, leg(indexes=indexes.last, ef_search=ef_search, iterates=True))
+            legs.insert(0, leg(selection, indexes=indexes.last, ef_search=ef_search, iterates=True))
+        if rows is not None:
+            legs.insert(0, leg(selection.among(rows), plan="rows"))
         for again in legs:
             found = (await run_legs(snapshot, [again])).results["vector"]
             if found.error is not None:
                 return None
+            if rows is not None and again is legs[0]:
+                self._remembered(state).note(rows, worked=bool(found.keys))
+                if found.keys:
+                    break
             if len(found.keys) == depth:
                 break
         return replace(found, plan=f"{found.plan}, as {nearest.plan} gave {len(nearest.keys)}")

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from semlex.retriever.synchronous import SyncRetriever
 from semlex.search import retrieval
+from semlex.search.planner import SEARCHES_BEFORE_ROWS
 from semlex.types.documents import Document
 
 pytestmark = pytest.mark.pg16
@@ -93,6 +94,7 @@ def test_k_rows_whenever_k_pass(
     assert all(kept[int(hit.id)] for hit in results)
     assert len({hit.id for hit in results}) == len(results)
     is_exact = planning.get("min_filter_share") == 1.0 or len(results) < top_k
+    is_exact |= "vector" in results.legs and results.legs["vector"].plan.startswith("exact")
     if mode == "vector" and is_exact:
         assert [hit.id for hit in results] == nearest(vectors, vectors[number], kept, top_k)
 
@@ -123,11 +125,39 @@ def test_the_legs_say_how_they_answered(indexed: tuple[str, SyncRetriever], vect
     assert wide.legs["vector"].share == pytest.approx(0.5, abs=0.05)
     assert "checked by the filter" in wide.legs["keyword"].plan
     narrow = retriever.search("text", 5, {"1/1000": 0}, vector=vectors[0])
-    assert narrow.legs["vector"].plan == "exact, vectors by key"
+    assert narrow.legs["vector"].plan == "exact, 3 rows that pass"
     assert [leg.passing for leg in narrow.legs.values()] == [3, 3]
     plain = retriever.search("text", 5, vector=vectors[0])
     assert [leg.share for leg in plain.legs.values()] == [None, None]
     assert plain.to_dict()["legs"]["keyword"]["candidates"] == 30
+
+
+def test_a_wide_filter_that_is_repeated_is_answered_exactly(
+    indexed: tuple[str, SyncRetriever], vectors: NDArray[np.float32], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The index is given up for the rows that pass, once reading them pays; the server goes to their places."""
+    run, statements = retrieval.run_legs, list[str]()
+
+    async def explained(snapshot: Any, legs: Any, *others: Any) -> Any:
+        [statement] = legs[0].prepare(None).statements
+        async with snapshot.in_one_go():
+            cursor = await snapshot.execute(b"EXPLAIN (COSTS OFF) " + statement.text, statement.parameters)
+        statements.append(" ".join(line.strip() for (line,) in await cursor.fetchall()))
+        return await run(snapshot, legs, *others)
+
+    url, _ = indexed
+    with SyncRetriever(url, "none", use_reranking=False) as retriever:
+        plans = []
+        for number in range(SEARCHES_BEFORE_ROWS + 2):
+            if number > SEARCHES_BEFORE_ROWS:
+                monkeypatch.setattr(retrieval, "run_legs", explained)
+            hits = retriever.search(None, 10, {"1/10": 1}, vector=vectors[number], mode="vector")
+            plans.append(hits.legs["vector"].plan)
+        assert [hit.id for hit in hits] == nearest(vectors, vectors[number], passing(vectors, "1/10", 1), 10)
+    assert all(plan.startswith("vector index") for plan in plans[:SEARCHES_BEFORE_ROWS])
+    assert plans[SEARCHES_BEFORE_ROWS] == "exact, 300 rows that pass"
+    assert " Tid Scan on default_collection_embedding_1 e " in statements[0]
+    assert "Seq Scan on default" not in statements[0]
 
 
 def test_fewer_vectors_than_candidates_are_compared_once(

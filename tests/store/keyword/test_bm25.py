@@ -253,12 +253,12 @@ async def test_words_that_a_wide_filter_leaves_out_are_sought_among_what_passes(
         for query in ("cat", "cat ship", "dog -ship", '"cat dog"', "dog"):
             await check(query)
         read.clear()
-        real, known = passing._state, sql.SQL("'nothing was committed'::text")
-        monkeypatch.setattr(passing, "_state", lambda _: known)
+        real, known = passing.database_state, sql.SQL("'nothing was committed'::text")
+        monkeypatch.setattr(passing, "database_state", lambda _: known)
         for query in ("cat", "cat ship", "cat"):
             await check(query)
         assert read == [kinds.count("wanted")]
-        monkeypatch.setattr(passing, "_state", real)
+        monkeypatch.setattr(passing, "database_state", real)
         with monkeypatch.context() as patches:
             patches.setattr(passing, "MAX_PASSING", 5)
             patches.setattr(bm25, "MAX_CHECKED", 100)

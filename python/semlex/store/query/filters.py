@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from semlex.filters.forms import Filters
     from semlex.store.postgres.connection import Connection
+    from semlex.store.query.passing_rows import PassingRows
     from semlex.store.query.rows import LiveTable
     from semlex.store.schema.names import Names
 
@@ -181,6 +182,8 @@ class Filter:
     ids: NDArray[np.int64] | None = None
     # Estimated share of the chunks that pass, 0 to 1; None if unknown.
     share: float | None = None
+    # The rows that pass, with the places of their vectors, if they are known; then `ids` are theirs.
+    rows: PassingRows | None = None
     # Where the filter was given, and how its values are named: set while `with_rows` has to write it.
     unwritten: tuple[str, str] | None = None
 
@@ -195,6 +198,10 @@ class Filter:
         array = "{" + ",".join(map(str, ids.tolist())) + "}"
         condition = sql.SQL("c.keyword_id = ANY(%(selected)s::bigint[])")
         return Filter((condition,), {"selected": array}, self.tree, ids, self.share)
+
+    def among(self, rows: PassingRows) -> Filter:
+        """Return the same filter with the rows that pass it."""
+        return replace(self, ids=rows.ids, rows=rows)
 
     @property
     def expression(self) -> sql.Composable:

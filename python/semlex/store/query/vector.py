@@ -15,6 +15,7 @@ from psycopg.pq import Format
 from semlex.store.indexes.catalog import IndexedValue
 from semlex.store.query.filters import Filter
 from semlex.store.query.leg import Scorer, SideColumn, Statement, ranked, scores_by_key, scores_in_column
+from semlex.store.query.passing_chunks import table_state
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -51,40 +52,57 @@ SCAN_MEMORY = 4  # times work_mem
 OVERSAMPLING: dict[Element, float] = {"halfvec": 1.2, "bit": 4.0}
 
 
-class _WireVector:
-    """A vector in pgvector's binary form, independent of the schema of the extension's types."""
+class _WireValue:
+    """A value in the binary form of a type that the driver does not know, such as pgvector's."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data
 
 
-class _WireVectorDumper(Dumper):
+class _WireValueDumper(Dumper):
     # No type is named: the cast in the statement decides, and the server reads the binary form of that type.
     # So nothing has to be looked up or registered on a connection that may be a caller's.
     format = Format.BINARY
 
-    def dump(self, obj: _WireVector) -> bytes:
+    def dump(self, obj: _WireValue) -> bytes:
         return obj.data
 
 
 def vector_parameter(values: NDArray[np.float32], storage: str) -> Any:
     """Return a vector as a value that is bound to a statement, which casts it."""
-    return _WireVector(pack(">HH", len(values), 0) + values.astype(">f2" if storage == "halfvec" else ">f4").tobytes())
+    return _WireValue(pack(">HH", len(values), 0) + values.astype(">f2" if storage == "halfvec" else ">f4").tobytes())
 
 
 def register_vector_parameter(connection: Connection) -> None:
     """Prepare a connection to send `vector_parameter` values; they are of a private class, so nothing else changes."""
-    connection.adapters.register_dumper(_WireVector, _WireVectorDumper)
+    connection.adapters.register_dumper(_WireValue, _WireValueDumper)
 
 
-VectorPlan = Literal["index", "keys", "scan"]
-"""How the nearest vectors are found: by the vector index; exactly, each vector by its key; exactly, by a scan."""
+VectorPlan = Literal["index", "rows", "keys", "scan"]
+"""How the nearest vectors are found: by the vector index; or exactly, among rows that are known to pass, or each vector
+by its key, or by a scan."""
 
 # Adding zero keeps the planner off the vector index, which would stop early.
 SCAN = sql.SQL(
     "SELECT e.document_id, e.chunk_id, ({distance}) AS distance "
     "FROM {embedding} AS e JOIN {chunk} AS c USING (document_id, chunk_id) WHERE {condition} "
     "ORDER BY ({distance}) + 0.0::float8, e.document_id, e.chunk_id LIMIT %(limit)s"
+)
+# The locations of rows are those of one state of the database: in another one the statement finds nothing. The array is
+# the result of a subquery, so that the planner takes it for short and reads no other rows.
+ROWS = sql.SQL(
+    "SELECT n.document_id, n.chunk_id, n.distance FROM (SELECT e.document_id, e.chunk_id, {distance} AS distance "
+    "FROM {embedding} AS e WHERE e.ctid = ANY((SELECT CASE WHEN {state} = %(state)s::text "
+    "THEN %(locations)s::pg_catalog.tid[] END)::pg_catalog.tid[]) OFFSET 0) AS n "
+    "ORDER BY n.distance, n.document_id, n.chunk_id LIMIT %(limit)s"
+)
+# In another state these are the same rows if all are there and older than the transactions that ran at that time.
+CHECKED_ROWS = sql.SQL(
+    "SELECT n.document_id, n.chunk_id, n.distance FROM (SELECT e.document_id, e.chunk_id, {distance} AS distance, "
+    "count(*) OVER () AS number FROM {embedding} AS e WHERE e.ctid = ANY((SELECT CASE WHEN {file} = %(file)s::text "
+    "THEN %(locations)s::pg_catalog.tid[] END)::pg_catalog.tid[]) "
+    "AND age(e.xmin) > age((%(horizon)s::pg_catalog.xid8)::pg_catalog.xid) OFFSET 0) AS n "
+    "WHERE n.number = %(number)s ORDER BY n.distance, n.document_id, n.chunk_id LIMIT %(limit)s"
 )
 # OFFSET 0 keeps the subqueries apart: a nested loop, however the planner rates the filter.
 KEYS = sql.SQL(
@@ -154,6 +172,15 @@ def vector_leg(
     vector = {"vector": vector_parameter(query, stored.storage)}
     scorer = VectorScorer(stored, vector, condition)
     parameters = {**vector, "limit": limit, **condition.parameters}
+    if plan == "rows" and condition.rows is not None:
+        rows = condition.rows
+        parameters = {**vector, "limit": limit, "locations": _WireValue(rows.locations)}
+        if rows.must_check:
+            parameters |= {"file": rows.file, "horizon": rows.horizon, "number": rows.vectors}
+        else:
+            parameters["state"] = rows.state
+        found = FoundBy("checked_rows" if rows.must_check else "rows")
+        return VectorLeg(scorer, found, parameters, {}, f"exact, {len(rows.ids):,} rows that pass")
     if plan != "index":
         words = "exact, vectors by key" if plan == "keys" else "exact, all vectors"
         return VectorLeg(scorer, FoundBy(plan), parameters, {}, words)
@@ -185,13 +212,16 @@ def vector_leg(
     return VectorLeg(scorer, found, parameters, settings, words)
 
 
+def filtered_ef_search(share: float) -> int:
+    """Return the size of the HNSW index's list of candidates under a filter that keeps this share."""
+    for_share = math.ceil(FILTERED_EF_SEARCH / max(share, MIN_SHARE))
+    return min(max(for_share, DEFAULT_EF_SEARCH), MAX_FILTERED_EF_SEARCH)
+
+
 def _hnsw_settings(
     limit: int, share: float | None, ef_search: int | None, scanned: int, *, iterates: bool
 ) -> dict[str, str | int]:
-    wanted = DEFAULT_EF_SEARCH
-    if share is not None:
-        for_share = math.ceil(FILTERED_EF_SEARCH / share)
-        wanted = min(max(for_share, DEFAULT_EF_SEARCH), MAX_FILTERED_EF_SEARCH)
+    wanted = DEFAULT_EF_SEARCH if share is None else filtered_ef_search(share)
     candidates = min(MAX_EF_SEARCH, max(limit + 1, ef_search or wanted))
     iterates = iterates or share is not None or candidates <= limit
     scan = "relaxed_order" if iterates else "off"
@@ -202,8 +232,10 @@ def _hnsw_settings(
     return settings
 
 
-FoundName = Literal["keys", "scan", "index", "rescored", "filtered"]
+FoundName = Literal["rows", "checked_rows", "keys", "scan", "index", "rescored", "filtered"]
 _FOUND: dict[FoundName, sql.SQL] = {
+    "rows": ROWS,
+    "checked_rows": CHECKED_ROWS,
     "keys": KEYS,
     "scan": SCAN,
     "index": INDEX,
@@ -247,6 +279,7 @@ class StoredVectors:
             "offset": sql.Literal(self.distance.offset),
             "embedding": self.names.embedding(self.version),
             "chunk": self.names.chunk,
+            **table_state(self.names, self.version)._asdict(),
         }
 
     @property
@@ -338,7 +371,7 @@ class VectorLeg:
         stored, condition = self.scorer.stored, self.scorer.condition
         column = None if side_column is None else side_column.expression
         text: sql.Composed | bytes
-        if condition.is_empty:
+        if condition.is_empty or condition.rows is not None:
             text = _unfiltered(stored, self.found, column)
         else:
             text = stored.nearest(self.found, condition.expression, column)

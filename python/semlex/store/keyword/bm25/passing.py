@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from psycopg import sql
-
-from semlex.store.query.leg import Statement
+from semlex.store.query.passing_ids import database_state, passing_ids
 from semlex.store.write.copy import ids_of
 
 if TYPE_CHECKING:
@@ -19,6 +16,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from semlex.store.query.filters import Filter
+    from semlex.store.query.leg import Statement
     from semlex.store.schema.names import Names
 
 # State of the database, and ids.
@@ -77,19 +75,8 @@ class PassingQuery:
     @property
     def statement(self) -> Statement:
         """One row: the state of the database, and the ids unless they are known in it."""
-        text = sql.SQL(
-            "SELECT s.state, CASE WHEN s.state = %(known_state)s::text THEN NULL ELSE "
-            "(SELECT array_send(array_agg(k.keyword_id)) FROM "
-            "(SELECT c.keyword_id FROM {chunk} AS c WHERE {condition} LIMIT {limit}) AS k) END "
-            "FROM (SELECT {state} AS state) AS s"
-        ).format(
-            chunk=self.names.chunk,
-            condition=self.condition.expression,
-            limit=sql.Literal(MAX_PASSING + 1),
-            # Rows of other tables may be hidden by rules of their own.
-            state=sql.SQL("NULL::text") if self.condition.names_rows else _state(self.names),
-        )
-        return Statement(text, {**self.condition.parameters, "known_state": self.known})
+        state = database_state(self.names)
+        return passing_ids(self.names, self.condition, MAX_PASSING, state=state, known=self.known)
 
     def read(self, row: PassingRow) -> NDArray[np.int64] | None:
         """Return the ids, ascending; None if there are more than `MAX_PASSING`."""
@@ -98,19 +85,3 @@ class PassingQuery:
         if ids is None or state is None or state != self.known:
             ids = ids_of(array)
         return None if len(ids) > MAX_PASSING else ids
-
-
-@lru_cache(maxsize=256)
-def _state(names: Names) -> sql.Composed:
-    """Return SQL of a text that is equal for snapshots that see the same rows, or NULL where that cannot be known."""
-    # On a standby snapshots do not name the transactions that run. Policies may hide rows depending on the role and on
-    # settings, and a transaction sees what it has written itself.
-    hidden = sql.SQL(" OR ").join(
-        sql.SQL("pg_catalog.row_security_active({})").format(sql.Literal(table.as_string()))
-        for table in (names.chunk, names.document, names.source)
-    )
-    return sql.SQL(
-        "CASE WHEN pg_catalog.pg_is_in_recovery() OR pg_catalog.pg_current_xact_id_if_assigned() IS NOT NULL "
-        "OR {hidden} THEN NULL::text ELSE pg_catalog.pg_current_snapshot()::text || ' ' || "
-        "pg_catalog.pg_postmaster_start_time()::text END"
-    ).format(hidden=hidden)

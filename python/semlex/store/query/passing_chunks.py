@@ -1,0 +1,77 @@
+"""Read which chunks pass a filter: their ids, and where their vectors are."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, NamedTuple
+
+from psycopg import sql
+
+from semlex.store.query.leg import Statement
+from semlex.store.query.passing_ids import database_state, passing_ids
+from semlex.store.query.passing_rows import NOWHERE, PassingRows
+from semlex.store.query.run import fetch
+from semlex.store.write.copy import ids_of
+
+if TYPE_CHECKING:
+    from semlex.store.postgres.snapshot import Snapshot
+    from semlex.store.query.filters import Filter
+    from semlex.store.schema.names import Names
+
+
+class TableState(NamedTuple):
+    """SQL of texts that tell whether what was read of a collection is still so."""
+
+    state: sql.Composable  # equal for snapshots that see the same rows; NULL where that cannot be known
+    file: sql.Composable  # equal as long as the table of vectors was not written from scratch, on the same server
+
+
+@lru_cache(maxsize=256)
+def table_state(names: Names, version: int) -> TableState:
+    """Return the SQL for a collection with a version of its vectors."""
+    vectors = names.embedding(version)
+    file = sql.SQL(
+        "pg_catalog.pg_relation_filenode({}::pg_catalog.regclass)::text || ' ' || "
+        "pg_catalog.pg_postmaster_start_time()::text"
+    ).format(sql.Literal(vectors.as_string()))
+    state = sql.SQL("{} || ' ' || {}").format(database_state(names), file)
+    hidden = sql.SQL("CASE WHEN pg_catalog.row_security_active({}) THEN NULL ELSE {} END")
+    return TableState(hidden.format(sql.Literal(vectors.as_string()), state), file)
+
+
+async def read_passing_rows(
+    snapshot: Snapshot, names: Names, version: int, condition: Filter, limit: int
+) -> PassingRows | None:
+    """Return the rows that pass a filter, with the places of one version's vectors; None if more than `limit`."""
+    # OFFSET 0 keeps the subqueries apart: a nested loop, however the planner rates the filter.
+    tables = table_state(names, version)
+    text = sql.SQL(
+        "SELECT {state}, {file}, pg_catalog.pg_snapshot_xmin(pg_catalog.pg_current_snapshot())::text, "
+        "array_send(array_agg(k.keyword_id)), array_send(array_agg(coalesce(n.place, {nowhere}::tid))) "
+        "FROM (SELECT c.document_id, c.chunk_id, c.keyword_id FROM {chunk} AS c WHERE {condition} LIMIT {limit}) AS k "
+        "LEFT JOIN LATERAL (SELECT e.ctid AS place FROM {vectors} AS e "
+        "WHERE e.document_id = k.document_id AND e.chunk_id = k.chunk_id OFFSET 0) AS n ON true"
+    ).format(
+        state=sql.SQL("NULL::text") if condition.names_rows else tables.state,
+        file=tables.file,
+        nowhere=sql.Literal(NOWHERE),
+        chunk=names.chunk,
+        vectors=names.embedding(version),
+        condition=condition.expression,
+        limit=sql.Literal(limit + 1),
+    )
+    (row,) = await fetch(snapshot, Statement(text, condition.parameters))
+    rows = PassingRows.read(*row)
+    return None if len(rows.ids) > limit else rows
+
+
+async def read_again(
+    snapshot: Snapshot, names: Names, version: int, condition: Filter, limit: int, *, rows: PassingRows
+) -> PassingRows | None:
+    """Return which of some rows pass now; None if there are others, or more than `limit`."""
+    state = table_state(names, version).state
+    ((now, array),) = await fetch(snapshot, passing_ids(names, condition, limit, state=state, known=rows.state))
+    if now is not None and now == rows.state:
+        return rows
+    ids = ids_of(array)
+    return None if len(ids) > limit else rows.among(ids, now)

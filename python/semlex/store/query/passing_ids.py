@@ -1,0 +1,47 @@
+"""The statement for the ids of the chunks that pass a filter, and the state of the database in which they do."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from psycopg import sql
+
+from semlex.store.query.leg import Statement
+
+if TYPE_CHECKING:
+    from semlex.store.query.filters import Filter
+    from semlex.store.schema.names import Names
+
+
+@lru_cache(maxsize=256)
+def database_state(names: Names) -> sql.Composed:
+    """Return SQL of a text that is equal for snapshots that see the same rows, or NULL where that cannot be known."""
+    # On a standby snapshots do not name the transactions that run. Policies may hide rows depending on the role and on
+    # settings, and a transaction sees what it has written itself.
+    hidden = sql.SQL(" OR ").join(
+        sql.SQL("pg_catalog.row_security_active({})").format(sql.Literal(table.as_string()))
+        for table in (names.chunk, names.document, names.source)
+    )
+    return sql.SQL(
+        "CASE WHEN pg_catalog.pg_is_in_recovery() OR pg_catalog.pg_current_xact_id_if_assigned() IS NOT NULL "
+        "OR {hidden} THEN NULL::text ELSE pg_catalog.pg_current_snapshot()::text || ' ' || "
+        "pg_catalog.pg_postmaster_start_time()::text END"
+    ).format(hidden=hidden)
+
+
+def passing_ids(names: Names, condition: Filter, limit: int, *, state: sql.Composable, known: str | None) -> Statement:
+    """Return the statement for one row: the state, and the ids that pass unless they are known in it."""
+    text = sql.SQL(
+        "SELECT s.state, CASE WHEN s.state = %(known_state)s::text THEN NULL ELSE "
+        "(SELECT array_send(array_agg(k.keyword_id)) FROM "
+        "(SELECT c.keyword_id FROM {chunk} AS c WHERE {condition} LIMIT {limit}) AS k) END "
+        "FROM (SELECT {state} AS state) AS s"
+    ).format(
+        chunk=names.chunk,
+        condition=condition.expression,
+        limit=sql.Literal(limit + 1),
+        # Rows of other tables may be hidden by rules of their own.
+        state=sql.SQL("NULL::text") if condition.names_rows else state,
+    )
+    return Statement(text, {**condition.parameters, "known_state": known})

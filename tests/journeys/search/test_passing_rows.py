@@ -1,0 +1,267 @@
+"""Filtered searches that take remembered rows: they find what passes now, whatever happened since."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import psycopg
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from psycopg.types.json import Jsonb
+
+from semlex import SyncRetriever
+from semlex.search import retrieval
+from semlex.store.query.passing_rows import MAX_WAIT, USES_THAT_PAY, PassingRows, RememberedFilter
+from semlex.types.documents import Document
+from tests.support.retrievers import sync_opened
+
+DIMENSIONS, ROWS, GROUPS = 16, 80, 8
+CHUNK, VECTORS = "semlex.passing_chunk", "semlex.passing_embedding_1"
+RANDOM = np.random.default_rng(5).normal(size=(4 * ROWS, DIMENSIONS))
+VALUES: NDArray[np.float32] = (RANDOM / np.linalg.norm(RANDOM, axis=1, keepdims=True)).astype(np.float32)
+QUERY = VALUES[-1]
+
+
+@dataclass
+class Stored:
+    """What is in the collection: group and number of the vector, by id."""
+
+    url: str
+    retriever: SyncRetriever
+    connection: psycopg.Connection[Any]  # of another program
+    rows: dict[str, tuple[int, int]] = field(default_factory=dict)
+
+    def write(self, names: list[str], group: int | None, vector: int) -> None:
+        """Adds or replaces documents; their texts stay, and ids are numbers. Without a group each has its own."""
+        for name in names:
+            own = int(name) % GROUPS if group is None else group
+            self.rows[name] = own, (vector + int(name)) % len(VALUES)
+        documents = [Document(f"text number {name}", {"group": self.rows[name][0]}, id=name) for name in names]
+        self.retriever.add_documents(documents, np.stack([VALUES[self.rows[name][1]] for name in names]))
+
+    def best(self, group: int, top_k: int = 5) -> list[str]:
+        """The exact answer."""
+        passing = [(-float(VALUES[vector] @ QUERY), name) for name, (own, vector) in self.rows.items() if own == group]
+        return [name for _, name in sorted(passing)][:top_k]
+
+    def found(self, group: int, top_k: int = 5, mode: Any = "vector", **options: Any) -> list[str]:
+        """The hits of a search; a hybrid one ranks by the vectors alone, as all texts hold the words."""
+        results = self.retriever.search("text number", top_k, {"group": group}, vector=QUERY, mode=mode, **options)
+        self.plan = results.legs["vector"].plan
+        return [hit.id for hit in results]
+
+
+def fill(stored: Stored) -> None:
+    stored.retriever.delete(list(stored.rows))
+    stored.rows.clear()
+    stored.write(list(map(str, range(ROWS))), None, 0)
+
+
+@pytest.fixture(scope="module")
+def stored(new_database: Callable[[], str]) -> Iterator[Stored]:
+    url = new_database()
+    with (
+        sync_opened(url, "none", collection="passing") as retriever,
+        psycopg.connect(url, autocommit=True) as connection,
+    ):
+        connection.execute("CREATE TABLE other (n int)")
+        yield Stored(url, retriever, connection)
+
+
+@pytest.fixture
+def searching(stored: Stored) -> Iterator[Stored]:
+    """The collection with its first rows, in a client that has asked nothing yet; `stored` writes."""
+    fill(stored)
+    with sync_opened(stored.url, "none", collection="passing") as retriever:
+        yield Stored(stored.url, retriever, stored.connection, stored.rows)
+
+
+NAMES = st.lists(st.integers(0, ROWS + 20).map(str), min_size=1, max_size=6, unique=True)
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("search"), st.integers(0, GROUPS - 1), st.sampled_from((1, 5, 40))),
+        st.tuples(st.just("search"), st.just(0), st.just(5)),
+        st.tuples(st.just("write"), NAMES, st.integers(0, 1), st.integers(0, 2)),
+        st.tuples(st.just("delete"), NAMES),
+        st.tuples(st.just("move"), NAMES, st.integers(0, 1)),
+        st.tuples(
+            st.just("run"), st.sampled_from(("VACUUM", f"VACUUM FULL {VECTORS}", "INSERT INTO other VALUES (1)"))
+        ),
+    ),
+    min_size=2,
+    max_size=14,
+)
+
+
+@given(steps=STEPS)
+def test_whatever_happens_in_between_the_best_that_pass_are_found(stored: Stored, steps: list[Any]) -> None:
+    fill(stored)
+    for step, *given_ in steps:
+        if step == "search":
+            assert stored.found(*given_) == stored.best(*given_)
+            assert set(stored.found(*given_, mode=None)) == set(stored.best(*given_))
+        elif step == "write":
+            stored.write(*given_)
+        elif step == "delete":
+            stored.retriever.delete(given_[0])
+            stored.rows = {name: row for name, row in stored.rows.items() if name not in given_[0]}
+        elif step == "move":  # by another program
+            names, group = given_
+            stored.connection.execute(
+                f"UPDATE {CHUNK} SET metadata = %s WHERE chunk_id = ANY(%s)",  # noqa: S608
+                [Jsonb({"group": group}), names],
+            )
+            stored.rows |= {name: (group, stored.rows[name][1]) for name in names if name in stored.rows}
+        else:
+            stored.connection.execute(given_[0])
+    assert stored.found(0) == stored.best(0)
+
+
+def test_the_rows_are_compared_from_the_second_search_on(searching: Stored) -> None:
+    plans = []
+    for _ in range(3):
+        assert searching.found(3) == searching.best(3)
+        plans.append(searching.plan)
+    assert plans == ["exact, vectors by key", *2 * ["exact, 10 rows that pass"]]
+    for mode in ("vector", None):
+        searching.connection.execute("INSERT INTO other VALUES (1)")  # the state has changed
+        assert set(searching.found(3, mode=mode)) == set(searching.best(3))
+        assert searching.plan == "exact, 10 rows that pass"
+
+
+def disturb(patch: pytest.MonkeyPatch, change: Callable[[], Any]) -> list[str]:
+    """Changes something once, just before a search sends its statements; returns the plans of the vector searches."""
+    run, plans, changes = retrieval.run_legs, list[str](), [change]
+
+    async def disturbed(snapshot: Any, legs: Any, *others: Any) -> Any:
+        if changes:
+            async with snapshot.in_one_go():  # from here on it sees what it sees now
+                await snapshot.execute(b"SELECT 1", {})
+            changes.pop()()
+        plans.extend(leg.plan for leg in legs if leg.name == "vector")
+        return await run(snapshot, legs, *others)
+
+    patch.setattr(retrieval, "run_legs", disturbed)
+    return plans
+
+
+def test_a_table_that_is_written_anew_during_a_search_is_noticed(
+    stored: Stored, searching: Stored, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The snapshot of the search is older, so that only the table's file tells."""
+    stored.connection.execute(f"VACUUM FULL {VECTORS}")
+    stored.write([str(n) for n in range(0, ROWS, 3)], 7, 5)  # the old rows stay as gaps
+    for _ in range(3):
+        assert searching.found(1) == searching.best(1)
+    plans = disturb(monkeypatch, lambda: stored.connection.execute(f"VACUUM FULL {VECTORS}"))
+    assert searching.found(1) == searching.best(1)
+    assert plans[0].endswith("rows that pass")
+    assert len(plans) > 1
+
+
+@contextmanager
+def without_vector(stored: Stored, name: str) -> Iterator[None]:
+    """Another program removes a vector for the time of the block."""
+    execute = stored.connection.execute
+    execute("CREATE TEMPORARY TABLE kept AS TABLE semlex.passing_embedding_1 WITH NO DATA")
+    execute(f"WITH one AS (DELETE FROM {VECTORS} WHERE chunk_id = %s RETURNING *) INSERT INTO kept TABLE one", [name])  # noqa: S608
+    yield
+    execute(f"INSERT INTO {VECTORS} TABLE kept")
+    execute("DROP TABLE kept")
+
+
+def test_a_row_that_lies_where_another_one_was_is_noticed(stored: Stored, searching: Stored) -> None:
+    """A vector is removed and comes back elsewhere; its old place is taken by that of a chunk that does not pass."""
+
+    def places() -> dict[str, str]:
+        found = stored.connection.execute(f"SELECT chunk_id, ctid::text FROM {VECTORS} ORDER BY ctid")  # noqa: S608
+        return dict(found.fetchall())
+
+    stored.connection.execute(f"VACUUM FULL {VECTORS}")
+    for _ in range(3):
+        assert searching.found(1, 40) == searching.best(1, 40)
+    before = places()
+    last = next(name for name in reversed(before) if stored.rows[name][0] == 1)  # rows are written to the last page
+    with without_vector(stored, last):
+        stored.connection.execute(f"VACUUM {VECTORS}")
+        stored.write(["1000"], 2, 0)
+        assert places()["1000"] == before[last]
+    assert searching.found(1, 40) == searching.best(1, 40)
+
+
+def test_a_vector_that_comes_later_is_found(stored: Stored, searching: Stored) -> None:
+    """The chunk passes before it has a vector, and afterwards with the same id."""
+    with without_vector(stored, "9"):
+        for _ in range(3):
+            assert searching.found(1, 40) == [name for name in searching.best(1, 40) if name != "9"]
+    assert searching.found(1, 40) == searching.best(1, 40)
+
+
+@pytest.mark.parametrize("mode", ["vector", None])
+def test_in_read_committed_another_program_changes_the_rows_during_a_search(
+    stored: Stored, searching: Stored, monkeypatch: pytest.MonkeyPatch, mode: Any
+) -> None:
+    with psycopg.connect(stored.url) as connection:
+        connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
+        mine = Stored(stored.url, searching.retriever.using(connection), stored.connection, stored.rows)
+        for _ in range(3):
+            assert set(mine.found(2, mode=mode)) == set(mine.best(2))
+
+        def change() -> None:
+            stored.write(["1", "3"], 2, 0)
+            stored.retriever.delete(["2", "10"])
+            del stored.rows["2"], stored.rows["10"]
+            stored.connection.execute("VACUUM")
+
+        plans = disturb(monkeypatch, change)
+        found = mine.found(2, 40, mode=mode)
+        assert set(found) <= {name for name, (group, _) in stored.rows.items() if group == 2}
+        assert len(plans) > 1
+        monkeypatch.undo()
+        assert set(mine.found(2, 40, mode=mode)) == set(mine.best(2, 40))
+        connection.rollback()
+
+
+def test_a_transaction_sees_its_own_rows(stored: Stored, searching: Stored) -> None:
+    for _ in range(3):
+        searching.found(4)
+    with psycopg.connect(stored.url) as connection:
+        mine = Stored(stored.url, searching.retriever.using(connection), stored.connection, dict(stored.rows))
+        mine.write(["0", "1", "200"], 4, 7)
+        for _ in range(3):
+            assert mine.found(4, 40) == mine.best(4, 40)
+        connection.rollback()
+    assert searching.found(4, 40) == searching.best(4, 40)
+
+
+def test_rows_that_are_lost_too_soon_are_not_read_at_once() -> None:
+    def rows(*, must_check: bool = False) -> PassingRows:
+        ids = np.arange(3)
+        return PassingRows(ids, ids, "file", "horizon", None if must_check else "state", must_check=must_check)
+
+    filter_, waits = RememberedFilter(), []
+    for _ in range(8):
+        searches = 1
+        while not filter_.is_due(0):
+            searches += 1
+        waits.append(searches)
+        read = rows(must_check=True)
+        filter_.keep(read)
+        assert filter_.is_moving  # no other search takes what was read in this one's snapshot
+        filter_.note(read, worked=False)
+        assert filter_.rows is None
+    assert waits == [1, 2, 4, 8, 16, 32, 64, 64]
+    assert waits[-1] - 1 == MAX_WAIT
+    kept = rows()
+    filter_.keep(kept)
+    for _ in range(USES_THAT_PAY):
+        filter_.note(kept, worked=True)
+    filter_.note(kept, worked=False)
+    assert (filter_.rows, filter_.is_moving) == (kept, True)  # they may still be where they were
+    assert filter_.is_due(0)
