@@ -5,6 +5,8 @@ BM25 over 100,000 chunks of documentation, against Postgres' full-text search (O
 of the whole transaction, up to keys and scores. Cold: no posting list is in memory. New: others of its kind were
 asked. "Read" is what the server sends.
 
+After a foreign commit: as under [Hybrid search](#hybrid-search), without vectors.
+
 semlex asks all queries before and after `ts_rank_cd`. pg_textsearch has its own server and is asked once, before
 semlex. `--million` adds a million chunks and takes half an hour.
 """
@@ -23,6 +25,7 @@ import psycopg
 from psycopg import sql
 
 from benches import keyword_load
+from benches.after_commit import AFTER, Searches, Writer
 from benches.bm25_server import bm25_server
 from benches.corpus import KINDS, Corpus, corpus_of
 from benches.keyword_leg import TOP, CountedWire, KeywordLeg, PlainBm25
@@ -46,6 +49,8 @@ PASSES = 5
 # It makes known which segments there are.
 FIRST_QUERY = "configuration of a new server"
 TABLES = ("segment", "posting", "tombstone")
+# Texts that another process writes, and how much longer a search right after it takes at most.
+WRITTEN, COMMIT_BAR = 2_000, 1.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,6 +260,14 @@ class Measurement:
                 name = f"{self.prefix}{kind}, {temperature}, read"
                 self.bench.at_most(name, statistics.median(later) / 1000, unit="kB", bar=None)
 
+    async def among_commits(self) -> None:
+        """Searches right after another process has committed."""
+        asked = [(query, None) for query in self.queries["question"]]
+        with Writer(self.url, collection_of(ENGINE), self.texts[-WRITTEN:], 0) as writer:
+            async with retriever(self.url, ENGINE, create=False) as searching:
+                searches = await Searches.measured(searching, writer, asked, "keyword", 0)
+            searches.report(self.bench, f"{self.prefix}keyword", COMMIT_BAR)
+
     def disk(self, when: str, bar: float | None = None) -> None:
         """Bytes of the index's tables, their indexes included, for each posting."""
         sizes = (
@@ -310,6 +323,7 @@ def a_million(bench: Bench, corpus: Corpus, queries: dict[str, list[str]]) -> No
             bench.unmeasured(f"{prefix}{kind}, cold, p50", "ms", bars.cold_p50[kind], reason)
             bench.unmeasured(f"{prefix}{kind}, cold, p95", "ms", bars.cold_p95[kind], reason)
             bench.unmeasured(f"{prefix}{kind}, warm, p50", "ms", bars.warm_p50[kind], reason)
+        bench.unmeasured(f"{prefix}keyword, {AFTER}, against warm", "times", COMMIT_BAR, reason)
         bench.unmeasured(f"{prefix}disk after merging", "bytes/posting", bars.disk, reason)
         return
     with temporary_server() as url, asyncio.Runner() as runner:
@@ -323,6 +337,7 @@ def a_million(bench: Bench, corpus: Corpus, queries: dict[str, list[str]]) -> No
         vacuum(url, "VACUUM (ANALYZE)")
         runner.run(measure.legs(PASSES))
         runner.run(measure.bytes_read())
+        runner.run(measure.among_commits())
         measure.disk("after merging", bars.disk)
         # The room of rows that were merged is used again, but not given back by itself.
         vacuum(url, "VACUUM (FULL, ANALYZE)")

@@ -2,6 +2,9 @@
 
 A hybrid search against the slower of its two searches, all with rows and excerpts: 100,000 real texts with made
 vectors of 1,024 dimensions, in clusters as those of real texts are, and an HNSW index. The query's vector is given.
+
+After a foreign commit: another process has just written one chunk. It writes before a warm search as well, but in
+another collection, so that the two differ only in what has changed. They are compared by their own processor time.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from benches.after_commit import Searches, Writer
 from benches.bm25 import percentiles
 from benches.corpus import Corpus, corpus_of
 from benches.keyword_leg import TOP, PlainBm25
@@ -46,6 +50,9 @@ BAR = 1.3
 # Milliseconds of the 95th percentile, without the time of models.
 LIMITS = {"hybrid": 200.0, "vector": 100.0, RERANKED: 500.0}
 PASSES, QUICK_PASSES = 7, 4
+COMMIT_BAR = 1.3
+# Texts that another process writes, and queries that are asked after a rest as well.
+WRITTEN, RESTED = 2_000, 20
 
 
 def run(bench: Bench, *, quick: bool, state: Path) -> None:
@@ -61,9 +68,19 @@ def run(bench: Bench, *, quick: bool, state: Path) -> None:
     asked = vectors.queries(len(queries))
     with asyncio.Runner() as runner, EmbeddedServer(prepared_folder(state, len(texts))) as server:
         runner.run(fill(server, corpus, texts, vectors))
-        times, found = runner.run(
-            searches(server.url, list(zip(queries, asked, strict=True)), QUICK_PASSES if quick else PASSES)
-        )
+        both = list(zip(queries, asked, strict=True))
+        times, found = runner.run(searches(server.url, both, QUICK_PASSES if quick else PASSES))
+        report(bench, name, times)
+        bench.at_least(f"vector, recall@{TOP}", recall(vectors, asked, found["vector"]), unit="", bar=None)
+        truth = PlainBm25(texts, queries)
+        exact = statistics.mean(map(truth.recall, queries, found["keyword"]))
+        bench.at_least(f"keyword, recall@{TOP}", exact, unit="", bar=1.0)
+        runner.run(among_commits(bench, server.url, texts[-WRITTEN:], both, rested=0 if quick else RESTED))
+        vacuum(server.url)
+
+
+def report(bench: Bench, name: str, times: dict[str, list[float]]) -> None:
+    """The times, and how they compare."""
     for mode in (*MODES, RERANKED):
         for percentile, value in zip(("p50", "p95"), percentiles(times[mode]), strict=True):
             limit = LIMITS.get(mode) if percentile == "p95" else None
@@ -71,10 +88,17 @@ def run(bench: Bench, *, quick: bool, state: Path) -> None:
     slower = max(MODES[1:], key=lambda mode: statistics.median(times[mode]))
     ratios = [both / alone for both, alone in zip(times["hybrid"], times[slower], strict=True)]
     bench.at_most(f"{name} ({slower})", statistics.median(ratios), unit="times", bar=BAR)
-    bench.at_least(f"vector, recall@{TOP}", recall(vectors, asked, found["vector"]), unit="", bar=None)
-    truth = PlainBm25(texts, queries)
-    exact = statistics.mean(map(truth.recall, queries, found["keyword"]))
-    bench.at_least(f"keyword, recall@{TOP}", exact, unit="", bar=1.0)
+
+
+async def among_commits(
+    bench: Bench, url: str, texts: Sequence[str], asked: Sequence[tuple[str, NDArray[np.float32]]], *, rested: int
+) -> None:
+    """Searches right after another process has committed."""
+    with Writer(url, COLLECTION, texts, DIMENSIONS) as writer:
+        modes: tuple[SearchMode, ...] = ("hybrid", "keyword")
+        for mode in modes:
+            async with open_retriever(url) as retriever:
+                (await Searches.measured(retriever, writer, asked, mode, rested)).report(bench, mode, COMMIT_BAR)
 
 
 class Vectors:
