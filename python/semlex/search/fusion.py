@@ -52,6 +52,7 @@ class Candidate:
     keyword_contribution: float | None = None
     boost: float | None = None
     heading_factor: float | None = None
+    number: int | None = None  # the chunk's id in the keyword index, if it is known
 
     @property
     def order_score(self) -> float:
@@ -195,7 +196,7 @@ def fuse_completed(
     fused = None if numbers is None else _fused(results, others, numbers, spread, weight)
     if fused is None or (fused[0][1:] == fused[0][:-1]).any():  # the order of the keys decides
         fused = _fused(results, others, union_of(results).indices, spread, weight)
-    return _candidates(results, fused)
+    return _candidates(results, fused, numbers)
 
 
 def _numbers(results: Mapping[str, LegResult]) -> dict[str, NDArray[np.int64]] | None:
@@ -222,7 +223,9 @@ def _fused(
         raise ConfigurationError(str(error)) from None
 
 
-def _candidates(results: Mapping[str, LegResult], fused: tuple[NDArray[Any], ...]) -> Iterator[Candidate]:
+def _candidates(
+    results: Mapping[str, LegResult], fused: tuple[NDArray[Any], ...], numbers: Mapping[str, NDArray[np.int64]] | None
+) -> Iterator[Candidate]:
     vector_keys, keyword_keys = (results[name].keys for name in LEGS)
     columns = [column.tolist() for column in fused]
     for score, near, worded, vector_rank, vector, keyword_rank, keyword in zip(*columns, strict=True):
@@ -235,4 +238,11 @@ def _candidates(results: Mapping[str, LegResult], fused: tuple[NDArray[Any], ...
             score,
             near,
             worded,
+            number=None if numbers is None else _number(numbers, vector_rank, keyword_rank),
         )
+
+
+def _number(numbers: Mapping[str, NDArray[np.int64]], vector_rank: int, keyword_rank: int) -> int | None:
+    """Return the id of a candidate in the keyword index; None if its row is gone."""
+    number = numbers["vector"][vector_rank - 1] if vector_rank else numbers["keyword"][keyword_rank - 1]
+    return int(number) if number >= 0 else None

@@ -418,6 +418,7 @@ class Retrieval:
                 keys,
                 state.keyword_query,
                 brought=brought,
+                numbers=[candidate.number for candidate in batch],
                 postings=postings,
                 columns=columns,
                 is_last=unsure is None,

@@ -19,7 +19,7 @@ from semlex.store.keyword.base import LINE_END, MAX_TERMS
 from semlex.store.postgres.settings import cursor_with_times
 from semlex.store.query.chunk_keys import chunk_keys, indexed_keys, is_indexed, keys_of
 from semlex.store.query.filters import with_rows
-from semlex.store.query.leg import BestRows, Statement, key_arrays
+from semlex.store.query.leg import BestRows, Statement, array_text, key_arrays
 from semlex.store.query.run import fetch, measure, size_seen
 from semlex.store.query.score_calibration import binary_vectors, vectors_by_key
 from semlex.types.documents import StoredChunk, StoredPlace, place_of
@@ -135,6 +135,15 @@ def _plain_hits(names: Names, *, has_places: bool) -> bytes:
 
 
 @lru_cache(maxsize=256)
+def _numbered_hits(names: Names, *, has_places: bool) -> bytes:
+    return (
+        sql.SQL("SELECT {columns} FROM {chunk} AS c WHERE c.keyword_id = ANY(%(numbers)s::int8[])")
+        .format(columns=sql.SQL(_hit_columns(names, has_places=has_places).decode()), chunk=names.chunk)
+        .as_bytes()
+    )
+
+
+@lru_cache(maxsize=256)
 def _hit_columns(names: Names, *, has_places: bool) -> bytes:
     return HIT_COLUMNS.format(columns=_columns(names, has_places=has_places), row_columns=sql.SQL("")).as_bytes()
 
@@ -154,12 +163,14 @@ async def load_results(
     query: str | None,
     *,
     brought: Mapping[Key, Any] | None = None,
+    numbers: Sequence[int | None] = (),
     postings: _core.PostingSnapshot | None = None,
     columns: RowColumns | None = None,
     is_last: bool = False,
 ) -> dict[Key, SearchResult]:
     """Load hits by key, in one statement; keys whose row is gone are missing from the answer."""
     # `brought` are rows that the leg has returned already, by `best_rows`; they are used if they are complete.
+    # `numbers` are the ids of the chunks in the keyword index, as far as they are known.
     # `columns` are those of followed tables: a hit whose row there is gone or hidden is missing, too.
     if not keys:
         return {}
@@ -167,7 +178,16 @@ async def load_results(
         rows = [brought[key] for key in keys]
     else:
         has_places = any(is_indexed(chunk_id) for _, chunk_id in keys)
-        rows = await _hit_rows(snapshot, collection.names, keys, columns, has_places=has_places, is_last=is_last)
+        known = [number for number in numbers if number is not None]
+        rows = await _hit_rows(
+            snapshot,
+            collection.names,
+            keys,
+            columns,
+            numbers=known if len(known) == len(keys) else None,
+            has_places=has_places,
+            is_last=is_last,
+        )
     results = [SearchResult(*_stored(row)) for row in rows]
     if columns is not None:
         for hit, row in zip(results, rows, strict=True):
@@ -192,15 +212,18 @@ async def _hit_rows(
     keys: Sequence[Key],
     columns: RowColumns | None,
     *,
+    numbers: list[int] | None,
     has_places: bool,
     is_last: bool,
 ) -> list[Any]:
     text: sql.Composed | bytes
-    if columns is None:
-        text = _plain_hits(names, has_places=has_places)
+    values: dict[str, Any]
+    if columns is None and numbers is not None:
+        text, values = _numbered_hits(names, has_places=has_places), {"numbers": array_text(numbers)}
+    elif columns is None:
+        text, values = _plain_hits(names, has_places=has_places), key_arrays(keys)
     else:
-        text = _hits(names, columns, has_places=has_places)
-    values = key_arrays(keys)
+        text, values = _hits(names, columns, has_places=has_places), key_arrays(keys)
     if size_seen.get() is not None and len(keys) > MEASURED_ROWS:
         return await _rows(cursor_with_times(snapshot.connection), text, values, len(keys))
     return await fetch(snapshot, Statement(text, values, large_columns=LARGE_COLUMNS), is_last=is_last)

@@ -29,7 +29,16 @@ from semlex.store.keyword.bm25.segments import refuse_lost_parts, refuse_lost_ro
 from semlex.store.keyword.bm25.small_segments import row_of
 from semlex.store.postgres.snapshot import SnapshotEndedError
 from semlex.store.query.filters import Filter
-from semlex.store.query.leg import BestRows, KnownScores, LegResult, Scorer, SideColumn, Statement, key_arrays
+from semlex.store.query.leg import (
+    BestRows,
+    KnownScores,
+    LegResult,
+    Scorer,
+    SideColumn,
+    Statement,
+    array_text,
+    key_arrays,
+)
 from semlex.store.query.run import fetch
 
 if TYPE_CHECKING:
@@ -344,10 +353,10 @@ class Bm25Leg:
         if rows is not None:
             order, descending = ids.argsort(), -best.scores
             places = descending.searchsorted(descending)  # equal scores, equal places
-            parameters |= {"places": _array(places[order]), "heading": self.query.text}
+            parameters |= {"places": array_text(places[order].tolist()), "heading": self.query.text}
             parameters |= {"wanted": rows.count, "most": MOST_ROWS * rows.count}
             ids, large = ids[order], tuple(ROW + place for place in rows.large_columns)
-        parameters["ids"] = _array(ids)
+        parameters["ids"] = array_text(ids.tolist())
         keys = _Keys(
             self.collection.names,
             column.expression,
@@ -357,11 +366,6 @@ class Bm25Leg:
         )
         text = _unfiltered(keys) if condition.is_empty else keys.text(condition)
         return Statement(text, parameters, is_qualified=condition.is_empty, large_columns=large)
-
-
-def _array(numbers: NDArray[np.int64]) -> str:
-    """Return numbers in the text form of an array, which costs the driver less than a list."""
-    return "{" + ",".join(map(str, numbers.tolist())) + "}"
 
 
 @dataclass(frozen=True, slots=True)
