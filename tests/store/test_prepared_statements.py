@@ -10,6 +10,7 @@ import pytest
 
 from semlex import Document, PostgreSQLRetriever
 from semlex.store.postgres import database, pool
+from semlex.store.query import vector
 from semlex.types.results import SearchResults
 from tests.support.retrievers import opened
 
@@ -71,6 +72,26 @@ async def test_outdated_statements_stop_no_search(
         for _ in range(3):
             assert shown(await searches(retriever)) == first
         assert ask(connection, b"SHOW plan_cache_mode") == b"force_custom_plan"
+
+
+@pytest.mark.parametrize("is_large", [True, False])
+async def test_only_a_large_collection_keeps_plans(
+    database_url: str,
+    connections: list[psycopg.AsyncConnection[Any]],
+    monkeypatch: pytest.MonkeyPatch,
+    is_large: bool,
+) -> None:
+    """A plan that is kept may be that of a table that was empty."""
+    if is_large:
+        monkeypatch.setattr(vector, "INDEX_FROM_ROWS", 1)
+    async with opened(database_url, collection="words") as retriever:
+        await retriever.add_documents([Document(f"stone {n} cloud", id=f"d{n:02}") for n in range(60)])
+        assert "hnsw_1" in await retriever.indexes.create()
+        first = [hit.to_dict() for hit in await retriever.search("stone cloud", 60)]
+        for _ in range(10):
+            assert [hit.to_dict() for hit in await retriever.search("stone cloud", 60)] == first
+        kept = [ask(one, b"SELECT sum(generic_plans) FROM pg_prepared_statements") for one in connections]
+    assert (kept != [b"0"]) is is_large
 
 
 async def test_a_program_that_searches_once_prepares_nothing(

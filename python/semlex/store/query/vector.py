@@ -12,7 +12,7 @@ from psycopg import sql
 from psycopg.adapt import Dumper
 from psycopg.pq import Format
 
-from semlex.store.indexes.catalog import IndexedValue
+from semlex.store.indexes.catalog import INDEX_FROM_ROWS, IndexedValue
 from semlex.store.query.filters import Filter
 from semlex.store.query.leg import Scorer, SideColumn, Statement, ranked, scores_by_key, scores_in_column
 from semlex.store.query.passing_chunks import table_state
@@ -116,7 +116,7 @@ KEYS = sql.SQL(
 # index's rows incrementally for that, and reads one row more than it returns.
 INDEX = sql.SQL(
     "SELECT e.document_id, e.chunk_id, {distance} AS distance FROM {embedding} AS e "
-    "ORDER BY {distance}, e.document_id, e.chunk_id LIMIT %(limit)s"
+    "ORDER BY {distance}, e.document_id, e.chunk_id LIMIT {limit}"
 )
 # From this version on Postgres sorts what such an index brings by more columns. Before, a second column in the order
 # keeps it off the index, so that the key orders what was found, and does not decide where the candidates end.
@@ -125,8 +125,8 @@ INDEX_IN_SORTS = 17
 RESCORED = sql.SQL(
     "SELECT r.document_id, r.chunk_id, r.distance FROM ("
     "SELECT e.document_id, e.chunk_id, {distance} AS distance FROM {embedding} AS e "
-    "ORDER BY {index_distance} LIMIT %(candidates)s) AS r "
-    "ORDER BY r.distance, r.document_id, r.chunk_id LIMIT %(limit)s"
+    "ORDER BY {index_distance} LIMIT {candidates}) AS r "
+    "ORDER BY r.distance, r.document_id, r.chunk_id LIMIT {limit}"
 )
 # The condition is checked chunk by chunk, as the index returns them, until enough pass or enough were checked.
 FILTERED = sql.SQL(
@@ -196,7 +196,7 @@ def vector_leg(
     parameters |= {"candidates": candidates, "scanned": math.ceil(PATIENCE * candidates / share)}
     orders_by_key = used is None or (is_whole and collection.server.postgres >= INDEX_IN_SORTS)
     unfiltered: FoundName = "index" if orders_by_key else "rescored"
-    found = FoundBy(unfiltered if condition.is_empty else "filtered", element)
+    found = FoundBy(unfiltered, element, limit, candidates) if condition.is_empty else FoundBy("filtered", element)
     if indexes is not None and used is not None and used.kind == "ivfflat":
         settings: dict[str, str | int] = {
             "ivfflat__probes": probes or indexes.probes,
@@ -207,6 +207,8 @@ def vector_leg(
         filtered_share = None if condition.is_empty else share
         settings = _hnsw_settings(candidates, filtered_share, ef_search, parameters["scanned"], iterates=iterates)
         words = f"vector index, ef_search {settings['hnsw__ef_search']}{rescored}"
+    if used is not None and condition.is_empty and indexes is not None and indexes.rows >= INDEX_FROM_ROWS:
+        settings["plan_cache_mode"] = "auto"
     if indexes is not None and used is None:
         words = "exact, all vectors"
     return VectorLeg(scorer, found, parameters, settings, words)
@@ -250,6 +252,10 @@ class FoundBy:
 
     name: FoundName
     element: Element | None = None  # what the index holds of each vector; None for all of it
+    # Of a statement for all vectors: how many rows it returns, and takes from the index. They are parts of the text, so
+    # that a plan that is kept is one for these numbers.
+    limit: int | None = None
+    candidates: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,6 +299,7 @@ class StoredVectors:
         if found.element is not None:
             value = IndexedValue(found.element, self.storage, self.dimensions, self.distance, self.server.extension)
             parts["index_distance"] = value.between(sql.SQL("e.embedding"), self._query)
+        parts["limit"], parts["candidates"] = sql.Literal(found.limit), sql.Literal(found.candidates)
         parts["found"] = _FOUND[found.name].format(**parts)
         if side_column is None:
             return ALONE.format(**parts)
