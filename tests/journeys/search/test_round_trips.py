@@ -91,7 +91,7 @@ async def test_searches_take_few_round_trips(database_url: str, wire: Wire) -> N
         assert await counts(mode="keyword") == (1, 1)
         assert await counts(mode="keyword", deadline=60.0) == (1, 2)  # its time limit
         assert await counts(mode="keyword", filters={"even": True}) == (1, 2)  # the path on which operators are found
-        assert await counts(mode="hybrid") == (2, 7)
+        assert await counts(mode="hybrid") == (2, 6)
         assert (await counts(mode="hybrid", deadline=60.0))[0] == 3  # the completion of the scores has a savepoint
         assert (await counts(mode="vector"))[0] == 2
         assert (await counts(mode="hybrid", fusion="rrf", filters={"even": True}))[0] == 2

@@ -123,8 +123,9 @@ class Watch(Protocol):
 
     is_gone: bool
 
-    async def ask(self, connection: Connection, *, with_vectors: bool = False) -> psycopg.AsyncCursor[Any]:
-        """Send the check before all other statements; with vectors, ask also which of them are incomplete."""
+    def question(self, *, with_vectors: bool = False) -> tuple[bytes, list[Any]]:
+        """Return the check as a SELECT of one value, and its parameters; with vectors, also which are incomplete."""
+        # All names in it are qualified, operators included. It is sent before all other statements.
         ...
 
     async def check(self, answer: psycopg.AsyncCursor[Any]) -> None:
@@ -330,6 +331,7 @@ class Database:
             pipelined=pipelined,
             may_end=lasting != "whole",
             turns=self._turns,
+            question=None if self._watch is None else self._watch.question(with_vectors=with_vectors),
         )
         async with opened as snapshot:
             return await self._watched(work, snapshot, with_vectors=with_vectors)
@@ -344,14 +346,18 @@ class Database:
             # Where a statement has failed and `work` knows, it goes on in another transaction, which is checked.
             if self._watch is not None and connection.info.transaction_status != TransactionStatus.INERROR:
                 # In READ COMMITTED each statement sees another state. The tables that were read are locked by now.
-                await self._watch.check(await self._watch.ask(connection, with_vectors=with_vectors))
+                text, values = self._watch.question(with_vectors=with_vectors)
+                await self._watch.check(await connection.execute(text, values))
             raise psycopg.Rollback(savepoint)  # takes our settings away again
         return result
 
     async def _watched(self, work: Callable[[Snapshot], Awaitable[T]], snapshot: Snapshot, *, with_vectors: bool) -> T:
         if self._watch is None:
             return await work(snapshot)
-        answer = await self._watch.ask(snapshot.connection, with_vectors=with_vectors)
+        answer = snapshot.answer
+        if answer is None:
+            text, values = self._watch.question(with_vectors=with_vectors)
+            answer = await snapshot.connection.execute(text, values)
         try:
             result = await work(snapshot)
         except Exception:

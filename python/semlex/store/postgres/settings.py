@@ -61,6 +61,13 @@ async def set_local(connection: Connection, **settings: str | int) -> None:
     await connection.execute(_setting_calls(tuple(settings.items())))
 
 
+@lru_cache(maxsize=256)
+def asking_calls(question: bytes, settings: tuple[tuple[str, str | int], ...]) -> bytes:
+    """Return a statement that sets settings as `set_local` does, with the value of a question as its first column."""
+    # The settings hold from the next statement on: all names in the question are qualified.
+    return sql.SQL("SELECT ({}), {}").format(sql.SQL(question.decode()), _calls(settings)).as_bytes()
+
+
 async def set_for_session(connection: Connection, **settings: str | int) -> None:
     """Set settings as `set_local` does, until the connection is closed; for semlex's own connections."""
     calls = _calls(tuple(settings.items()), local=False)

@@ -15,6 +15,7 @@ from psycopg.pq import PipelineStatus, TransactionStatus
 from semlex.store.postgres.pool import is_prepared
 from semlex.store.postgres.settings import (
     READ_SETTINGS,
+    asking_calls,
     begin_writing,
     cursor_with_times,
     knows_settings,
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from semlex.store.postgres.turns import Turns
 
     Query = sql.Composed | bytes
+    FixSettings = Callable[[], Awaitable[psycopg.AsyncCursor[Any] | None]]
 
 
 NO_SETTINGS: Mapping[str, str | int] = MappingProxyType({})
@@ -59,6 +61,8 @@ class Snapshot:
     settings: Mapping[str, str | int] = field(default_factory=dict)
     # With other readers that go on when their answers arrive.
     turns: Turns | None = None
+    # To the question that travelled with the settings; None if it has not been asked.
+    answer: psycopg.AsyncCursor[Any] | None = None
 
     # Whether a single statement is all that it answers.
     is_single: ClassVar[bool] = False
@@ -218,11 +222,13 @@ async def open_snapshot(
     pipelined: bool = True,
     may_end: bool = False,
     turns: Turns | None = None,
+    question: tuple[bytes, list[Any]] | None = None,
 ) -> AsyncIterator[Snapshot]:
     """Open a snapshot in its own transaction, on a connection that is in none."""
     # If pipelined, the server gets BEGIN together with the first statement whose rows are waited for. (The driver's own
     # block of a transaction waits three times, which is longer than a search of words takes.) If `may_end`, the
-    # transaction ends with the question that the caller marks as the last.
+    # transaction ends with the question that the caller marks as the last. `question` is of one value, and travels with
+    # the settings; but not before the driver knows how to encode its values, nor with the rights of another role.
     fixed = {**READ_SETTINGS, **of_role(role), **settings}
     if not (connection.autocommit and pipelined):
         # On a caller's connection the driver begins a transaction automatically before any statement.
@@ -232,8 +238,19 @@ async def open_snapshot(
             yield Snapshot(connection, settings=settings, turns=turns)
         return
     begin = "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY"
-    async with _pipelined(connection, begin, partial(set_local, connection, **fixed)) as (pipeline, ending):
-        yield Snapshot(connection, pipeline, ending if may_end else None, settings=settings, turns=turns)
+    fix_settings: FixSettings = partial(set_local, connection, **fixed)
+    if question is not None and role is None and knows_settings(connection):
+        fix_settings = partial(_set_and_ask, connection, question, tuple(fixed.items()))
+    async with _pipelined(connection, begin, fix_settings) as (pipeline, ending, answer):
+        yield Snapshot(connection, pipeline, ending if may_end else None, settings=settings, turns=turns, answer=answer)
+
+
+async def _set_and_ask(
+    connection: Connection, question: tuple[bytes, list[Any]], settings: tuple[tuple[str, str | int], ...]
+) -> psycopg.AsyncCursor[Any]:
+    text, values = question
+    text = asking_calls(text, settings)
+    return await connection.execute(text, values, prepare=is_prepared(connection, text))
 
 
 async def send_transaction(
@@ -252,18 +269,20 @@ async def send_transaction(
 
 @asynccontextmanager
 async def _pipelined(
-    connection: Connection, begin: LiteralString, fix_settings: Callable[[], Awaitable[None]]
-) -> AsyncIterator[tuple[psycopg.AsyncPipeline, AsyncExitStack]]:
+    connection: Connection,
+    begin: LiteralString,
+    fix_settings: FixSettings,
+) -> AsyncIterator[tuple[psycopg.AsyncPipeline, AsyncExitStack, psycopg.AsyncCursor[Any] | None]]:
     """Open a transaction in a pipeline, whose BEGIN is sent together with its first statements."""
     try:
         async with AsyncExitStack() as ending:
             pipeline = await ending.enter_async_context(ended_pipeline(connection))
             await connection.execute(begin)
-            await fix_settings()
+            answer = await fix_settings()
             if not knows_settings(connection):
                 # The driver encodes parameters by what the server reports, which comes with its next answer.
                 await pipeline.sync()
-            yield pipeline, ending
+            yield pipeline, ending, answer
             if connection.pgconn.pipeline_status != PipelineStatus.OFF:
                 await connection.execute("COMMIT")
             elif connection.info.transaction_status != TransactionStatus.IDLE:

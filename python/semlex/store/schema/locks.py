@@ -15,7 +15,6 @@ from psycopg.pq import ExecStatus
 
 from semlex.errors import CollectionDroppedError, CollectionNotFoundError, StoreError
 from semlex.store.postgres.errors import LOCK_NOT_AVAILABLE
-from semlex.store.postgres.pool import is_prepared
 from semlex.store.postgres.settings import set_local
 
 if TYPE_CHECKING:
@@ -45,8 +44,13 @@ class Presence:
     def __init__(self, collection: CollectionIdentity) -> None:
         self._collection, names = collection, collection.names
         # Composed once: every read sends one of them. Reading the versions adds a third to the server's time.
-        here = sql.SQL("FROM {} AS c WHERE c.name = %s AND c.collection_id = %s").format(names.registry)
-        lacking = sql.SQL("SELECT e.version FROM {} AS e WHERE e.name = c.name AND e.lacking_writes > 0")
+        here = sql.SQL(
+            "FROM {} AS c WHERE c.name OPERATOR(pg_catalog.=) %s AND c.collection_id OPERATOR(pg_catalog.=) %s"
+        ).format(names.registry)
+        lacking = sql.SQL(
+            "SELECT e.version FROM {} AS e "
+            "WHERE e.name OPERATOR(pg_catalog.=) c.name AND e.lacking_writes OPERATOR(pg_catalog.>) 0"
+        )
         self._question = (sql.SQL("SELECT 1 ") + here).as_bytes()
         self._with_vectors = (
             sql.SQL("SELECT ARRAY({}) {}").format(lacking.format(names.embedding_version), here).as_bytes()
@@ -55,11 +59,10 @@ class Presence:
         # Numbers of the sets of vectors that chunks lack, because their writers held another model.
         self.incomplete: list[int] = []
 
-    async def ask(self, connection: Connection, *, with_vectors: bool = False) -> AsyncCursor[Any]:
-        """Send the query that checks the collection; in a pipeline it costs no round trip."""
-        given = [self._collection.names.collection, self._collection.collection_id]
+    def question(self, *, with_vectors: bool = False) -> tuple[bytes, list[Any]]:
+        """Return the query that checks the collection, as SQL of one value, and its parameters."""
         text = self._with_vectors if with_vectors else self._question
-        return await connection.execute(text, given, prepare=is_prepared(connection, text))
+        return text, [self._collection.names.collection, self._collection.collection_id]
 
     async def check(self, answer: AsyncCursor[Any]) -> None:
         """Read the check's answer at the end of the transaction; raise if the collection was dropped."""
@@ -67,7 +70,7 @@ class Presence:
             row = await answer.fetchone()
         except psycopg.ProgrammingError:  # the question failed, and with it all that was read after it
             return
-        if row is None:
+        if row is None or row[0] is None:
             raise gone(self._collection)
         if isinstance(row[0], list):
             self.incomplete = row[0]
@@ -75,7 +78,9 @@ class Presence:
     def check_failed(self, answer: AsyncCursor[Any]) -> None:
         """Read the check's answer after the transaction has failed, if it has arrived."""
         result = answer.pgresult
-        if result is not None and result.status == ExecStatus.TUPLES_OK and result.ntuples == 0:
+        if result is None or result.status != ExecStatus.TUPLES_OK:
+            return
+        if not result.ntuples or result.get_value(0, 0) is None:
             raise gone(self._collection)
 
 
@@ -102,7 +107,8 @@ async def check_present(connection: Connection, collection: CollectionIdentity) 
     """Refuse a dropped collection, for roles that may not lock its row, in a READ COMMITTED transaction."""
     # Call it after a statement on one of its tables: from then on, a drop of the table waits for this transaction.
     presence = Presence(collection)
-    await presence.check(await presence.ask(connection))
+    text, values = presence.question()
+    await presence.check(await connection.execute(text, values))
 
 
 def no_such_collection(name: str, known: Sequence[str]) -> CollectionNotFoundError:
