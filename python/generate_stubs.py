@@ -77,8 +77,8 @@ class Stub:
     """The text of the stub, made of what the loaded module has."""
 
     def __init__(self) -> None:
+        named = [getattr(synchronous, name) for name in synchronous.__all__]
         self.asynchronous = {made: kind for kind, made in synchronous._KINDS.items() if made}  # noqa: SLF001
-        named = [vars(synchronous)[name] for name in synchronous.__all__]
         self.classes = [*dict.fromkeys([synchronous.Synchronous, synchronous.Opened, *filter(inspect.isclass, named)])]
         self.local = {kind.__name__ for kind in self.classes} | {"P", "T"}
         self.imports = {("typing", "Any"), ("typing", "ParamSpec"), ("typing", "TypeVar")}

@@ -126,6 +126,8 @@ _NAMES = {
     "types.reports": "EnrichmentEstimate EnrichmentReport TableImport",
     "types.results": "DocumentHits KnowledgeHit KnowledgeResults LegReport SearchResult SearchResults",
 }
+# Their methods run on the caller's event loop, so what a method needs is loaded with its class: no loop waits for it.
+_OF_EVENT_LOOPS = ("client", "collection", "configured", "json_fallback", "knowledge_base", "postgres")
 _MODULES = {name: f"semlex.{module}" for module, names in _NAMES.items() for name in names.split()}
 __all__ = sorted(_MODULES)  # noqa: PLE0605 - the names are in the stub
 
@@ -135,6 +137,8 @@ def __getattr__(name: str) -> Any:
         return import_module("importlib.metadata").version("semlex")
     if name not in _MODULES:
         raise AttributeError(f"module 'semlex' has no attribute {name!r}")
+    if _MODULES[name].removeprefix("semlex.retriever.") in _OF_EVENT_LOOPS:
+        import_module("semlex.retriever.operations")
     return getattr(import_module(_MODULES[name]), name)
 
 

@@ -118,18 +118,31 @@ UNUSED_BY_A_SEARCH = (
     "langchain_core",
     "langgraph",
     "multiprocessing.pool",
+    "pydantic",
+    "urllib.request",
     "rich.markdown",
     "rich.progress",
     "rich.table",
+    "semlex.answering",
+    "semlex.diagnostics",
     "semlex.embedding.remote",
     "semlex.embedding.qwen3",
     "semlex.embedding.sentence_transformers",
     "semlex.evaluation",
+    "semlex.ingest.indexer",
+    "semlex.ingest.loaders",
+    "semlex.jobs",
+    "semlex.maintenance",
     "semlex.models.http_client",
     "semlex.models.local.transformer",
     "semlex.reranking.cross_encoder",
     "semlex.reranking.remote",
     "semlex.reranking.qwen3",
+    "semlex.retriever.documents",
+    "semlex.retriever.embeddings",
+    "semlex.retriever.tables",
+    "semlex.search.why",
+    "semlex.store.schema.dropping",
 )
 SEARCH = """
 import sys
@@ -187,6 +200,25 @@ def test_a_search_from_the_shell_loads_what_it_uses(database_url: str, tmp_path:
     )
     assert "a lion in the grass" in done.stdout
     assert done.stdout.splitlines()[-1] == "loaded: []"
+
+
+@pytest.mark.slow
+def test_methods_on_an_event_loop_load_nothing() -> None:
+    """They would keep the loop waiting. Models are apart: they are loaded in threads."""
+    needed = {
+        node.module
+        for path in (PACKAGE / "retriever").glob("*.py")
+        if path.stem not in ("resources", "synchronous")
+        for function in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef))
+        for node in ast.walk(function)
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("semlex.")
+    }
+    assert {"semlex.ingest.sync", "semlex.search.why", "semlex.retriever.tables"} <= needed
+    for name in ("connect", "PostgreSQLRetriever", "from_settings"):
+        program = f"import sys; from semlex import {name}; print(sorted({needed!r} - set(sys.modules)))"
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+        assert done.stdout.strip() == "[]"
 
 
 def test_every_public_name_loads() -> None:

@@ -305,6 +305,26 @@ def described(command: Any, name: str) -> Any:
     return command
 
 
+def _convert_what_needs_it(parameter: Any) -> None:
+    """Let typer convert only the values that need it: its newer releases load pydantic for that, even for None."""
+    convert, kind = parameter.process_value, getattr(parameter, "type_descriptor", None)
+    if kind is None or "process_value" in vars(parameter):
+        return
+    takes_many = kind.annotation == list[str]
+    read = kind.parameter_info.parser or {str: str, list[str]: list}.get(kind.annotation)
+
+    def process_value(ctx: Any, value: Any) -> Any:
+        if value is None and not parameter.required:
+            found: Any = () if parameter.multiple or parameter.nargs == -1 else None
+        elif value and read is not None and isinstance(value, (list, tuple) if takes_many else str):
+            found = read(value)
+        else:
+            return convert(ctx, value)
+        return found if parameter.callback is None else parameter.callback(ctx, parameter, found)
+
+    parameter.process_value = process_value
+
+
 def folded(text: str) -> str:
     """Join the lines of each paragraph of a text; paragraphs that begin with a backspace keep their lines."""
     paragraphs = inspect.cleandoc(text).split("\n\n")
@@ -320,6 +340,7 @@ def _fold_help(command: Any) -> None:
         for parameter in parameters:
             if getattr(parameter, "is_flag", False):
                 parameter.metavar = ""
+            _convert_what_needs_it(parameter)
         return parameters
 
     def format_help(ctx: Any, formatter: Any) -> None:

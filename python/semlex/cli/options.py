@@ -162,7 +162,13 @@ Database = Annotated[
 ]
 DataDir = Annotated[
     Path | None,
-    typer.Option("--data-dir", rich_help_panel=COMMON, help="Folder for the data of the embedded Postgres."),
+    typer.Option(
+        "--data-dir",
+        parser=Path,
+        metavar="FOLDER",
+        rich_help_panel=COMMON,
+        help="Folder for the data of the embedded Postgres.",
+    ),
 ]
 KeepAlive = Annotated[
     float | None,

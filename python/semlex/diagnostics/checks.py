@@ -13,7 +13,6 @@ import numpy as np
 from semlex import _core
 from semlex.embedding.registry import STATIC
 from semlex.embedding.static import WHEEL_MODEL
-from semlex.ingest.embed import GIVEN
 from semlex.store.indexes.catalog import (
     INDEX_FROM_ROWS,
     has_rows,
@@ -38,6 +37,7 @@ from semlex.store.query.health import (
     vector_recall,
 )
 from semlex.store.query_log import count_since
+from semlex.store.schema.collection import GIVEN
 from semlex.types.checkups import Finding, Looked, NotChecked, of_collection
 
 if TYPE_CHECKING:

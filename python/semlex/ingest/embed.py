@@ -12,7 +12,7 @@ from semlex.embedding.probe import EmbedderProbe
 from semlex.errors import CollectionNotFoundError, EmbeddingsMissingError, FieldError, ModelError, ModelMismatchError
 from semlex.ingest.chunk_rows import keep_lines
 from semlex.store.embedding_versions import check_stands
-from semlex.store.schema.collection import EmbeddingVersion
+from semlex.store.schema.collection import GIVEN, EmbeddingVersion
 from semlex.store.write.documents import embedded_hashes
 
 if TYPE_CHECKING:
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from semlex.store.write.chunk_batch import ChunkBatch
     from semlex.types.vectors import Vectors
 
-# Model name of vectors made elsewhere.
-GIVEN = "given"
 # Texts per call of the model: many for a fast model, to fill its batches; few for a slow one, to show progress. A
 # slice should take about this many seconds.
 FIRST_SLICE_TEXTS = 32
@@ -127,12 +125,6 @@ def next_slice(texts: int, seconds: float) -> int:
     if seconds < SLICE_SECONDS[0]:
         return min(texts * 2, most)
     return max(texts // 2, fewest) if seconds > SLICE_SECONDS[1] else texts
-
-
-def embedder_version(embedder: Embedder) -> EmbeddingVersion:
-    """Return the embedding version that an embedder's vectors belong to."""
-    identity = embedder.identity
-    return EmbeddingVersion(0, identity.key, identity.model, identity.revision, identity.dimensions)
 
 
 def given_version(embeddings: Vectors, model: EmbeddingVersion | None) -> EmbeddingVersion:

@@ -8,12 +8,9 @@ import json
 import os
 import shlex
 import threading
-import urllib.error
-import urllib.request
 import warnings
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from http.client import HTTPException
 from importlib import import_module
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -304,6 +301,10 @@ def _hub_obstacle(name: str, revision: str | None) -> str | None:
     """Return why the hub cannot provide the model, or None; it must answer within `PROBE_SECONDS`."""
     if find_spec("huggingface_hub") is None:
         raise MissingExtraError("huggingface_hub", "onnx", "downloading a model")
+    import urllib.error  # noqa: PLC0415 - most programs ask no hub
+    import urllib.request  # noqa: PLC0415
+    from http.client import HTTPException  # noqa: PLC0415
+
     from huggingface_hub import constants, get_token  # noqa: PLC0415 (not in the base install)
 
     if constants.HF_HUB_OFFLINE:

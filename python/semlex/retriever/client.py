@@ -9,7 +9,6 @@ from pathlib import Path
 from types import NoneType
 from typing import TYPE_CHECKING, Any, Literal
 
-from semlex.diagnostics.status import CountedCollection, count_collections, server_health
 from semlex.embedding.registry import KEYWORDS_ONLY
 from semlex.errors import ConfigurationError
 from semlex.options.declare import check_options, operation
@@ -33,12 +32,10 @@ from semlex.retriever.resources import Resources
 from semlex.search.request import NO_DEFAULTS
 from semlex.store.jobs import JobQueue, job_key
 from semlex.store.postgres.roles import checked_role
-from semlex.store.schema.dropping import drop_collection
 from semlex.store.schema.locks import no_such_collection
 from semlex.store.schema.names import Names
 from semlex.store.schema.registry import Step, list_collections, migrate, pending_steps
 from semlex.store.write.copy import DEFAULT_BULK, BulkIngestConfig
-from semlex.types.checkups import by_severity
 from semlex.types.followed import DEFAULT_COMPARE_SECONDS
 from semlex.types.reports import DEFAULT_KEEP_DAYS, DEFAULT_LEASE_SECONDS, STATES
 from semlex.validation import (
@@ -58,7 +55,7 @@ if TYPE_CHECKING:
     from psycopg_pool import AsyncConnectionPool
 
     from semlex.diagnostics.doctor import ModelExamination
-    from semlex.diagnostics.status import ServerHealth
+    from semlex.diagnostics.status import CountedCollection, ServerHealth
     from semlex.embedding.base import Embedder
     from semlex.ingest.indexer import Indexer
     from semlex.jobs.worker import WorkerOptions
@@ -197,6 +194,8 @@ class Client(Openable):
     @operation("list collections", "read")
     async def count_collections(self) -> list[CountedCollection]:
         """Return every collection of the schema with its counts, sorted by name; large tables are estimated."""
+        from semlex.diagnostics.status import count_collections
+
         return await count_collections(await self._database(), self._resources.server.schema)
 
     @operation("migrate", "admin")
@@ -223,6 +222,8 @@ class Client(Openable):
         Raises:
             CollectionNotFoundError: No collection has that name.
         """
+        from semlex.store.schema.dropping import drop_collection
+
         database, names = await self._database(), Names(self._resources.server.schema, name)
         await self._resources.index_builds.stop(names)
         # The next call for this name opens the collection again.
@@ -260,8 +261,8 @@ class Client(Openable):
             ConfigurationError: The collection is not empty.
             MissingExtraError: pyarrow is not installed.
         """
-        from semlex.maintenance.dump import Manifest  # noqa: PLC0415 - most programs only search
-        from semlex.maintenance.restore import Restore  # noqa: PLC0415
+        from semlex.maintenance.dump import Manifest
+        from semlex.maintenance.restore import Restore
 
         check_parameters(
             needed_path_errors("folder", folder),
@@ -367,7 +368,7 @@ class Client(Openable):
         Raises:
             ConfigurationError: A value is refused, or a folder does not exist.
         """
-        from semlex.jobs.worker import WorkerOptions  # noqa: PLC0415 - most programs only search
+        from semlex.jobs.worker import WorkerOptions
 
         options = WorkerOptions(concurrency, allow, models, drain, limit, lease, keep_days, compare_every, tell)
         return await _work(await self._resources.ready(), self._defaults, options)
@@ -400,6 +401,8 @@ class Client(Openable):
             deadline: Seconds to wait for its answer; by default the client's ``timeout``. The first call also opens the
                 client, and the deadline does not limit that.
         """
+        from semlex.diagnostics.status import server_health
+
         check_options(SearchOptions, {"deadline": deadline}, "health_check")
 
         async def reach() -> Database:
@@ -409,7 +412,7 @@ class Client(Openable):
 
 
 async def _work(resources: Resources, defaults: Mapping[str, Any] | None, options: WorkerOptions) -> int:
-    from semlex.jobs.worker import Worker  # noqa: PLC0415 - most programs only search
+    from semlex.jobs.worker import Worker
 
     async def opened(name: str) -> Collection:
         # Opened again for every job: somebody may have dropped it and made another, or changed its model.
@@ -417,7 +420,7 @@ async def _work(resources: Resources, defaults: Mapping[str, Any] | None, option
 
     async def indexer_of(name: str) -> tuple[Indexer, WantedOptions]:
         made = handle(name)
-        return await made.ready(), made.wanted
+        return await made.indexer(), made.wanted
 
     def handle(name: str) -> Handle:
         return Handle(resources, name, WantedOptions.of(CollectionOptions(), defaults), create=False)
@@ -444,9 +447,10 @@ connect = Client
 
 
 async def _diagnosis(resources: Resources, collection: str | None, tell: Callable[[str], None] | None) -> Diagnosis:
-    from semlex.diagnostics.checks import ModelFacts, findings_of_models  # noqa: PLC0415 - most programs only search
-    from semlex.diagnostics.diagnosis import diagnose  # noqa: PLC0415 - the same
-    from semlex.diagnostics.doctor import examine_embedder, examine_models  # noqa: PLC0415 - the same
+    from semlex.diagnostics.checks import ModelFacts, findings_of_models
+    from semlex.diagnostics.diagnosis import diagnose
+    from semlex.diagnostics.doctor import examine_embedder, examine_models
+    from semlex.types.checkups import by_severity
 
     options = resources.models
     named = options.embedding_model

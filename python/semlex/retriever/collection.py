@@ -11,24 +11,12 @@ from types import NoneType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, cast
 from uuid import UUID
 
-from semlex.answering.context import ContextPlan, Counting, make_context
-from semlex.answering.questions import SEARCHES, Rewriting, route_by_chat, route_by_rules
-from semlex.diagnostics.status import CollectionStatus, collection_status
 from semlex.errors import (
     ConfigurationError,
     ModelMismatchError,
     SearchTimeoutError,
     ValidationError,
 )
-from semlex.ingest.deletion import Deletion
-from semlex.ingest.enrichment import checked_enrichment, filled
-from semlex.ingest.files.discovery import checked_paths
-from semlex.ingest.given_documents import GivenDocuments, checked_on_error, documents_from_texts, without_refused
-from semlex.ingest.loaders.base import LoadOptions
-from semlex.ingest.loaders.extraction import checked_extraction
-from semlex.ingest.run import FileRun
-from semlex.ingest.sync import FolderOptions, SyncRun
-from semlex.ingest.watch import watch
 from semlex.models.tokenizer import TokenEstimate
 from semlex.options.answers import (
     DEFAULT_HITS,
@@ -53,16 +41,9 @@ from semlex.options.search import (
 )
 from semlex.progress import ProgressOption, check_progress, shown
 from semlex.retriever.base import DocumentRetriever
-from semlex.retriever.documents import MAX_PATH_BYTES, Documents, absence, document_places
-from semlex.retriever.embeddings import Embeddings
-from semlex.retriever.fields import Fields
 from semlex.retriever.handle import Part
-from semlex.retriever.indexes import Indexes
-from semlex.retriever.jobs import Jobs
 from semlex.retriever.json_fallback import fallen_back
 from semlex.retriever.options import IndexOptions, SyncOptions, WatchOptions
-from semlex.retriever.queries import Queries
-from semlex.retriever.tables import Tables
 from semlex.search.fusion import LEGS
 from semlex.search.pagination import read_cursor
 from semlex.search.pipeline import SearchPipeline
@@ -70,14 +51,12 @@ from semlex.search.planner import check_rows_wanted
 from semlex.search.request import Request, check_ids, requests_of, seconds_left
 from semlex.search.steps import diversified
 from semlex.search.surroundings import Around, read_around
-from semlex.search.why import explain, explained_search
 from semlex.store.keyword.base import analyzer_of
 from semlex.store.query import chunks
 from semlex.store.query.chunk_keys import chunk_keys
 from semlex.store.query.description import MAX_DESCRIPTION_BYTES, read_description, write_description
 from semlex.store.query.documents import Records
 from semlex.store.query.filters import log_unknown_fields, parse_filters
-from semlex.store.schema.dropping import drop_collection
 from semlex.types.answers import Context
 from semlex.types.checkups import MAX_SAMPLE, MAX_SEED
 from semlex.types.documents import Ids
@@ -105,18 +84,27 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
     from semlex import _core
+    from semlex.answering.context import Counting
     from semlex.chat.base import ChatModel
+    from semlex.diagnostics.status import CollectionStatus
     from semlex.errors import FieldError
     from semlex.filters.forms import Filters
     from semlex.ingest.enrichment import Enrichment
     from semlex.ingest.given_documents import Given, OnError
-    from semlex.ingest.indexer import Indexer
     from semlex.ingest.loaders.extraction import Extract, MetadataExtraction
     from semlex.ingest.progress import DeleteReport, IndexReport, SyncReport
+    from semlex.ingest.sync import FolderOptions
     from semlex.json_values import AnyId
     from semlex.open_collection import OpenCollection
     from semlex.parameters import CollectionSettings
     from semlex.reranking.base import Reranker
+    from semlex.retriever.documents import Documents
+    from semlex.retriever.embeddings import Embeddings
+    from semlex.retriever.fields import Fields
+    from semlex.retriever.indexes import Indexes
+    from semlex.retriever.jobs import Jobs
+    from semlex.retriever.queries import Queries
+    from semlex.retriever.tables import Tables
     from semlex.store.postgres.connection import CallersConnection
     from semlex.store.schema.collection import CollectionInfo
     from semlex.store.schema.names import Names
@@ -135,6 +123,8 @@ MAX_LISTED = 10_000
 OPENING_SHARE = 0.5
 LATE_RERANKER = "the reranker was not open in time"
 QUESTION_OPTIONS = declared(QuestionOptions)
+# The classes of a collection's small objects, each in a module of its name, which is loaded when it is first used.
+PARTS = ("Documents", "Embeddings", "Fields", "Indexes", "Jobs", "Queries", "Tables")
 logger = logging.getLogger("semlex")
 
 
@@ -147,36 +137,50 @@ class Collection(Part):
     @property
     def documents(self) -> Documents:
         """Return the collection's documents and their sources: list, read, cut again, describe by a language model."""
+        from semlex.retriever.documents import Documents
+
         return Documents(self._handle)
 
     @property
     def embeddings(self) -> Embeddings:
         """Return the collection's sets of vectors: change the embedding model, roll back, fill in, calibrate."""
+        from semlex.retriever.embeddings import Embeddings
+
         return Embeddings(self._handle)
 
     @property
     def indexes(self) -> Indexes:
         """Return the collection's vector and keyword indexes: build, estimate, merge, rebuild."""
+        from semlex.retriever.indexes import Indexes
+
         return Indexes(self._handle)
 
     @property
     def fields(self) -> Fields:
         """Return the collection's metadata fields: list, count values, index."""
+        from semlex.retriever.fields import Fields
+
         return Fields(self._handle)
 
     @property
     def jobs(self) -> Jobs:
         """Return the collection's background jobs."""
+        from semlex.retriever.jobs import Jobs
+
         return Jobs(self._handle)
 
     @property
     def queries(self) -> Queries:
         """Return the collection's log of questions."""
+        from semlex.retriever.queries import Queries
+
         return Queries(self._handle)
 
     @property
     def tables(self) -> Tables:
         """Return the operations with tables: load rows with vectors, follow tables, dump, give hits as rows."""
+        from semlex.retriever.tables import Tables
+
         return Tables(self._handle)
 
     @property
@@ -284,6 +288,8 @@ class Collection(Part):
 
         async def run(opened: OpenCollection) -> SearchResults:
             if explain:
+                from semlex.search.why import explained_search
+
                 found = await explained_search(opened, reranker, request)
             else:
                 found = await SearchPipeline(opened, reranker).run(request)
@@ -421,6 +427,9 @@ class Collection(Part):
             ValidationError: The question or a filter is refused.
             ConfigurationError: Another argument is, or `count` gave no number.
         """
+        from semlex.answering.context import ContextPlan, Counting, make_context
+        from semlex.answering.questions import SEARCHES
+
         clock = self._handle.resources.clock
         started, deadline = clock.monotonic(), options.get("deadline")
         check_options(ContextArguments, {"tokens": tokens, **options}, "context")
@@ -439,9 +448,9 @@ class Collection(Part):
         results = with_route(results, routed)
         count = options.get("count")
 
-        async def made(indexer: Indexer) -> Context:
-            counting, notes = _counting(indexer) if count is None else (Counting(given=count), [])
-            return await make_context(indexer.opened, results, plan, counting, notes)
+        async def made(opened: OpenCollection) -> Context:
+            counting, notes = _counting(opened) if count is None else (Counting(given=count), [])
+            return await make_context(opened, results, plan, counting, notes)
 
         return await self._handle.reading(made)
 
@@ -513,7 +522,7 @@ class Collection(Part):
             raise ConfigurationError(f"context= has made its search already: give {', '.join(search)} to `context`")
 
         async def events() -> AsyncGenerator[AnswerSentence | Answer, None]:
-            from semlex.answering.answer import Answering, answer_events  # noqa: PLC0415 - most programs only search
+            from semlex.answering.answer import Answering, answer_events
 
             started = time.perf_counter()
             await self._handle.readable()
@@ -521,7 +530,7 @@ class Collection(Part):
             passages = context
             if passages is None:
                 passages = await self.context(question, tokens, **search)  # type: ignore[arg-type]
-            settings = (await self._handle.readable()).collection.settings
+            settings = (await self._handle.readable()).info.settings
             analyzer, executor = _analyzer(settings), self._handle.resources.executor
             answering = Answering(analyzer, executor, model, *limits, started)
             async with aclosing(answer_events(question, passages, answering)) as answered:
@@ -564,6 +573,9 @@ class Collection(Part):
             ConfigurationError: The name means several documents; the message lists them.
             EmbeddingsMissingError: As for `search`.
         """
+        from semlex.retriever.documents import MAX_PATH_BYTES, absence, document_places
+        from semlex.search.why import explain
+
         check_rows("document", [document], max_bytes=MAX_PATH_BYTES, blank=False)
         check_options(SearchOptions, options, "why")
         has_vector, started = options.get("vector") is not None, self._handle.resources.clock.monotonic()
@@ -607,6 +619,8 @@ class Collection(Part):
         Raises:
             ValidationError: As for `search`.
         """
+        from semlex.search.why import explained_search
+
         check_options(CandidateArguments, {"depth": depth, **options}, "candidates")
         opened = await self._handle.searched()
         names, clock = self._handle.names, opened.clock
@@ -634,9 +648,7 @@ class Collection(Part):
         )
         check_parameters(*(kind_errors(f"hits[{row}]", hit, SearchResult) for row, hit in enumerate(hits)))
         await self._handle.searched()
-        _, vectors = await self._handle.reading(
-            lambda indexer: read_around(indexer.opened, hits, Around(), with_vectors=True)
-        )
+        _, vectors = await self._handle.reading(lambda opened: read_around(opened, hits, Around(), with_vectors=True))
         return diversified(hits, vectors, diversity)
 
     @operation("checkup", "read")
@@ -676,7 +688,7 @@ class Collection(Part):
         )
         check_options(SearchArguments, {"mode": mode}, "checkup")
         bars = shown(progress)
-        from semlex.diagnostics.checkup import CheckupRun  # noqa: PLC0415 - most programs only search
+        from semlex.diagnostics.checkup import CheckupRun
 
         opened = await self._handle.searched()
         with bars as tell:
@@ -765,18 +777,22 @@ class Collection(Part):
             ModelMismatchError: The vectors are of another model or dimension than the collection's.
             DuplicateError: With ``fail``: ids are repeated, or stored.
         """
+        from semlex.ingest.enrichment import checked_enrichment, filled
+        from semlex.ingest.given_documents import GivenDocuments, checked_on_error, without_refused
+        from semlex.ingest.loaders.extraction import checked_extraction
+
         bars = shown(progress)
         lines = checked_enrichment(enrichment)
         skipped: list[FieldError] = []
         if checked_on_error(on_error) == "skip":
-            storage = (await self._handle.ready()).vector_storage
+            storage = (await self._handle.indexer()).vector_storage
             documents, embeddings, skipped = without_refused(documents, embeddings, storage)
         given = GivenDocuments.taken(documents)
         if extract_metadata is not None:
             given = await given.extracted(checked_extraction(extract_metadata))
         own = given.vectors_or(embeddings)
         vectors = None if own is None else given_vectors(own, given.ids)
-        indexer = await self._handle.ready()
+        indexer = await self._handle.indexer()
         ids = Ids(skipped=skipped)
 
         async def fill() -> Sequence[UUID]:
@@ -804,6 +820,8 @@ class Collection(Part):
         on_error: OnError = "raise",
     ) -> Ids:
         """Store texts as `add_documents` does; ids and metadata are lists of the same length."""
+        from semlex.ingest.given_documents import documents_from_texts
+
         documents = documents_from_texts(texts, ids, metadata)
         return await self.add_documents(documents, embeddings, on_duplicate=on_duplicate, on_error=on_error)
 
@@ -831,13 +849,19 @@ class Collection(Part):
             CollectionSettingsError: The collection's files were cut with other settings.
             ModelError: The language model failed; nothing was written.
         """
+        from semlex.ingest.enrichment import checked_enrichment, filled
+        from semlex.ingest.files.discovery import checked_paths
+        from semlex.ingest.loaders.base import LoadOptions
+        from semlex.ingest.loaders.extraction import checked_extraction
+        from semlex.ingest.run import FileRun
+
         check_options(IndexOptions, options, "index")
         lines, bars = checked_enrichment(options.get("enrichment")), shown(options.get("progress"))
         loading = LoadOptions(**picked(ReadOptions, options))
         wanted = self._handle.wanted.saying(**picked(ChunkSizes, options))
         extraction = checked_extraction(options.get("extract_metadata"))
         with bars as tell:
-            indexer = await self._handle.ready()
+            indexer = await self._handle.indexer()
             run = FileRun(indexer, wanted, tell, extraction)
             found = await asyncio.to_thread(checked_paths, paths)
 
@@ -874,6 +898,11 @@ class Collection(Part):
             ConfigurationError: A path is missing or empty while documents of it are stored; or as for `index`.
             CollectionSettingsError: As for `index`.
         """
+        from semlex.ingest.enrichment import checked_enrichment, filled
+        from semlex.ingest.files.discovery import checked_paths
+        from semlex.ingest.loaders.extraction import checked_extraction
+        from semlex.ingest.sync import SyncRun
+
         check_options(SyncOptions, options, "sync")
         lines, bars = checked_enrichment(options.get("enrichment")), shown(options.get("progress"))
         wanted, dry_run = self._handle.wanted.saying(**picked(ChunkSizes, options)), options.get("dry_run", False)
@@ -885,7 +914,7 @@ class Collection(Part):
             )
         found, reports = await asyncio.to_thread(checked_paths, paths, must_exist=False), []
         with bars as tell:
-            indexer = await self._handle.ready()
+            indexer = await self._handle.indexer()
             run = SyncRun(indexer, wanted, tell, extraction)
 
             async def fill() -> Sequence[UUID]:
@@ -918,6 +947,10 @@ class Collection(Part):
         Raises:
             ConfigurationError: As for `sync`.
         """
+        from semlex.ingest.loaders.extraction import checked_extraction
+        from semlex.ingest.sync import SyncRun
+        from semlex.ingest.watch import watch
+
         check_options(WatchOptions, options, "watch")
         progress = options.get("progress")
         check_parameters(kind_errors("poll", poll, bool))
@@ -927,7 +960,7 @@ class Collection(Part):
 
         async def look(some: Sequence[Path], only_changes: bool) -> SyncReport:
             with shown(progress) as tell:
-                run = SyncRun(await self._handle.ready(), wanted, tell, extraction)
+                run = SyncRun(await self._handle.indexer(), wanted, tell, extraction)
                 return await run.sync(some, folders, only_changes=only_changes)
 
         return watch(paths, look, poll=poll, clock=self._handle.resources.clock)
@@ -961,6 +994,8 @@ class Collection(Part):
             ConfigurationError: No condition is given, the source does not exist, or the folder of a source does not
                 exist.
         """
+        from semlex.ingest.deletion import Deletion
+
         check_parameters(
             text_parameter("document", document),
             text_parameter("source", source),
@@ -973,7 +1008,7 @@ class Collection(Part):
                 "delete takes no live column (@row): delete the rows in their table, and bring the collection in step"
             )
         deletion = Deletion(None if ids is None else check_ids(ids), document, source, condition, vanished)
-        return await (await self._handle.ready()).delete(deletion, dry_run=dry_run)
+        return await (await self._handle.indexer()).delete(deletion, dry_run=dry_run)
 
     @operation("status", "read")
     async def status(self, *, exact: bool = False) -> CollectionStatus:
@@ -981,10 +1016,12 @@ class Collection(Part):
 
         Counts of large tables are estimates (``estimated`` is True) or None, unless `exact`.
         """
+        from semlex.diagnostics.status import collection_status
+
         check_parameters(kind_errors("exact", exact, bool))
 
-        async def read(indexer: Indexer) -> CollectionStatus:
-            opened, folder = indexer.opened, self._handle.resources.data_folder
+        async def read(opened: OpenCollection) -> CollectionStatus:
+            folder = self._handle.resources.data_folder
             log = self._handle.resources.query_log.figures(opened.database.role, opened.info)
             return await collection_status(
                 opened.database, opened.info, opened.query_cache, data_folder=folder, query_log=log, exact=exact
@@ -1010,15 +1047,17 @@ class Collection(Part):
         """
         if text is not None and (errors := text_errors("text", text, max_bytes=MAX_DESCRIPTION_BYTES, blank=False)):
             raise ValidationError(errors)
-        opened = (await self._handle.ready()).opened
+        opened = await self._handle.ready()
         words = None if text is None else " ".join(text.split())
         await opened.database.write("describe the collection", lambda c: write_description(c, self.names, words))
         self._handle.resources.forget_rewrites()
 
     async def drop(self) -> bool:
         """Drop the collection with everything in it; return whether it existed."""
-        indexer = await self._handle.ready()
-        await indexer.opened.builds.stop(self._handle.names)
+        from semlex.store.schema.dropping import drop_collection
+
+        opened = await self._handle.ready()
+        await opened.builds.stop(self._handle.names)
         self._handle.forget()
         return await drop_collection(await self._handle.database(), self._handle.names)
 
@@ -1038,6 +1077,8 @@ class Collection(Part):
         text = query.query_text if isinstance(query, SearchQuery) else query
         routed = await self._route(text, options.get("route"), seconds_left(options.get("deadline"), started, clock))
         if routed is not None:
+            from semlex.answering.questions import SEARCHES
+
             own_top_k = query.top_k if isinstance(query, SearchQuery) else top_k or defaults.get("top_k")
             options, rerank = SEARCHES[routed.kind].options(options, rerank, own_top_k or DEFAULT_TOP_K)
         has_terms = bool(options.get("terms") or (isinstance(query, SearchQuery) and query.terms))
@@ -1095,6 +1136,8 @@ class Collection(Part):
             raise ConfigurationError("route needs a question as text: leave it out for a vector alone")
         if errors := text_errors("question", question, max_bytes=MAX_QUERY_BYTES, blank=False):
             raise ValidationError(errors)
+        from semlex.answering.questions import route_by_chat, route_by_rules
+
         if by == "rules":
             return route_by_rules(question)
         resources = await self._handle.resources.ready()
@@ -1119,19 +1162,23 @@ class Collection(Part):
             return Rewrite(warning="the question was not rewritten: no chat model is configured (chat_model)")
         if model is None:
             raise ConfigurationError("rewrite needs a language model: name one with chat_model= or --chat-model")
+        from semlex.answering.questions import Rewriting
+
         rewriting = Rewriting(
             model, resources.executor, resources.clock, resources.rewrites(model.identity), self.description
         )
         return await rewriting.rewrite(question.strip(), self.names, seconds)
 
 
-def _counting(indexer: Indexer) -> tuple[Counting, list[str]]:
+def _counting(opened: OpenCollection) -> tuple[Counting, list[str]]:
     """Return a collection's token counter, or an estimate by words with a note if the counter's model is not open."""
+    from semlex.answering.context import Counting
+
+    own = opened.info.settings.token_counter
     try:
-        counter = indexer.token_counter()
+        counter = opened.models.token_counter(opened.info.names.collection, own)
     except ModelMismatchError:
         counter = TokenEstimate()
-        own = indexer.collection.settings.token_counter
         note = f"tokens are estimated by words: what counts them by {own} is not open here; count= takes a function"
         return Counting(counter.counter_name, counter), [note]
     return Counting(counter.counter_name, counter), []
@@ -1147,6 +1194,9 @@ def _analyzer(settings: CollectionSettings) -> _core.Analyzer:
 
 def folder_options(options: WatchOptions) -> FolderOptions:
     """Return which files are kept in step, and how."""
+    from semlex.ingest.loaders.base import LoadOptions
+    from semlex.ingest.sync import FolderOptions
+
     return FolderOptions(**picked(FolderKeys, options), loading=LoadOptions(**picked(ReadOptions, options)))
 
 

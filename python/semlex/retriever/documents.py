@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 
     from semlex.chat.base import ChatModel
     from semlex.ingest.enrichment import Enrichment
-    from semlex.ingest.indexer import Indexer
     from semlex.ingest.loaders.extraction import Extract, MetadataExtraction
     from semlex.ingest.progress import IndexReport
     from semlex.open_collection import OpenCollection
@@ -90,10 +89,10 @@ class Documents(Part):
             text_parameter("after", after),
         )
 
-        async def read(indexer: Indexer) -> DocumentStates:
-            return await documents_with_states(
-                indexer.database, indexer.collection, source, indexer.limits, limit=limit, after=after
-            )
+        limits = self._handle.resources.file_limits
+
+        async def read(opened: OpenCollection) -> DocumentStates:
+            return await documents_with_states(opened.database, opened.info, source, limits, limit=limit, after=after)
 
         return await self._handle.reading(read)
 
@@ -129,11 +128,7 @@ class Documents(Part):
     @operation("list sources", "read")
     async def sources(self) -> Sources:
         """Return every source with its counts, sorted by name."""
-        return await self._handle.reading(
-            lambda indexer: indexer.database.read(
-                "list the sources", lambda c: stored_sources.list_sources(c, indexer.collection)
-            )
-        )
+        return await self._handle.read("list the sources", stored_sources.list_sources)
 
     @operation("move source", "write")
     async def move_source(self, name: str, root: str | Path) -> None:
@@ -149,7 +144,7 @@ class Documents(Part):
         """
         check_parameters(text_errors("name", name, blank=False), kind_errors("root", root, str, Path))
         check_parameters(text_errors("root", str(root), blank=False))
-        indexer = await self._handle.ready()
+        indexer = await self._handle.indexer()
         collection = indexer.collection
         folder = await asyncio.to_thread(existing_root, root)
 
@@ -193,7 +188,7 @@ class Documents(Part):
             raise ConfigurationError("other chunk settings are for a whole collection: leave source out")
         extraction = checked_extraction(extract_metadata)
         with bars as tell:
-            run = FileRun(await self._handle.ready(), self._handle.wanted.saying(**given), tell, extraction)
+            run = FileRun(await self._handle.indexer(), self._handle.wanted.saying(**given), tell, extraction)
             report = await run.rechunk(source=source, dry_run=dry_run)
         if not dry_run:
             self._handle.wanted = self._handle.wanted.without(
@@ -236,7 +231,7 @@ class Documents(Part):
         wanted = checked_enrichment(enrichment)
         if wanted is None:
             raise ConfigurationError("enrichment must name a language model: openai:MODEL, http(s)://HOST/v1#MODEL, …")
-        indexer = await self._handle.ready()
+        indexer = await self._handle.indexer()
         key = None
         if source is not None:
             ((found, _),) = (await known_sources(indexer.database, indexer.collection, source)).values()
@@ -254,18 +249,18 @@ async def named_document(handle: Handle, document: str) -> tuple[NamedDocument, 
     """Return the document that a name means, with its chunks in order."""
     check_rows("document", [document], max_bytes=MAX_PATH_BYTES, blank=False)
 
-    async def read(indexer: Indexer) -> tuple[NamedDocument, Chunks]:
-        sources, places = await document_places(handle, indexer.opened, document)
+    async def read(opened: OpenCollection) -> tuple[NamedDocument, Chunks]:
+        sources, places = await document_places(handle, opened, document)
 
         async def look(connection: Connection) -> tuple[NamedDocument, Chunks] | Records:
             named = await find_named(connection, handle.names, document, places)
             if named is None:
                 return await read_records(connection, handle.names)
             ids = [chunk_id for _, chunk_id in named.keys]
-            found = await fetch_documents(connection, indexer.collection, ids)
+            found = await fetch_documents(connection, opened.info, ids)
             return named, [found[one] for one in ids if one in found]
 
-        found = await indexer.database.read("read a document", look)
+        found = await opened.database.read("read a document", look)
         if isinstance(found, Records):
             absent = await absence(handle, document, sources, places, found)
             helps = f"; what helps: {absent.remedy}" if absent.remedy else ""

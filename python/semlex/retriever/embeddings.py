@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from semlex.embedding.base import Embedder
-    from semlex.ingest.indexer import Indexer
     from semlex.json_values import AnyId
     from semlex.maintenance.reembed import EmbeddingFigures, ReembedReport
     from semlex.open_collection import OpenCollection, OpenModels
@@ -70,7 +69,7 @@ class Embeddings(Part):
     @operation("list embeddings", "read")
     async def list(self) -> Figures:
         """Return all sets of vectors with their counts, sorted by number."""
-        return await self._handle.reading(lambda indexer: list_embeddings(indexer.opened))
+        return await self._handle.reading(list_embeddings)
 
     @operation("reembed", "admin")
     async def change(
@@ -114,7 +113,7 @@ class Embeddings(Part):
         )
         bars = shown(progress)
         storage = None if vector_storage is None else storage_named(vector_storage)
-        opened = (await self._handle.ready()).opened
+        opened = await self._handle.ready()
         models = await self._handle.resources.named_model(model, dimensions=dimensions, tokenizer=tokenizer)
         try:
             with bars as tell:
@@ -149,7 +148,7 @@ class Embeddings(Part):
             kind_errors("force", force, bool),
         )
         bars = shown(progress)
-        opened = (await self._handle.ready()).opened
+        opened = await self._handle.ready()
         version = await previous_version(opened)
         models, why_not = await self._model_of(opened, version, model)
         try:
@@ -188,7 +187,7 @@ class Embeddings(Part):
         """
         check_range("version", version, 1, MAX_VERSION)
         check_parameters(kind_errors("force", force, bool))
-        opened = (await self._handle.ready()).opened
+        opened = await self._handle.ready()
         await drop_embeddings(opened, version, force=force)
         opened.forget_versions()
 
@@ -196,14 +195,13 @@ class Embeddings(Part):
     async def fill(self, progress: ProgressOption = None) -> int:
         """Compute the vectors of chunks that have none; return how many were written."""
         with shown(progress) as tell:
-            return await (await self._handle.ready()).embed_missing(tell)
+            return await (await self._handle.indexer()).embed_missing(tell)
 
     async def vectors(self, ids: Iterable[AnyId]) -> Vectors:
         """Return the stored vectors of chunks by id, float32 of shape (d,); chunks without a vector are left out."""
         listed = check_ids(ids)
 
-        async def read(indexer: Indexer) -> Vectors:
-            opened = indexer.opened
+        async def read(opened: OpenCollection) -> Vectors:
             if opened.info.embedding is None:
                 await opened.refresh()  # another process may have stored the first vectors in the meantime
 
@@ -237,7 +235,7 @@ class Embeddings(Part):
             PrivilegeError: This role may not write: keep the curve in a file.
         """
         check_parameters(kind_errors("curve", curve, ConfidenceCurve, NoneType))
-        opened = (await self._handle.ready()).opened
+        opened = await self._handle.ready()
         await opened.look()
         info = opened.info
         if info.embedding is None:

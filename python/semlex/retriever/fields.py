@@ -62,10 +62,8 @@ class Fields(Part):
             values: Whether to return the five most frequent values of each field, too, up to 40 characters each.
         """
         check_parameters(kind_errors("values", values, bool))
-        return await self._handle.reading(
-            lambda indexer: indexer.database.read(
-                "look at the fields", lambda c: summarize_fields(c, self._handle.names, with_values=values)
-            )
+        return await self._handle.read(
+            "look at the fields", lambda c, info: summarize_fields(c, info.names, with_values=values)
         )
 
     @operation("add field", "admin")
@@ -99,11 +97,11 @@ class Fields(Part):
         check_parameters(kind_errors("force", force, bool))
         bars = shown(progress)
         index = checked_index(field_named(name, "name"), type)
-        indexer = await self._handle.ready()
-        told = [] if force else await indexer.database.read("look at the field", lambda c: self._check(c, index))
+        opened = await self._handle.ready()
+        told = [] if force else await opened.database.read("look at the field", lambda c: self._check(c, index))
         with bars as tell:
-            await indexer.opened.builds.wait(self._handle.names)
-            builder = IndexBuilder(indexer.database, indexer.collection, _tell(index.field, tell))
+            await opened.builds.wait(self._handle.names)
+            builder = IndexBuilder(opened.database, opened.info, _tell(index.field, tell))
             built = await builder.build(index.table_index(self._handle.names))
         if built:
             built.warnings += told
@@ -182,7 +180,7 @@ class Fields(Part):
             if mode is not None:
                 raise ConfigurationError("mode needs a query or a vector: without one, all chunks are counted")
             condition = parse_filters(filters, self._handle.names)
-            return await self._handle.reading(lambda indexer: facets_of_filter(indexer.opened, asked, condition))
+            return await self._handle.reading(lambda opened: facets_of_filter(opened, asked, condition))
         opened = await self._handle.searched(has_vector=has_vector)
         tuning = Tuning(candidates=options.get("candidates", DEFAULT_COUNTED))
         searched = SearchOptions(vector=options.get("vector"), tuning=tuning)

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from semlex.errors import CalibrationFileError, CollectionDroppedError, ConfigurationError
-from semlex.ingest.indexer import Indexer
 from semlex.open_collection import OpenCollection
 from semlex.parameters import DEFAULT_BM25, Bm25Options
 from semlex.retriever.base import NOT_OPEN
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from os import PathLike
 
+    from semlex.ingest.indexer import Indexer
     from semlex.options.search import SearchDefaults
     from semlex.parameters import WantedOptions
     from semlex.retriever.base import DocumentRetriever
@@ -89,6 +89,7 @@ class Handle:
         self._start()
 
     def _start(self) -> None:
+        self._opened: OpenCollection | None = None
         self._indexer: Indexer | None = None
         self._opened_in = 0  # generation of the resources
         self._opening: tuple[int, asyncio.Lock] = (0, asyncio.Lock())
@@ -105,37 +106,44 @@ class Handle:
 
     def forget(self) -> None:
         """Let the next call open the collection again."""
-        self._indexer = None
+        self._opened = None
 
-    async def ready(self) -> Indexer:
+    async def ready(self) -> OpenCollection:
         """Return the open collection; if it was dropped, the one that has its name now, or a new one."""
         return await self._ready_to(create=self.create)
 
-    async def readable(self) -> Indexer:
+    async def indexer(self) -> Indexer:
+        """Return what writes into the open collection; see `ready`."""
+        from semlex.ingest.indexer import Indexer
+
+        opened = await self.ready()
+        if self._indexer is None or self._indexer.opened is not opened:
+            limits = self.resources.file_limits
+            self._indexer = Indexer(opened, bulk=self._bulk, storage=self.wanted.storage, limits=limits)
+        return self._indexer
+
+    async def readable(self) -> OpenCollection:
         """Return the open collection to read it; unlike `ready`, never create one in place of a dropped one."""
         was_open = self.current() is not None
         return await self._ready_to(create=self.create and not was_open)
 
-    async def _ready_to(self, *, create: bool) -> Indexer:
+    async def _ready_to(self, *, create: bool) -> OpenCollection:
         resources = await self.resources.ready()
-        indexer = self.current()
-        if indexer is None or indexer.opened.presence.is_gone:
+        opened = self.current()
+        if opened is None or opened.presence.is_gone:
             if self._opening[0] != resources.generation:
                 self._opening = (resources.generation, asyncio.Lock())
             async with self._opening[1]:
-                indexer = self.current()
-                if indexer is None or indexer.opened.presence.is_gone:
+                opened = self.current()
+                if opened is None or opened.presence.is_gone:
                     opened = await self._open(await self.database(), create=create)
-                    indexer = Indexer(
-                        opened, bulk=self._bulk, storage=self.wanted.storage, limits=resources.file_limits
-                    )
-                    self._indexer, self._opened_in = indexer, resources.generation
-        if not await indexer.opened.renew():
-            self._indexer = None  # made in a transaction that was rolled back
-            return await self.ready()
-        return indexer
+                    self._opened, self._opened_in = opened, resources.generation
+        if not await opened.renew():
+            self._opened = None  # made in a transaction that was rolled back
+            return await self._ready_to(create=self.create)
+        return opened
 
-    async def reading(self, read: Callable[[Indexer], Awaitable[T]]) -> T:
+    async def reading(self, read: Callable[[OpenCollection], Awaitable[T]]) -> T:
         """Read the open collection; if it was dropped, try once more, since another one may have its name now."""
         try:
             return await read(await self.readable())
@@ -145,16 +153,15 @@ class Handle:
     async def read(self, doing: str, work: Callable[[Connection, CollectionInfo], Awaitable[T]]) -> T:
         """Run statements that read the collection, in one transaction."""
 
-        async def read(indexer: Indexer) -> T:
-            return await indexer.database.read(doing, lambda connection: work(connection, indexer.collection))
+        async def read(opened: OpenCollection) -> T:
+            return await opened.database.read(doing, lambda connection: work(connection, opened.info))
 
         return await self.reading(read)
 
     async def searched(self, *, has_vector: bool = False) -> OpenCollection:
         """Return the open collection to search it, with the sets of vectors that it has now."""
 
-        async def look(indexer: Indexer) -> OpenCollection:
-            opened = indexer.opened
+        async def look(opened: OpenCollection) -> OpenCollection:
             opened.brings_vectors |= has_vector
             if opened.info.embedding is None and (opened.models.embedder is not None or has_vector):
                 await opened.refresh()  # another process may have stored the first vectors in the meantime
@@ -179,17 +186,17 @@ class Handle:
         database = self._own_database or (await self.resources.ready()).database
         return database if self._role is None else database.acting_as(self._role)
 
-    def current(self) -> Indexer | None:
+    def current(self) -> OpenCollection | None:
         """Return the open collection; None if it is not open, or was opened before its client was closed."""
-        return self._indexer if self._opened_in == self.resources.generation else None
+        return self._opened if self._opened_in == self.resources.generation else None
 
     @property
     def opened(self) -> OpenCollection:
         """The open collection."""
-        indexer = self.current()
-        if indexer is None:
+        opened = self.current()
+        if opened is None:
             raise ConfigurationError(NOT_OPEN)
-        return indexer.opened
+        return opened
 
     async def _open(self, database: Database, *, create: bool) -> OpenCollection:
         resources, name = self.resources, self.names.collection
@@ -208,8 +215,8 @@ class Handle:
             info = for_model(info, models.version)
         self.wanted.check(name, info.options)  # somebody else may have made it in the meantime
         open_parent = None if self._parent is None else self._parent.current()
-        if open_parent is not None and open_parent.collection.collection_id == info.collection_id:
-            info = replace(info, keyword=open_parent.collection.keyword)
+        if open_parent is not None and open_parent.info.collection_id == info.collection_id:
+            info = replace(info, keyword=open_parent.info.keyword)
         elif info.keyword.index is not None:
             resources.configure_keyword_index(info.keyword.index, self._bm25)
         curve = None if self._calibration is None else await asyncio.to_thread(read_curve, self._calibration)

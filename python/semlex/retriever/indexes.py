@@ -6,12 +6,9 @@ from types import NoneType
 from typing import TYPE_CHECKING
 
 from semlex.errors import ConfigurationError
-from semlex.ingest.indexer import build_progress
-from semlex.ingest.progress import Progress
 from semlex.options.declare import operation
 from semlex.progress import ProgressOption, shown
 from semlex.retriever.handle import Part
-from semlex.store.indexes.build import estimate_index
 from semlex.store.indexes.options import HnswIndex, IvfflatIndex, NoIndex
 from semlex.validation import (
     check_parameters,
@@ -45,6 +42,8 @@ class Indexes(Part):
         Returns:
             Warnings: why an index could not be built.
         """
+        from semlex.ingest.indexer import build_progress
+
         with shown(progress) as tell:
             return await self._handle.resources.index_builds.wait(self._handle.names, build_progress(tell))
 
@@ -81,7 +80,7 @@ class Indexes(Part):
             kind_errors("concurrently", concurrently, bool),
         )
         with shown(progress) as tell:
-            return await (await self._handle.ready()).create_index(index, concurrently=concurrently, progress=tell)
+            return await (await self._handle.indexer()).create_index(index, concurrently=concurrently, progress=tell)
 
     async def estimate(self, index: VectorIndex | None = None) -> IndexEstimate | None:
         """Estimate the memory, time and size that building a vector index takes; None if nothing is to be built.
@@ -92,8 +91,10 @@ class Indexes(Part):
         Raises:
             ConfigurationError: pgvector has no such index for these vectors; the message lists those it has.
         """
+        from semlex.store.indexes.build import estimate_index
+
         check_parameters(kind_errors("index", index, HnswIndex, IvfflatIndex, NoIndex, NoneType))
-        return await self._handle.reading(lambda indexer: estimate_index(indexer.database, indexer.collection, index))
+        return await self._handle.reading(lambda opened: estimate_index(opened.database, opened.info, index))
 
     @operation("optimize", "admin")
     async def optimize(self, progress: ProgressOption = None) -> int:
@@ -103,7 +104,7 @@ class Indexes(Part):
         load.
         """
         with shown(progress) as tell:
-            indexer = await self._handle.ready()
+            indexer = await self._handle.indexer()
             indexer.refuse_read_only()
             index = indexer.collection.keyword.index
             if index is None:
@@ -120,7 +121,7 @@ class Indexes(Part):
             ConfigurationError: The collection has another keyword engine.
         """
         with shown(progress) as tell:
-            indexer = await self._handle.ready()
+            indexer = await self._handle.indexer()
             indexer.refuse_read_only()
             if indexer.database.joins_transaction:
                 raise ConfigurationError(
@@ -140,4 +141,6 @@ class Indexes(Part):
 
 def _counted(tell: Tell | None, stage: str, unit: str) -> Callable[[int, int], None]:
     """Return a function that reports how much of a stage is done."""
+    from semlex.ingest.progress import Progress
+
     return lambda done, total: None if tell is None else tell(Progress(stage, done, total, unit))

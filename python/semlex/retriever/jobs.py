@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
 from semlex.errors import JobTimeoutError
-from semlex.jobs.kinds import arguments_to_store
 from semlex.options.declare import check_options, operation
 from semlex.options.indexing import JobOptions
 from semlex.retriever.handle import Part
@@ -114,6 +113,8 @@ class Jobs(Part):
             ValidationError: With every error of every document.
             CollectionNotFoundError: The collection does not exist, and `create` is False.
         """
+        from semlex.jobs.kinds import arguments_to_store
+
         check_options(JobOptions, options, "submit")
         stored = arguments_to_store(kind, arguments)
         database = await self._handle.database()

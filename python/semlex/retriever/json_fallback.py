@@ -13,11 +13,6 @@ from semlex import _core
 from semlex.errors import ConfigurationError, ReadOnlyError
 from semlex.filters.evaluate import holds
 from semlex.filters.forms import filter_tree
-from semlex.ingest.files.discovery import FileProblem, checked_paths, find_files, read_file
-from semlex.ingest.files.selection import Selection
-from semlex.ingest.loaders.base import LoadError, LoadOptions
-from semlex.ingest.loaders.decoding import decode
-from semlex.ingest.loaders.records import parse_json
 from semlex.parameters import DEFAULT_BM25
 from semlex.retriever.base import DocumentRetriever, Openable
 from semlex.store.keyword.base import MAX_TERMS, folded, without_operators
@@ -31,6 +26,7 @@ if TYPE_CHECKING:
 
     from semlex.filters.forms import Filters
     from semlex.filters.tree import FilterTree
+    from semlex.ingest.files.discovery import FileProblem
     from semlex.store.keyword.base import Exclusions
     from semlex.types.documents import Document
 
@@ -80,6 +76,8 @@ class JSONKBRetriever(Openable, DocumentRetriever):
     problems: list[FileProblem]
 
     def __init__(self, folder: str | Path, *, language: str = "english", top_k: int = DEFAULT_TOP_K) -> None:
+        from semlex.ingest.files.discovery import checked_paths
+
         SearchQuery("any", None, top_k)  # has the rule of top_k
         self._top_k = top_k
         [self._folder] = checked_paths([folder])
@@ -172,6 +170,12 @@ class JSONKBRetriever(Openable, DocumentRetriever):
         ]
 
     def _read(self) -> Iterator[_Entry]:
+        from semlex.ingest.files.discovery import FileProblem, find_files, read_file
+        from semlex.ingest.files.selection import Selection
+        from semlex.ingest.loaders.base import LoadError, LoadOptions
+        from semlex.ingest.loaders.decoding import decode
+        from semlex.ingest.loaders.records import parse_json
+
         self.problems.clear()
         for found in find_files(self._folder, Selection(None, (), ("json",))):
             file = found if isinstance(found, FileProblem) else read_file(found)

@@ -19,7 +19,6 @@ from semlex.errors import (
     ModelNotAllowedError,
     ModelNotFoundError,
 )
-from semlex.ingest.embed import GIVEN, embedder_version
 from semlex.models.files import find_cached
 from semlex.models.model_names import LANGCHAIN, bare_name, host_of, leads_to
 from semlex.models.onnx_files import ONNX_PREFIX, split_name
@@ -29,6 +28,7 @@ from semlex.reranking.registry import choose_reranker
 from semlex.settings.files import own_file
 from semlex.settings.sources import named_models
 from semlex.settings.table import model_names
+from semlex.store.schema.collection import GIVEN, EmbeddingVersion
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from semlex.models.executor import ModelExecutor
     from semlex.models.model_names import ModelChoice
     from semlex.reranking.base import Reranker
-    from semlex.store.schema.collection import EmbeddingVersion
 
 STORED = "the collection's model"
 NOT_ONNX = ""  # in place of the name of a file
@@ -174,11 +173,12 @@ def _open(choice: ModelChoice[Embedder], options: ModelOptions) -> OpenModels:
         return OpenModels(embedding_choice=choice.reason)
     opened = OpenModels(embedder, choice.reason, owned=() if embedder is options.embedding_model else (embedder,))
     try:
+        identity = embedder.identity
         return replace(
             opened,
             counter_name=embedder.counter_name,
             names_tokenizer=options.tokenizer is not None,
-            version=embedder_version(embedder),
+            version=EmbeddingVersion(0, identity.key, identity.model, identity.revision, identity.dimensions),
         )
     except BaseException:
         opened.close()

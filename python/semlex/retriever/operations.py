@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from semlex.options.declare import operations_of
@@ -20,6 +21,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from semlex.options.declare import Rights
+
+# Methods load what they need when they are first called. Servers, and other programs with an event loop, import this
+# module, which loads all of it beforehand.
+for _needed in (
+    *("answering.answer", "answering.context", "answering.questions"),
+    *("diagnostics.checkup", "diagnostics.diagnosis", "diagnostics.doctor", "diagnostics.status"),
+    *("ingest.sync", "ingest.watch", "jobs.kinds", "jobs.worker", "maintenance.restore", "search.why"),
+):
+    import_module(f"semlex.{_needed}")
 
 OWNERS = (Client, Collection, Documents, Embeddings, Fields, Indexes, Jobs, Queries, Tables, Job)
 

@@ -7,7 +7,6 @@ from dataclasses import replace
 from types import NoneType
 from typing import TYPE_CHECKING, Any, Literal
 
-from semlex.diagnostics.status import server_health
 from semlex.options.declare import check_options, picked
 from semlex.options.search import SearchOptions
 from semlex.parameters import (
@@ -164,6 +163,8 @@ class PostgreSQLRetriever(Collection, Openable, DocumentRetriever):
             deadline: Seconds to wait for its answer; by default the retriever's ``timeout``. The first call also opens
                 the retriever, and the deadline does not limit that.
         """
+        from semlex.diagnostics.status import server_health
+
         check_options(SearchOptions, {"deadline": deadline}, "health_check")
 
         async def reach() -> Database:

@@ -39,7 +39,7 @@ class Queries(Part):
         Raises:
             PrivilegeError: This role may not delete.
         """
-        opened = (await self._handle.ready()).opened
+        opened = await self._handle.ready()
         cleared = 0
         while deleted := await opened.database.write("clear the query log", lambda c: clear_batch(c, opened.info)):
             cleared += deleted

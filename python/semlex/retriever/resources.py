@@ -332,7 +332,7 @@ class Resources:
         """Return the language model, if any; the first call chooses it."""
         if self._chat_model is None:
             # Loaded here: most programs only search.
-            from semlex.chat.openai import choose_chat_model  # noqa: PLC0415
+            from semlex.chat.openai import choose_chat_model
 
             self._chat_model = choose_chat_model(self.models.chat_model)
         return self._chat_model

@@ -115,7 +115,7 @@ async def served_embedder(collection: Collection) -> ServedEmbedder | None:
     """Return the embedding model of a collection, or the one a new collection would get; None: keyword search only."""
     resources = collection._handle.resources  # noqa: SLF001 - of this package
     try:
-        models = (await collection._handle.readable()).opened.models  # noqa: SLF001 - of this package
+        models = (await collection._handle.readable()).models  # noqa: SLF001 - of this package
     except CollectionNotFoundError:
         models = await resources.models_of(None)
     models.refuse_without_model()

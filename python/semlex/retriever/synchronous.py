@@ -14,6 +14,7 @@ import re
 import threading
 from collections.abc import AsyncGenerator, AsyncIterator
 from functools import wraps
+from importlib import import_module
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, Self, TypeVar, cast
 
@@ -22,7 +23,7 @@ from semlex.forks import drop, renew_after_fork
 from semlex.options.declare import check_options, unpacked
 from semlex.retriever.base import CLOSED, Openable
 from semlex.retriever.client import Client
-from semlex.retriever.collection import Collection
+from semlex.retriever.collection import PARTS, Collection
 from semlex.retriever.jobs import Job
 from semlex.retriever.json_fallback import JSONKBRetriever
 from semlex.retriever.knowledge_base import KnowledgeBase
@@ -44,7 +45,7 @@ running event loop use `{0}` itself: waiting here would block that loop. `close`
 `WorkAbandonedError`. A forked child opens everything again at its first call."""
 _KINDS: dict[type, type[Synchronous] | None] = {}  # asynchronous class -> synchronous class; None: it has none
 _WORD = re.compile(r"\w+")
-_NAMES: dict[str, str] = {}  # of asynchronous classes -> of their synchronous ones
+_NAMES = {name: f"Sync{name}" for name in PARTS}  # of asynchronous classes -> of their synchronous ones
 
 
 class LoopThread:
@@ -504,5 +505,13 @@ class SyncJSONKBRetriever(Opened, of=JSONKBRetriever):
     """`JSONKBRetriever` behind plain functions, callable from any thread."""
 
 
+def __getattr__(name: str) -> Any:
+    part = name.removeprefix("Sync")
+    if name == part or part not in PARTS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return synchronous_class(getattr(import_module(f"semlex.retriever.{part.lower()}"), part))
+
+
 connect_sync = SyncClient
-__all__ = [name for name in globals() if name.startswith("Sync")] + ["connect_sync", "without_await"]
+__all__ = [name for name in globals() if name.startswith("Sync")] + [f"Sync{name}" for name in PARTS]
+__all__ += ["connect_sync", "without_await"]

@@ -67,7 +67,7 @@ from typing import Any, Literal, ParamSpec, Self, TypeVar, Unpack
 P = ParamSpec("P")
 T = TypeVar("T")
 
-__all__ = ['Synchronous', 'SyncJob', 'SyncDocuments', 'SyncEmbeddings', 'SyncIndexes', 'SyncFields', 'SyncJobs', 'SyncQueries', 'SyncTables', 'SyncCollection', 'SyncClient', 'SyncRetriever', 'SyncKnowledgeBase', 'SyncJSONKBRetriever', 'connect_sync', 'without_await']
+__all__ = ['Synchronous', 'SyncJob', 'SyncCollection', 'SyncClient', 'SyncRetriever', 'SyncKnowledgeBase', 'SyncJSONKBRetriever', 'SyncDocuments', 'SyncEmbeddings', 'SyncFields', 'SyncIndexes', 'SyncJobs', 'SyncQueries', 'SyncTables', 'connect_sync', 'without_await']
 
 class Synchronous():
     """An asynchronous object behind plain functions, callable from any thread."""
@@ -187,257 +187,6 @@ class SyncJob(Synchronous):
 
     def retry(self) -> SyncJob:
         """Queue the job again after it failed or was cancelled; finished parts are not repeated."""
-
-class SyncDocuments(Synchronous):
-    """`Documents` behind plain functions."""
-
-    @property
-    def asynchronous(self) -> Documents: ...
-
-    def list(self, source: str | None = None, *, limit: int | None = None, after: str | None = None) -> DocumentStates:
-        """Return the documents that were read from files, with the state of each file, and the last run's problems."""
-
-    def get(self, document: str) -> WholeDocument:
-        """Return a document's text and chunks; for a line (``keys.md:9``) or a chunk's id, only the chunks it means."""
-
-    def outline(self, document: str) -> Outline:
-        """Return the headings of a document in order, each with its line and the chunks below it."""
-
-    def sources(self) -> Sources:
-        """Return every source with its counts, sorted by name."""
-
-    def move_source(self, name: str, root: str | Path) -> None:
-        """Set where the folder of a source is now. Its documents do not change."""
-
-    def rechunk(
-        self,
-        *,
-        extract_metadata: MetadataExtraction | Extract | None = None,
-        progress: ProgressOption = None,
-        **options: Unpack[RechunkOptions],
-    ) -> IndexReport:
-        """Cut documents that an older version of semlex read or cut again, from their files."""
-
-    def enrich(
-        self,
-        enrichment: Enrichment | str | ChatModel,
-        *,
-        source: str | None = None,
-        dry_run: bool = False,
-        progress: ProgressOption = None,
-    ) -> EnrichmentReport:
-        """Let a language model write a one-line description of each chunk that has none, and store it with the chunk."""
-
-class SyncEmbeddings(Synchronous):
-    """`Embeddings` behind plain functions."""
-
-    @property
-    def asynchronous(self) -> Embeddings: ...
-
-    def list(self) -> Figures:
-        """Return all sets of vectors with their counts, sorted by number."""
-
-    def change(
-        self,
-        model: str | Embedder,
-        *,
-        dimensions: int | None = None,
-        tokenizer: str | PathLike[str] | None = None,
-        vector_storage: StorageName | None = None,
-        restart: bool = False,
-        dry_run: bool = False,
-        progress: ProgressOption = None,
-    ) -> ReembedReport:
-        """Change the embedding model, while the collection is searched and written."""
-
-    def roll_back(
-        self,
-        model: str | Embedder | None = None,
-        *,
-        force: bool = False,
-        progress: ProgressOption = None,
-    ) -> ReembedReport:
-        """Use the vectors again that were in use before the last change, after computing those that are missing."""
-
-    def drop(self, version: int, *, force: bool = False) -> None:
-        """Drop a set of vectors."""
-
-    def fill(self, progress: ProgressOption = None) -> int:
-        """Compute the vectors of chunks that have none; return how many were written."""
-
-    def vectors(self, ids: Iterable[AnyId]) -> Vectors:
-        """Return the stored vectors of chunks by id, float32 of shape (d,); chunks without a vector are left out."""
-
-    @property
-    def calibration(self) -> ConfidenceCurve | None:
-        """Return the curve that gives hits their `SearchResult.confidence`: the named file's, else the stored one."""
-
-    def store_calibration(self, curve: ConfidenceCurve | None) -> None:
-        """Store a confidence curve for the vectors in use, replacing theirs; each set of vectors has its own curve."""
-
-class SyncIndexes(Synchronous):
-    """`Indexes` behind plain functions."""
-
-    @property
-    def asynchronous(self) -> Indexes: ...
-
-    @property
-    def building(self) -> bool:
-        """Whether indexes are still being built that a load of this client has begun."""
-
-    def wait(self, *, progress: ProgressOption = None) -> list[str]:
-        """Wait until the indexes are built that loads of this client have begun."""
-
-    def create(
-        self,
-        index: VectorIndex | None = None,
-        *,
-        concurrently: bool = False,
-        progress: ProgressOption = None,
-    ) -> IndexesBuilt:
-        """Build the indexes now; a load that takes the collection past 10,000 rows does so automatically."""
-
-    def estimate(self, index: VectorIndex | None = None) -> IndexEstimate | None:
-        """Estimate the memory, time and size that building a vector index takes; None if nothing is to be built."""
-
-    def optimize(self, progress: ProgressOption = None) -> int:
-        """Merge the keyword index (engine ``bm25``) into few, full segments; return how many were merged."""
-
-    def rebuild_keyword(self, progress: ProgressOption = None) -> Rebuilt:
-        """Rebuild the keyword index (engine ``bm25``) from the stored texts, while it is searched and written."""
-
-class SyncFields(Synchronous):
-    """`Fields` behind plain functions."""
-
-    @property
-    def asynchronous(self) -> Fields: ...
-
-    def list(self, *, values: bool = False) -> FieldSummaries:
-        """Return the fields that chunks have: names, types with counts, and which have an index."""
-
-    def add(
-        self,
-        name: str,
-        type: IndexedType,
-        *,
-        force: bool = False,
-        progress: ProgressOption = None,
-    ) -> IndexesBuilt:
-        """Build an index for comparisons of a field: ``<``, ``<=``, ``>``, ``>=``, ``between``, and prefixes."""
-
-    def remove(self, name: str) -> tuple[IndexedType, ...]:
-        """Drop the index of a field; its values stay, and filters find the same chunks."""
-
-    def facets(
-        self,
-        fields: Sequence[str],
-        filters: Filters | None = None,
-        *,
-        query: str | None = None,
-        **options: Unpack[FacetOptions],
-    ) -> Facets:
-        """Count, for each field, how many chunks have each value."""
-
-class SyncJobs(Synchronous):
-    """`Jobs` behind plain functions."""
-
-    @property
-    def asynchronous(self) -> Jobs: ...
-
-    def submit(self, kind: str, arguments: Mapping[str, Any] | None = None, **options: Unpack[JobOptions]) -> SyncJob:
-        """Store a job for this collection; a worker runs it (`Client.work`, ``semlex worker``)."""
-
-class SyncQueries(Synchronous):
-    """`Queries` behind plain functions."""
-
-    @property
-    def asynchronous(self) -> Queries: ...
-
-    def summary(self, *, limit: int = 20) -> QueryLogSummary:
-        """Return figures of the query log, the most frequent questions, and those that found nothing."""
-
-    def clear(self) -> int:
-        """Delete all logged questions; return how many."""
-
-class SyncTables(Synchronous):
-    """`Tables` behind plain functions."""
-
-    @property
-    def asynchronous(self) -> Tables: ...
-
-    def load(
-        self,
-        rows: Any,
-        *,
-        text_field: str = 'text',
-        vector_field: str = 'vector',
-        id_field: str | None = None,
-        metadata_fields: Sequence[str] | None = None,
-        metadata_field: str = 'metadata',
-        on_duplicate: OnDuplicate = 'update',
-        progress: ProgressOption = None,
-    ) -> LoadReport:
-        """Load rows that have vectors, at the speed of COPY; each row becomes a chunk, and nothing is cut or embedded."""
-
-    def follow(self, table: str, *, name: str | None = None, **options: Unpack[TableOptions]) -> FollowedTable:
-        """Follow a table or view: its rows become documents, which `sync` or a worker keeps up to date."""
-
-    def followed(self) -> list[FollowedStatus]:
-        """Return the followed tables, sorted by name, each with how far it is in step."""
-
-    def change(self, name: str, *, table: str | None = None, **options: Unpack[TableOptions]) -> FollowedTable:
-        """Change which columns of a followed table are read, or how its changes are noticed."""
-
-    def ddl(self, table: str, *, name: str | None = None, **options: Unpack[TableOptions]) -> str:
-        """Return the SQL that creates the triggers of a table, without running it."""
-
-    def stop(self, name: str, *, keep: bool = False) -> int:
-        """Stop following a table; its definition, its triggers and the documents of its rows are deleted."""
-
-    def import_table(
-        self,
-        table: str,
-        *,
-        layout: LayoutName | None = None,
-        source_url: str | None = None,
-        source_schema: str = 'public',
-        text_field: str | None = None,
-        vector_field: str | None = None,
-        id_field: str | None = None,
-        metadata_fields: Sequence[str] | None = None,
-        metadata_field: str | None = None,
-        on_duplicate: OnDuplicate = 'update',
-        dry_run: bool = False,
-        progress: ProgressOption = None,
-    ) -> TableImport:
-        """Load the rows of a table that another library filled; each row becomes a chunk, nothing is cut or embedded."""
-
-    def sync(
-        self,
-        table: str | None = None,
-        *,
-        compare: bool = False,
-        allow_empty: bool = False,
-        dry_run: bool = False,
-        progress: ProgressOption = None,
-    ) -> list[TableSync]:
-        """Bring the collection in step with followed tables: rows that were added, changed or deleted."""
-
-    def dump(self, folder: str | PathLike[str], progress: ProgressOption = None) -> TransferReport:
-        """Write the collection into a new folder: chunks with vectors, documents, sources and the log, as Parquet."""
-
-    def hits_as_sql(self, results: Sequence[SearchResult], *, include: Sequence[Included] = ...) -> str:
-        """Return a SELECT that gives the hits as rows, for psql, ``WITH hits AS (…)`` or a FROM clause."""
-
-    def hits_into(
-        self,
-        connection: CallersConnection,
-        results: Sequence[SearchResult],
-        table: str,
-        *,
-        include: Sequence[Included] = ...,
-    ) -> int:
-        """Put hits into a temporary table of your transaction, to join them with your tables."""
 
 class SyncCollection(Synchronous):
     """`Collection` behind plain functions, callable from any thread; `SyncClient.collection` makes one."""
@@ -878,6 +627,257 @@ class SyncJSONKBRetriever(Opened):
         """The name that results of this retriever carry."""
 
     def __init__(self, folder: str | Path, *, language: str = 'english', top_k: int = 5) -> None: ...
+
+class SyncDocuments(Synchronous):
+    """`Documents` behind plain functions."""
+
+    @property
+    def asynchronous(self) -> Documents: ...
+
+    def list(self, source: str | None = None, *, limit: int | None = None, after: str | None = None) -> DocumentStates:
+        """Return the documents that were read from files, with the state of each file, and the last run's problems."""
+
+    def get(self, document: str) -> WholeDocument:
+        """Return a document's text and chunks; for a line (``keys.md:9``) or a chunk's id, only the chunks it means."""
+
+    def outline(self, document: str) -> Outline:
+        """Return the headings of a document in order, each with its line and the chunks below it."""
+
+    def sources(self) -> Sources:
+        """Return every source with its counts, sorted by name."""
+
+    def move_source(self, name: str, root: str | Path) -> None:
+        """Set where the folder of a source is now. Its documents do not change."""
+
+    def rechunk(
+        self,
+        *,
+        extract_metadata: MetadataExtraction | Extract | None = None,
+        progress: ProgressOption = None,
+        **options: Unpack[RechunkOptions],
+    ) -> IndexReport:
+        """Cut documents that an older version of semlex read or cut again, from their files."""
+
+    def enrich(
+        self,
+        enrichment: Enrichment | str | ChatModel,
+        *,
+        source: str | None = None,
+        dry_run: bool = False,
+        progress: ProgressOption = None,
+    ) -> EnrichmentReport:
+        """Let a language model write a one-line description of each chunk that has none, and store it with the chunk."""
+
+class SyncEmbeddings(Synchronous):
+    """`Embeddings` behind plain functions."""
+
+    @property
+    def asynchronous(self) -> Embeddings: ...
+
+    def list(self) -> Figures:
+        """Return all sets of vectors with their counts, sorted by number."""
+
+    def change(
+        self,
+        model: str | Embedder,
+        *,
+        dimensions: int | None = None,
+        tokenizer: str | PathLike[str] | None = None,
+        vector_storage: StorageName | None = None,
+        restart: bool = False,
+        dry_run: bool = False,
+        progress: ProgressOption = None,
+    ) -> ReembedReport:
+        """Change the embedding model, while the collection is searched and written."""
+
+    def roll_back(
+        self,
+        model: str | Embedder | None = None,
+        *,
+        force: bool = False,
+        progress: ProgressOption = None,
+    ) -> ReembedReport:
+        """Use the vectors again that were in use before the last change, after computing those that are missing."""
+
+    def drop(self, version: int, *, force: bool = False) -> None:
+        """Drop a set of vectors."""
+
+    def fill(self, progress: ProgressOption = None) -> int:
+        """Compute the vectors of chunks that have none; return how many were written."""
+
+    def vectors(self, ids: Iterable[AnyId]) -> Vectors:
+        """Return the stored vectors of chunks by id, float32 of shape (d,); chunks without a vector are left out."""
+
+    @property
+    def calibration(self) -> ConfidenceCurve | None:
+        """Return the curve that gives hits their `SearchResult.confidence`: the named file's, else the stored one."""
+
+    def store_calibration(self, curve: ConfidenceCurve | None) -> None:
+        """Store a confidence curve for the vectors in use, replacing theirs; each set of vectors has its own curve."""
+
+class SyncFields(Synchronous):
+    """`Fields` behind plain functions."""
+
+    @property
+    def asynchronous(self) -> Fields: ...
+
+    def list(self, *, values: bool = False) -> FieldSummaries:
+        """Return the fields that chunks have: names, types with counts, and which have an index."""
+
+    def add(
+        self,
+        name: str,
+        type: IndexedType,
+        *,
+        force: bool = False,
+        progress: ProgressOption = None,
+    ) -> IndexesBuilt:
+        """Build an index for comparisons of a field: ``<``, ``<=``, ``>``, ``>=``, ``between``, and prefixes."""
+
+    def remove(self, name: str) -> tuple[IndexedType, ...]:
+        """Drop the index of a field; its values stay, and filters find the same chunks."""
+
+    def facets(
+        self,
+        fields: Sequence[str],
+        filters: Filters | None = None,
+        *,
+        query: str | None = None,
+        **options: Unpack[FacetOptions],
+    ) -> Facets:
+        """Count, for each field, how many chunks have each value."""
+
+class SyncIndexes(Synchronous):
+    """`Indexes` behind plain functions."""
+
+    @property
+    def asynchronous(self) -> Indexes: ...
+
+    @property
+    def building(self) -> bool:
+        """Whether indexes are still being built that a load of this client has begun."""
+
+    def wait(self, *, progress: ProgressOption = None) -> list[str]:
+        """Wait until the indexes are built that loads of this client have begun."""
+
+    def create(
+        self,
+        index: VectorIndex | None = None,
+        *,
+        concurrently: bool = False,
+        progress: ProgressOption = None,
+    ) -> IndexesBuilt:
+        """Build the indexes now; a load that takes the collection past 10,000 rows does so automatically."""
+
+    def estimate(self, index: VectorIndex | None = None) -> IndexEstimate | None:
+        """Estimate the memory, time and size that building a vector index takes; None if nothing is to be built."""
+
+    def optimize(self, progress: ProgressOption = None) -> int:
+        """Merge the keyword index (engine ``bm25``) into few, full segments; return how many were merged."""
+
+    def rebuild_keyword(self, progress: ProgressOption = None) -> Rebuilt:
+        """Rebuild the keyword index (engine ``bm25``) from the stored texts, while it is searched and written."""
+
+class SyncJobs(Synchronous):
+    """`Jobs` behind plain functions."""
+
+    @property
+    def asynchronous(self) -> Jobs: ...
+
+    def submit(self, kind: str, arguments: Mapping[str, Any] | None = None, **options: Unpack[JobOptions]) -> SyncJob:
+        """Store a job for this collection; a worker runs it (`Client.work`, ``semlex worker``)."""
+
+class SyncQueries(Synchronous):
+    """`Queries` behind plain functions."""
+
+    @property
+    def asynchronous(self) -> Queries: ...
+
+    def summary(self, *, limit: int = 20) -> QueryLogSummary:
+        """Return figures of the query log, the most frequent questions, and those that found nothing."""
+
+    def clear(self) -> int:
+        """Delete all logged questions; return how many."""
+
+class SyncTables(Synchronous):
+    """`Tables` behind plain functions."""
+
+    @property
+    def asynchronous(self) -> Tables: ...
+
+    def load(
+        self,
+        rows: Any,
+        *,
+        text_field: str = 'text',
+        vector_field: str = 'vector',
+        id_field: str | None = None,
+        metadata_fields: Sequence[str] | None = None,
+        metadata_field: str = 'metadata',
+        on_duplicate: OnDuplicate = 'update',
+        progress: ProgressOption = None,
+    ) -> LoadReport:
+        """Load rows that have vectors, at the speed of COPY; each row becomes a chunk, and nothing is cut or embedded."""
+
+    def follow(self, table: str, *, name: str | None = None, **options: Unpack[TableOptions]) -> FollowedTable:
+        """Follow a table or view: its rows become documents, which `sync` or a worker keeps up to date."""
+
+    def followed(self) -> list[FollowedStatus]:
+        """Return the followed tables, sorted by name, each with how far it is in step."""
+
+    def change(self, name: str, *, table: str | None = None, **options: Unpack[TableOptions]) -> FollowedTable:
+        """Change which columns of a followed table are read, or how its changes are noticed."""
+
+    def ddl(self, table: str, *, name: str | None = None, **options: Unpack[TableOptions]) -> str:
+        """Return the SQL that creates the triggers of a table, without running it."""
+
+    def stop(self, name: str, *, keep: bool = False) -> int:
+        """Stop following a table; its definition, its triggers and the documents of its rows are deleted."""
+
+    def import_table(
+        self,
+        table: str,
+        *,
+        layout: LayoutName | None = None,
+        source_url: str | None = None,
+        source_schema: str = 'public',
+        text_field: str | None = None,
+        vector_field: str | None = None,
+        id_field: str | None = None,
+        metadata_fields: Sequence[str] | None = None,
+        metadata_field: str | None = None,
+        on_duplicate: OnDuplicate = 'update',
+        dry_run: bool = False,
+        progress: ProgressOption = None,
+    ) -> TableImport:
+        """Load the rows of a table that another library filled; each row becomes a chunk, nothing is cut or embedded."""
+
+    def sync(
+        self,
+        table: str | None = None,
+        *,
+        compare: bool = False,
+        allow_empty: bool = False,
+        dry_run: bool = False,
+        progress: ProgressOption = None,
+    ) -> list[TableSync]:
+        """Bring the collection in step with followed tables: rows that were added, changed or deleted."""
+
+    def dump(self, folder: str | PathLike[str], progress: ProgressOption = None) -> TransferReport:
+        """Write the collection into a new folder: chunks with vectors, documents, sources and the log, as Parquet."""
+
+    def hits_as_sql(self, results: Sequence[SearchResult], *, include: Sequence[Included] = ...) -> str:
+        """Return a SELECT that gives the hits as rows, for psql, ``WITH hits AS (…)`` or a FROM clause."""
+
+    def hits_into(
+        self,
+        connection: CallersConnection,
+        results: Sequence[SearchResult],
+        table: str,
+        *,
+        include: Sequence[Included] = ...,
+    ) -> int:
+        """Put hits into a temporary table of your transaction, to join them with your tables."""
 
 connect_sync = SyncClient
 

@@ -105,7 +105,7 @@ class Tables(Part):
         bars = shown(progress)
         fields = RowFields(text_field, vector_field, id_field, metadata_fields, metadata_field)
         with bars as tell:
-            return await VectorLoad(await self._handle.ready(), fields, on_duplicate, tell).run(rows)
+            return await VectorLoad(await self._handle.indexer(), fields, on_duplicate, tell).run(rows)
 
     @operation("follow table", "admin", TableOptions)
     async def follow(self, table: str, *, name: str | None = None, **options: Unpack[TableOptions]) -> FollowedTable:
@@ -128,7 +128,7 @@ class Tables(Part):
         check_table_options(options, "follow")
         # Before a collection is made for it.
         source = await resolved(await self._handle.database(), self._handle.names, declared_table(table, name, options))
-        return await follow(await self._handle.ready(), source)
+        return await follow(await self._handle.indexer(), source)
 
     @operation("followed tables", "read")
     async def followed(self) -> list[FollowedStatus]:
@@ -154,7 +154,7 @@ class Tables(Part):
         check_parameters(text_errors("name", name, blank=False), text_parameter("table", table))
         check_table_options(options, "change")
         given = options if table is None else {**options, "table": table}
-        return await change(await self._handle.ready(), name, given)
+        return await change(await self._handle.indexer(), name, given)
 
     @operation("trigger SQL", "admin", TableOptions)
     async def ddl(self, table: str, *, name: str | None = None, **options: Unpack[TableOptions]) -> str:
@@ -193,7 +193,7 @@ class Tables(Part):
             ConfigurationError: No table of that name is followed.
         """
         check_parameters(text_errors("name", name, blank=False), kind_errors("keep", keep, bool))
-        return await stop(await self._handle.ready(), name, keep=keep)
+        return await stop(await self._handle.indexer(), name, keep=keep)
 
     @operation("import table", "admin")
     async def import_table(
@@ -253,7 +253,7 @@ class Tables(Part):
         with bars as tell:
             if dry_run:
                 return await inspect_table(await self._handle.database(), source, tell)
-            return await import_table(VectorLoad(await self._handle.ready(), RowFields(), on_duplicate, tell), source)
+            return await import_table(VectorLoad(await self._handle.indexer(), RowFields(), on_duplicate, tell), source)
 
     @operation("sync tables", "write")
     async def sync(
@@ -295,7 +295,7 @@ class Tables(Part):
             kind_errors("dry_run", dry_run, bool),
         )
         with shown(progress) as tell:
-            indexer = await self._handle.ready()
+            indexer = await self._handle.indexer()
             return await sync_tables(
                 indexer,
                 await stored_tables(indexer.database, self._handle.names, table),
@@ -324,9 +324,7 @@ class Tables(Part):
         """
         check_parameters(needed_path_errors("folder", folder))
         with shown(progress) as tell:
-            return await self._handle.reading(
-                lambda indexer: dump(indexer.database, indexer.collection, Path(folder), tell)
-            )
+            return await self._handle.reading(lambda opened: dump(opened.database, opened.info, Path(folder), tell))
 
     async def hits_as_sql(self, results: Sequence[SearchResult], *, include: Sequence[Included] = ()) -> str:
         """Return a SELECT that gives the hits as rows, for psql, ``WITH hits AS (…)`` or a FROM clause.

@@ -17,8 +17,6 @@ from semlex.errors import ConfigurationError, StoreError
 from semlex.ingest import chunk_rows, sync, watch
 from semlex.ingest.files import discovery, roots
 from semlex.ingest.progress import DocumentName, MovedDocument, SyncCounts
-from semlex.retriever import collection
-from semlex.retriever import collection as folders
 from tests.support.synchronised import age, contents, counts, opened, write
 
 
@@ -88,7 +86,7 @@ def test_files_are_looked_at_off_the_event_loop(
             asyncio.get_running_loop()
         return original(*given, **options)
 
-    for module in (collection, folders, watch):
+    for module in (discovery, watch):
         monkeypatch.setattr(module, "checked_paths", in_a_thread)
     store.index(handbook)
     store.sync(handbook)

@@ -122,7 +122,7 @@ async def test_a_model_is_not_opened_where_a_job_is_submitted(database_url: str)
     async with client(database_url, Untouched(8)) as opened:
         book = opened.collection("book", create=False)
         await book.jobs.submit("optimize")
-        assert book._handle._indexer is None
+        assert book._handle._opened is None
         with pytest.raises(CollectionNotFoundError, match="book"):
             await opened.collection("other", create=False).jobs.submit("optimize")
 

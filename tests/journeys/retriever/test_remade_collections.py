@@ -81,28 +81,28 @@ async def test_every_read_is_of_what_has_the_name_now(database_url: str) -> None
     await make(database_url, OLD)
     async with opened(database_url) as held:
         before = {name: told(await read(held)) for name, (read, told) in READS.items()}
-        stale = held._handle._indexer
+        stale = held._handle._opened
         assert stale is not None
         await make_again(database_url)
         async with opened(database_url) as fresh:
             now = {name: told(await read(fresh)) for name, (read, told) in READS.items()}
         for name, (read, told) in READS.items():
-            held._handle._indexer, stale.opened.presence.is_gone = stale, False
+            held._handle._opened, stale.presence.is_gone = stale, False
             assert told(await read(held)) == now[name] != before[name], name
-            assert held._handle._indexer is not stale
+            assert held._handle._opened is not stale
 
 
 async def test_with_another_model_every_read_is_refused(database_url: str) -> None:
     await make(database_url, OLD)
     async with opened(database_url) as held:
-        stale = held._handle._indexer
+        stale = held._handle._opened
         assert stale is not None
         await make_again(database_url, model=new_model())
         for name, (read, _) in READS.items():
-            held._handle._indexer, stale.opened.presence.is_gone = stale, False
+            held._handle._opened, stale.presence.is_gone = stale, False
             with pytest.raises(ModelMismatchError, match=f"collection '{NAME}' holds vectors of tests/other"):
                 await read(held)
-            assert held._handle._indexer is stale, name
+            assert held._handle._opened is stale, name
         # Again, and for writers, as long as the model is another one.
         with pytest.raises(ModelMismatchError):
             await held.add_texts(["iota"])
@@ -143,15 +143,15 @@ async def test_a_write_fails_once_and_never_again(database_url: str) -> None:
     async with Client(database_url, old_model(), use_reranking=False) as client:
         held = client.collection(NAME)
         await held.search("alpha")
-        stale = held._handle._indexer
+        stale = held._handle._opened
         assert stale is not None
         await make_again(database_url)
         for name, write in WRITES.items():
-            held._handle._indexer, stale.opened.presence.is_gone = stale, False
+            held._handle._opened, stale.presence.is_gone = stale, False
             with pytest.raises(CollectionDroppedError, match="was dropped after it was opened"):
                 await write(client.collection(NAME))
             await write(client.collection(NAME))
-            assert held._handle._indexer is not stale, name
+            assert held._handle._opened is not stale, name
 
 
 async def test_in_a_transaction_of_the_callers(database_url: str) -> None:

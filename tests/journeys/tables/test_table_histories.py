@@ -87,7 +87,7 @@ def stage(request: pytest.FixtureRequest, new_database: Callable[[], str]) -> It
 
 
 def keeper_of(runner: asyncio.Runner, news: Collection) -> Callable[[], TableKeeper]:
-    indexer = runner.run(news._handle.ready())
+    indexer = runner.run(news._handle.indexer())
     return lambda: TableKeeper(indexer, "articles", news._handle.wanted, unguarded, 60)
 
 

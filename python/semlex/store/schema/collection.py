@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 
 MAX_DIMENSIONS = 16_000
+GIVEN = "given"  # model name of vectors made elsewhere
 
 
 @dataclass(frozen=True, slots=True)
