@@ -110,7 +110,7 @@ class CollectionSettingsError(ConfigurationError):
             name = option.replace("_", "-")
             remedy = f"cut its files again: semlex maintain rechunk --collection {collection} --{name} {asked}"
         super().__init__(
-            f"collection {collection!r} has {option}={stored!r}, and {asked!r} was asked for: leave the option out, or "
+            f"collection {collection!r} has {option}={stored!r}, but you gave {asked!r}: leave the option out, or "
             f"{remedy}"
         )
 

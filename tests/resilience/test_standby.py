@@ -390,7 +390,7 @@ async def test_a_standby_is_diagnosed_and_keeps_no_questions(pair: Pair) -> None
             assert await standby.search("cat")
             status = await standby.status()
             assert status.query_log is not None
-            assert (status.query_log.waiting, status.query_log.problem) == (0, "the server takes no writes")
+            assert (status.query_log.waiting, status.query_log.problem) == (0, "the server accepts no writes")
         async with Client(pair.standby, HashEmbedder(16), use_reranking=False) as client:
             found = await client.diagnose("asked")
         assert found.is_well

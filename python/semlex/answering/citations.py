@@ -71,7 +71,7 @@ Place = tuple[int, int]
 
 
 class _Searched:
-    """A source with derived texts, which are computed once, when needed."""
+    """A source with normalised forms of its text, each computed when it is first needed."""
 
     def __init__(self, source: ContextSource) -> None:
         self.source = source

@@ -124,7 +124,7 @@ def _beginning(chunk: PlacedChunk, end: int) -> PlacedChunk:
 def packed(
     hits: Sequence[PlacedHit], cost: Callable[[Passage], int], *, budget: int, spent: int
 ) -> list[tuple[PlacedChunk, ...]]:
-    """Return the hits that fit, best first: each as its chunk, then the surrounding chunks."""
+    """Return the hits that fit into the token budget, best first: each as its chunk, then the surrounding chunks."""
     # Each hit is taken with its surroundings if they fit, else alone, else not at all; a later, shorter hit may still
     # fit. Only the best hit is cut, after a sentence.
     packing = Packing(cost, budget, spent)

@@ -54,7 +54,7 @@ def share_words(share: Share) -> str:
 
 
 def left_out_words(left_out: LeftOut) -> list[str]:
-    """Return the numbers of headings that were not asked, each with the reason."""
+    """Return the numbers of headings that were not searched, each with the reason."""
     return [
         f"{number:,} {why}"
         for number, why in (
@@ -118,7 +118,7 @@ def _print_documents(told: Checkup) -> None:
     if not never:
         return
     found = f"{counted(len(never), 'document')} of {len(told.documents):,}"
-    output.print(f"\n{found} found by none of the headings that were asked:")
+    output.print(f"\n{found} found by none of the headings that were searched:")
     for document in never[:SHOWN_DOCUMENTS]:
         name = f"{document.source}: {document.document}" if document.source else document.document or "(no name)"
         output.print(f"  {escape(short(name))}")
@@ -167,7 +167,7 @@ def checkup_page(told: Checkup) -> str:
         f"<title>{title}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n<h1>{title}</h1>",
         *_summary(told),
         *_reasons(told),
-        *_documents("Found by none of the headings that were asked", never),
+        *_documents("Found by none of the headings that were searched", never),
         *_documents("Found by some of their headings", some),
         *_dominating(told),
         *_notes(told),

@@ -92,7 +92,7 @@ def tell_interruption(text: str = "interrupted") -> None:
 
 
 def leave_interruption_untold() -> None:
-    """Leave it to the work to report that it was interrupted."""
+    """Print nothing about an interruption, because the operation reports it itself."""
     _interruption_told.set(True)
 
 

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ModelFacts:
-    """The models that this machine can use, as far as they were tried."""
+    """The models of this machine that were tried, with what failed."""
 
     tried: ModelExamination | None
     dimensions: int | None

@@ -121,7 +121,7 @@ def choose(rows: Sequence[SectionRow], seed: int) -> Choice:
 
 
 def _files(rows: Sequence[SectionRow]) -> Iterable[list[SectionRow]]:
-    """Return the rows of each document with headings."""
+    """Return the rows of each document that has headings, by document."""
     files: dict[tuple[str, str, tuple[UUID, ...]], list[SectionRow]] = defaultdict(list)
     for row in rows:
         if row.path:

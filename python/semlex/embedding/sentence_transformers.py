@@ -1,4 +1,4 @@
-"""Models of sentence-transformers: the files that it stores beside a model, and the package itself on this machine."""
+"""Models of sentence-transformers, run by that package, and the configuration files beside them."""
 
 from __future__ import annotations
 

@@ -256,5 +256,5 @@ def _refuse_too_few(relevant: int, hits: int) -> None:
     if hits - relevant < MIN_HITS:
         raise ConfigurationError(
             f"{hits - relevant} of {hits:,} hits are not relevant, too few for a calibration, which needs {MIN_HITS}: "
-            "look deeper (--depth, depth= in Python), or judge more queries"
+            "search deeper (--depth, depth= in Python), or judge more queries"
         )

@@ -274,7 +274,8 @@ class EnrichmentRun:
                 raise
             except Exception as error:  # noqa: BLE001 - a model of the user's may raise anything
                 raise ModelError(
-                    f"no descriptions are written: {_failure_reason(error)}; to do without them: on_failure='plain'"
+                    f"no descriptions are written: {_failure_reason(error)}; "
+                    "on_failure='plain' stores chunks without descriptions"
                 ) from None
 
     async def count(self, *, source: UUID | None = None) -> int:

@@ -61,7 +61,7 @@ class RowSearch:
         refused = options.keys() & {*SEARCH_OPTIONS, "max_results", "top_k"}
         if refused:
             raise ConfigurationError(
-                f"a search for rows takes no {', '.join(sorted(refused))}: it finds one hit per row"
+                f"a search for rows does not accept {', '.join(sorted(refused))}: it finds one hit per row"
             )
         # Columns are asked for so that rows that are gone are not found.
         columns = dict.fromkeys([*(options.get("columns") or ()), *key])

@@ -204,7 +204,7 @@ def _check_kind(folder: ModelFolder) -> None:
     # Beside the transformer, whose loader refuses them, a model may have modules of its own.
     pickled = [path.parent for path in folder.path.rglob("pytorch_model.bin")]
     if any(not any(parent.glob("*.safetensors")) for parent in pickled):
-        raise ModelError(f"{folder.name} holds weights that are not safetensors; choose a model that has them so")
+        raise ModelError(f"{folder.name} has no weights in safetensors format; choose a model that has")
 
 
 def _architecture(folder: ModelFolder) -> str:

@@ -1005,7 +1005,7 @@ class Collection(Part):
         condition = parse_filters(filters, self._handle.names)
         if condition.names_rows:
             raise ConfigurationError(
-                "delete takes no live column (@row): delete the rows in their table, and bring the collection in step"
+                "delete accepts no live column (@row): delete the rows in their table, and bring the collection in step"
             )
         deletion = Deletion(None if ids is None else check_ids(ids), document, source, condition, vanished)
         return await (await self._handle.indexer()).delete(deletion, dry_run=dry_run)

@@ -297,7 +297,9 @@ class KnowledgeBase(Openable):
         collections = self._opened()
         if label not in collections:
             check_parameters(text_errors("label", label))
-            raise ConfigurationError(f"collection {label!r} does not exist here; collections: {', '.join(self.labels)}")
+            raise ConfigurationError(
+                f"collection {label!r} is not in this knowledge base, which has {', '.join(self.labels)}"
+            )
         await self._clients[_key(self._entries[label])].initialize()
         return collections[label]
 

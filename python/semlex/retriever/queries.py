@@ -1,4 +1,4 @@
-"""The log of the questions that a collection was asked."""
+"""The log of the questions that a collection was searched for."""
 
 from __future__ import annotations
 

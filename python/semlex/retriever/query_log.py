@@ -114,7 +114,7 @@ class QueryLog:
         if log.is_off:
             return
         if info.server.read_only:
-            self._switch_off(info, log, "the server takes no writes")
+            self._switch_off(info, log, "the server accepts no writes")
             return
         if database.joins_transaction:
             self._switch_off(info, log, "the connection is the caller's, whose transaction it would join")

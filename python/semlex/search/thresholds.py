@@ -36,7 +36,7 @@ def without_cosines(options: SearchOptions, mode: str | None) -> str | None:
     if mode == "keyword":
         return "mode 'keyword' computes no cosines"
     if options.get("max_results") is not None:
-        return "a list of pages takes no threshold"
+        return "a list of pages accepts no threshold"
     if mode != "vector" and options.get("fusion") not in (None, "score"):
         return f"the fusion {options['fusion']!r} does not compute the cosine of every hit"
     return None

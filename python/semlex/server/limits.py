@@ -335,5 +335,5 @@ def _again(body: bytes, receive: Receive) -> Receive:
 
 def _too_long(limit: int) -> Problem:
     # The rest would be read in vain: the connection is closed.
-    said = f"a body has at most {limit:,} bytes on this route" if limit else "this route takes no body"
+    said = f"a body has at most {limit:,} bytes on this route" if limit else "this route accepts no body"
     return Problem(413, said, headers={"Connection": "close"})

@@ -73,7 +73,7 @@ _STATUSES: tuple[tuple[type[SemlexError], HTTPStatus, str | None], ...] = (
     # The schema cannot express these: arguments that exclude each other, or something that does not exist.
     (ConfigurationError, HTTPStatus.CONFLICT, None),
     (PrivilegeError, HTTPStatus.SERVICE_UNAVAILABLE, "the server's database role lacks a right; see the server's log"),
-    (ReadOnlyError, HTTPStatus.SERVICE_UNAVAILABLE, "the database takes no writes now"),
+    (ReadOnlyError, HTTPStatus.SERVICE_UNAVAILABLE, "the database accepts no writes now"),
     (StoreError, HTTPStatus.SERVICE_UNAVAILABLE, "the database does not answer; see the server's log"),
 )
 

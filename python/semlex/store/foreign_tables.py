@@ -409,7 +409,7 @@ def _name(table: ForeignTable) -> sql.Identifier:
 
 
 def _of(table: ForeignTable) -> sql.Composable:
-    """Return the condition on the rows to read; COPY takes no parameters, so the driver quotes the key."""
+    """Return the condition on the rows to read; COPY accepts no parameters, so the driver quotes the key."""
     if table.collection is None:
         return sql.SQL("true")
     key: Any = table.collection[0]

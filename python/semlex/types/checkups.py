@@ -99,7 +99,7 @@ class Share:
     """How many of the headings find their section.
 
     Attributes:
-        share: 0 to 1; 0 if none was asked.
+        share: 0 to 1; 0 if none was searched.
         interval: 95 % interval of the share (Wilson), for headings drawn from the same documents.
     """
 
@@ -111,7 +111,7 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """Numbers of headings that were not asked, by reason."""
+    """Numbers of headings that were not searched, by reason."""
 
     repeated: int = 0  # three or more sections have them
     wide: int = 0  # more than 12 chunks are below them
@@ -123,7 +123,7 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True)
 class AskedHeading:
-    """A heading that was asked.
+    """A heading that was searched.
 
     Attributes:
         path: The headings above and itself, outermost first.
@@ -143,7 +143,7 @@ class AskedHeading:
 
 @dataclass(frozen=True, slots=True)
 class DocumentCheckup:
-    """A document whose headings were asked; source and document are "" if its chunks name none."""
+    """A document whose headings were searched; source and document are "" if its chunks name none."""
 
     source: str
     document: str
@@ -174,7 +174,7 @@ class Dominating:
 
 @dataclass(frozen=True, slots=True)
 class Checkup:
-    """How well a collection can be searched, measured by asking its own headings.
+    """How well a collection can be searched, measured by searching its own headings.
 
     Attributes:
         mode: ``hybrid``, ``keyword`` or ``vector``.
@@ -182,7 +182,7 @@ class Checkup:
         with_duplicates: The result if a chunk with the same text counts as found.
         ranks: Share found among the first 1, 3, 5 and 10.
         reasons: Code -> how many headings do not find their section for that reason.
-        documents: Documents of which a heading was asked; those never found come first.
+        documents: Documents of which a heading was searched; those never found come first.
         alone: Share that ``vector`` and ``keyword`` search find alone; empty unless both were searched.
         embedded: Chunks that were embedded again.
         seed: Seed of the sample.

@@ -216,7 +216,7 @@ def test_what_is_refused(database_url: str) -> None:
             search_models(session, Unknown, "apple", collection=collection)
         with pytest.raises(ConfigurationError, match="an attribute 'hit' of its own"):
             search_models(session, Hit, "apple", collection=collection)
-        with pytest.raises(ConfigurationError, match="takes no group_by"):
+        with pytest.raises(ConfigurationError, match="does not accept group_by"):
             search_models(session, Article, "apple", collection=collection, group_by="document")
         with pytest.raises(ConfigurationError, match="k must be between 1 and 1,000"):
             search_models(session, Article, "apple", 0, collection=collection)

@@ -157,7 +157,7 @@ def test_sections_are_joined_on_request(semlex: Callable[..., Run], docs: Path) 
 def test_settings_of_the_environment_are_not_refused(semlex: Callable[..., Run], docs: Path) -> None:
     semlex("index", docs, "--chunk-tokens", "200")
     assert "3 unchanged" in semlex("index", docs, SEMLEX_CHUNK_TOKENS="50", SEMLEX_LANGUAGE="german").stderr
-    assert "'german' was asked for" in semlex("index", docs, "--language", "german", code=2).stderr
+    assert "you gave 'german'" in semlex("index", docs, "--language", "german", code=2).stderr
 
 
 @pytest.mark.slow

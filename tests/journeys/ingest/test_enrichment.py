@@ -230,7 +230,7 @@ def test_a_model_that_is_down_is_an_error_before_anything_is_written(database_ur
     with enriched(database_url, "none") as retriever:
         for call in (retriever.index, retriever.sync):
             with pytest.raises(
-                ModelError, match="no descriptions are written: ZeroDivisionError; to do without them"
+                ModelError, match="no descriptions are written: ZeroDivisionError; on_failure='plain' stores"
             ) as caught:
                 call(folder, enrichment=LineModel(fails))
             assert "secret" not in str(caught.value)

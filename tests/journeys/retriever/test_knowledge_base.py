@@ -215,7 +215,7 @@ async def test_wrong_calls(filled: str) -> None:
         await KnowledgeBase().with_database(pool=3).add("x").initialize()  # type: ignore[arg-type]
     async with both(filled) as knowledge:
         with pytest.raises(
-            ConfigurationError, match="collection 'x' does not exist here; collections: german, english"
+            ConfigurationError, match="collection 'x' is not in this knowledge base, which has german, english"
         ):
             await knowledge.collection("x")
         for options in (

@@ -244,7 +244,7 @@ async def test_never_where_nothing_can_be_written(filled_url: str, caplog: pytes
         assert await retriever.search("lion")
         figures = (await retriever.status()).query_log
         assert figures is not None
-        assert (figures.waiting, figures.problem) == (0, "the server takes no writes")
+        assert (figures.waiting, figures.problem) == (0, "the server accepts no writes")
     async with (
         await psycopg.AsyncConnection.connect(filled_url) as connection,
         retriever_of(connection=connection) as retriever,

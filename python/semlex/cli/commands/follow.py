@@ -73,7 +73,7 @@ def follow(
     named: dict[str, Any] = {} if name is None else {"name": name}
     refused = {"--list": given | named, "--stop": given | named, "--change": named}.get(mode or "", {})
     if refused:
-        raise ConfigurationError(f"{mode} takes no --{next(iter(refused)).replace('_', '-')}: leave it out")
+        raise ConfigurationError(f"{mode} does not accept --{next(iter(refused)).replace('_', '-')}: leave it out")
     wanted = str(table)
     if mode == "--list":
         _show(context)

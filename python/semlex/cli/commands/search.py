@@ -44,7 +44,7 @@ def check_together(options: Mapping[str, Any], own: Mapping[str, object], *, has
         refused["--sql"] = given & {"--explain", "--fields", "--json", "--open", "--timings"}
     for what, flags in refused.items():
         if flags:
-            raise ConfigurationError(f"{what} takes no {', '.join(sorted(flags))}")
+            raise ConfigurationError(f"{what} does not accept {', '.join(sorted(flags))}")
     if "--include" in given and "--sql" not in given:
         raise ConfigurationError("--include adds columns to --sql: give --sql, too")
 

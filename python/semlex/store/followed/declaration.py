@@ -231,7 +231,7 @@ def _check_unique(source: SourceTable) -> None:
     columns, name = ", ".join(map(quoted, key)), quoted(relation.schema, relation.name)
     others = f"; unique are: {'; '.join(map(', '.join, relation.unique))}" if relation.unique else ""
     raise ConfigurationError(
-        f"no unique index of {relation} is over {', '.join(key)} alone, so two rows may have one key{others}. Name "
+        f"no unique index of {relation} is over {', '.join(key)} alone, so two rows may share a key{others}. Name "
         f"such a key (key=, --key), or let the owner of the table run: CREATE UNIQUE INDEX ON {name} ({columns});"
     )
 

@@ -54,7 +54,7 @@ class NamedDocument:
 
 @dataclass(frozen=True, slots=True)
 class LoggedRun:
-    """A run of the ingestion log, as far as it explains a missing document."""
+    """The columns of an ingestion run that explain a missing document."""
 
     command: str
     where: str  # what was read or deleted

@@ -197,8 +197,8 @@ def _check_place(found: tuple[Any, ...] | None, table: str) -> None:
     """Refuse a server or a transaction that allows no temporary table, and a name that is taken."""
     in_recovery, read_only, taken = found or (False, "off", None)
     if in_recovery:
-        raise ReadOnlyError(f"{DOING}: the server is a standby, which takes no temporary table; connect to the primary")
+        raise ReadOnlyError(f"{DOING}: a standby cannot create temporary tables; connect to the primary")
     if read_only == "on":
-        raise ReadOnlyError(f"{DOING}: the transaction is read-only and takes no temporary table; begin another")
+        raise ReadOnlyError(f"{DOING}: a read-only transaction cannot create temporary tables; begin another")
     if taken is not None:
         raise ConfigurationError(f"{DOING}: the table {table!r} exists already; choose another name")

@@ -135,7 +135,7 @@ class LiveTable:
         return _OWN_TYPES.get(self.types[name]) if name in self.live else None
 
     def value(self, name: str) -> sql.Composable:
-        """Return a live column as JSON in the form of metadata; NULL if it is NULL or not live in this table."""
+        """Return SQL of a live column as JSON, read from the table at search time; NULL if this table has none."""
         if name not in self.live:
             return sql.SQL("NULL::jsonb")
         kind = self.types[name]
