@@ -70,7 +70,7 @@ def check_weights(method: FusionMethod, weights: Mapping[str, float] | None) -> 
         )
     unknown = set(weights or {}) - set(LEGS)
     if unknown:
-        raise ConfigurationError(f"weights are given for 'vector' and 'keyword'; got {sorted(map(shown, unknown))}")
+        raise ConfigurationError(f"weights must be for 'vector' and 'keyword' only; got {sorted(map(shown, unknown))}")
     for name, value in (weights or {}).items():
         if number_errors(name, value, 0):
             raise ConfigurationError(

@@ -53,7 +53,7 @@ def has_line(content_hash: bytes) -> bool:
 
 
 def without_line(context: str, content_hash: bytes) -> str:
-    """Return a stored context without the description, if there is one."""
+    """Return a stored context without its chunk description, if it has one."""
     return context.rpartition("\n")[0] if has_line(content_hash) else context
 
 

@@ -126,8 +126,8 @@ def _changes(before: FollowedTable, options: Mapping[str, Any]) -> Any:
     changes = before.changes if changes is None else changes
     if changes == "column" and column is None:
         raise ConfigurationError(
-            "changes='column' needs the column that grows with changes: name it (updated_at=, --updated-at), or use "
-            "changes='comparison'"
+            "changes='column' needs a column that increases with every change: name it (updated_at=, --updated-at), or "
+            "use changes='comparison'"
         )
     if changes != "column" and options.get("updated_at") is not None:
         raise ConfigurationError(

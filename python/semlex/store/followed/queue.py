@@ -152,7 +152,7 @@ class ChangeQueue:
         )
 
     async def put_off(self, connection: Connection, keys: Sequence[str]) -> dict[str, str | None]:
-        """Return those of these rows that failed before and are not due yet, each with the hash of what was tried."""
+        """Return which of the given rows failed and still wait for another attempt, each with the hash of its values."""
         cursor = await connection.execute(
             sql.SQL(
                 "SELECT row_key, row_hash FROM {} WHERE source_id = %s AND row_key = ANY(%s) "
