@@ -152,7 +152,7 @@ class ChangeQueue:
         )
 
     async def put_off(self, connection: Connection, keys: Sequence[str]) -> dict[str, str | None]:
-        """Return which of the given rows failed and still wait for another attempt, each with the hash of its values."""
+        """Return which of the given rows failed and wait for another attempt, each with the hash of its values."""
         cursor = await connection.execute(
             sql.SQL(
                 "SELECT row_key, row_hash FROM {} WHERE source_id = %s AND row_key = ANY(%s) "

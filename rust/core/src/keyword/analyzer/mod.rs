@@ -1,12 +1,12 @@
 //! Cuts text into terms, documents and queries alike.
 //!
 //! [`tokens`] finds tokens, [`token_terms`] makes terms of them, [`folding`] folds, [`language`] holds stemmers and stop
-//! words, [`cuts`] cuts compound words, [`classes`] rules out what a text does not hold, and [`stems`] caches stems. A
-//! change of any term of any text needs another [`ANALYZER_VERSION`].
+//! words, [`compounds`] splits compound words, [`classes`] rules out what a text does not hold, and [`stems`] caches
+//! stems. A change of any term of any text needs another [`ANALYZER_VERSION`].
 
 mod characters;
 mod classes;
-mod cuts;
+mod compounds;
 #[cfg(test)]
 mod fingerprint;
 mod folding;

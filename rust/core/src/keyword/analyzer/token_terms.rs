@@ -17,7 +17,7 @@ use std::ops::Range;
 
 use super::characters::CharacterKind;
 use super::classes::{Classes, DIGIT, FOREIGN, OTHER, PLAIN, SEPARATOR};
-use super::cuts::each_cut;
+use super::compounds::each_cut;
 use super::folding::fold_onto;
 use super::language::Apostrophe;
 use super::tokens::{character_start, first_character_end, scan};
