@@ -32,10 +32,11 @@ RERANK_OVERSAMPLING = 4  # candidates for the reranker, times top_k
 MAX_SCANNED_NUMBERS = 256_000_000
 # Rows that pass a filter are compared instead of using the vector index if they are at most so many times its list of
 # candidates; of vectors that the server keeps out of line, because they have more bytes, a part of that.
-ROWS_PER_CANDIDATE = 40
+ROWS_PER_CANDIDATE = 20
 MAX_INLINE_BYTES, OUT_OF_LINE_COST = 2_000, 4
 # Reading the rows costs as much as so many searches gain.
 SEARCHES_BEFORE_ROWS = 8
+NEVER = 2**31
 # Above this share a scan is faster than one look-up after another.
 SCAN_SHARE = 0.2
 
@@ -134,7 +135,8 @@ def searches_before_rows(
     plan: VectorPlan,
     legs: Sequence[str],
 ) -> int | None:
-    """Return how many searches with a filter go by before its rows are read, to be compared one by one; None: all."""
+    """Return how many searches with a filter go by before its rows are read; None if they are not to be used."""
+    # With `NEVER` they are read if the index finds too few, and used while it probably would.
     expected = (selection.share or 0.0) * indexes.rows
     if plan == "scan" or expected > request.max_filter_ids:
         return None
@@ -144,7 +146,9 @@ def searches_before_rows(
     vectors = collection.vectors
     is_inline = vectors.dimensions * (2 if vectors.storage == "halfvec" else 4) <= MAX_INLINE_BYTES
     most = ROWS_PER_CANDIDATE / (1 if is_inline else OUT_OF_LINE_COST) * filtered_ef_search(selection.share or 1.0)
-    return None if tuned or not 0 < expected <= most else SEARCHES_BEFORE_ROWS
+    if tuned or not expected:
+        return None
+    return SEARCHES_BEFORE_ROWS if expected <= most else NEVER
 
 
 def is_slow_without_index(collection: CollectionInfo, indexes: VectorIndexes) -> bool:

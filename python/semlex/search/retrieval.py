@@ -23,6 +23,7 @@ from semlex.search.fusion import (
 )
 from semlex.search.grouping import best_of_documents, lacks_documents
 from semlex.search.planner import (
+    NEVER,
     candidate_depth,
     documents_wanted,
     exact_plan,
@@ -285,8 +286,12 @@ class Retrieval:
         if after is None:
             return None
         found, limit = self._remembered(state), request.max_filter_ids
+        if is_short:
+            found.leave_out_index()
+        elif after == NEVER and not found.leaves_out_index():
+            return None
         if found.rows is None or found.is_moving:
-            compares_all = is_short or plan != "index"
+            compares_all = is_short or plan != "index" or after == NEVER
             if (found.rows is None or not compares_all) and not found.is_due(0 if is_short else after):
                 return None
             asked = snapshot, state.collection.names, state.collection.vectors.version, condition, limit

@@ -14,14 +14,15 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from semlex.retriever.synchronous import SyncRetriever
-from semlex.search import retrieval
+from semlex.search import planner, retrieval
 from semlex.search.planner import SEARCHES_BEFORE_ROWS
+from semlex.store.query.passing_rows import WITHOUT_INDEX
 from semlex.types.documents import Document
 
 pytestmark = pytest.mark.pg16
 
 DIMENSIONS, ROWS = 8, 3000
-# Ids of the chunks that each filter keeps; "far" is what is far from the first axis.
+# Ids of the chunks that each filter keeps; "far" and "farther" are what is far from the first axis.
 PASSING = {"1/2": 2, "1/10": 10, "1/100": 100, "1/1000": 1000}
 PLANNING = (
     {},
@@ -44,7 +45,11 @@ def indexed(new_database: Callable[[], str], vectors: NDArray[np.float32]) -> It
     """3,000 vectors under an HNSW index, with filters of several widths; the tests only read it."""
     url = new_database()
     documents = [
-        Document(f"text number {n}", {name: n % step for name, step in PASSING.items()} | {"far": bool(row[0] < -0.2)})
+        Document(
+            f"text number {n}",
+            {name: n % step for name, step in PASSING.items()}
+            | {"far": bool(row[0] < -0.2), "farther": bool(row[0] < -0.4)},
+        )
         for n, row in enumerate(vectors)
     ]
     for n, document in enumerate(documents):
@@ -62,8 +67,8 @@ def nearest(vectors: NDArray[np.float32], query: NDArray[np.float32], passing: N
 
 
 def passing(vectors: NDArray[np.float32], name: str, value: int) -> NDArray[np.bool_]:
-    if name == "far":
-        return vectors[:, 0] < -0.2
+    if name.startswith("far"):
+        return vectors[:, 0] < (-0.2 if name == "far" else -0.4)
     return np.arange(ROWS) % PASSING[name] == value
 
 
@@ -153,11 +158,29 @@ def test_a_wide_filter_that_is_repeated_is_answered_exactly(
                 monkeypatch.setattr(retrieval, "run_legs", explained)
             hits = retriever.search(None, 10, {"1/10": 1}, vector=vectors[number], mode="vector")
             plans.append(hits.legs["vector"].plan)
-        assert [hit.id for hit in hits] == nearest(vectors, vectors[number], passing(vectors, "1/10", 1), 10)
+            if number == SEARCHES_BEFORE_ROWS:
+                assert [hit.id for hit in hits] == nearest(vectors, vectors[number], passing(vectors, "1/10", 1), 10)
     assert all(plan.startswith("vector index") for plan in plans[:SEARCHES_BEFORE_ROWS])
     assert plans[SEARCHES_BEFORE_ROWS] == "exact, 300 rows that pass"
     assert " Tid Scan on default_collection_embedding_1 e " in statements[0]
     assert "Seq Scan on default" not in statements[0]
+
+
+def test_after_a_filter_that_leaves_out_what_is_near_its_rows_are_compared_at_once(
+    indexed: tuple[str, SyncRetriever], vectors: NDArray[np.float32], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Now and then the index is tried again: other queries may be near what passes."""
+    url, _ = indexed
+    monkeypatch.setattr(planner, "ROWS_PER_CANDIDATE", 0.1)
+    query, kept = np.eye(DIMENSIONS, dtype=np.float32)[0], passing(vectors, "farther", 1)
+    assert 0.1 < kept.mean() < 0.2
+    with SyncRetriever(url, "none", use_reranking=False) as retriever:
+        for number in range(2 * WITHOUT_INDEX + 1):
+            hits = retriever.search(None, 10, {"farther": True}, vector=query, mode="vector")
+            assert [hit.id for hit in hits] == nearest(vectors, query, kept, 10)
+            plan, words = hits.legs["vector"].plan, f"exact, {kept.sum()} rows that pass"
+            assert plan.startswith(words)
+            assert (", as vector index" in plan) == (number % WITHOUT_INDEX == 0)
 
 
 def test_fewer_vectors_than_candidates_are_compared_once(

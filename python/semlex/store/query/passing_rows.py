@@ -27,6 +27,8 @@ MAX_FILTERS = 256
 # searches do without: one, then three, seven and so on.
 USES_THAT_PAY = 8
 MAX_WAIT = 63
+# After a search whose filter left out what is near, so many others leave the vector index out before it is tried again.
+WITHOUT_INDEX = 8
 
 # The form that array_send() gives an array: 20 bytes of dimensions, then length and value of each element.
 _HEADER_BYTES = 20
@@ -92,11 +94,21 @@ class RememberedFilter:
     _searches: int = 0  # without rows, since they were read or lost
     _uses: int = 0  # of the rows, since then
     _wait: int = 0  # searches that do without rows before they are read
+    _without_index: int = 0  # searches that leave out the vector index
 
     def is_due(self, after: int) -> bool:
         """Return whether a search should read the rows: the first after so many others, or later."""
         self._searches += 1
         return self._searches > max(after, self._wait)
+
+    def leave_out_index(self) -> None:
+        """Note that the vector index has found too few rows."""
+        self._without_index = WITHOUT_INDEX
+
+    def leaves_out_index(self) -> bool:
+        """Return whether a search should compare the rows right away, because the index would probably not do."""
+        self._without_index = max(0, self._without_index - 1)
+        return self.rows is not None and self._without_index > 0
 
     def keep(self, rows: PassingRows | None) -> None:
         """Remember rows; None if they are too many."""
