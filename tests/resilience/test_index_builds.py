@@ -18,7 +18,7 @@ from psycopg_pool import AsyncConnectionPool
 from semlex.errors import ConfigurationError, StoreError
 from semlex.ingest.progress import Progress
 from semlex.retriever.postgres import PostgreSQLRetriever
-from semlex.store.indexes import build, catalog
+from semlex.store.indexes import build, catalog, estimate
 from semlex.store.indexes.build import IndexBuilder
 from semlex.store.indexes.catalog import other_indexes
 from semlex.store.indexes.options import HnswIndex, IvfflatIndex
@@ -42,7 +42,7 @@ def directions(rows: int) -> NDArray[np.float32]:
     return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
 
 
-async def filled(retriever: PostgreSQLRetriever, rows: int = 300) -> NDArray[np.float32]:
+async def filled(retriever: PostgreSQLRetriever, rows: int = 40) -> NDArray[np.float32]:
     vectors = directions(rows)
     await retriever.add_documents([Document(f"text {row}", id=str(row)) for row in range(rows)], vectors)
     return vectors
@@ -80,7 +80,7 @@ async def test_writers_go_on_while_an_index_is_built_concurrently(database_url: 
         assert await retriever.indexes.create(concurrently=True) == []
 
 
-@pytest.mark.parametrize("isolation", ["read committed", "repeatable read", "serializable"])
+@pytest.mark.parametrize("isolation", ["repeatable read", "serializable"])
 async def test_whatever_isolation_sessions_begin_with(database_url: str, isolation: str) -> None:
     with psycopg.connect(database_url, autocommit=True) as connection:
         connection.execute(
@@ -240,10 +240,12 @@ async def test_progress_is_told(
         assert 0 <= step.done <= step.total
 
 
+@pytest.mark.parametrize("concurrently", [True, False])
 async def test_a_build_without_shared_memory_goes_on_without_workers(
-    database_url: str, monkeypatch: pytest.MonkeyPatch
+    database_url: str, monkeypatch: pytest.MonkeyPatch, *, concurrently: bool
 ) -> None:
     """As in a container, whose shared memory is often smaller than what parallel workers ask for."""
+    monkeypatch.setattr(estimate, "MIN_PARALLEL_SECONDS", 0)
     create, refused = IndexBuilder._create, []
 
     async def without_room(
@@ -258,5 +260,20 @@ async def test_a_build_without_shared_memory_goes_on_without_workers(
     monkeypatch.setattr(IndexBuilder, "_create", without_room)
     async with retriever_of(database_url) as retriever:
         await filled(retriever)
-        assert list(await retriever.indexes.create()) == refused == ALL
+        assert list(await retriever.indexes.create(concurrently=concurrently)) == refused == ALL
         assert await validity(retriever) == {"built_hnsw_1": True}
+
+
+async def test_a_short_build_gets_no_workers(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with retriever_of(database_url) as retriever:
+        await filled(retriever)
+        workers = [await workers_for(retriever)]
+        monkeypatch.setattr(estimate, "MIN_PARALLEL_SECONDS", 0)
+        workers.append(await workers_for(retriever))
+    assert workers[0] == 0 < workers[1]
+
+
+async def workers_for(retriever: PostgreSQLRetriever) -> int:
+    reckoned = await retriever.indexes.estimate()
+    assert reckoned is not None
+    return reckoned.workers

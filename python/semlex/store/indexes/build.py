@@ -9,7 +9,7 @@ import logging
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import psycopg
 from psycopg import IsolationLevel, sql
@@ -34,7 +34,7 @@ from semlex.store.postgres.settings import SETTINGS, begin_writing, of_role, set
 from semlex.store.schema.locks import TELL_SECONDS, between_searches, lock_briefly
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable
 
     from semlex.store.indexes.catalog import WantedVectorIndex
     from semlex.store.indexes.options import VectorIndex
@@ -212,6 +212,16 @@ async def _planned(database: Database, collection: CollectionInfo, given: Vector
     return await database.read("look at the indexes", work)
 
 
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """The build of one missing index."""
+
+    suffix: str
+    make: Callable[[Connection], Awaitable[str | None]]
+    memory: int  # in bytes
+    workers: int | None  # parallel ones; None if the server decides
+
+
 @dataclass(slots=True)
 class IndexBuilder:
     """Builds the indexes of a collection."""
@@ -271,9 +281,9 @@ class IndexBuilder:
         await between_searches(
             self.database, "drop unfinished indexes", self.collection.names, partial(self._drop_unfinished, plan)
         )
-        for suffix, make, memory in self._builds(plan, concurrently=False):
-            async with self._attempt(suffix):
-                await self._build_plainly(suffix, make, memory)
+        for step in self._steps(plan, concurrently=False):
+            async with self._attempt(step.suffix):
+                await self._build_plainly(step)
         if plan.settles and not self.built.busy and not self._failures:
 
             async def settle(connection: Connection) -> list[str]:
@@ -286,46 +296,57 @@ class IndexBuilder:
                 self.database, "replace an index", self.collection.names, settle
             )
 
-    async def _build_plainly(self, suffix: str, make: Callable[[Connection], Any], memory: int) -> None:
-        async def work(connection: Connection, *, with_workers: bool) -> str | None:
+    async def _build_plainly(self, step: _Step) -> None:
+        async def work(connection: Connection, *, workers: int | None) -> str | None:
             if not await is_alone(connection, self.collection):
-                self._note_busy(suffix)
+                self._note_busy(step.suffix)
                 return None
             # A role's limit is for interactive statements; a build takes as long as it takes.
             await set_local(connection, lock_timeout=LOCK_TIMEOUT, statement_timeout=0)
-            await set_local(connection, **_build_settings(memory, with_workers=with_workers))
-            made: str | None = await make(connection)
-            return made
+            await set_local(connection, **_build_settings(step.memory, workers))
+            return await step.make(connection)
 
-        doing = f"build the index {suffix}"
-        with_workers = self.collection.server.parallel_index_builds
+        doing = f"build the index {step.suffix}"
+
+        async def run(workers: int | None) -> str | None:
+            return await self.database.write(doing, partial(work, workers=workers))
+
+        self._note(await self._with_workers(step.workers, doing, run))
+
+    async def _with_workers(
+        self, workers: int | None, doing: str, run: Callable[[int | None], Awaitable[str | None]]
+    ) -> str | None:
+        """Run a build; once more without parallel workers if the server lacks the memory that these share."""
         try:
-            made = await self.database.write(doing, partial(work, with_workers=with_workers))
+            return await run(workers)
         except StoreError as error:
-            if not with_workers or error.sqlstate not in NO_SHARED_MEMORY or self.database.joins_transaction:
+            if workers == 0 or error.sqlstate not in NO_SHARED_MEMORY or self.database.joins_transaction:
                 raise
             logger.warning("%s: once more, without parallel workers: %s", doing, error)
-            made = await self.database.write(doing, partial(work, with_workers=False))
-        self._note(made)
+            return await run(0)
 
     async def _run_concurrently(self, plan: _Plan) -> None:
-        for suffix, make, memory in self._builds(plan, concurrently=True):
-            async with self._attempt(suffix):
-                await self._build_concurrently(suffix, make, memory)
+        for step in self._steps(plan, concurrently=True):
+            async with self._attempt(step.suffix):
+                await self._build_concurrently(step)
         if plan.settles and not self.built.busy and not self._failures:
             async with self._session("replace an index") as connection:
                 if connection is not None:
                     self.built.dropped += await self._settle(plan, connection, concurrently=True)
 
-    async def _build_concurrently(self, suffix: str, make: Callable[[Connection], Any], memory: int) -> None:
-        # A session for each: one that the server has ended takes no other build along.
-        async with self._session(f"build the index {suffix} concurrently") as connection:
-            if connection is None:
-                self._note_busy(suffix)
-                return
-            with_workers = self.collection.server.parallel_index_builds
-            await set_for_session(connection, **_build_settings(memory, with_workers=with_workers))
-            self._note(await make(connection))
+    async def _build_concurrently(self, step: _Step) -> None:
+        doing = f"build the index {step.suffix} concurrently"
+
+        async def run(workers: int | None) -> str | None:
+            # A session for each: one that the server has ended takes no other build along.
+            async with self._session(doing) as connection:
+                if connection is None:
+                    self._note_busy(step.suffix)
+                    return None
+                await set_for_session(connection, **_build_settings(step.memory, workers))
+                return await step.make(connection)
+
+        self._note(await self._with_workers(step.workers, doing, run))
 
     @asynccontextmanager
     async def _session(self, doing: str) -> AsyncIterator[Connection | None]:
@@ -336,17 +357,17 @@ class IndexBuilder:
         except psycopg.Error as error:
             raise translate(error, doing, self.database.url, writing=True) from None
 
-    def _builds(self, plan: _Plan, *, concurrently: bool) -> list[tuple[str, Callable[[Connection], Any], int]]:
-        """Return each missing index: its suffix, the step that makes it, and its memory in bytes."""
-        builds: list[tuple[str, Callable[[Connection], Any], int]] = [
-            (index.suffix, partial(self._make_other, index, concurrently=concurrently), MIN_BUILD_MEMORY)
+    def _steps(self, plan: _Plan, *, concurrently: bool) -> list[_Step]:
+        """Return the builds of all missing indexes, in order."""
+        steps = [
+            _Step(index.suffix, partial(self._make_other, index, concurrently=concurrently), MIN_BUILD_MEMORY, None)
             for index in plan.others
         ]
         if plan.estimate is not None and plan.vector is not None:
             suffix = plan.vector.definition(plan.estimate.rows).suffix
             make = partial(self._make_vector, plan, concurrently=concurrently)
-            builds.append((suffix, make, plan.estimate.granted_bytes))
-        return builds
+            steps.append(_Step(suffix, make, plan.estimate.granted_bytes, plan.estimate.workers))
+        return steps
 
     @asynccontextmanager
     async def _attempt(self, suffix: str) -> AsyncIterator[None]:
@@ -449,9 +470,11 @@ class IndexBuilder:
         )
 
 
-def _build_settings(memory: int, *, with_workers: bool) -> dict[str, str | int]:
+def _build_settings(memory: int, workers: int | None) -> dict[str, str | int]:
     settings: dict[str, str | int] = {"maintenance_work_mem": f"{memory // 1024}kB"}
-    if not with_workers:
+    if workers is None:
+        return settings
+    if workers == 0:
         return settings | {"max_parallel_maintenance_workers": 0}
     # Large vectors are stored out of line, so that their table looks too small for parallel workers.
     return settings | {"min_parallel_table_scan_size": 0}

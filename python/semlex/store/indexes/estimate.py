@@ -34,6 +34,8 @@ _MIN_SAMPLES, _SAMPLES_PER_LIST, _ROWS_PER_PAGE = 10_000, 50, 291
 _HNSW_ROW, _HNSW_BYTE, _IVFFLAT_ROW, _IVFFLAT_STEP = 1.8e-4, 7.0e-8, 5.0e-5, 5.0e-10
 # How much of a core each parallel worker adds.
 _WORKER_SHARE = 0.7
+# A shorter build gets no workers: starting them and reserving the memory that they share takes longer than they save.
+MIN_PARALLEL_SECONDS = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +47,7 @@ class IndexEstimate:
         index_bytes: Size of the index.
         memory_bytes: Memory for building it at full speed.
         granted_bytes: The part of that memory that the build gets: a limited share of the server's.
-        workers: Parallel workers that help.
+        workers: Parallel workers that help; 0 if the build is short.
         seconds: How long it takes, within a factor of three.
         warnings: Warnings to read before the build begins.
     """
@@ -92,6 +94,8 @@ async def estimate_build(
         lists = index.lists or default_lists(server.rows)
         memory, size = ivfflat_memory(server.pages, value, lists), ivfflat_bytes(server.rows, value, lists)
         seconds = server.rows * (_IVFFLAT_ROW + _IVFFLAT_STEP * lists * value.dimensions)
+    if seconds < MIN_PARALLEL_SECONDS:
+        workers = 0
     warnings = []
     if memory > granted and isinstance(index, HnswIndex):
         warnings.append(
