@@ -7,6 +7,7 @@ import json
 import logging
 import random
 import re
+import ssl
 import threading
 from concurrent.futures import FIRST_EXCEPTION, CancelledError, Future, ThreadPoolExecutor, wait
 from contextvars import copy_context
@@ -281,7 +282,7 @@ class ModelServer:
         return ModelError(f"the connection to {self.host} was closed; make a new one")
 
     # Redirects are never followed, because the key would be sent along; the environment's proxies are used except for
-    # this machine.
+    # this machine. Reading the certificates, which only TLS needs, takes longer than asking such a server.
     def _open(self) -> _Requests:
         with self._lock:
             if self._closed:
@@ -289,7 +290,8 @@ class ModelServer:
             if self._requests is None:
                 import httpx2  # noqa: PLC0415 (a tenth of a second)
 
-                if self._has_key and not self.is_local and self.base_url.startswith("http:"):
+                has_tls = self.base_url.startswith("https:")
+                if self._has_key and not self.is_local and not has_tls:
                     logger.warning("the key for %s travels without encryption; use https", self.host)
                 try:
                     client = httpx2.AsyncClient(
@@ -297,6 +299,7 @@ class ModelServer:
                         timeout=httpx2.Timeout(None, connect=min(self._timeout, CONNECT_SECONDS)),
                         limits=httpx2.Limits(max_keepalive_connections=max(self._concurrency, CALLS_AT_ONCE)),
                         trust_env=not self.is_local,
+                        verify=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) if self.is_local and not has_tls else True,
                     )
                 except (ImportError, ValueError, httpx2.InvalidURL) as error:
                     raise ConfigurationError(
