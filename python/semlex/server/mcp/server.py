@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from functools import cache
+from types import MethodType
 from typing import TYPE_CHECKING, Any
 
 from mcp.server.mcpserver import MCPServer, ResourceSecurity
@@ -30,7 +32,6 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from semlex.retriever.client import Client
-    from semlex.server.answers import Shape
     from semlex.server.mcp.access import Access, Offer
     from semlex.server.open_client import OpenClient
     from semlex.server.tokens import Caller
@@ -52,7 +53,7 @@ class AssistantServer(MCPServer[Any]):
     def __init__(
         self, access: CollectionAccess, *, caller_of: Callable[[Request], Caller | None] | None = None
     ) -> None:
-        tools, shapes = Tools(access), result_shapes()
+        tools = Tools(access)
         handlers = logging.root.handlers[:]
         super().__init__(
             "semlex",
@@ -60,7 +61,7 @@ class AssistantServer(MCPServer[Any]):
             description="Search in the user's documents.",
             instructions=INSTRUCTIONS,
             version=__version__,
-            tools=[_tool(offer, getattr(tools, offer.name), shapes[offer.name]) for offer in OFFERS],
+            tools=[_tool(offer).model_copy(update={"fn": getattr(tools, offer.name)}) for offer in OFFERS],
             log_level="WARNING",
             subscriptions=False,  # nothing is ever announced, and each would hold a place for ever
             middleware=[self._narrow],
@@ -149,8 +150,10 @@ def mcp_server(
     return AssistantServer(CollectionAccess(client, access), caller_of=caller_of)
 
 
-def _tool(offer: Offer, work: Any, shape: Shape) -> Tool:
-    """Return a tool that refuses unknown arguments."""
+@cache  # its models are the same for all servers, and take longer than everything else of one
+def _tool(offer: Offer) -> Tool:
+    """Return a tool that refuses unknown arguments, bound to nothing yet."""
+    unbound = MethodType(getattr(Tools, offer.name), object())
     annotations = ToolAnnotations(
         title=offer.title,
         read_only_hint=offer.reads_only,
@@ -158,7 +161,7 @@ def _tool(offer: Offer, work: Any, shape: Shape) -> Tool:
         idempotent_hint=True,
         open_world_hint=False,
     )
-    tool = Tool.from_function(work, offer.name, offer.title, offer.description, annotations=annotations)
+    tool = Tool.from_function(unbound, offer.name, offer.title, offer.description, annotations=annotations)
     given = tool.fn_metadata.arg_model
 
     class Strict(given):  # type: ignore[misc, valid-type]
@@ -167,7 +170,7 @@ def _tool(offer: Offer, work: Any, shape: Shape) -> Tool:
     tool.fn_metadata.arg_model = Strict
     tool.parameters = _brief(Strict.model_json_schema(by_alias=True))
     schemas = Schemas()
-    schema = schemas.of(shape)
+    schema = schemas.of(result_shapes()[offer.name])
     tool.fn_metadata.output_schema = schema | {"$defs": schemas.definitions} if schemas.definitions else schema
     return tool
 
