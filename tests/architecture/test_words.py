@@ -122,7 +122,7 @@ def test_users_read_of_searches_and_not_of_legs() -> None:
     found = [
         f"{path.relative_to(ROOT)}:{line}"
         for path in (ROOT / "python").rglob("*.py")
-        for line, text in messages(path)
+        for line, text in (messages(path) if "leg" in path.read_text("utf-8") else ())
         if " " in text and re.search(r"\blegs?\b", text)
     ]
     found += [

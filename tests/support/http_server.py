@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import socket
+import ssl
 import threading
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
@@ -72,6 +73,11 @@ def settings_for(url: str | None = None, **given: Any) -> Settings:
     return Settings(**values, origins=dict.fromkeys(values, "argument"))
 
 
+def without_tls(**options: Any) -> httpx2.AsyncClient:
+    """A client that reads no certificates, which takes longer than most tests do."""
+    return httpx2.AsyncClient(verify=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), **options)
+
+
 @asynccontextmanager
 async def in_process(
     client: Client | None = None, url: str | None = None, *, clock: Clock = SYSTEM, **options: Any
@@ -112,7 +118,7 @@ async def on_a_port(
     await server.on_tick(0)
     host, port = listening.getsockname()[:2]
     try:
-        async with httpx2.AsyncClient(base_url=f"http://{host}:{port}", timeout=LIMIT) as http:
+        async with without_tls(base_url=f"http://{host}:{port}", timeout=LIMIT) as http:
             yield Served(app, state, http, source, (host, port), server.server_state.connections, server)
     finally:
         await server.shutdown([listening])

@@ -29,7 +29,7 @@ def packed(kind: str, main: str, parts: dict[str, str | int]) -> bytes:
 
 def zipped(parts: dict[str, str | int]) -> bytes:
     file = io.BytesIO()
-    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
         for name, content in parts.items():
             with archive.open(name, "w", force_zip64=True) as part:
                 for _ in range(content if isinstance(content, int) else 0):

@@ -214,7 +214,7 @@ def test_bombs(monkeypatch: pytest.MonkeyPatch) -> None:
     worker = Worker(clock=ManualClock())  # however slow this machine is
     monkeypatch.setattr(office, "WORKER", worker)
     try:
-        assert refused("a.docx", docx(1024)) == "too_big"
+        assert refused("a.docx", docx(513)) == "too_big"
         try:  # two million strings that no cell shows
             loaded = load("a.xlsx", xlsx("<si><t>name</t></si>" + "<si><t>another</t></si>" * 2_000_000))
         except LoadError as error:

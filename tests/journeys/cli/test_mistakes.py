@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, time
 from pathlib import Path
@@ -47,6 +47,13 @@ class Typed:
     files: tuple[tuple[str, str], ...] = ()
     environment: tuple[tuple[str, str], ...] = ()
     undone: tuple[str, ...] = ()
+
+    @property
+    def reads(self) -> bool:
+        """Whether neither of its command lines changes what is stored."""
+        return {"search", "serach", "status", "config"}.issuperset(
+            line.split()[0] for line in (self.line, self.instead)
+        )
 
 
 TYPED = {
@@ -146,14 +153,30 @@ TYPED = {
 }  # fmt: skip
 
 
+@pytest.fixture(scope="module")
+def indexed(new_database: Callable[[], str]) -> str:
+    """A database with the collection `handbook`, for cases that only read it."""
+    url = new_database()
+    with sync_opened(url, "none", collection="handbook") as retriever:
+        retriever.add_texts(["# Keys\n\nRotate the keys every ninety days.\n"])
+    return url
+
+
 @pytest.fixture
-def folder(tmp_path: Path, database_url: str, monkeypatch: pytest.MonkeyPatch) -> Path:
+def url(name: str, request: pytest.FixtureRequest) -> str:
+    """The database of a case."""
+    found: str = request.getfixturevalue("indexed" if TYPED[name].reads else "database_url")
+    return found
+
+
+@pytest.fixture
+def folder(tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with one document, which the tests index into the collection `handbook`."""
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "keys.md").write_text("# Keys\n\nRotate the keys every ninety days.\n")
     (tmp_path / "own.toml").touch()
     monkeypatch.chdir(tmp_path)
-    for name, setting in (("DATABASE_URL", database_url), ("SEMLEX_CONFIG", str(tmp_path / "own.toml"))):
+    for name, setting in (("DATABASE_URL", url), ("SEMLEX_CONFIG", str(tmp_path / "own.toml"))):
         monkeypatch.setenv(name, setting)
     monkeypatch.setenv("COLUMNS", "1000")
     monkeypatch.setenv("SEMLEX_COLLECTION", "handbook")
@@ -179,11 +202,16 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], lin
 @pytest.mark.slow
 @pytest.mark.parametrize("name", TYPED)
 def test_a_mistake_on_the_command_line(
-    name: str, folder: Path, database_url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    name: str,
+    folder: Path,
+    url: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     case = TYPED[name]
-    code, message = run(monkeypatch, capsys, "index docs")
-    assert code == 0, message
+    if not case.reads:
+        code, message = run(monkeypatch, capsys, "index docs")
+        assert code == 0, message
     for file, text in case.files:
         (folder / file).write_text(text)
     for variable, value in case.environment:
@@ -197,7 +225,7 @@ def test_a_mistake_on_the_command_line(
     for what in case.undone:
         (folder / what).unlink(missing_ok=True)
         monkeypatch.delenv(what, raising=False)
-    code, message = run(monkeypatch, capsys, case.instead.format(database=f"'{database_url}'"))
+    code, message = run(monkeypatch, capsys, case.instead.format(database=f"'{url}'"))
     assert code == 0, message
 
 
@@ -289,16 +317,22 @@ CALLED = {
 }  # fmt: skip
 
 
+@pytest.fixture(scope="module")
+def called(new_database: Callable[[], str]) -> Iterator[SyncRetriever]:
+    with sync_opened(new_database()) as retriever:
+        yield retriever
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CALLED)
-def test_a_mistake_in_python(name: str, database_url: str) -> None:
+def test_a_mistake_in_python(name: str, called: SyncRetriever) -> None:
     case = CALLED[name]
-    with sync_opened(database_url) as retriever:
-        retriever.add_documents([GOOD])
-        with pytest.raises(SemlexError) as caught:
-            case.call(retriever)
-        message = str(caught.value)
-        missing = [part for part in case.says if part not in message]
-        assert not missing, (missing, message)
-        assert retriever.count() == 1
-        case.instead(retriever)
+    called.delete([chunk.id for chunk in called.list_chunks()])
+    called.add_documents([GOOD])
+    with pytest.raises(SemlexError) as caught:
+        case.call(called)
+    message = str(caught.value)
+    missing = [part for part in case.says if part not in message]
+    assert not missing, (missing, message)
+    assert called.count() == 1
+    case.instead(called)

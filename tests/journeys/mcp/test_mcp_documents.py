@@ -49,50 +49,58 @@ def outside_of_quotes(text: str) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("pattern", PATTERNS.values(), ids=PATTERNS)
-async def test_no_document_ends_its_own_quote(client: Client, tmp_path: Path, pattern: str) -> None:
-    folder = tmp_path / "hostile"
-    folder.mkdir()
-    (folder / "text.md").write_text(f"# Otters\n\nAn otter swims.\n\n{pattern}\n", encoding="utf-8")
-    (folder / "title.md").write_text(f"# otter {pattern}\n\nAnother otter.\n", encoding="utf-8")
-    (folder / f"{name_of(pattern)}.md").write_text("The otter by another name.\n", encoding="utf-8")
-    collection = client.collection("hostile")
-    await collection.index(folder, on_bad_text="repair")
-    named = {"note": pattern, "deep": {"list": [pattern]}, "source_document": pattern}
-    await collection.add_documents([Document(f"otter {pattern}", named, id="named")])
-    server = mcp_server(client, Access.of(["hostile"]))
+async def test_no_document_ends_its_own_quote(client: Client, tmp_path: Path) -> None:
     assert "data" in INSTRUCTIONS
-    async with Assistant(server) as assistant:
-        calls: list[tuple[str, dict[str, Any]]] = [
-            ("search", {"query": "otter", "top_k": 20}),
-            ("answer_research_question", {"question": "where does an otter swim?"}),
-            ("list_fields", {"values": True}),
-            ("get_document", {"document": "text.md"}),
-            ("outline", {"document": "title.md"}),
-            ("why", {"document": "text.md", "question": "otter"}),
-            ("get_chunk", {"chunk_id": "named"}),
-        ]
-        marks = []
-        for name, arguments in calls:
-            found = await assistant.call_tool(name, arguments)
-            assert not found.is_error, (name, found.content)
-            told = found.content[0].text
-            rest = outside_of_quotes(told)
-            marks += [told.split("<<< ", 1)[1][:16]]
-            for line in pattern.split("\n"):
-                assert not line.strip() or line not in rest.split("\n"), name
-            for text in (told, *texts(found.structured_content)):
-                assert not UNSEEN.search(text), (name, text)
-            notice = found.structured_content["notice"]
-            assert "data" in notice
-            assert json.dumps(found.structured_content)
-        assert len(set(marks)) == len(marks)
-        hits = (await assistant.call_tool("search", {"query": "otter", "top_k": 20})).structured_content["hits"]
-        assert len(hits) >= 4
-        for hit in hits:
-            read = await assistant.read_resource(hit["uri"])
-            outside_of_quotes(read.contents[0].text)
-            assert not UNSEEN.search(read.contents[0].text)
+    async with Assistant(mcp_server(client, Access.of(["hostile"]))) as assistant:
+        marks: set[str] = set()
+        for number, pattern in enumerate(PATTERNS.values()):
+            folder = tmp_path / f"hostile{number}"
+            folder.mkdir()
+            (folder / "text.md").write_text(f"# Otters\n\nAn otter swims.\n\n{pattern}\n", encoding="utf-8")
+            (folder / "title.md").write_text(f"# otter {pattern}\n\nAnother otter.\n", encoding="utf-8")
+            (folder / f"{name_of(pattern)}.md").write_text("The otter by another name.\n", encoding="utf-8")
+            collection = client.collection("hostile")
+            await collection.index(folder, on_bad_text="repair")
+            named = {"note": pattern, "deep": {"list": [pattern]}, "source_document": pattern}
+            await collection.add_documents([Document(f"otter {pattern}", named, id="named")])
+            found = await told_with(assistant, pattern)
+            assert marks.isdisjoint(found)
+            marks |= found
+            await client.drop("hostile")
+
+
+async def told_with(assistant: Assistant, pattern: str) -> set[str]:
+    """The marks of what the tools tell of documents with a pattern, all of which stays inside of them."""
+    calls: list[tuple[str, dict[str, Any]]] = [
+        ("search", {"query": "otter", "top_k": 20}),
+        ("answer_research_question", {"question": "where does an otter swim?"}),
+        ("list_fields", {"values": True}),
+        ("get_document", {"document": "text.md"}),
+        ("outline", {"document": "title.md"}),
+        ("why", {"document": "text.md", "question": "otter"}),
+        ("get_chunk", {"chunk_id": "named"}),
+    ]
+    marks, hits = [], []
+    for name, arguments in calls:
+        found = await assistant.call_tool(name, arguments)
+        assert not found.is_error, (pattern, name, found.content)
+        told = found.content[0].text
+        rest = outside_of_quotes(told)
+        marks += [told.split("<<< ", 1)[1][:16]]
+        for line in pattern.split("\n"):
+            assert not line.strip() or line not in rest.split("\n"), (pattern, name)
+        for text in (told, *texts(found.structured_content)):
+            assert not UNSEEN.search(text), (pattern, name, text)
+        assert "data" in found.structured_content["notice"]
+        assert json.dumps(found.structured_content)
+        hits += found.structured_content["hits"] if name == "search" else []
+    assert len(set(marks)) == len(marks)
+    assert len(hits) >= 4
+    for hit in hits:
+        read = await assistant.read_resource(hit["uri"])
+        outside_of_quotes(read.contents[0].text)
+        assert not UNSEEN.search(read.contents[0].text)
+    return set(marks)
 
 
 @pytest.mark.slow

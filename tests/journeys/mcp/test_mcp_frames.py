@@ -8,13 +8,13 @@ import socket
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import httpx2
 import pytest
 
 from semlex import Client
 from semlex.server.mcp.access import OFFERS, Access
 from semlex.server.mcp.http import mcp_app
 from tests.support.assistants import HANDSHAKES, STATELESS, Piped, Posted, request, served
+from tests.support.http_server import without_tls
 from tests.support.shell import Shell
 from tests.support.waiting import eventually, held, until, until_waiting, waiting
 
@@ -88,7 +88,7 @@ def test_a_conversation_over_pipes(start: Callable[..., Piped], revision: str) -
 
 @pytest.mark.parametrize("revision", REVISIONS)
 async def test_a_conversation_over_http(client: Client, revision: str) -> None:
-    async with served(mcp_app(client, Access())) as address, httpx2.AsyncClient() as http:
+    async with served(mcp_app(client, Access())) as address, without_tls() as http:
         posted = Posted(http, address, revision)
         check_begun(await posted.begin(), revision)
         tools = await posted.ask(1, "tools/list")
@@ -126,7 +126,7 @@ def test_a_search_that_is_cancelled_ends_in_the_database(
 
 async def test_a_client_that_leaves_ends_its_search(client: Client, database_url: str) -> None:
     """Of the stateless revision over HTTP, leaving is what cancels."""
-    async with served(mcp_app(client, Access())) as address, httpx2.AsyncClient() as http:
+    async with served(mcp_app(client, Access())) as address, without_tls() as http:
         posted = Posted(http, address, STATELESS)
         check_hit(await posted.ask(1, "tools/call", SEARCH))
         with held(database_url, "semlex.handbook_chunk") as holder:

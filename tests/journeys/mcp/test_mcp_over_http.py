@@ -20,6 +20,7 @@ from semlex.server.mcp.http import MAX_BODY_BYTES, listening_socket, mcp_app
 from semlex.server.open_client import OpenClient
 from semlex.server.tokens import Caller
 from tests.support.assistants import HANDSHAKES, STATELESS, Posted, initialize, request, served
+from tests.support.http_server import without_tls
 from tests.support.shell import Shell
 from tests.support.waiting import LIMIT
 
@@ -72,7 +73,7 @@ async def test_progress_is_told_while_files_are_read(client: Client, docs: objec
 async def test_a_caller_ends_its_own_oldest_idle_session(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("semlex.server.mcp.http.MAX_SESSIONS_OF_A_CALLER", 2)
     app = mcp_app(client, Access(), find_caller=TOKENS.get)
-    async with served(app) as address, httpx2.AsyncClient(timeout=LIMIT) as http:
+    async with served(app) as address, without_tls(timeout=LIMIT) as http:
 
         def posted(token: str) -> Posted:
             made = Posted(http, address, HANDSHAKES[-1])
@@ -107,7 +108,7 @@ async def test_a_caller_ends_its_own_oldest_idle_session(client: Client, monkeyp
 
 
 async def test_only_known_hosts_and_origins_may_ask(client: Client) -> None:
-    async with served(mcp_app(client, Access())) as address, httpx2.AsyncClient() as http:
+    async with served(mcp_app(client, Access())) as address, without_tls() as http:
         port = httpx2.URL(address).port
         hosts = {
             f"127.0.0.1:{port}": True, f"localhost:{port}": True, f"[::1]:{port}": True, "127.0.0.1": True,
@@ -148,7 +149,7 @@ async def test_tokens_say_who_asks_and_what_they_may(client: Client) -> None:
         return TOKENS.get(token)
 
     app = mcp_app(client, Access.of(writes=True), find_caller=find)
-    async with served(app) as address, httpx2.AsyncClient() as http:
+    async with served(app) as address, without_tls() as http:
         for revision in ("2025-11-25", STATELESS):
             for header in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": "Basic reader-token"},
                            {"Authorization": "Bearer"}, {"X-Token": "reader-token"}):  # fmt: skip
@@ -182,7 +183,7 @@ async def test_tokens_say_who_asks_and_what_they_may(client: Client) -> None:
 
 
 async def test_bodies_are_bounded_and_noise_is_refused(client: Client) -> None:
-    async with served(mcp_app(client, Access())) as address, httpx2.AsyncClient() as http:
+    async with served(mcp_app(client, Access())) as address, without_tls() as http:
         for revision in ("2025-11-25", STATELESS):
             posted = Posted(http, address, revision)
             await posted.begin()
@@ -199,7 +200,7 @@ async def test_bodies_are_bounded_and_noise_is_refused(client: Client) -> None:
 
 
 async def test_a_session_that_nobody_has_opened_is_none(client: Client) -> None:
-    async with served(mcp_app(client, Access())) as address, httpx2.AsyncClient() as http:
+    async with served(mcp_app(client, Access())) as address, without_tls() as http:
         posted = Posted(http, address, "2025-11-25")
         posted.headers |= {"Mcp-Session-Id": "0" * 32, "MCP-Protocol-Version": "2025-11-25"}
         answer = await posted.post(request(1, "tools/list", revision="2025-11-25"))

@@ -11,7 +11,6 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import httpx2
 import pytest
 from mcp.client import Client as Assistant
 from mcp.client.streamable_http import streamable_http_client
@@ -27,7 +26,7 @@ from semlex.server.tokens import TokenFile
 from semlex.testing import HashEmbedder
 from tests.support.assistants import STATELESS, Posted, initialize, request
 from tests.support.curves import curve
-from tests.support.http_server import COLLECTION, FixedSettings, Served, on_a_port, settings_for
+from tests.support.http_server import COLLECTION, FixedSettings, Served, on_a_port, settings_for, without_tls
 from tests.support.manual_clock import ManualClock
 from tests.support.shell import Shell
 from tests.support.waiting import LIMIT, eventually, held, waiting
@@ -54,7 +53,7 @@ def tokens(tmp_path: Path) -> TokenFile:
 async def assistant(address: str, token: str | None, mode: str) -> AsyncIterator[Assistant]:
     headers = {} if token is None else {"Authorization": f"Bearer {token}"}
     async with (
-        httpx2.AsyncClient(headers=headers, timeout=LIMIT) as http,
+        without_tls(headers=headers, timeout=LIMIT) as http,
         Assistant(streamable_http_client(address, http_client=http), mode=mode) as opened,
     ):
         yield opened
@@ -163,7 +162,7 @@ async def test_what_may_not_be_called_is_told_with_a_remedy_of_this_server(
 @pytest.mark.parametrize("revision", ["2025-11-25", STATELESS])
 async def test_without_a_valid_token_nobody_is_answered(tenants: Client, tokens: TokenFile, revision: str) -> None:
     reader, other = tokens.add("reader", "read"), tokens.add("other", "read")
-    async with on_a_port(tenants, token_file=tokens.path) as served, httpx2.AsyncClient() as http:
+    async with on_a_port(tenants, token_file=tokens.path) as served, without_tls() as http:
         begun = Posted(http, place(served), revision)
         begun.headers["Authorization"] = f"Bearer {reader}"
         await begun.begin()
@@ -186,7 +185,7 @@ async def test_without_a_valid_token_nobody_is_answered(tenants: Client, tokens:
 
 async def test_hosts_and_origins_are_those_of_the_server(tenants: Client) -> None:
     page = "https://pages.example.org"
-    async with on_a_port(tenants, origins=(page,)) as served, httpx2.AsyncClient() as http:
+    async with on_a_port(tenants, origins=(page,)) as served, without_tls() as http:
         asked = Posted(http, place(served), STATELESS)
         await asked.begin()
         frame = b'{"jsonrpc": "2.0", "method": "notifications/none"}'
@@ -239,7 +238,7 @@ async def test_a_stop_ends_streams_in_order(
 ) -> None:
     """The stream on which nothing is said ends at once and whole; a call in progress is answered."""
     clock = ManualClock()  # no time passes: whatever was given up when it is over would go on for ever
-    async with httpx2.AsyncClient(timeout=LIMIT) as http, on_a_port(tenants, clock=clock) as served:
+    async with without_tls(timeout=LIMIT) as http, on_a_port(tenants, clock=clock) as served:
         posted = Posted(http, place(served), "2025-11-25" if mode == "legacy" else mode)
         await posted.begin()
         async with AsyncExitStack() as listening:
@@ -290,7 +289,7 @@ async def test_a_process_with_a_token_file(shell: Shell, tokens: TokenFile, comm
         assert found, line
         assert "to callers with a token" in line
         address = f"{found[0]}/mcp"
-        async with httpx2.AsyncClient(timeout=LIMIT) as http:
+        async with without_tls(timeout=LIMIT) as http:
             stranger = await http.post(address, json={})
             assert stranger.status_code == 401
             assert stranger.headers["www-authenticate"].startswith("Bearer")
