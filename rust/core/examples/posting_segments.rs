@@ -12,7 +12,10 @@ use std::io::BufRead;
 use std::time::Instant;
 
 use semlex_core::keyword::analyzer::{Analyzer, parse_query};
-use semlex_core::keyword::segment::*;
+use semlex_core::keyword::build::*;
+use semlex_core::keyword::format::*;
+use semlex_core::keyword::search::*;
+use semlex_core::segments::*;
 
 const PARAMETERS: Parameters = Parameters { k1: 1.2, b: 0.75 };
 const ROUNDS: usize = 5;

@@ -23,6 +23,7 @@ pub mod keyword;
 pub mod near_duplicates;
 pub mod normalise;
 pub mod pgcopy;
+pub mod segments;
 pub mod sentences;
 mod short_string;
 pub mod tokenizer;

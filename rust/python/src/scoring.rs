@@ -5,9 +5,10 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::pybacked::{PyBackedBytes, PyBackedStr};
 use pyo3::types::{PyBytes, PyList, PyString};
-use semlex_core::keyword::segment::{
-    self, GivenRow, GivenSegment, GivenTombstone, LanguageQuery, Parameters, SegmentId,
+use semlex_core::keyword::search::{
+    self, GivenRow, GivenSegment, GivenTombstone, LanguageQuery, Parameters,
 };
+use semlex_core::segments::SegmentId;
 
 use crate::arguments::{at_least, vector};
 use crate::errors::{caught, detached};
@@ -47,7 +48,7 @@ type Scored<'py> = (
 ///     limit: Maximum bytes of posting lists.
 #[pyclass(frozen, module = "semlex._core")]
 pub(crate) struct PostingCache {
-    core: segment::PostingCache,
+    core: search::PostingCache,
 }
 
 #[pymethods]
@@ -57,7 +58,7 @@ impl PostingCache {
     fn new(limit: i64) -> PyResult<Self> {
         let limit = at_least("limit", limit, 0)?;
         Ok(Self {
-            core: segment::PostingCache::new(limit),
+            core: search::PostingCache::new(limit),
         })
     }
 
@@ -242,7 +243,7 @@ fn given_rows(rows: &[Row]) -> PyResult<Vec<GivenRow<'_>>> {
 /// What a query needs, and what of it is cached.
 #[pyclass(frozen, module = "semlex._core")]
 pub(crate) struct PostingPlan {
-    core: segment::PostingPlan,
+    core: search::PostingPlan,
 }
 
 type Missing<'py> = Vec<(Bound<'py, PyBytes>, Bound<'py, PyBytes>)>;
@@ -313,7 +314,7 @@ fn ids<'a, 'py>(
 /// A query over one snapshot of the database, with everything that it needs. Immutable.
 #[pyclass(frozen, module = "semlex._core")]
 pub(crate) struct PostingSnapshot {
-    core: segment::Snapshot,
+    core: search::Snapshot,
 }
 
 #[pymethods]

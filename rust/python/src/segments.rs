@@ -7,9 +7,9 @@ use pyo3::exceptions::{PyMemoryError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::pybacked::{PyBackedBytes, PyBackedStr};
 use pyo3::types::{PyBytes, PyList};
-use semlex_core::keyword::segment::{
-    self, FORMAT_VERSION, Header, IdSet as Ids, SegmentError, SegmentId, Source, Vocabularies,
-};
+use semlex_core::keyword::build::{self, Source, Vocabularies};
+use semlex_core::keyword::format::{self, Header};
+use semlex_core::segments::{self, FORMAT_VERSION, IdSet as Ids, SegmentError, SegmentId};
 
 use crate::analyzing::Analyzer;
 use crate::arguments::vector;
@@ -89,7 +89,7 @@ impl EncodedSegment {
 
 fn wrapped(
     py: Python<'_>,
-    encoded: Result<segment::EncodedSegment, SegmentError>,
+    encoded: Result<format::EncodedSegment, SegmentError>,
 ) -> PyResult<EncodedSegment> {
     let encoded = encoded.map_err(|error| segment_error(py, error))?;
     let first_terms = encoded
@@ -115,7 +115,7 @@ pub(crate) struct SegmentBuilder {
 
 #[derive(Default)]
 struct Building {
-    core: segment::SegmentBuilder,
+    core: build::SegmentBuilder,
     /// The analyzer that was used last.
     source: Option<u64>,
 }
@@ -141,7 +141,7 @@ impl Building {
     }
 
     /// Makes the segment, and gives the vocabulary back.
-    fn finish(&mut self, id: &SegmentId) -> Result<segment::EncodedSegment, SegmentError> {
+    fn finish(&mut self, id: &SegmentId) -> Result<format::EncodedSegment, SegmentError> {
         let encoded = self.core.finish(id);
         if let (Some(source), Some(vocabulary)) = (self.source.take(), self.core.release()) {
             kept().put(source, vocabulary);
@@ -302,7 +302,7 @@ pub(crate) fn merge_segments(
         })
     });
     let sources = sources.collect::<PyResult<Vec<_>>>()?;
-    let encoded = detached(py, || segment::merge(&segment_id, sources, &dead.core))?;
+    let encoded = detached(py, || build::merge(&segment_id, sources, &dead.core))?;
     wrapped(py, encoded)
 }
 
@@ -323,7 +323,7 @@ pub(crate) fn encode_tombstone<'py>(
 ) -> PyResult<Bound<'py, PyBytes>> {
     let tombstone_id = id("tombstone_id", tombstone_id)?;
     let data = detached(py, || {
-        segment::encode_tombstone(&tombstone_id, &keyword_ids.core)
+        segments::encode_tombstone(&tombstone_id, &keyword_ids.core)
     })?;
     Ok(PyBytes::new(
         py,
@@ -344,7 +344,7 @@ pub(crate) fn decode_tombstone(
 ) -> PyResult<IdSet> {
     let tombstone_id = id("tombstone_id", tombstone_id)?;
     let ids = detached(py, || {
-        segment::decode_tombstone(&tombstone_id, data).map(|ids| Ids::from(&ids))
+        segments::decode_tombstone(&tombstone_id, data).map(|ids| Ids::from(&ids))
     })?;
     let core = ids.map_err(|error| segment_error(py, error))?;
     Ok(IdSet { core })

@@ -1,7 +1,9 @@
 //! Search by words: what cuts text into terms, and the index that counts them.
 
 pub mod analyzer;
-pub mod segment;
+pub mod build;
+pub mod format;
+pub mod search;
 
 /// What a term begins with that keeps the accents of its word, beside the folded term of the same word.
 pub const TYPED: char = '=';

@@ -1,7 +1,10 @@
 //! A cache that lives through commits, merges and older snapshots answers as one that has read nothing before.
 
 use proptest::prelude::*;
-use semlex_core::keyword::segment::*;
+use semlex_core::keyword::build::*;
+use semlex_core::keyword::format::*;
+use semlex_core::keyword::search::*;
+use semlex_core::segments::*;
 
 use super::stored::chunks::{Chunk, LANGUAGES, build, source, terms};
 use super::stored::{Tables, id_of};

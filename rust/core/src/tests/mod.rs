@@ -17,6 +17,7 @@ mod pgcopy;
 mod posting_cache;
 mod queries;
 mod ranking;
+mod resealed;
 mod segment_building;
 mod segment_search;
 mod segments;

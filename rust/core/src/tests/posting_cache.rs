@@ -1,6 +1,8 @@
 //! The cache of posting lists: what it holds stays within its limit.
 
-use semlex_core::keyword::segment::*;
+use semlex_core::keyword::format::*;
+use semlex_core::keyword::search::*;
+use semlex_core::segments::*;
 
 use super::stored::chunks::{build, many};
 use super::stored::{Tables, id_of};

@@ -2,8 +2,9 @@
 
 use proptest::prelude::*;
 use semlex_core::keyword::analyzer::{Analyzer, QueryTerms, parse_query};
+use semlex_core::keyword::build::*;
 use semlex_core::keyword::is_typed;
-use semlex_core::keyword::segment::*;
+use semlex_core::keyword::search::*;
 
 use super::stored::{Tables, id_of};
 

@@ -2,7 +2,8 @@
 
 use proptest::prelude::*;
 use semlex_core::keyword::TermSource;
-use semlex_core::keyword::segment::*;
+use semlex_core::keyword::build::*;
+use semlex_core::segments::*;
 
 use super::stored::id_of;
 

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 use semlex_core::keyword::is_typed;
-use semlex_core::keyword::segment::*;
+use semlex_core::keyword::search::*;
+use semlex_core::segments::*;
 
 use super::stored::chunks::{Chunk, LANGUAGES, Numbers, build, chunks, many, tables, term};
 use super::stored::{Tables, id_of};

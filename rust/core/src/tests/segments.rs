@@ -3,8 +3,11 @@
 use std::collections::BTreeSet;
 
 use proptest::prelude::*;
+use semlex_core::keyword::build::*;
+use semlex_core::keyword::format::*;
 use semlex_core::keyword::is_typed;
-use semlex_core::keyword::segment::*;
+use semlex_core::keyword::search::*;
+use semlex_core::segments::*;
 
 use super::stored::chunks::{Chunk, Numbers, build, chunks, many, source, tables};
 use super::stored::{Tables, id_of};

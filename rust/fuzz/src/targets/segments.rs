@@ -2,10 +2,11 @@
 
 use std::sync::LazyLock;
 
-use semlex_core::keyword::segment::{
-    EncodedSegment, FORMAT_VERSION, GivenRow, Header, IdSet, LanguageQuery, MAX_CHUNKS, Parameters,
-    PostingCache, SegmentBuilder, SegmentError, SegmentId, Source, decode_tombstone,
-    encode_tombstone, merge,
+use semlex_core::keyword::build::{SegmentBuilder, Source, merge};
+use semlex_core::keyword::format::{EncodedSegment, Header};
+use semlex_core::keyword::search::{GivenRow, LanguageQuery, Parameters, PostingCache};
+use semlex_core::segments::{
+    FORMAT_VERSION, IdSet, MAX_CHUNKS, SegmentError, SegmentId, decode_tombstone, encode_tombstone,
 };
 
 use super::{Target, behaviour, coarse};

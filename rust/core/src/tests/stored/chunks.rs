@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 
 use proptest::prelude::*;
-use semlex_core::keyword::segment::*;
+use semlex_core::keyword::build::*;
+use semlex_core::keyword::format::*;
+use semlex_core::segments::*;
 
 use super::{Tables, id_of};
 

@@ -4,7 +4,9 @@ pub mod chunks;
 
 use std::collections::BTreeSet;
 
-use semlex_core::keyword::segment::*;
+use semlex_core::keyword::format::*;
+use semlex_core::keyword::search::*;
+use semlex_core::segments::*;
 
 /// The id of a segment or tombstone.
 pub fn id_of(number: usize) -> SegmentId {

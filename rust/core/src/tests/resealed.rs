@@ -1,11 +1,12 @@
 //! Blobs whose contents are damaged and whose checksums fit: what who may write to the tables can make of them. Reading
 //! them ends, within bounds, in an answer or in an error.
-#![allow(clippy::panic, clippy::unwrap_used, reason = "tests")]
-
 use proptest::prelude::*;
 
-use super::sealed::{BlobKind, FRONT_BYTES, seal};
-use super::*;
+use semlex_core::keyword::build::*;
+use semlex_core::keyword::format::*;
+use semlex_core::keyword::search::*;
+use semlex_core::segments::sealed::{BlobKind, FRONT_BYTES, seal};
+use semlex_core::segments::*;
 
 const ID: SegmentId = [3; 16];
 
@@ -57,7 +58,7 @@ fn segment() -> EncodedSegment {
     builder.finish(&ID).unwrap()
 }
 
-fn is_damage<T: fmt::Debug>(result: Result<T, SegmentError>) -> Option<T> {
+fn is_damage<T: std::fmt::Debug>(result: Result<T, SegmentError>) -> Option<T> {
     match result {
         Ok(found) => Some(found),
         Err(SegmentError::Damaged { .. }) => None,

@@ -1,6 +1,6 @@
 //! Numbers of a few bits each: R. F. Rice's codes (1979) for gaps, unary codes for small counts.
 
-use super::sealed::Read;
+use crate::segments::sealed::Read;
 
 /// Unary codes of counts end here; larger ones follow with all their bits.
 const MAX_COUNT: u32 = 16;

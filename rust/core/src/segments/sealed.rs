@@ -159,7 +159,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::{BlobKind, ByteReader, FORMAT_VERSION, checksum, open, seal, write_varint};
-    use crate::keyword::segment::SegmentError;
+    use crate::segments::SegmentError;
 
     proptest! {
         #[test]

@@ -7,7 +7,7 @@
 use bitpacking::{BitPacker, BitPacker4x};
 
 use super::bits::{BitReader, BitWriter};
-use super::sealed::{ByteReader, Read};
+use crate::segments::sealed::{ByteReader, Read};
 
 /// Numbers that are read at once.
 pub(crate) const BLOCK: usize = BitPacker4x::BLOCK_LEN;

@@ -4,14 +4,14 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use super::bitmap::Bitmap;
 use super::bm25::{Parameters, idf};
 use super::candidates::{Accumulator, ScoringContext, Weighted};
-use super::list::{Cursor, List, Unpacked};
 use super::liveness::LiveSegment;
 use super::top::Top;
 use super::view::{Hint, View};
-use super::{SegmentError, impossible};
+use crate::keyword::format::list::{Cursor, List, Unpacked};
+use crate::segments::bitmap::Bitmap;
+use crate::segments::{SegmentError, impossible};
 
 /// Where fewer than one chunk in this many may be found, these are looked up and no list is read in whole.
 const SELECTIVE_FILTER_RATIO: u32 = 64;

@@ -3,8 +3,8 @@
 //! S. Robertson, H. Zaragoza, "The Probabilistic Relevance Framework: BM25 and Beyond" (2009), formula 3.15, with the idf
 //! of Lucene, which is never negative: ln(1 + (N - df + 0.5) / (df + 0.5)).
 
-use super::header::Header;
-use super::list::List;
+use crate::keyword::format::Header;
+use crate::keyword::format::list::List;
 
 /// Frequencies whose tf norm is looked up. Larger ones are rare, and computed.
 const TABLED: u32 = 16;

@@ -1,9 +1,8 @@
 //! A finished segment: what goes into the tables.
 
 use super::header::Header;
-use super::ids::IdRanges;
 use super::rows::{EncodedRow, FinishedRows, RowWriter};
-use super::{SegmentError, SegmentId};
+use crate::segments::{IdRanges, SegmentError, SegmentId};
 
 /// A segment in its stored form.
 #[derive(Clone, Debug, PartialEq, Eq)]

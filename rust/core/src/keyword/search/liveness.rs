@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::bitmap::Bitmap;
-use super::header::Header;
-use super::ids::IdRanges;
-use super::list::{Cursor, List, POSTINGS_PER_LOOKUP};
 use super::read_segment::ReadSegment;
-use super::{SegmentError, impossible};
+use crate::keyword::format::Header;
+use crate::keyword::format::list::{Cursor, List, POSTINGS_PER_LOOKUP};
+use crate::segments::IdRanges;
+use crate::segments::bitmap::Bitmap;
+use crate::segments::{SegmentError, impossible};
 
 static NEXT: AtomicU64 = AtomicU64::new(1);
 

@@ -12,8 +12,9 @@ use super::list::List;
 use super::long_postings::{Block, each_block, write_long_list};
 use super::postings::{each_posting, write_list};
 use super::prefix_code::{Counts, PrefixCode, TermCodes};
-use super::sealed::{BlobKind, ByteReader, FRONT_BYTES, Read, open, seal, write_varint};
-use super::{MAX_TERM, Posting, SegmentError, SegmentId};
+use super::{MAX_TERM, Posting};
+use crate::segments::sealed::{BlobKind, ByteReader, FRONT_BYTES, Read, open, seal, write_varint};
+use crate::segments::{SegmentError, SegmentId};
 
 /// A list of more postings has a row of its own.
 const LONG_LIST: usize = 512;

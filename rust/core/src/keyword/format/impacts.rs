@@ -2,7 +2,7 @@
 //! is.
 
 use super::Posting;
-use super::sealed::{ByteReader, Read, write_varint};
+use crate::segments::sealed::{ByteReader, Read, write_varint};
 
 /// Largest frequency and shortest chunk among postings of about the same frequency.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

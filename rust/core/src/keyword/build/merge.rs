@@ -3,11 +3,9 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use super::encoding::EncodedSegment;
-use super::header::Header;
-use super::id_set::IdSet;
-use super::rows::{RowReader, RowWriter};
-use super::{MAX_CHUNKS, Posting, SegmentError, SegmentId, impossible};
+use crate::keyword::format::rows::{RowReader, RowWriter};
+use crate::keyword::format::{EncodedSegment, Header, Posting};
+use crate::segments::{IdSet, MAX_CHUNKS, SegmentError, SegmentId, impossible};
 
 /// A stored segment.
 #[derive(Clone, Debug)]

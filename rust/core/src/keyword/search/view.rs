@@ -5,11 +5,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rustc_hash::FxHashMap;
 
 use super::bm25::{Parameters, TfNormTable};
-use super::ids::IdRanges;
 use super::known_index::{KnownIndex, Tombstone};
 use super::liveness::LiveSegment;
 use super::read_segment::ReadSegment;
-use super::{SegmentError, SegmentId};
+use crate::segments::{IdRanges, SegmentError, SegmentId};
 
 /// Segments and tombstones of one snapshot. Equal lists of ids give an equal view, so it can be kept.
 #[derive(Debug)]
@@ -233,9 +232,9 @@ fn spans(segments: &[Arc<ReadSegment>]) -> Vec<Span> {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::indexing_slicing)] // a test fails by panicking
 
-    use super::super::builder::SegmentBuilder;
-    use super::super::header::Header;
     use super::*;
+    use crate::keyword::build::SegmentBuilder;
+    use crate::keyword::format::Header;
 
     fn segment(number: u8, ids: std::ops::Range<i64>) -> Arc<ReadSegment> {
         let mut builder = SegmentBuilder::new();

@@ -5,9 +5,8 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-use super::SegmentId;
-use super::ids::IdRanges;
 use super::read_segment::ReadSegment;
+use crate::segments::{IdRanges, SegmentId};
 
 /// A tombstone that was read.
 pub(crate) type Tombstone = (SegmentId, Arc<IdRanges>);

@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use super::bits::{BitReader, BitWriter};
-use super::sealed::{ByteReader, Read, write_varint};
+use crate::segments::sealed::{ByteReader, Read, write_varint};
 
 /// Bits of a symbol at most: a table of all that may follow is then small.
 const MAX_BITS: usize = 12;

@@ -2,11 +2,11 @@
 
 use std::hint::select_unpredictable;
 
-use super::encoding::EncodedSegment;
-use super::rows::RowWriter;
 use super::vocabulary::{NO_TERM, Overflow, UNCOUNTED, Vocabulary};
-use super::{MAX_CHUNKS, Posting, SegmentError, SegmentId};
+use crate::keyword::format::rows::RowWriter;
+use crate::keyword::format::{EncodedSegment, Posting};
 use crate::keyword::{TermSource, is_typed};
+use crate::segments::{MAX_CHUNKS, SegmentError, SegmentId};
 
 /// Fewest counts that there is room for.
 const MIN_ROOM: usize = 1 << 10;

@@ -8,13 +8,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bitpacking::{BitPacker, BitPacker4x};
 
+use super::Posting;
 use super::ascending::{BLOCK, packed_bytes};
 use super::bits::BitReader;
 use super::impacts::{Impact, read_impacts};
 use super::long_postings::each_block;
 use super::postings::each_posting;
-use super::sealed::{ByteReader, Read};
-use super::{Posting, SegmentError, impossible};
+use crate::segments::sealed::{ByteReader, Read};
+use crate::segments::{SegmentError, impossible};
 
 /// Looking one chunk up costs about as much as reading this many postings.
 pub(crate) const POSTINGS_PER_LOOKUP: usize = 8;

@@ -1,8 +1,9 @@
 //! The vocabulary of a builder: the terms of tokens, and the numbers of terms.
 
 use super::dictionary::{Dictionary, NOT_FOUND};
-use super::{MAX_TERM, SegmentError};
+use crate::keyword::format::MAX_TERM;
 use crate::keyword::{TermSource, is_typed};
+use crate::segments::SegmentError;
 
 /// Longer tokens are not remembered: they seldom come again.
 const MAX_REMEMBERED_TOKEN: usize = 64;

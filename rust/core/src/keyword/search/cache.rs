@@ -8,16 +8,15 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use rustc_hash::FxHashMap;
 
-use super::header::Header;
 use super::known_index::{KnownIndex, Tombstone};
 use super::plan::{CachedList, LanguageQuery, PostingPlan, TermLists};
 use super::read_segment::ReadSegment;
-use super::rows::find_term;
 use super::score::{SegmentLists, Snapshot};
-use super::tombstone::decode_tombstone;
 use super::view::View;
-use super::{SegmentError, SegmentId, impossible};
 use crate::hashing::{WordMap, WordSet};
+use crate::keyword::format::Header;
+use crate::keyword::format::rows::find_term;
+use crate::segments::{SegmentError, SegmentId, decode_tombstone, impossible};
 
 /// Bytes that a list, or the absence of one, costs besides itself.
 const ENTRY_BYTES: usize = 64;

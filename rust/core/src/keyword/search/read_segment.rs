@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::bm25::{Parameters, TfNormTable};
-use super::header::Header;
+use crate::keyword::format::Header;
 
 /// A segment that was read: its language and header, which never change, and the norms of the last searches.
 #[derive(Debug)]

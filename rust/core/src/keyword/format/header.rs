@@ -1,9 +1,9 @@
 //! A segment's header: ids and lengths of its chunks, and totals.
 
-use super::ids::IdRanges;
 use super::prefix_code::{PrefixCode, TermCodes};
-use super::sealed::{BlobKind, ByteReader, open, seal, write_varint};
-use super::{MAX_CHUNKS, SegmentError, SegmentId, impossible};
+use crate::segments::IdRanges;
+use crate::segments::sealed::{BlobKind, ByteReader, open, seal, write_varint};
+use crate::segments::{MAX_CHUNKS, SegmentError, SegmentId, impossible};
 
 /// Lengths below this are numbered through a table, longer ones (rare) by search, as are those of few chunks.
 const TABLE_LENGTHS: usize = 1 << 16;

@@ -6,7 +6,7 @@
 
 use super::Posting;
 use super::ascending::{AscendingReader, BLOCK, write_ascending};
-use super::sealed::{ByteReader, Read, write_varint};
+use crate::segments::sealed::{ByteReader, Read, write_varint};
 
 /// Frequencies whose steps are longer are rare.
 const MAX_STEP: u32 = 24;

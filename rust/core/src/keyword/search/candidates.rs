@@ -4,10 +4,10 @@
 
 use std::cell::Cell;
 
-use super::bitmap::Bitmap;
 use super::bm25::TfNormTable;
-use super::list::{Cursor, List, POSTINGS_PER_LOOKUP, Unpacked};
-use super::{SegmentError, impossible};
+use crate::keyword::format::list::{Cursor, List, POSTINGS_PER_LOOKUP, Unpacked};
+use crate::segments::bitmap::Bitmap;
+use crate::segments::{SegmentError, impossible};
 
 /// A list with the weight of its term.
 #[derive(Clone, Copy)]

@@ -6,7 +6,7 @@
 
 use super::Posting;
 use super::bits::{BitReader, BitWriter};
-use super::sealed::Read;
+use crate::segments::sealed::Read;
 
 /// Appends a list. Ordinals ascend below `chunks`, frequencies are at least 1.
 pub(crate) fn write_list(postings: &[Posting], chunks: u32, writer: &mut BitWriter) {

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::known_index::KnownIndex;
-use super::list::List;
 use super::score::SegmentLists;
-use super::{SegmentError, SegmentId};
 use crate::hashing::WordMap;
 use crate::keyword::analyzer::TYPED_BIT;
+use crate::keyword::format::list::List;
+use crate::segments::{SegmentError, SegmentId};
 
 /// A term's list in a segment; nothing when the segment is known not to hold the term.
 pub(crate) type CachedList = Option<Arc<List>>;

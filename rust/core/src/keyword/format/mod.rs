@@ -1,0 +1,28 @@
+//! Posting lists as they are stored: a segment is a header and rows of lists. In memory a list is packed once more.
+
+mod ascending;
+mod bits;
+mod encoding;
+mod header;
+mod impacts;
+pub(crate) mod list;
+mod long_postings;
+mod postings;
+mod prefix_code;
+pub(crate) mod rows;
+
+pub use encoding::EncodedSegment;
+pub use header::Header;
+pub use rows::EncodedRow;
+
+/// Bytes of a term at most; the analyzer cuts longer ones.
+pub const MAX_TERM: usize = 128;
+
+/// One chunk in a posting list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Posting {
+    /// The chunk's place in its segment.
+    pub ordinal: u16,
+    /// How often the chunk holds the term; at least 1.
+    pub frequency: u32,
+}

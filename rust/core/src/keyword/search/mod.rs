@@ -1,0 +1,17 @@
+//! Segments read through a cache, and scored by BM25.
+
+mod bm25;
+mod cache;
+mod candidates;
+mod known_index;
+mod liveness;
+mod plan;
+mod read_segment;
+mod score;
+mod top;
+mod view;
+
+pub use bm25::Parameters;
+pub use cache::{Counters, GivenRow, GivenSegment, GivenTombstone, PostingCache};
+pub use plan::{LanguageQuery, PostingPlan};
+pub use score::{Found, Snapshot, Work};
