@@ -9,7 +9,10 @@
 pub(crate) mod bitmap;
 mod id_set;
 mod ids;
+pub(crate) mod known_index;
+pub(crate) mod liveness;
 pub(crate) mod sealed;
+pub(crate) mod spans;
 mod tombstone;
 
 use std::borrow::Cow;

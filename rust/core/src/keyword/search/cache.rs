@@ -8,7 +8,6 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use rustc_hash::FxHashMap;
 
-use super::known_index::{KnownIndex, Tombstone};
 use super::plan::{CachedList, LanguageQuery, PostingPlan, TermLists};
 use super::read_segment::ReadSegment;
 use super::score::{SegmentLists, Snapshot};
@@ -16,6 +15,7 @@ use super::view::View;
 use crate::hashing::{WordMap, WordSet};
 use crate::keyword::format::Header;
 use crate::keyword::format::rows::find_term;
+use crate::segments::known_index::{KnownIndex, Tombstone};
 use crate::segments::{SegmentError, SegmentId, decode_tombstone, impossible};
 
 /// Bytes that a list, or the absence of one, costs besides itself.
@@ -63,7 +63,7 @@ pub struct PostingCache {
 
 #[derive(Debug, Default)]
 struct State {
-    known: Arc<KnownIndex>,
+    known: Arc<KnownIndex<ReadSegment>>,
     /// How many transactions had ended when the known state of the tables was read.
     ended: u64,
     /// For each known segment the names of the terms that have a list, or an absence, of it.
@@ -154,7 +154,7 @@ impl PostingCache {
         let mut state = self.state();
         plan.known = Arc::clone(&state.known);
         for planned in &mut plan.languages {
-            let known = plan.known.of_language(&planned.language).count();
+            let known = planned.segments(&plan.known).count();
             let places = planned
                 .terms
                 .iter()
@@ -224,7 +224,7 @@ impl PostingCache {
     fn assemble(
         &self,
         plan: &PostingPlan,
-        seen: &Arc<KnownIndex>,
+        seen: &Arc<KnownIndex<ReadSegment>>,
         rows: &[GivenRow<'_>],
         ended: Option<u64>,
     ) -> Result<Snapshot, SegmentError> {
@@ -330,7 +330,7 @@ struct ReadRows {
 impl ReadRows {
     fn new(
         plan: &PostingPlan,
-        seen: &KnownIndex,
+        seen: &KnownIndex<ReadSegment>,
         rows: &[GivenRow<'_>],
     ) -> Result<Self, SegmentError> {
         if seen.lists_one_twice() {
@@ -429,7 +429,7 @@ impl State {
     }
 
     /// Knows what a snapshot lists, and forgets the lists of segments that are gone.
-    fn keep(&mut self, seen: &Arc<KnownIndex>) -> Result<(), SegmentError> {
+    fn keep(&mut self, seen: &Arc<KnownIndex<ReadSegment>>) -> Result<(), SegmentError> {
         if self.known.equals(seen) {
             return Ok(());
         }

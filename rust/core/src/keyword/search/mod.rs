@@ -3,8 +3,7 @@
 mod bm25;
 mod cache;
 mod candidates;
-mod known_index;
-mod liveness;
+mod live_segment;
 mod plan;
 mod read_segment;
 mod score;

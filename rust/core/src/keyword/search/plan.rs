@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::known_index::KnownIndex;
+use super::read_segment::ReadSegment;
 use super::score::SegmentLists;
 use crate::hashing::WordMap;
 use crate::keyword::analyzer::TYPED_BIT;
 use crate::keyword::format::list::List;
+use crate::segments::known_index::KnownIndex;
 use crate::segments::{SegmentError, SegmentId};
 
 /// A term's list in a segment; nothing when the segment is known not to hold the term.
@@ -53,7 +54,7 @@ pub struct PostingPlan {
     pub(crate) languages: Vec<PlannedLanguage>,
     /// For each slot the one of the folded term, if its own keeps the accents of the word.
     pub(crate) folded: Vec<Option<usize>>,
-    pub(crate) known: Arc<KnownIndex>,
+    pub(crate) known: Arc<KnownIndex<ReadSegment>>,
 }
 
 impl PostingPlan {
@@ -96,7 +97,7 @@ impl PostingPlan {
     /// (segment, term) of the lists that are needed of known segments and not at hand.
     pub fn missing(&self) -> impl Iterator<Item = (&SegmentId, &str)> {
         self.languages.iter().flat_map(|planned| {
-            self.known.of_language(&planned.language).flat_map(|id| {
+            planned.segments(&self.known).flat_map(|id| {
                 let terms = planned.terms.iter().zip(&planned.held);
                 let missing = terms.filter(move |(_, held)| !held.contains_key(id));
                 missing.map(move |(term, _)| (id, term.as_str()))
@@ -160,6 +161,16 @@ impl PlannedLanguage {
             places.dedup();
         }
         Ok(planned)
+    }
+
+    /// The segments of the language.
+    pub(crate) fn segments<'a>(
+        &'a self,
+        known: &'a KnownIndex<ReadSegment>,
+    ) -> impl Iterator<Item = &'a SegmentId> {
+        let own = known.listed.iter();
+        own.filter(move |segment| *segment.language == *self.language)
+            .map(|segment| &segment.header.id)
     }
 
     fn place<'t>(&mut self, places: &mut WordMap<&'t str, usize>, term: &'t str) -> usize {

@@ -4,6 +4,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::bm25::{Parameters, TfNormTable};
 use crate::keyword::format::Header;
+use crate::segments::known_index::Segment;
+use crate::segments::{IdRanges, SegmentId};
 
 /// A segment that was read: its language and header, which never change, and the norms of the last searches.
 #[derive(Debug)]
@@ -34,5 +36,15 @@ impl ReadSegment {
         let table = Arc::new(TfNormTable::new(parameters, average_length, &self.header));
         *kept = Some(Arc::clone(&table));
         table
+    }
+}
+
+impl Segment for ReadSegment {
+    fn id(&self) -> &SegmentId {
+        &self.header.id
+    }
+
+    fn ids(&self) -> &IdRanges {
+        &self.header.ids
     }
 }

@@ -6,11 +6,12 @@ use std::sync::Arc;
 
 use super::bm25::{Parameters, idf};
 use super::candidates::{Accumulator, ScoringContext, Weighted};
-use super::liveness::LiveSegment;
+use super::live_segment::LiveSegment;
 use super::top::Top;
-use super::view::{Hint, View};
+use super::view::View;
 use crate::keyword::format::list::{Cursor, List, Unpacked};
 use crate::segments::bitmap::Bitmap;
+use crate::segments::spans::Hint;
 use crate::segments::{SegmentError, impossible};
 
 /// Where fewer than one chunk in this many may be found, these are looked up and no list is read in whole.
@@ -280,8 +281,7 @@ impl Snapshot {
                 cursors.map(|(slot, list)| Ok((weight_of(&weights, *slot)?, Cursor::new(list))));
             let mut cursors = cursors.collect::<Result<Vec<_>, SegmentError>>()?;
             for (_, ordinal, place) in of_segment {
-                let alive = segment.alive.as_ref();
-                if !alive.is_none_or(|alive| alive.contains(*ordinal)) {
+                if !segment.liveness.is_alive(*ordinal) {
                     continue;
                 }
                 let held = cursors.iter_mut().map(|(weight, cursor)| {
@@ -379,7 +379,7 @@ impl SegmentLists {
         if self.unsatisfiable {
             return Ok(Some(Cow::Owned(Bitmap::empty(size))));
         }
-        let mut eligible = segment.alive.as_ref().map(Cow::Borrowed);
+        let mut eligible = segment.liveness.alive.as_ref().map(Cow::Borrowed);
         for list in &self.required {
             let mut holding = Bitmap::empty(size);
             list.each_ordinal(|ordinal| holding.insert(ordinal))?;

@@ -5,9 +5,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rustc_hash::FxHashMap;
 
 use super::bm25::{Parameters, TfNormTable};
-use super::known_index::{KnownIndex, Tombstone};
-use super::liveness::LiveSegment;
+use super::live_segment::LiveSegment;
 use super::read_segment::ReadSegment;
+use crate::segments::known_index::{KnownIndex, Segment, Tombstone};
+use crate::segments::spans::{Hint, Spans, refuse_shared};
 use crate::segments::{IdRanges, SegmentError, SegmentId};
 
 /// Segments and tombstones of one snapshot. Equal lists of ids give an equal view, so it can be kept.
@@ -15,9 +16,8 @@ use crate::segments::{IdRanges, SegmentError, SegmentId};
 pub(crate) struct View {
     pub(crate) segments: Vec<Arc<LiveSegment>>,
     /// What it is the view of.
-    pub(crate) known: Arc<KnownIndex>,
-    /// Where the ids of each segment lie, by the first.
-    spans: Vec<Span>,
+    pub(crate) known: Arc<KnownIndex<ReadSegment>>,
+    spans: Spans,
     /// Living chunks.
     pub(crate) chunks: u64,
     /// Average length of a living chunk.
@@ -32,31 +32,11 @@ pub(crate) struct TfNorms {
     pub(crate) drift: f64,
 }
 
-#[derive(Debug)]
-struct Span {
-    first: i64,
-    last: i64,
-    /// The last id of this segment and all before it.
-    reach: i64,
-    /// Which segment.
-    number: usize,
-}
-
-/// Where a chunk was found last: its segment, and the range of ids in it.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Hint {
-    number: usize,
-    range: usize,
-}
-
-/// From this many new segments on, sorting the ranges of all is faster than comparing the new ones with every other.
-const MIN_SORTED: usize = 8;
-
 impl View {
     /// The view of what a snapshot lists, made of another view and of what differs.
     pub(crate) fn new(
         before: Option<&Self>,
-        known: &Arc<KnownIndex>,
+        known: &Arc<KnownIndex<ReadSegment>>,
     ) -> Result<Self, SegmentError> {
         let (segments, tombstones) = (&known.listed, &known.buried);
         let old = before.map_or(&[][..], |before| &before.segments);
@@ -74,12 +54,13 @@ impl View {
                 None => Arc::new(LiveSegment::new(segment, ids_of(tombstones))?),
             });
         }
-        refuse_shared(segments, &is_new)?;
+        let ids: Vec<_> = segments.iter().map(|one| (one.id(), one.ids())).collect();
+        refuse_shared(&ids, &is_new)?;
         let (chunks, length) = live.iter().fold((0, 0), |(chunks, length), live| {
             (chunks + live.chunks(), length + live.length)
         });
         Ok(Self {
-            spans: spans(segments),
+            spans: Spans::new(segments.iter().map(|segment| segment.ids())),
             segments: live,
             known: Arc::clone(known),
             chunks,
@@ -95,29 +76,8 @@ impl View {
 
     /// Segment and ordinal of a chunk, dead or alive. `hint` remembers the place for ids in about ascending order.
     pub(crate) fn locate(&self, id: i64, hint: &mut Hint) -> Option<(usize, u32)> {
-        let place = |number: usize, range: &mut usize| {
-            let ids = &self.segments.get(number)?.header().ids;
-            Some((number, ids.ordinal(id, range)?))
-        };
-        if let Some(found) = place(hint.number, &mut hint.range) {
-            return Some(found);
-        }
-        let behind = self.spans.partition_point(|span| span.first <= id);
-        let before = self.spans.get(..behind)?.iter().rev();
-        for span in before.take_while(|span| span.reach >= id) {
-            let mut range = 0;
-            if let Some(found) = (span.last >= id)
-                .then(|| place(span.number, &mut range))
-                .flatten()
-            {
-                *hint = Hint {
-                    number: span.number,
-                    range,
-                };
-                return Some(found);
-            }
-        }
-        None
+        let ids = |number: usize| Some(&self.segments.get(number)?.header().ids);
+        self.spans.locate(id, hint, ids)
     }
 
     /// The tables of all segments, kept for the next search with the same parameters.
@@ -173,61 +133,6 @@ fn kept(
     Ok(live.map_or_else(|| Arc::clone(known), Arc::new))
 }
 
-/// Refuses a chunk that stands in two segments, at least one of them new.
-fn refuse_shared(segments: &[Arc<ReadSegment>], is_new: &[bool]) -> Result<(), SegmentError> {
-    let damaged = |segment: &ReadSegment| {
-        SegmentError::damaged(&segment.header.id)("a chunk stands in another segment as well")
-    };
-    let new = || {
-        let numbered = segments.iter().enumerate().zip(is_new);
-        numbered.filter(|(_, is_new)| **is_new).map(|(one, _)| one)
-    };
-    if new().count() < MIN_SORTED {
-        for (number, segment) in new() {
-            let mut others = segments.iter().enumerate();
-            if others
-                .any(|(other, two)| other != number && two.header.ids.meets(&segment.header.ids))
-            {
-                return Err(damaged(segment));
-            }
-        }
-        return Ok(());
-    }
-    let ranges = segments.iter().flat_map(|segment| {
-        let ranges = segment.header.ids.ranges().iter();
-        ranges.map(move |range| (range.start, range.last(), segment))
-    });
-    let mut ranges: Vec<(i64, i64, &Arc<ReadSegment>)> = ranges.collect();
-    ranges.sort_unstable_by_key(|(first, ..)| *first);
-    for ((_, last, segment), (next, ..)) in ranges.iter().zip(ranges.iter().skip(1)) {
-        if last >= next {
-            return Err(damaged(segment));
-        }
-    }
-    Ok(())
-}
-
-fn spans(segments: &[Arc<ReadSegment>]) -> Vec<Span> {
-    let spans = segments.iter().enumerate().filter_map(|(number, segment)| {
-        let ranges = segment.header.ids.ranges();
-        let last = ranges.last()?.last();
-        Some(Span {
-            first: ranges.first()?.start,
-            last,
-            reach: last,
-            number,
-        })
-    });
-    let mut spans: Vec<_> = spans.collect();
-    spans.sort_unstable_by_key(|span| span.first);
-    let mut reach = i64::MIN;
-    for span in &mut spans {
-        reach = reach.max(span.last);
-        span.reach = reach;
-    }
-    spans
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, clippy::indexing_slicing)] // a test fails by panicking
@@ -246,7 +151,10 @@ mod tests {
         Arc::new(ReadSegment::new("english", Arc::new(header)))
     }
 
-    fn known(segments: &[&Arc<ReadSegment>], buried: &[(u8, &[i64])]) -> Arc<KnownIndex> {
+    fn known(
+        segments: &[&Arc<ReadSegment>],
+        buried: &[(u8, &[i64])],
+    ) -> Arc<KnownIndex<ReadSegment>> {
         let buried = buried.iter().map(|(number, ids)| {
             let ids = IdRanges::new(ids.iter().copied()).unwrap();
             ([*number; 16], Arc::new(ids))

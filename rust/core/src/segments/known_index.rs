@@ -5,30 +5,45 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-use super::read_segment::ReadSegment;
-use crate::segments::{IdRanges, SegmentId};
+use super::{IdRanges, SegmentId};
+
+/// A segment that was read.
+pub(crate) trait Segment {
+    fn id(&self) -> &SegmentId;
+    /// The ids of its chunks, by ordinal.
+    fn ids(&self) -> &IdRanges;
+}
 
 /// A tombstone that was read.
 pub(crate) type Tombstone = (SegmentId, Arc<IdRanges>);
 
 /// Segments and tombstones of one snapshot.
-#[derive(Debug, Default)]
-pub(crate) struct KnownIndex {
+#[derive(Debug)]
+pub(crate) struct KnownIndex<S> {
     /// Large ones first: a high threshold early spares work later.
-    pub(crate) listed: Vec<Arc<ReadSegment>>,
+    pub(crate) listed: Vec<Arc<S>>,
     /// By id.
     pub(crate) buried: Vec<Tombstone>,
     /// The same segments by id.
-    segments: FxHashMap<SegmentId, Arc<ReadSegment>>,
+    segments: FxHashMap<SegmentId, Arc<S>>,
 }
 
-impl KnownIndex {
-    pub(crate) fn new(mut listed: Vec<Arc<ReadSegment>>, mut buried: Vec<Tombstone>) -> Self {
-        listed
-            .sort_unstable_by_key(|segment| (Reverse(segment.header.chunks()), segment.header.id));
+impl<S> Default for KnownIndex<S> {
+    fn default() -> Self {
+        Self {
+            listed: Vec::new(),
+            buried: Vec::new(),
+            segments: FxHashMap::default(),
+        }
+    }
+}
+
+impl<S: Segment> KnownIndex<S> {
+    pub(crate) fn new(mut listed: Vec<Arc<S>>, mut buried: Vec<Tombstone>) -> Self {
+        listed.sort_unstable_by_key(|segment| (Reverse(segment.ids().len()), *segment.id()));
         buried.sort_unstable_by_key(|(id, _)| *id);
         let segments = listed.iter();
-        let segments = segments.map(|segment| (segment.header.id, Arc::clone(segment)));
+        let segments = segments.map(|segment| (*segment.id(), Arc::clone(segment)));
         Self {
             segments: segments.collect(),
             listed,
@@ -51,22 +66,12 @@ impl KnownIndex {
         self.segments.len() < self.listed.len()
     }
 
-    pub(crate) fn segment(&self, id: &SegmentId) -> Option<&Arc<ReadSegment>> {
+    pub(crate) fn segment(&self, id: &SegmentId) -> Option<&Arc<S>> {
         self.segments.get(id)
     }
 
     pub(crate) fn tombstone(&self, id: &SegmentId) -> Option<&Tombstone> {
         let place = self.buried.binary_search_by(|(known, _)| known.cmp(id));
         self.buried.get(place.ok()?)
-    }
-
-    /// The segments of a language.
-    pub(crate) fn of_language<'a>(
-        &'a self,
-        language: &'a str,
-    ) -> impl Iterator<Item = &'a SegmentId> {
-        let own = self.listed.iter();
-        own.filter(move |segment| *segment.language == *language)
-            .map(|segment| &segment.header.id)
     }
 }

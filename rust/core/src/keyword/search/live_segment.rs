@@ -1,0 +1,107 @@
+//! A segment without its deleted chunks.
+
+use std::sync::Arc;
+
+use super::read_segment::ReadSegment;
+use crate::keyword::format::Header;
+use crate::keyword::format::list::{Cursor, List, POSTINGS_PER_LOOKUP};
+use crate::segments::liveness::Liveness;
+use crate::segments::{IdRanges, SegmentError, impossible};
+
+/// A segment of a view: it is shared by all views in which the same chunks are deleted.
+#[derive(Debug)]
+pub(crate) struct LiveSegment {
+    pub(crate) segment: Arc<ReadSegment>,
+    pub(crate) liveness: Liveness,
+    /// Terms of the living chunks, repeats included.
+    pub(crate) length: u64,
+}
+
+impl LiveSegment {
+    /// The segment without what any of the tombstones names.
+    pub(crate) fn new<'t>(
+        segment: &Arc<ReadSegment>,
+        tombstones: impl IntoIterator<Item = &'t IdRanges>,
+    ) -> Result<Self, SegmentError> {
+        let header = &segment.header;
+        let liveness = Liveness::new(&header.ids, tombstones);
+        Self::made(segment, liveness, header.total_length)
+    }
+
+    /// The segment without what further tombstones name as well; nothing when that changes nothing.
+    pub(crate) fn without<'t>(
+        &self,
+        tombstones: impl IntoIterator<Item = &'t IdRanges>,
+    ) -> Result<Option<Self>, SegmentError> {
+        let liveness = self.liveness.without(&self.header().ids, tombstones);
+        liveness
+            .map(|liveness| Self::made(&self.segment, liveness, self.length))
+            .transpose()
+    }
+
+    /// `length` is that of the state that this one was derived from.
+    fn made(
+        segment: &Arc<ReadSegment>,
+        liveness: Liveness,
+        mut length: u64,
+    ) -> Result<Self, SegmentError> {
+        for ordinal in liveness.fallen() {
+            length = length
+                .checked_sub(u64::from(segment.header.length(*ordinal)?))
+                .ok_or_else(|| impossible("deleted chunks are longer than their segment"))?;
+        }
+        Ok(Self {
+            segment: Arc::clone(segment),
+            liveness,
+            length,
+        })
+    }
+
+    pub(crate) fn header(&self) -> &Header {
+        &self.segment.header
+    }
+
+    /// The number of chunks that are not deleted.
+    pub(crate) fn chunks(&self) -> u64 {
+        u64::from(self.header().chunks()).saturating_sub(self.liveness.dead.len() as u64)
+    }
+
+    /// Whether the same chunks of the same segment are deleted.
+    pub(crate) fn equals(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.segment, &other.segment) && self.liveness.dead == other.liveness.dead
+    }
+
+    /// In how many deleted chunks the term of a list occurs. `keeps` notes it in the list for the next search.
+    pub(crate) fn dead_postings(&self, list: &List, keeps: bool) -> Result<u32, SegmentError> {
+        let Liveness {
+            number,
+            before,
+            dead: all_dead,
+            alive: Some(alive),
+        } = &self.liveness
+        else {
+            return Ok(0);
+        };
+        if let Some(dead) = list.dead(*number) {
+            return Ok(dead);
+        }
+        let known = before
+            .as_ref()
+            .and_then(|(number, since)| Some((list.dead(*number)?, since)));
+        let (mut dead, uncounted) = known.unwrap_or((0, all_dead));
+        if uncounted.len() < list.count() as usize / POSTINGS_PER_LOOKUP {
+            let mut cursor = Cursor::new(list);
+            for ordinal in uncounted {
+                dead += u32::from(cursor.frequency(*ordinal) > 0);
+            }
+            cursor.finish()?;
+        } else {
+            dead = 0;
+            list.each_ordinal(|ordinal| dead += u32::from(!alive.contains(ordinal)))?;
+        }
+        if keeps {
+            list.keep_dead(*number, dead);
+        }
+        Ok(dead)
+    }
+}
