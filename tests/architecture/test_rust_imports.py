@@ -19,20 +19,19 @@ UNKNOWN = {
 USE = re.compile(r"(\bpub(?:\(\w+\))? )?\buse ([^;]+);")
 
 
-def read_modules() -> dict[str, str]:
-    """Path of each module from the crate's root -> its code, without comments and its own tests."""
-    modules = {}
+def read_sources() -> dict[str, str]:
+    """Path of each module from the crate's root -> its code, without its own tests."""
+    sources = {}
     for file in CORE.rglob("*.rs"):
         *folders, name = file.relative_to(CORE).with_suffix("").parts
         if folders[:1] == ["tests"]:
             continue
-        code = re.sub(r"//[^\n]*", "", file.read_text(encoding="utf-8"))
         module = "::".join(folders if name in ("mod", "lib") else [*folders, name])
-        modules[module] = code.partition("#[cfg(test)]\nmod tests {")[0]
-    return modules
+        sources[module] = file.read_text(encoding="utf-8").partition("#[cfg(test)]\nmod tests {")[0]
+    return sources
 
 
-MODULES = read_modules()
+MODULES = {module: re.sub(r"//[^\n]*", "", code) for module, code in read_sources().items()}
 
 
 def expanded(tree: str) -> list[str]:

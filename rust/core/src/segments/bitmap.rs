@@ -1,5 +1,7 @@
 //! One bit for each chunk of a segment.
 
+use super::{SegmentError, impossible};
+
 /// A set of ordinals.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Bitmap {
@@ -24,11 +26,11 @@ impl Bitmap {
         Self { words }
     }
 
-    /// Adds an ordinal; one that lies outside is left out.
-    pub(crate) fn insert(&mut self, ordinal: u32) {
-        if let Some(word) = self.words.get_mut(ordinal as usize / 64) {
-            *word |= 1 << (ordinal % 64);
-        }
+    /// Adds an ordinal below the size.
+    pub(crate) fn insert(&mut self, ordinal: u32) -> Result<(), SegmentError> {
+        let word = self.words.get_mut(ordinal as usize / 64);
+        *word.ok_or_else(|| impossible("an ordinal beyond its segment"))? |= 1 << (ordinal % 64);
+        Ok(())
     }
 
     /// Takes an ordinal out.
@@ -46,8 +48,9 @@ impl Bitmap {
 
     /// Keeps what the other set holds as well.
     pub(crate) fn intersect(&mut self, other: &Self) {
-        for (place, word) in self.words.iter_mut().enumerate() {
-            *word &= other.words.get(place).copied().unwrap_or(0);
+        let words = other.words.iter().chain(std::iter::repeat(&0));
+        for (word, other) in self.words.iter_mut().zip(words) {
+            *word &= other;
         }
     }
 

@@ -1,6 +1,7 @@
 //! Ascending ids as ranges: they are reserved in blocks, so a segment has few ranges.
 
 use super::sealed::{ByteReader, Read, write_varint};
+use super::{SegmentError, impossible};
 
 /// Ids that follow one another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,12 +23,12 @@ impl IdRange {
 
     /// The id that stands `distance` behind the first.
     pub(crate) fn id(&self, distance: u32) -> i64 {
-        self.start.saturating_add(i64::from(distance))
+        self.start + i64::from(distance)
     }
 
     /// The last id.
     pub(crate) fn last(&self) -> i64 {
-        self.id(self.count.saturating_sub(1))
+        self.id(self.count - 1)
     }
 }
 
@@ -131,32 +132,37 @@ impl IdRanges {
     }
 
     /// Calls `visit` with the places of the ids that the other has as well: the first and the number of each range.
-    pub(crate) fn each_common(&self, other: &Self, mut visit: impl FnMut(u32, u32)) {
+    pub(crate) fn each_common(
+        &self,
+        other: &Self,
+        mut visit: impl FnMut(u32, u32),
+    ) -> Result<(), SegmentError> {
         let (mut own, mut others) = (self.ranges.as_slice(), other.ranges.as_slice());
-        while let (Some(one), Some(two)) = (own.first(), others.first()) {
+        while let ([one, own_rest @ ..], [two, others_rest @ ..]) = (own, others) {
             if one.last() < two.start {
                 own = behind(own, two.start);
             } else if two.last() < one.start {
                 others = behind(others, one.start);
             } else {
                 let (first, last) = (one.start.max(two.start), one.last().min(two.last()));
-                if let (Some(from), Some(to)) = (one.distance(first), one.distance(last)) {
-                    visit(one.ordinal.saturating_add(from), to - from + 1);
-                }
+                let common = one.distance(first).zip(one.distance(last));
+                let (from, to) = common.ok_or_else(|| impossible("an id outside its range"))?;
+                visit(one.ordinal + from, to - from + 1);
                 if one.last() <= two.last() {
-                    own = own.get(1..).unwrap_or_default();
+                    own = own_rest;
                 } else {
-                    others = others.get(1..).unwrap_or_default();
+                    others = others_rest;
                 }
             }
         }
+        Ok(())
     }
 
     /// Whether both have an id in common.
-    pub(crate) fn meets(&self, other: &Self) -> bool {
+    pub(crate) fn meets(&self, other: &Self) -> Result<bool, SegmentError> {
         let mut meets = false;
-        self.each_common(other, |_, _| meets = true);
-        meets
+        self.each_common(other, |_, _| meets = true)?;
+        Ok(meets)
     }
 
     /// Number of ranges, the first id (zigzag), then the length of each range and the gap to the next.
@@ -222,13 +228,15 @@ impl IdRanges {
 
 /// The ranges that end at `id` or behind it: looked for in steps that double, so that both a near and a far one are found
 /// in few.
-fn behind(ranges: &[IdRange], id: i64) -> &[IdRange] {
+fn behind(mut ranges: &[IdRange], id: i64) -> &[IdRange] {
+    let ends_before = |range: &IdRange| range.last() < id;
     let mut step = 1;
-    while ranges.get(step).is_some_and(|range| range.last() < id) {
+    while let Some((_, rest)) = ranges.split_at_checked(step)
+        && rest.first().is_some_and(ends_before)
+    {
+        ranges = rest;
         step *= 2;
     }
-    let (from, to) = (step / 2, step.min(ranges.len()));
-    let within = ranges.get(from..to).unwrap_or_default();
-    let passed = within.partition_point(|range| range.last() < id);
-    ranges.get(from + passed..).unwrap_or_default()
+    let (near, _) = ranges.split_at(ranges.len().min(step));
+    ranges.split_at(near.partition_point(ends_before)).1
 }

@@ -2,8 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::IdRanges;
 use super::bitmap::Bitmap;
+use super::{IdRanges, SegmentError};
 
 static NEXT: AtomicU64 = AtomicU64::new(1);
 
@@ -25,9 +25,9 @@ impl Liveness {
     pub(crate) fn new<'t>(
         ids: &IdRanges,
         tombstones: impl IntoIterator<Item = &'t IdRanges>,
-    ) -> Self {
-        let dead = fallen(ids, None, tombstones);
-        Self::made(None, bitmap_without(None, ids, &dead), dead)
+    ) -> Result<Self, SegmentError> {
+        let dead = fallen(ids, None, tombstones)?;
+        Ok(Self::made(None, bitmap_without(None, ids, &dead), dead))
     }
 
     /// The same without what further tombstones name as well; nothing when that changes nothing.
@@ -35,15 +35,15 @@ impl Liveness {
         &self,
         ids: &IdRanges,
         tombstones: impl IntoIterator<Item = &'t IdRanges>,
-    ) -> Option<Self> {
-        let fallen = fallen(ids, self.alive.as_ref(), tombstones);
+    ) -> Result<Option<Self>, SegmentError> {
+        let fallen = fallen(ids, self.alive.as_ref(), tombstones)?;
         if fallen.is_empty() {
-            return None;
+            return Ok(None);
         }
         let alive = bitmap_without(self.alive.as_ref(), ids, &fallen);
         let mut dead = [&*fallen, &self.dead].concat();
         dead.sort_unstable();
-        Some(Self::made(Some((self.number, fallen)), alive, dead))
+        Ok(Some(Self::made(Some((self.number, fallen)), alive, dead)))
     }
 
     fn made(before: Option<(u64, Vec<u32>)>, alive: Option<Bitmap>, dead: Vec<u32>) -> Self {
@@ -70,10 +70,12 @@ impl Liveness {
     }
 }
 
+/// Those of a bitmap (all, if there is none yet) that have not fallen.
 fn bitmap_without(alive: Option<&Bitmap>, ids: &IdRanges, fallen: &[u32]) -> Option<Bitmap> {
     if fallen.is_empty() {
         return alive.cloned();
     }
+    // Without a bitmap none was deleted so far.
     let mut alive = alive.cloned().unwrap_or_else(|| Bitmap::full(ids.len()));
     fallen.iter().for_each(|ordinal| alive.remove(*ordinal));
     Some(alive)
@@ -84,17 +86,17 @@ fn fallen<'t>(
     own: &IdRanges,
     alive: Option<&Bitmap>,
     tombstones: impl IntoIterator<Item = &'t IdRanges>,
-) -> Vec<u32> {
+) -> Result<Vec<u32>, SegmentError> {
     let mut fallen = Vec::new();
     for ids in tombstones {
         own.each_common(ids, |first, count| {
-            let ordinals = first..first.saturating_add(count);
+            let ordinals = first..first + count;
             fallen.extend(
                 ordinals.filter(|ordinal| alive.is_none_or(|alive| alive.contains(*ordinal))),
             );
-        });
+        })?;
     }
     fallen.sort_unstable();
     fallen.dedup();
-    fallen
+    Ok(fallen)
 }

@@ -21,7 +21,7 @@ fn checksum(version: u8, kind: BlobKind, id: &SegmentId, key: &[u8], content: &[
     let mut hasher = crc32fast::Hasher::new();
     hasher.update(&[version, kind as u8]);
     hasher.update(id);
-    hasher.update(&u64::try_from(key.len()).unwrap_or(u64::MAX).to_le_bytes());
+    hasher.update(&(key.len() as u64).to_le_bytes());
     hasher.update(key);
     hasher.update(content);
     hasher.finalize().to_le_bytes()

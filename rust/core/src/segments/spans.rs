@@ -93,9 +93,11 @@ pub(crate) fn refuse_shared(
     };
     if new().count() < MIN_SORTED {
         for (number, (id, ids)) in new() {
-            let mut others = segments.iter().enumerate();
-            if others.any(|(other, (_, two))| other != number && two.meets(ids)) {
-                return Err(damaged(id));
+            let others = segments.iter().enumerate();
+            for (_, (_, two)) in others.filter(|(other, _)| *other != number) {
+                if two.meets(ids)? {
+                    return Err(damaged(id));
+                }
             }
         }
         return Ok(());

@@ -6,10 +6,14 @@ use super::vocabulary::{NO_TERM, Overflow, UNCOUNTED, Vocabulary};
 use crate::keyword::format::rows::RowWriter;
 use crate::keyword::format::{EncodedSegment, Posting};
 use crate::keyword::{TermSource, is_typed};
-use crate::segments::{MAX_CHUNKS, SegmentError, SegmentId};
+use crate::segments::{MAX_CHUNKS, SegmentError, SegmentId, impossible};
 
 /// Fewest counts that there is room for.
 const MIN_ROOM: usize = 1 << 10;
+
+const UNKNOWN_TERM: &str = "a term without a count";
+const UNCOUNTED_CHUNK: &str = "a chunk without counts";
+const LOST_POSTINGS: &str = "a list without its postings";
 
 struct Chunk {
     id: i64,
@@ -67,7 +71,7 @@ impl Counts {
             term,
             select_unpredictable(is_new, 0, count.1).wrapping_add(1),
         );
-        known.behind = u32::try_from(behind).unwrap_or(u32::MAX);
+        known.behind = u32::try_from(behind).map_err(|_| Overflow)?;
         known.chunks += u32::from(is_new);
         self.end += usize::from(is_new);
         Ok(())
@@ -94,23 +98,24 @@ impl Counts {
     }
 
     /// The number of terms of the chunk at hand, repeats included.
-    fn length(&self) -> Result<u32, Overflow> {
-        let no_terms = self.counts.get(self.start).map_or(0, |(_, count)| *count);
-        u32::try_from(self.length)
-            .map(|length| length - no_terms)
-            .map_err(|_| Overflow)
+    fn length(&self) -> Result<u32, SegmentError> {
+        let no_terms = self.counts.get(self.start);
+        let (_, no_terms) = no_terms.ok_or_else(|| impossible(UNCOUNTED_CHUNK))?;
+        let length = u32::try_from(self.length).map_err(|_| Overflow.refused())?;
+        Ok(length - no_terms)
     }
 
     /// Takes back what was counted since the beginning of the chunk at hand.
-    fn take_back(&mut self) {
-        let counted = self.counts.get(self.start..self.end).unwrap_or_default();
-        for (term, _) in counted {
-            if let Some(known) = self.known.get_mut(*term as usize) {
-                known.behind = 0;
-                known.chunks -= 1;
-            }
+    fn take_back(&mut self) -> Result<(), SegmentError> {
+        let counted = self.counts.get(self.start..self.end);
+        for (term, _) in counted.ok_or_else(|| impossible(UNCOUNTED_CHUNK))? {
+            let known = self.known.get_mut(*term as usize);
+            let known = known.ok_or_else(|| impossible(UNKNOWN_TERM))?;
+            known.behind = 0;
+            known.chunks -= 1;
         }
         self.end = self.start;
+        Ok(())
     }
 }
 
@@ -198,14 +203,14 @@ impl SegmentBuilder {
         let begun = self.counts.begin().map_err(Overflow::refused);
         let result = begun
             .and_then(|()| fill(&mut self.vocabulary, &mut self.counts))
-            .and_then(|()| self.counts.length().map_err(Overflow::refused));
+            .and_then(|()| self.counts.length());
         match result {
             Ok(length) => self.chunks.push(Chunk {
                 id,
                 length,
                 end: self.counts.end,
             }),
-            Err(_) => self.counts.take_back(),
+            Err(_) => self.counts.take_back()?,
         }
         result.map(|_| ())
     }
@@ -228,23 +233,24 @@ impl SegmentBuilder {
         order.sort_unstable_by_key(|(chunk, _)| chunk.id);
 
         // Most terms differ in their first bytes, and these are at hand.
-        let mut sorted: Vec<(u64, u32)> = (0..)
-            .zip(&known)
-            .filter(|(term, known)| *term != NO_TERM && known.chunks > 0)
-            .map(|(term, _)| (first_bytes(self.vocabulary.spelling(term)), term))
-            .collect();
+        let used = (0..).zip(&known);
+        let used = used.filter(|(term, known)| *term != NO_TERM && known.chunks > 0);
+        let sorted =
+            used.map(|(term, _)| Some((first_bytes(self.vocabulary.spelling(term)?), term)));
+        let sorted: Option<Vec<(u64, u32)>> = sorted.collect();
+        let mut sorted = sorted.ok_or_else(|| impossible(UNKNOWN_TERM))?;
         sorted.sort_unstable_by(|(left, one), (right, other)| {
             let spelling = |term: &u32| self.vocabulary.spelling(*term);
             left.cmp(right)
-                .then_with(|| spelling(one).cmp(spelling(other)))
+                .then_with(|| spelling(one).cmp(&spelling(other)))
         });
         // Postings of one term stand together: sum up, distribute.
         let mut sum = 0;
         for (_, term) in &sorted {
-            if let Some(known) = known.get_mut(*term as usize) {
-                known.behind = sum;
-                sum += known.chunks;
-            }
+            let known = known.get_mut(*term as usize);
+            let known = known.ok_or_else(|| impossible(UNKNOWN_TERM))?;
+            known.behind = sum;
+            sum += known.chunks;
         }
         let mut postings = vec![
             Posting {
@@ -254,28 +260,30 @@ impl SegmentBuilder {
             end - chunks.len()
         ];
         for ((chunk, start), ordinal) in order.iter().zip(0..=u16::MAX) {
-            for (term, frequency) in counts.get(start + 1..chunk.end).unwrap_or_default() {
-                let Some(known) = known.get_mut(*term as usize) else {
-                    continue;
+            let counts = counts.get(start + 1..chunk.end);
+            for (term, frequency) in counts.ok_or_else(|| impossible(UNCOUNTED_CHUNK))? {
+                let known = known.get_mut(*term as usize);
+                let known = known.ok_or_else(|| impossible(UNKNOWN_TERM))?;
+                let posting = postings.get_mut(known.behind as usize);
+                *posting.ok_or_else(|| impossible(LOST_POSTINGS))? = Posting {
+                    ordinal,
+                    frequency: *frequency,
                 };
-                if let Some(posting) = postings.get_mut(known.behind as usize) {
-                    *posting = Posting {
-                        ordinal,
-                        frequency: *frequency,
-                    };
-                    known.behind += 1;
-                }
+                known.behind += 1;
             }
         }
         let lengths: Vec<_> = order.iter().map(|(chunk, _)| chunk.length).collect();
-        let mut rows = RowWriter::new(id, &lengths);
+        let mut rows = RowWriter::new(id, &lengths)?;
         let mut postings = postings.as_slice();
         for (_, term) in &sorted {
-            let known = known.get(*term as usize).copied().unwrap_or_default();
-            if let Some((list, behind)) = postings.split_at_checked(known.chunks as usize) {
-                rows.push(self.vocabulary.spelling(*term), list);
-                postings = behind;
-            }
+            let known = known
+                .get(*term as usize)
+                .zip(self.vocabulary.spelling(*term));
+            let (known, spelling) = known.ok_or_else(|| impossible(UNKNOWN_TERM))?;
+            let split = postings.split_at_checked(known.chunks as usize);
+            let (list, behind) = split.ok_or_else(|| impossible(LOST_POSTINGS))?;
+            rows.push(spelling, list)?;
+            postings = behind;
         }
         EncodedSegment::new(id, order.iter().map(|(chunk, _)| chunk.id), &lengths, rows)
     }

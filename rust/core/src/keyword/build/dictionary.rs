@@ -30,6 +30,7 @@ struct Long {
     start: u32,
     end: u32,
     number: u32,
+    hash: u64,
 }
 
 impl Default for Dictionary {
@@ -87,10 +88,10 @@ impl Dictionary {
     }
 
     fn find_long(&self, word: &[u8]) -> Option<u32> {
-        let same = |entry: &Long| self.bytes(entry.start, entry.end) == word;
-        self.long
-            .find(self.state.hash_one(word), same)
-            .map(|entry| entry.number)
+        let hash = self.state.hash_one(word);
+        let same =
+            |entry: &Long| entry.hash == hash && self.bytes(entry.start, entry.end) == Some(word);
+        self.long.find(hash, same).map(|entry| entry.number)
     }
 
     /// Adds a word that is not there yet; gives its place for [`Self::bytes`], or nothing when there is no room.
@@ -105,12 +106,14 @@ impl Dictionary {
             self.shorts += 1;
             put(&mut self.short, self.seed, (short, number));
         } else {
-            let entry = Long { start, end, number };
-            self.long
-                .insert_unique(self.state.hash_one(word), entry, |entry| {
-                    self.state
-                        .hash_one(stored(&self.bytes, entry.start, entry.end))
-                });
+            let hash = self.state.hash_one(word);
+            let entry = Long {
+                start,
+                end,
+                number,
+                hash,
+            };
+            self.long.insert_unique(hash, entry, |entry| entry.hash);
         }
         Some((start, end))
     }
@@ -125,9 +128,9 @@ impl Dictionary {
         }
     }
 
-    /// The word at a place.
-    pub(crate) fn bytes(&self, start: u32, end: u32) -> &[u8] {
-        stored(&self.bytes, start, end)
+    /// The word at a place that was given when it was added.
+    pub(crate) fn bytes(&self, start: u32, end: u32) -> Option<&[u8]> {
+        self.bytes.get(start as usize..end as usize)
     }
 
     /// Bytes of memory, about.
@@ -151,10 +154,6 @@ fn put(table: &mut [(ShortString, u32)], seed: Seed, entry: (ShortString, u32)) 
     }
 }
 
-fn stored(bytes: &[u8], start: u32, end: u32) -> &[u8] {
-    bytes.get(start as usize..end as usize).unwrap_or_default()
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)] // a test fails by panicking
@@ -174,7 +173,7 @@ mod tests {
                 prop_assert_eq!(dictionary.find(word.as_bytes()), known);
                 if known.is_none() {
                     let (start, end) = dictionary.insert(word.as_bytes(), number).unwrap();
-                    prop_assert_eq!(dictionary.bytes(start, end), word.as_bytes());
+                    prop_assert_eq!(dictionary.bytes(start, end), Some(word.as_bytes()));
                     map.insert(word, number);
                 }
             }

@@ -59,18 +59,16 @@ impl<'a> SegmentCursor<'a> {
 
     /// Appends the postings of the term at hand, renumbered, without the dead.
     fn postings(&mut self, out: &mut Vec<Posting>) -> Result<(), SegmentError> {
-        let Some(row) = &mut self.row else {
-            return Ok(());
-        };
+        let row = self.row.as_mut();
+        let row = row.ok_or_else(|| impossible("postings of no row"))?;
         let (moved, count) = (&self.moved, &mut self.postings);
         row.postings(self.header.chunks(), |posting| {
             *count += 1;
-            if let Some(Some(ordinal)) = moved.get(usize::from(posting.ordinal)) {
-                out.push(Posting {
-                    ordinal: *ordinal,
-                    ..posting
-                });
+            let moved = moved.get(usize::from(posting.ordinal));
+            if let Some(ordinal) = *moved.ok_or("a posting names a chunk that is not there")? {
+                out.push(Posting { ordinal, ..posting });
             }
+            Ok(())
         })
         .map_err(SegmentError::damaged(&self.header.id))
     }
@@ -116,9 +114,8 @@ pub fn merge(
         let cursor = cursor.ok_or_else(|| impossible("a chunk of no source"))?;
         let ordinal = u32::try_from(*ordinal).map_err(|_| impossible("ordinals beyond 32 bits"))?;
         lengths.push(cursor.header.length(ordinal)?);
-        if let Some(moved) = cursor.moved.get_mut(ordinal as usize) {
-            *moved = Some(new);
-        }
+        let moved = cursor.moved.get_mut(ordinal as usize);
+        *moved.ok_or_else(|| impossible("a chunk of no source"))? = Some(new);
     }
     let rows = merge_terms(id, &lengths, &mut cursors)?;
     EncodedSegment::new(
@@ -141,32 +138,36 @@ fn merge_terms<'l>(
             heads.push(Reverse((term, number)));
         }
     }
-    let mut rows = RowWriter::new(id, lengths);
+    let mut rows = RowWriter::new(id, lengths)?;
     let mut postings = Vec::new();
     let mut at_hand = Vec::new();
     while let Some(Reverse((mut term, number))) = heads.pop() {
         if term != at_hand {
-            push(&mut rows, &at_hand, &mut postings);
+            push(&mut rows, &at_hand, &mut postings)?;
             at_hand.clone_from(&term);
         }
-        let Some(cursor) = cursors.get_mut(number) else {
-            continue;
-        };
+        let cursor = cursors.get_mut(number);
+        let cursor = cursor.ok_or_else(|| impossible("a term of no source"))?;
         cursor.postings(&mut postings)?;
         if cursor.next(&mut term)? {
             heads.push(Reverse((term, number)));
         }
     }
-    push(&mut rows, &at_hand, &mut postings);
+    push(&mut rows, &at_hand, &mut postings)?;
     Ok(rows)
 }
 
 /// Writes a term whose postings came source by source.
-fn push(rows: &mut RowWriter<'_>, term: &[u8], postings: &mut Vec<Posting>) {
+fn push(
+    rows: &mut RowWriter<'_>,
+    term: &[u8],
+    postings: &mut Vec<Posting>,
+) -> Result<(), SegmentError> {
     // Stable sorting takes ascending runs as they are; sources mostly hold ids of their own ranges.
     postings.sort_by_key(|posting| posting.ordinal);
     if !postings.is_empty() {
-        rows.push(term, postings);
+        rows.push(term, postings)?;
     }
     postings.clear();
+    Ok(())
 }

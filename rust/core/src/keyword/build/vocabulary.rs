@@ -3,7 +3,7 @@
 use super::dictionary::{Dictionary, NOT_FOUND};
 use crate::keyword::format::MAX_TERM;
 use crate::keyword::{TermSource, is_typed};
-use crate::segments::SegmentError;
+use crate::segments::{SegmentError, impossible};
 
 /// Longer tokens are not remembered: they seldom come again.
 const MAX_REMEMBERED_TOKEN: usize = 64;
@@ -148,12 +148,9 @@ impl Vocabulary {
     }
 
     /// A term's bytes.
-    pub(super) fn spelling(&self, term: u32) -> &[u8] {
-        let place = (term as usize)
-            .checked_sub(1)
-            .and_then(|it| self.spelled.get(it))
-            .copied();
-        let (start, end) = place.unwrap_or_default();
+    pub(super) fn spelling(&self, term: u32) -> Option<&[u8]> {
+        let place = (term as usize).checked_sub(1)?;
+        let (start, end) = *self.spelled.get(place)?;
         self.terms.bytes(start, end)
     }
 
@@ -177,7 +174,8 @@ impl Vocabulary {
             if let Some(number) = meaning.term() {
                 term(number).map_err(Overflow::refused)?;
             } else {
-                let token = text.get(*start..*end).unwrap_or_default();
+                let token = text.get(*start..*end);
+                let token = token.ok_or_else(|| impossible("a token lies outside its text"))?;
                 self.token(token, *meaning, source, &mut term)?;
             }
         }
@@ -201,11 +199,10 @@ impl Vocabulary {
         if let Some(number) = meaning.term() {
             return term(number).map_err(Overflow::refused);
         }
-        let (count, terms) = self
-            .lists
-            .get(meaning.place()..)
+        let list = self.lists.get(meaning.place()..);
+        let (count, terms) = list
             .and_then(<[u32]>::split_first)
-            .unwrap_or((&0, &[]));
+            .ok_or_else(|| impossible("a token without its list of terms"))?;
         let result = terms
             .iter()
             .take(*count as usize)
@@ -236,14 +233,15 @@ impl Vocabulary {
             self.lists.truncate(place);
             return Err(error);
         }
-        if let Some(first) = self.lists.get_mut(place) {
-            *first = count;
-        }
+        let Some([first, terms @ ..]) = self.lists.get_mut(place..) else {
+            return Err(impossible("a token without its list of terms"));
+        };
+        *first = count;
         if token.len() > MAX_REMEMBERED_TOKEN {
             return Ok(meaning);
         }
-        if count <= 1 {
-            meaning = Meaning(self.lists.get(place + 1).copied().unwrap_or(NO_TERM));
+        if let [] | [_] = terms {
+            meaning = Meaning(terms.first().map_or(NO_TERM, |only| *only));
             self.lists.truncate(place);
         }
         let inserted = self.tokens.insert(token.as_bytes(), meaning.0);

@@ -1,4 +1,4 @@
-//! AscendingReader numbers, stored for reading many at once: R. F. Rice's codes (1979) of their gaps, taken apart.
+//! Ascending numbers, stored for reading many at once: R. F. Rice's codes (1979) of their gaps, taken apart.
 //!
 //! The lowest bits of all gaps stand together, full blocks bit-packed; behind them what is left of each gap, in unary: so
 //! many zeros, and a one. Blocks are unpacked several numbers at a time, and the ones of a byte found in a table: nothing
@@ -7,10 +7,14 @@
 use bitpacking::{BitPacker, BitPacker4x};
 
 use super::bits::{BitReader, BitWriter};
+use super::byte_table::ByteTable;
 use crate::segments::sealed::{ByteReader, Read};
+use crate::segments::{SegmentError, impossible};
 
 /// Numbers that are read at once.
-pub(crate) const BLOCK: usize = BitPacker4x::BLOCK_LEN;
+pub(crate) const BLOCK: usize = SIZE as usize;
+pub(crate) const SIZE: u32 = 128;
+const _: () = assert!(BLOCK == BitPacker4x::BLOCK_LEN);
 
 /// Limits are up to this, so that no sum wraps.
 const MAX_LIMIT: u32 = 1 << 22;
@@ -24,12 +28,19 @@ pub(crate) const fn packed_bytes(bits: u8) -> usize {
 fn low_bits(count: u32, limit: u32) -> u8 {
     // Best for random gaps: the logarithm of ln 2 times their mean.
     let mean = limit / count.max(1);
-    u8::try_from((mean * 11 / 16).max(1).ilog2()).unwrap_or(0)
+    let [bits, ..] = (mean * 11 / 16).max(1).ilog2().to_le_bytes();
+    bits
 }
 
 /// Appends ascending numbers below `limit`, which is at most 2^22.
-pub(crate) fn write_ascending(numbers: &[u32], limit: u32, out: &mut Vec<u8>) {
-    let bits = low_bits(u32::try_from(numbers.len()).unwrap_or(u32::MAX), limit);
+pub(crate) fn write_ascending(
+    numbers: &[u32],
+    limit: u32,
+    out: &mut Vec<u8>,
+) -> Result<(), SegmentError> {
+    let count = u32::try_from(numbers.len());
+    let count = count.map_err(|_| impossible("more numbers than their limit allows"))?;
+    let bits = low_bits(count, limit);
     let (mut lows, mut high) = (Vec::with_capacity(numbers.len()), BitWriter::default());
     let mut next = 0;
     for number in numbers {
@@ -46,10 +57,13 @@ pub(crate) fn write_ascending(numbers: &[u32], limit: u32, out: &mut Vec<u8>) {
     for block in blocks {
         let start = out.len();
         out.resize(start + packed_bytes(bits), 0);
-        BitPacker4x::new().compress(block, out.get_mut(start..).unwrap_or_default(), bits);
+        let packed = out.get_mut(start..);
+        let packed = packed.ok_or_else(|| impossible("no room for a block of numbers"))?;
+        BitPacker4x::new().compress(block, packed, bits);
     }
     out.append(&mut rest.finish());
     out.append(&mut high.finish());
+    Ok(())
 }
 
 /// Reads what [`write_ascending`] wrote, block by block.
@@ -59,7 +73,7 @@ pub(crate) struct AscendingReader<'a> {
     high: &'a [u8],
     bits: u8,
     limit: u32,
-    left: usize,
+    left: u32,
     /// Numbers before the block.
     read: u32,
     /// The sum of their gaps' lowest bits, and 1 for each but the first.
@@ -81,9 +95,9 @@ impl<'a> AscendingReader<'a> {
             return Err("more numbers than there can be");
         }
         let bits = low_bits(count, limit);
-        let left = count as usize;
-        let rest_bits = left % BLOCK * usize::from(bits);
-        let low = reader.take(left / BLOCK * packed_bytes(bits) + rest_bits.div_ceil(8))?;
+        let (blocks, rest) = (count as usize / BLOCK, count as usize % BLOCK);
+        let rest_bits = rest * usize::from(bits);
+        let low = reader.take(blocks * packed_bytes(bits) + rest_bits.div_ceil(8))?;
         let high = reader.rest();
         Ok(Self {
             packer: BitPacker4x::new(),
@@ -91,7 +105,7 @@ impl<'a> AscendingReader<'a> {
             high,
             bits,
             limit,
-            left,
+            left: count,
             read: 0,
             low_sum: None,
             ones: [0; BLOCK + 8],
@@ -105,19 +119,20 @@ impl<'a> AscendingReader<'a> {
 
     /// Reads the next block, and gives how many numbers it has; none behind the end.
     pub(crate) fn block(&mut self, out: &mut [u32; BLOCK]) -> Read<usize> {
-        let filled = self.left.min(BLOCK);
+        let count = self.left.min(SIZE);
+        let filled = count as usize;
         let Some(last) = filled.checked_sub(1) else {
             return Ok(0);
         };
-        self.left -= filled;
+        self.left -= count;
         self.lows(out, filled)?;
         self.highs(filled)?;
-        self.low_sum = out.get(last).copied();
+        self.low_sum = Some(*out.get(last).ok_or(ENDS_EARLY)?);
         // Nothing wraps: there are no more bits than `most` allows.
         for ((number, one), before) in out.iter_mut().zip(&self.ones).zip(self.read..) {
             *number = number.wrapping_add(one.wrapping_sub(before) << self.bits);
         }
-        self.read += u32::try_from(filled).unwrap_or(0);
+        self.read += count;
         self.ones.copy_within(filled..self.found, 0);
         self.found -= filled;
         if out.get(last).is_none_or(|last| *last >= self.limit) {
@@ -148,20 +163,17 @@ impl<'a> AscendingReader<'a> {
     #[inline]
     fn highs(&mut self, filled: usize) -> Read<()> {
         let mut found = self.found;
-        let rest = self.high.get(self.next..self.most).unwrap_or_default();
+        let rest = self.high.get(self.next..self.most).ok_or(ENDS_EARLY)?;
         let mut at = u32::try_from(self.next * 8).map_err(|_| ENDS_EARLY)?;
         let mut bytes = rest.iter();
         while found < filled {
             let byte = bytes.next().ok_or(ENDS_EARLY)?;
+            let (ones, count) = ONES.of(*byte);
             let places = self.ones.get_mut(found..);
-            if let (Some(places), Some((ones, count))) = (
-                places.and_then(|places| places.first_chunk_mut::<8>()),
-                ONES.get(usize::from(*byte)),
-            ) {
-                // All eight are written, which is faster than to ask how many there are.
-                *places = ones.map(|one| at.wrapping_add(one));
-                found = found.wrapping_add(*count);
-            }
+            let places = places.and_then(|places| places.first_chunk_mut::<8>());
+            // All eight are written, which is faster than to ask how many there are.
+            *places.ok_or(ENDS_EARLY)? = ones.map(|one| at.wrapping_add(one));
+            found = found.wrapping_add(*count);
             at = at.wrapping_add(8);
         }
         self.next += rest.len() - bytes.len();
@@ -182,7 +194,7 @@ impl<'a> AscendingReader<'a> {
 
 /// For each byte where its ones stand, and how many there are; as wide as they are needed.
 #[allow(clippy::indexing_slicing, reason = "done by the compiler")]
-static ONES: [([u32; 8], usize); 256] = {
+static ONES: ByteTable<([u32; 8], usize)> = {
     let mut all = [([0; 8], 0); 256];
     let mut byte = 0;
     while byte < 256 {
@@ -197,7 +209,7 @@ static ONES: [([u32; 8], usize); 256] = {
         all[byte].1 = count;
         byte += 1;
     }
-    all
+    ByteTable(all)
 };
 
 #[cfg(test)]
@@ -232,7 +244,7 @@ mod tests {
         fn numbers_come_back((numbers, limit) in numbers(), behind in prop::collection::vec(any::<u8>(), 0..10)) {
             let mut bytes = Vec::new();
             let ascending: Vec<_> = numbers.iter().copied().collect();
-            write_ascending(&ascending, limit, &mut bytes);
+            prop_assert!(write_ascending(&ascending, limit, &mut bytes).is_ok());
             bytes.extend_from_slice(&behind);
             let count = u32::try_from(ascending.len()).unwrap_or(u32::MAX);
             prop_assert_eq!(read(&bytes, count, limit), Ok((ascending, behind.len())));

@@ -1,5 +1,7 @@
 //! Numbers of a few bits each: R. F. Rice's codes (1979) for gaps, unary codes for small counts.
 
+use std::num::NonZeroU32;
+
 use crate::segments::sealed::Read;
 
 /// Unary codes of counts end here; larger ones follow with all their bits.
@@ -84,11 +86,11 @@ impl BitWriter {
         }
     }
 
-    /// A number above 0: how many bits it has, in unary, and those below the highest (P. Elias's gamma code, 1975).
-    pub(crate) fn gamma(&mut self, value: u32) {
-        let below = value.max(1).ilog2();
+    /// How many bits a number has, in unary, and those below the highest (P. Elias's gamma code, 1975).
+    pub(crate) fn gamma(&mut self, value: NonZeroU32) {
+        let below = value.ilog2();
         self.unary(below);
-        self.bits(value & ((1 << below) - 1), below);
+        self.bits(value.get() & ((1 << below) - 1), below);
     }
 
     /// The bytes, the last one filled; nothing is left.
@@ -120,6 +122,7 @@ impl<'a> BitReader<'a> {
     /// At least 57 bits from here on, zeros behind the end.
     #[inline]
     fn window(&self) -> u64 {
+        // Behind the end nothing is left; `step` finds that out.
         let rest = self.bytes.get(self.at / 8..).unwrap_or_default();
         let word = match rest.first_chunk::<8>() {
             Some(word) => *word,
@@ -239,7 +242,7 @@ impl<'a> BitReader<'a> {
 mod tests {
     use proptest::prelude::*;
 
-    use super::{BitReader, BitWriter};
+    use super::{BitReader, BitWriter, NonZeroU32};
 
     proptest! {
         #[test]
@@ -252,7 +255,7 @@ mod tests {
                 let mark = writer.mark();
                 writer.rice(*count >> shift >> 16, *k);
                 writer.back(mark);
-                writer.gamma((count >> shift).max(1));
+                writer.gamma(NonZeroU32::new(count >> shift).unwrap_or(NonZeroU32::MIN));
                 writer.rice(*gap, *k);
                 writer.count(count >> shift);
             }

@@ -33,7 +33,7 @@ impl EncodedSegment {
             rows,
             postings,
             codes,
-        } = rows.finish();
+        } = rows.finish()?;
         Ok(Self {
             header: Header::encode(id, &ids, lengths, postings, &codes),
             rows,

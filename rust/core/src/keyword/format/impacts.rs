@@ -3,6 +3,7 @@
 
 use super::Posting;
 use crate::segments::sealed::{ByteReader, Read, write_varint};
+use crate::segments::{SegmentError, impossible};
 
 /// Largest frequency and shortest chunk among postings of about the same frequency.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -14,28 +15,32 @@ pub(crate) struct Impact {
 /// Frequencies 1, 2, 3, 4 to 7, 8 and above.
 const CLASSES: usize = 5;
 
-fn class(frequency: u32) -> usize {
+fn of_class(impacts: &mut [Impact; CLASSES], frequency: u32) -> &mut Impact {
+    let [one, two, three, few, many] = impacts;
     match frequency {
-        0 | 1 => 0,
-        2 => 1,
-        3 => 2,
-        4..8 => 3,
-        _ => 4,
+        0 | 1 => one,
+        2 => two,
+        3 => three,
+        4..8 => few,
+        _ => many,
     }
 }
 
 /// Appends the impacts of postings in chunks of these lengths.
-pub(crate) fn write_impacts(postings: &[Posting], lengths: &[u32], out: &mut Vec<u8>) {
+pub(crate) fn write_impacts(
+    postings: &[Posting],
+    lengths: &[u32],
+    out: &mut Vec<u8>,
+) -> Result<(), SegmentError> {
     let mut impacts = [Impact::default(); CLASSES];
     for posting in postings {
         let length = lengths.get(usize::from(posting.ordinal));
-        let length = length.copied().unwrap_or(0);
-        if let Some(impact) = impacts.get_mut(class(posting.frequency)) {
-            if impact.frequency == 0 || length < impact.length {
-                impact.length = length;
-            }
-            impact.frequency = impact.frequency.max(posting.frequency);
+        let length = *length.ok_or_else(|| impossible("a posting of no chunk"))?;
+        let impact = of_class(&mut impacts, posting.frequency);
+        if impact.frequency == 0 || length < impact.length {
+            impact.length = length;
         }
+        impact.frequency = impact.frequency.max(posting.frequency);
     }
     // An impact with a larger frequency and no longer chunk bounds this one, too.
     let mut shortest = u32::MAX;
@@ -51,6 +56,7 @@ pub(crate) fn write_impacts(postings: &[Posting], lengths: &[u32], out: &mut Vec
         write_varint(u64::from(impact.frequency), out);
         write_varint(u64::from(impact.length), out);
     }
+    Ok(())
 }
 
 /// Reads what [`write_impacts`] wrote.
@@ -81,7 +87,7 @@ mod tests {
             let postings: Vec<_> = postings.collect();
             let lengths: Vec<_> = parts.iter().map(|(_, length)| *length).collect();
             let mut bytes = Vec::new();
-            write_impacts(&postings, &lengths, &mut bytes);
+            prop_assert!(write_impacts(&postings, &lengths, &mut bytes).is_ok());
             let mut reader = ByteReader::new(&bytes);
             let impacts = read_impacts(&mut reader).map_err(TestCaseError::fail)?;
             prop_assert!(reader.end().is_ok() && impacts.len() <= CLASSES);

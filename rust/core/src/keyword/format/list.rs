@@ -8,7 +8,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bitpacking::{BitPacker, BitPacker4x};
 
-use super::Posting;
 use super::ascending::{BLOCK, packed_bytes};
 use super::bits::BitReader;
 use super::impacts::{Impact, read_impacts};
@@ -19,6 +18,9 @@ use crate::segments::{SegmentError, impossible};
 
 /// Looking one chunk up costs about as much as reading this many postings.
 pub(crate) const POSTINGS_PER_LOOKUP: usize = 8;
+
+/// What only a defect of the program can do to a list: each was checked when it was read.
+const UNPACKED: &str = "a posting list in memory does not fit together";
 
 /// Bytes of a skip entry.
 const SKIP_BYTES: usize = 4;
@@ -50,21 +52,19 @@ impl BlockEncoder {
     }
 
     #[inline]
-    fn push(&mut self, posting: Posting) {
-        let place = self.ordinals.get_mut(self.filled);
-        if let (Some(place), Some(tf_minus_one)) = (place, self.tf_minus_one.get_mut(self.filled)) {
-            *place = u32::from(posting.ordinal);
-            *tf_minus_one = posting.frequency.saturating_sub(1);
-            self.filled += 1;
-        }
+    fn push(&mut self, ordinal: u32, tf_minus_one: u32) -> Read<()> {
+        *self.ordinals.get_mut(self.filled).ok_or(UNPACKED)? = ordinal;
+        *self.tf_minus_one.get_mut(self.filled).ok_or(UNPACKED)? = tf_minus_one;
+        self.filled += 1;
         if self.filled == BLOCK {
             let (ordinals, tf_minus_one) = (self.ordinals, self.tf_minus_one);
             self.filled = 0;
-            self.block(&ordinals, &tf_minus_one);
+            self.block(&ordinals, &tf_minus_one)?;
         }
+        Ok(())
     }
 
-    fn block(&mut self, ordinals: &[u32; BLOCK], tf_minus_one: &[u32; BLOCK]) {
+    fn block(&mut self, ordinals: &[u32], tf_minus_one: &[u32]) -> Read<()> {
         let packer = self.packer;
         let gap_bits = packer.num_bits_strictly_sorted(self.before, ordinals);
         let frequency_bits = packer.num_bits(tf_minus_one);
@@ -72,15 +72,16 @@ impl BlockEncoder {
         let (gaps, others) = (packed_bytes(gap_bits), packed_bytes(frequency_bits));
         self.blocks.resize(start + gaps + others, 0);
         let packed = self.blocks.get_mut(start..);
-        if let Some((gaps, others)) = packed.and_then(|bytes| bytes.split_at_mut_checked(gaps)) {
-            packer.compress_strictly_sorted(self.before, ordinals, gaps, gap_bits);
-            packer.compress(tf_minus_one, others, frequency_bits);
-        }
-        let last = ordinals.last().copied().unwrap_or(0);
+        let packed = packed.and_then(|bytes| bytes.split_at_mut_checked(gaps));
+        let (gaps, others) = packed.ok_or(UNPACKED)?;
+        packer.compress_strictly_sorted(self.before, ordinals, gaps, gap_bits);
+        packer.compress(tf_minus_one, others, frequency_bits);
+        let last = *ordinals.last().ok_or(UNPACKED)?;
         let [low, high, ..] = last.to_le_bytes();
         self.skips
             .extend_from_slice(&[low, high, gap_bits, frequency_bits]);
         self.before = Some(last);
+        Ok(())
     }
 
     fn finish(mut self, count: u32, impacts: Option<Box<[Impact]>>) -> List {
@@ -134,7 +135,9 @@ impl List {
     /// Takes the list at the reader's place, in a segment of so many chunks, and checks all of it.
     pub(crate) fn read(reader: &mut BitReader<'_>, chunks: u32) -> Read<Self> {
         let mut encoder = BlockEncoder::new(0);
-        let count = each_posting(reader, chunks, |posting| encoder.push(posting))?;
+        let count = each_posting(reader, chunks, |ordinal, tf_minus_one| {
+            encoder.push(ordinal, tf_minus_one)
+        })?;
         Ok(encoder.finish(count, None))
     }
 
@@ -142,14 +145,12 @@ impl List {
     pub(crate) fn read_long(mut content: ByteReader<'_>, chunks: u32) -> Read<Self> {
         let impacts = read_impacts(&mut content)?;
         let mut encoder = BlockEncoder::new(content.left() * 2);
-        let count = each_block(content, chunks, |block| {
-            if block.filled == BLOCK {
-                encoder.block(block.ordinals, block.tf_minus_one);
-            } else {
-                encoder.ordinals = *block.ordinals;
-                encoder.tf_minus_one = *block.tf_minus_one;
-                encoder.filled = block.filled;
+        let count = each_block(content, chunks, |ordinals, tf_minus_one| {
+            if ordinals.len() == BLOCK {
+                return encoder.block(ordinals, tf_minus_one);
             }
+            let mut rest = ordinals.iter().zip(tf_minus_one);
+            rest.try_for_each(|(ordinal, tf_minus_one)| encoder.push(*ordinal, *tf_minus_one))
         })?;
         Ok(encoder.finish(count, Some(impacts)))
     }
@@ -196,17 +197,12 @@ impl List {
     /// Calls `visit` with block after block: ordinals, and frequencies less 1.
     pub(crate) fn each_block(
         &self,
-        mut visit: impl FnMut(&[u32], &[u32]),
+        mut visit: impl FnMut(&[u32], &[u32]) -> Result<(), SegmentError>,
     ) -> Result<Unpacked, SegmentError> {
         let mut cursor = Cursor::new(self);
         while cursor.advance() {
-            let filled = cursor.filled;
-            if let (Some(ordinals), Some(tf_minus_one)) = (
-                cursor.ordinals.get(..filled),
-                cursor.tf_minus_one.get(..filled),
-            ) {
-                visit(ordinals, tf_minus_one);
-            }
+            let (ordinals, tf_minus_one) = cursor.rest().ok_or_else(|| impossible(UNPACKED))?;
+            visit(ordinals, tf_minus_one)?;
         }
         let unpacked = cursor.finish()?;
         if unpacked.postings != u64::from(self.count) {
@@ -216,9 +212,13 @@ impl List {
     }
 
     /// All ordinals, ascending.
-    pub(crate) fn each_ordinal(&self, mut visit: impl FnMut(u32)) -> Result<(), SegmentError> {
-        self.each_block(|ordinals, _| ordinals.iter().for_each(|ordinal| visit(*ordinal)))?;
-        Ok(())
+    pub(crate) fn each_ordinal(
+        &self,
+        mut visit: impl FnMut(u32) -> Result<(), SegmentError>,
+    ) -> Result<(), SegmentError> {
+        let visited =
+            self.each_block(|ordinals, _| ordinals.iter().try_for_each(|one| visit(*one)));
+        visited.map(|_| ())
     }
 }
 
@@ -249,6 +249,8 @@ pub(crate) struct Cursor<'a> {
     ordinals: [u32; BLOCK],
     tf_minus_one: [u32; BLOCK],
     filled: usize,
+    /// The last of its ordinals.
+    last: u32,
     place: usize,
     /// What was unpacked so far.
     blocks: u64,
@@ -266,6 +268,7 @@ impl<'a> Cursor<'a> {
             ordinals: [0; BLOCK],
             tf_minus_one: [0; BLOCK],
             filled: 0,
+            last: 0,
             place: 0,
             blocks: 0,
             postings: 0,
@@ -273,46 +276,46 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// What was unpacked. Every list was checked when it was read: one that cannot be unpacked is an error of the program.
+    /// What was unpacked. A list that cannot be unpacked is found out here.
     pub(crate) fn finish(self) -> Result<Unpacked, SegmentError> {
         if self.is_broken {
-            return Err(impossible("a posting list in memory cannot be unpacked"));
+            return Err(impossible(UNPACKED));
         }
-        let all = self.list.all_blocks();
+        let skipped = self.list.all_blocks().checked_sub(self.blocks);
         Ok(Unpacked {
             postings: self.postings,
-            skipped: all.saturating_sub(self.blocks),
+            skipped: skipped.ok_or_else(|| impossible(UNPACKED))?,
         })
     }
 
     /// The frequency in a chunk, 0 where the term is not. Each call's ordinal is at least that of the call before.
     pub(crate) fn frequency(&mut self, ordinal: u32) -> u32 {
-        while self.filled == 0 || self.last() < ordinal {
+        while self.filled == 0 || self.last < ordinal {
             self.skip(ordinal);
             if !self.advance() {
                 return 0;
             }
         }
-        let rest = self
-            .ordinals
-            .get(self.place..self.filled)
-            .unwrap_or_default();
-        self.place += rest.partition_point(|other| *other < ordinal);
-        if self.ordinals.get(self.place) == Some(&ordinal) {
-            self.tf_minus_one
-                .get(self.place)
-                .map_or(0, |tf_minus_one| tf_minus_one.saturating_add(1))
-        } else {
-            0
-        }
+        let Some((ordinals, tf_minus_one)) = self.rest() else {
+            self.is_broken = true;
+            return 0;
+        };
+        let step = ordinals.partition_point(|other| *other < ordinal);
+        let frequency = match (ordinals.get(step), tf_minus_one.get(step)) {
+            (Some(found), Some(tf_minus_one)) if *found == ordinal => tf_minus_one + 1,
+            _ => 0,
+        };
+        self.place += step;
+        frequency
     }
 
-    fn last(&self) -> u32 {
-        self.filled
-            .checked_sub(1)
-            .and_then(|last| self.ordinals.get(last))
-            .copied()
-            .unwrap_or(0)
+    /// What is left of the block at hand: ordinals, and frequencies less 1.
+    fn rest(&self) -> Option<(&[u32], &[u32])> {
+        let rest = self.place..self.filled;
+        Some((
+            self.ordinals.get(rest.clone())?,
+            self.tf_minus_one.get(rest)?,
+        ))
     }
 
     /// The skip entry of a block: last ordinal, bits of a gap, bits of a frequency.
@@ -345,7 +348,12 @@ impl<'a> Cursor<'a> {
     /// Unpacks the next block; false at the end of the list.
     fn advance(&mut self) -> bool {
         self.place = 0;
-        let bytes = self.list.bytes.get(self.at..).unwrap_or_default();
+        if self.next > self.list.blocks() {
+            return self.exhaust();
+        }
+        let Some(bytes) = self.list.bytes.get(self.at..) else {
+            return self.fail();
+        };
         if let Some((last, gap_bits, frequency_bits)) = self.entry(self.next) {
             let mut reader = ByteReader::new(bytes);
             let widths = (gap_bits, frequency_bits);
@@ -358,22 +366,25 @@ impl<'a> Cursor<'a> {
             )
             .is_err()
             {
-                self.is_broken = true;
-                return self.exhaust();
+                return self.fail();
             }
             self.at += bytes.len() - reader.left();
             self.before = Some(last);
-            self.filled = BLOCK;
+            (self.last, self.filled) = (last, BLOCK);
         } else if self.next == self.list.blocks() {
-            let rest = self.list.count as usize % BLOCK;
-            let Some((ordinals, tf_minus_one)) = bytes.split_at_checked(rest * 2) else {
-                self.is_broken = true;
+            let (rest, width) = (self.list.count as usize % BLOCK, self.list.width);
+            let parts = bytes.split_at_checked(rest * 2);
+            let parts = parts.filter(|(_, tf_minus_one)| tf_minus_one.len() == rest * width);
+            let Some((ordinals, tf_minus_one)) = parts else {
+                return self.fail();
+            };
+            let Some(last) = ordinals.last_chunk::<2>() else {
                 return self.exhaust();
             };
             for (place, bytes) in self.ordinals.iter_mut().zip(ordinals.chunks_exact(2)) {
                 *place = number(bytes);
             }
-            match self.list.width {
+            match width {
                 0 => self.tf_minus_one.fill(0),
                 width => {
                     for (place, bytes) in self
@@ -385,17 +396,19 @@ impl<'a> Cursor<'a> {
                     }
                 }
             }
-            self.filled = rest;
-            if rest == 0 {
-                return self.exhaust();
-            }
+            (self.last, self.filled) = (number(last), rest);
         } else {
-            return self.exhaust();
+            return self.fail();
         }
         self.next += 1;
         self.blocks += 1;
         self.postings += self.filled as u64;
         true
+    }
+
+    fn fail(&mut self) -> bool {
+        self.is_broken = true;
+        self.exhaust()
     }
 
     fn exhaust(&mut self) -> bool {

@@ -5,31 +5,27 @@
 //! how far a frequency is above 1 is a step of a sum; behind the sums stands what steps are beyond the longest one.
 
 use super::Posting;
-use super::ascending::{AscendingReader, BLOCK, write_ascending};
+use super::ascending::{AscendingReader, BLOCK, SIZE, write_ascending};
 use crate::segments::sealed::{ByteReader, Read, write_varint};
+use crate::segments::{SegmentError, impossible};
+
+const LOST: &str = "a frequency belongs to no posting";
 
 /// Frequencies whose steps are longer are rare.
 const MAX_STEP: u32 = 24;
 
-const SIZE: u32 = 128;
-const _: () = assert!(SIZE as usize == BLOCK);
-
-/// Postings that were read at once.
-pub(crate) struct Block<'a> {
-    pub(crate) ordinals: &'a [u32; BLOCK],
-    /// Frequencies, less 1.
-    pub(crate) tf_minus_one: &'a [u32; BLOCK],
-    /// How many postings there are, if it is not a full block.
-    pub(crate) filled: usize,
-}
-
 /// Appends a list, of at least one posting. Ordinals ascend below `chunks`, frequencies are at least 1.
-pub(crate) fn write_long_list(postings: &[Posting], chunks: u32, out: &mut Vec<u8>) {
-    let count = u32::try_from(postings.len()).unwrap_or(u32::MAX);
+pub(crate) fn write_long_list(
+    postings: &[Posting],
+    chunks: u32,
+    out: &mut Vec<u8>,
+) -> Result<(), SegmentError> {
+    let count = u32::try_from(postings.len());
+    let count = count.map_err(|_| impossible("more postings than chunks"))?;
     let (mut places, mut sums, mut beyond) = (Vec::new(), Vec::new(), Vec::new());
     let (mut sum, mut longer, mut passed) = (0, 0, 0);
     for (place, posting) in (0..).zip(postings) {
-        let tf_minus_one = posting.frequency.saturating_sub(1);
+        let tf_minus_one = posting.tf_minus_one()?;
         if tf_minus_one == 0 {
             continue;
         }
@@ -48,21 +44,22 @@ pub(crate) fn write_long_list(postings: &[Posting], chunks: u32, out: &mut Vec<u
     write_varint(places.len() as u64, out);
     if !places.is_empty() {
         write_varint(u64::from(sum), out);
-        write_ascending(&places, count, out);
-        write_ascending(&sums, sum, out);
+        write_ascending(&places, count, out)?;
+        write_ascending(&sums, sum, out)?;
         write_varint(longer, out);
         out.append(&mut beyond);
     }
     let ordinals = postings.iter().map(|posting| u32::from(posting.ordinal));
-    write_ascending(&ordinals.collect::<Vec<_>>(), chunks, out);
+    write_ascending(&ordinals.collect::<Vec<_>>(), chunks, out)
 }
 
-/// Reads a list, checks it, and calls `visit` with block after block; gives the number of postings.
+/// Reads a list, checks it, and calls `visit` with block after block: ordinals, and frequencies less 1. Gives the number
+/// of postings.
 #[inline]
 pub(crate) fn each_block(
     mut reader: ByteReader<'_>,
     chunks: u32,
-    mut visit: impl FnMut(&Block<'_>),
+    mut visit: impl FnMut(&[u32], &[u32]) -> Read<()>,
 ) -> Read<u32> {
     let count = reader.varint_u32()?;
     if count == 0 || count > chunks {
@@ -88,18 +85,16 @@ pub(crate) fn each_block(
         }
         let own = places.iter().zip(more);
         for (place, more) in own.take_while(|(place, _)| **place < end) {
-            if let Some(tf_minus_one) = tf_minus_one.get_mut(place.wrapping_sub(start) as usize) {
-                *tf_minus_one = *more;
-            }
+            let repeated = tf_minus_one.get_mut(place.wrapping_sub(start) as usize);
+            *repeated.ok_or(LOST)? = *more;
             repeating += 1;
         }
-        places = places.get(repeating..).unwrap_or_default();
-        more = more.get(repeating..).unwrap_or_default();
-        visit(&Block {
-            ordinals: &ordinals,
-            tf_minus_one: &tf_minus_one,
-            filled,
-        });
+        places = places.get(repeating..).ok_or(LOST)?;
+        more = more.get(repeating..).ok_or(LOST)?;
+        visit(
+            ordinals.get(..filled).ok_or(LOST)?,
+            tf_minus_one.get(..filled).ok_or(LOST)?,
+        )?;
     }
     numbers.behind()?.end()?;
     Ok(count)
@@ -128,7 +123,7 @@ impl Repeats {
             if filled == 0 {
                 break;
             }
-            let own = block.get(..filled).unwrap_or_default();
+            let own = block.get(..filled).ok_or(LOST)?;
             repeats.places.extend_from_slice(own);
         }
         let mut sums = AscendingReader::open(places.behind()?, number, most)?;
@@ -137,7 +132,7 @@ impl Repeats {
         let mut before = u32::MAX;
         loop {
             let filled = sums.block(&mut block)?;
-            let own = block.get(..filled).unwrap_or_default();
+            let own = block.get(..filled).ok_or(LOST)?;
             let (Some(first), Some(last)) = (own.first(), own.last()) else {
                 break;
             };
@@ -177,18 +172,14 @@ mod tests {
 
     fn read(bytes: &[u8], chunks: u32) -> Result<Vec<Posting>, &'static str> {
         let mut postings = Vec::new();
-        let count = each_block(ByteReader::new(bytes), chunks, |block| {
-            for (ordinal, tf_minus_one) in block
-                .ordinals
-                .iter()
-                .zip(block.tf_minus_one)
-                .take(block.filled)
-            {
+        let count = each_block(ByteReader::new(bytes), chunks, |ordinals, tf_minus_one| {
+            for (ordinal, tf_minus_one) in ordinals.iter().zip(tf_minus_one) {
                 postings.push(Posting {
                     ordinal: u16::try_from(*ordinal).unwrap_or(u16::MAX),
                     frequency: tf_minus_one + 1,
                 });
             }
+            Ok(())
         })?;
         assert_eq!(postings.len(), count as usize);
         Ok(postings)
@@ -208,7 +199,7 @@ mod tests {
                 frequency: if share == 0 { 1 } else { (*frequency).max(1) },
             }).collect();
             let mut bytes = Vec::new();
-            write_long_list(&postings, 1 << 16, &mut bytes);
+            prop_assert!(write_long_list(&postings, 1 << 16, &mut bytes).is_ok());
             prop_assert_eq!(read(&bytes, 1 << 16), Ok(postings));
             let place = damage.index(bytes.len());
             prop_assert!(read(&bytes[..place], 1 << 16).is_err());

@@ -2,6 +2,7 @@
 
 mod ascending;
 mod bits;
+mod byte_table;
 mod encoding;
 mod header;
 mod impacts;
@@ -15,6 +16,8 @@ pub use encoding::EncodedSegment;
 pub use header::Header;
 pub use rows::EncodedRow;
 
+use crate::segments::{SegmentError, impossible};
+
 /// Bytes of a term at most; the analyzer cuts longer ones.
 pub const MAX_TERM: usize = 128;
 
@@ -25,4 +28,12 @@ pub struct Posting {
     pub ordinal: u16,
     /// How often the chunk holds the term; at least 1.
     pub frequency: u32,
+}
+
+impl Posting {
+    /// The frequency as it is stored.
+    pub(crate) fn tf_minus_one(&self) -> Result<u32, SegmentError> {
+        let less = self.frequency.checked_sub(1);
+        less.ok_or_else(|| impossible("a posting of a term that its chunk lacks"))
+    }
 }

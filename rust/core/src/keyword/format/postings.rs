@@ -4,20 +4,28 @@
 //! A list is its count, a bit that tells whether any frequency is above 1, the first ordinal, then gaps in Rice codes;
 //! behind each ordinal its frequency, less 1, where there are such. Gaps are those between ordinals, less 1.
 
+use std::num::NonZeroU32;
+
 use super::Posting;
 use super::bits::{BitReader, BitWriter};
 use crate::segments::sealed::Read;
+use crate::segments::{SegmentError, impossible};
 
 /// Appends a list. Ordinals ascend below `chunks`, frequencies are at least 1.
-pub(crate) fn write_list(postings: &[Posting], chunks: u32, writer: &mut BitWriter) {
+pub(crate) fn write_list(
+    postings: &[Posting],
+    chunks: u32,
+    writer: &mut BitWriter,
+) -> Result<(), SegmentError> {
     let repeats = postings.iter().any(|posting| posting.frequency > 1);
-    writer.gamma(u32::try_from(postings.len()).unwrap_or(u32::MAX));
+    let count = u32::try_from(postings.len()).ok().and_then(NonZeroU32::new);
+    writer.gamma(count.ok_or_else(|| impossible("a list of no postings, or too many"))?);
     writer.bits(u32::from(repeats), 1);
     let widths = Widths::new(chunks, postings.len());
     let mut before = None;
     for posting in postings {
         let ordinal = u32::from(posting.ordinal);
-        let tf_minus_one = posting.frequency.saturating_sub(1);
+        let tf_minus_one = posting.tf_minus_one()?;
         write_posting(
             writer,
             widths,
@@ -27,13 +35,15 @@ pub(crate) fn write_list(postings: &[Posting], chunks: u32, writer: &mut BitWrit
         );
         before = Some(ordinal);
     }
+    Ok(())
 }
 
-/// Reads the list at the reader's place, checks it, and calls `visit` with every posting; gives the number of postings.
+/// Reads the list at the reader's place, checks it, and calls `visit` with every ordinal and frequency less 1; gives the
+/// number of postings.
 pub(crate) fn each_posting(
     reader: &mut BitReader<'_>,
     chunks: u32,
-    mut visit: impl FnMut(Posting),
+    mut visit: impl FnMut(u32, u32) -> Read<()>,
 ) -> Read<u32> {
     let count = reader.gamma()?;
     if count > chunks {
@@ -48,13 +58,11 @@ pub(crate) fn each_posting(
         if ordinal >= chunks {
             return Err("a posting names a chunk that is not there");
         }
+        if tf_minus_one == u32::MAX {
+            return Err("a frequency is too large");
+        }
         any_tf_minus_one |= tf_minus_one;
-        visit(Posting {
-            ordinal: u16::try_from(ordinal).map_err(|_| TOO_LARGE)?,
-            frequency: tf_minus_one
-                .checked_add(1)
-                .ok_or("a frequency is too large")?,
-        });
+        visit(ordinal, tf_minus_one)?;
         before = Some(ordinal);
     }
     reader.within()?;

@@ -5,7 +5,9 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use super::bits::{BitReader, BitWriter};
+use super::byte_table::ByteTable;
 use crate::segments::sealed::{ByteReader, Read, write_varint};
+use crate::segments::{SegmentError, impossible};
 
 /// Bits of a symbol at most: a table of all that may follow is then small.
 const MAX_BITS: usize = 12;
@@ -13,23 +15,21 @@ const MAX_BITS: usize = 12;
 const SYMBOLS: usize = 256;
 
 /// Distances and lengths of codes share a byte, with an escape for the distance.
-const NIBBLE: usize = 15;
+const NIBBLE: u8 = 15;
 
 /// How often each symbol occurs.
-pub(crate) struct Counts([u64; SYMBOLS]);
+pub(crate) struct Counts(ByteTable<u64>);
 
 impl Default for Counts {
     fn default() -> Self {
-        Self([0; SYMBOLS])
+        Self(ByteTable([0; SYMBOLS]))
     }
 }
 
 impl Counts {
     #[inline]
     pub(crate) fn add(&mut self, symbol: u8) {
-        if let Some(count) = self.0.get_mut(usize::from(symbol)) {
-            *count += 1;
-        }
+        *self.0.of_mut(symbol) += 1;
     }
 }
 
@@ -37,9 +37,9 @@ impl Counts {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PrefixCode {
     /// Bits of each symbol; 0 for one that has no code.
-    lengths: [u8; SYMBOLS],
+    lengths: ByteTable<u8>,
     /// The codes, their first bit lowest.
-    codes: [u16; SYMBOLS],
+    codes: ByteTable<u16>,
     /// By the next bits: the symbol, and how many of them are its code; none of them where there is no code.
     meanings: Box<[(u8, u8)]>,
 }
@@ -47,13 +47,14 @@ pub(crate) struct PrefixCode {
 impl PrefixCode {
     /// The best code for symbols of these counts. Only those that occur have one.
     pub(crate) fn new(counts: &Counts) -> Self {
-        let mut counts = counts.0;
+        let mut counts = counts.0.0;
         loop {
             let lengths = huffman(&counts);
             if lengths
+                .0
                 .iter()
                 .all(|length| usize::from(*length) <= MAX_BITS)
-                && let Some(code) = Self::canonical(&lengths)
+                && let Some(code) = Self::canonical(lengths)
             {
                 return code;
             }
@@ -65,12 +66,12 @@ impl PrefixCode {
     }
 
     /// The code of these lengths; nothing when there is none.
-    fn canonical(lengths: &[u8; SYMBOLS]) -> Option<Self> {
+    fn canonical(lengths: ByteTable<u8>) -> Option<Self> {
         let mut codes = [0; SYMBOLS];
         let mut meanings = vec![(0, 0); 1 << MAX_BITS];
         let mut next = 0_usize;
         for length in 1..=MAX_BITS {
-            let own = (0..=u8::MAX).zip(lengths.iter().zip(&mut codes));
+            let own = (0..=u8::MAX).zip(lengths.0.iter().zip(&mut codes));
             for (symbol, (_, code)) in own.filter(|(_, (own, _))| usize::from(**own) == length) {
                 if next >= 1 << length {
                     return None;
@@ -87,19 +88,21 @@ impl PrefixCode {
             next <<= 1;
         }
         Some(Self {
-            lengths: *lengths,
-            codes,
+            lengths,
+            codes: ByteTable(codes),
             meanings: meanings.into(),
         })
     }
 
     /// Appends a symbol that occurred in the counts.
     #[inline]
-    pub(crate) fn write(&self, symbol: u8, writer: &mut BitWriter) {
-        let place = usize::from(symbol);
-        if let (Some(code), Some(length)) = (self.codes.get(place), self.lengths.get(place)) {
-            writer.bits(u32::from(*code), u32::from(*length));
+    pub(crate) fn write(&self, symbol: u8, writer: &mut BitWriter) -> Result<(), SegmentError> {
+        let length = *self.lengths.of(symbol);
+        if length == 0 {
+            return Err(impossible("a symbol has no code"));
         }
+        writer.bits(u32::from(*self.codes.of(symbol)), u32::from(length));
+        Ok(())
     }
 
     /// Reads a symbol.
@@ -117,20 +120,21 @@ impl PrefixCode {
 
     /// Appends the code itself: the number of symbols, and of each its distance from the one before and its length.
     pub(crate) fn save(&self, out: &mut Vec<u8>) {
-        let used = self.lengths.iter().filter(|length| **length > 0).count();
-        write_varint(used as u64, out);
-        let mut distance = 0_usize;
-        for length in &self.lengths {
-            if *length == 0 {
-                distance += 1;
-                continue;
+        let used = self.lengths.0.iter().filter(|length| **length > 0);
+        write_varint(used.count() as u64, out);
+        let (mut distance, mut more) = (0, 0);
+        for length in &self.lengths.0 {
+            match *length {
+                0 if distance < NIBBLE => distance += 1,
+                0 => more += 1,
+                length => {
+                    out.push(distance << 4 | length);
+                    if distance == NIBBLE {
+                        write_varint(more, out);
+                    }
+                    (distance, more) = (0, 0);
+                }
             }
-            let front = u8::try_from(distance.min(NIBBLE)).unwrap_or(u8::MAX);
-            out.push(front << 4 | length);
-            if let Some(more) = distance.checked_sub(NIBBLE) {
-                write_varint(more as u64, out);
-            }
-            distance = 0;
         }
     }
 
@@ -142,17 +146,17 @@ impl PrefixCode {
         for _ in 0..reader.varint_usize()? {
             let byte = reader.byte()?;
             let mut distance = usize::from(byte >> 4);
-            if distance == NIBBLE {
+            if byte >> 4 == NIBBLE {
                 let more = reader.varint_usize()?;
                 distance = distance.checked_add(more).ok_or(WRONG)?;
             }
             let place = places.nth(distance).ok_or(WRONG)?;
-            *place = byte & 15;
+            *place = byte & NIBBLE;
             if *place == 0 || usize::from(*place) > MAX_BITS {
                 return Err(WRONG);
             }
         }
-        Self::canonical(&lengths).ok_or(WRONG)
+        Self::canonical(ByteTable(lengths)).ok_or(WRONG)
     }
 }
 
@@ -166,8 +170,8 @@ pub(crate) struct TermCodes {
 }
 
 /// Lengths of the best codes: the two rarest are put together, again and again.
-fn huffman(counts: &[u64; SYMBOLS]) -> [u8; SYMBOLS] {
-    let mut lengths = [0_u8; SYMBOLS];
+fn huffman(counts: &[u64; SYMBOLS]) -> ByteTable<u8> {
+    let mut lengths = ByteTable([0; SYMBOLS]);
     let symbols = (0..=u8::MAX).zip(counts).filter(|(_, count)| **count > 0);
     let mut heap: BinaryHeap<_> = symbols
         .map(|(symbol, count)| Reverse((*count, vec![symbol])))
@@ -185,11 +189,10 @@ fn huffman(counts: &[u64; SYMBOLS]) -> [u8; SYMBOLS] {
     lengths
 }
 
-fn lengthen(lengths: &mut [u8; SYMBOLS], members: &[u8]) {
+fn lengthen(lengths: &mut ByteTable<u8>, members: &[u8]) {
     for symbol in members {
-        if let Some(length) = lengths.get_mut(usize::from(*symbol)) {
-            *length = length.saturating_add(1);
-        }
+        let length = lengths.of_mut(*symbol);
+        *length = length.saturating_add(1);
     }
 }
 
@@ -205,18 +208,18 @@ mod tests {
             let mut counts = Counts::default();
             text.iter().for_each(|symbol| counts.add(*symbol));
             // As uneven as can be: longer codes than there may be, if nothing were done about it.
-            for (symbol, count) in (0..doublings).zip(counts.0.iter_mut().skip(97)) {
+            for (symbol, count) in (0..doublings).zip(counts.0.0.iter_mut().skip(97)) {
                 *count += 1_u64 << symbol;
             }
             let code = PrefixCode::new(&counts);
-            prop_assert!(code.lengths.iter().all(|length| usize::from(*length) <= MAX_BITS));
+            prop_assert!(code.lengths.0.iter().all(|length| usize::from(*length) <= MAX_BITS));
             let mut saved = Vec::new();
             code.save(&mut saved);
             let mut reader = ByteReader::new(&saved);
             prop_assert_eq!(PrefixCode::load(&mut reader), Ok(code.clone()));
             prop_assert!(reader.end().is_ok());
             let mut writer = BitWriter::default();
-            text.iter().for_each(|symbol| code.write(*symbol, &mut writer));
+            prop_assert!(text.iter().all(|symbol| code.write(*symbol, &mut writer).is_ok()));
             let bytes = writer.finish();
             let mut reader = BitReader::new(&bytes);
             for symbol in &text {

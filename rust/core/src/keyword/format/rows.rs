@@ -9,12 +9,12 @@ use super::bits::{BitReader, BitWriter};
 use super::header::Header;
 use super::impacts::{read_impacts, write_impacts};
 use super::list::List;
-use super::long_postings::{Block, each_block, write_long_list};
+use super::long_postings::{each_block, write_long_list};
 use super::postings::{each_posting, write_list};
 use super::prefix_code::{Counts, PrefixCode, TermCodes};
 use super::{MAX_TERM, Posting};
 use crate::segments::sealed::{BlobKind, ByteReader, FRONT_BYTES, Read, open, seal, write_varint};
-use crate::segments::{SegmentError, SegmentId};
+use crate::segments::{SegmentError, SegmentId, impossible};
 
 /// A list of more postings has a row of its own.
 const LONG_LIST: usize = 512;
@@ -22,6 +22,8 @@ const LONG_LIST: usize = 512;
 /// Bytes of a row's key and data at most, when terms share it: four of them fill a page of Postgres (2,032 bytes each,
 /// 44 of them the tuple's own), and none is moved out of the table.
 const SHARED_ROW: usize = 1_980;
+
+const LOST: &str = "a row has lost one of its terms";
 
 const ALONE: u8 = 0;
 const SHARED: u8 = 1;
@@ -59,6 +61,7 @@ pub(crate) struct RowWriter<'l> {
     id: SegmentId,
     /// The length of each chunk.
     lengths: &'l [u32],
+    chunks: u32,
     count: u64,
     terms: Vec<u8>,
     postings: Vec<Posting>,
@@ -71,10 +74,12 @@ pub(crate) struct RowWriter<'l> {
 
 impl<'l> RowWriter<'l> {
     /// For a segment whose chunks have these lengths.
-    pub(crate) fn new(id: &SegmentId, lengths: &'l [u32]) -> Self {
-        Self {
+    pub(crate) fn new(id: &SegmentId, lengths: &'l [u32]) -> Result<Self, SegmentError> {
+        let chunks = u32::try_from(lengths.len());
+        Ok(Self {
             id: *id,
             lengths,
+            chunks: chunks.map_err(|_| impossible("more chunks than a segment holds"))?,
             count: 0,
             terms: Vec::new(),
             postings: Vec::new(),
@@ -82,21 +87,21 @@ impl<'l> RowWriter<'l> {
             last: 0..0,
             text: Counts::default(),
             shared: Counts::default(),
-        }
+        })
     }
 
     /// Adds a term, greater than all before, with at least one posting.
-    pub(crate) fn push(&mut self, term: &[u8], postings: &[Posting]) {
+    pub(crate) fn push(&mut self, term: &[u8], postings: &[Posting]) -> Result<(), SegmentError> {
         self.count += postings.len() as u64;
-        let alone = (postings.len() > LONG_LIST).then(|| alone(postings, self.lengths));
-        if alone.is_none() {
+        let mut content = None;
+        if postings.len() > LONG_LIST {
+            content = Some(alone(postings, self.lengths, self.chunks)?);
+        } else {
             // Codes are made for what is written if all terms stand in one row: then no byte is without a code.
-            let last = self.terms.get(self.last.clone()).unwrap_or_default();
-            let shared = shared_bytes(last, term);
-            self.shared.add(u8::try_from(shared).unwrap_or(u8::MAX));
-            for byte in term.get(shared..).unwrap_or_default() {
-                self.text.add(*byte);
-            }
+            let last = self.terms.get(self.last.clone());
+            let (shared, own) = apart(last.ok_or_else(|| impossible(LOST))?, term)?;
+            self.shared.add(shared);
+            own.iter().for_each(|byte| self.text.add(*byte));
             self.text.add(END);
             self.last = self.terms.len()..self.terms.len() + term.len();
             self.postings.extend_from_slice(postings);
@@ -105,12 +110,13 @@ impl<'l> RowWriter<'l> {
         self.entries.push(Entry {
             term_end: self.terms.len(),
             postings_end: self.postings.len(),
-            alone,
+            alone: content,
         });
+        Ok(())
     }
 
     /// The rows.
-    pub(crate) fn finish(self) -> FinishedRows {
+    pub(crate) fn finish(self) -> Result<FinishedRows, SegmentError> {
         let codes = TermCodes {
             text: PrefixCode::new(&self.text),
             shared: PrefixCode::new(&self.shared),
@@ -118,6 +124,7 @@ impl<'l> RowWriter<'l> {
         let mut packer = RowPacker {
             id: &self.id,
             lengths: self.lengths,
+            chunks: self.chunks,
             codes: &codes,
             rows: Vec::new(),
             key: Vec::new(),
@@ -129,43 +136,40 @@ impl<'l> RowWriter<'l> {
         for entry in self.entries {
             let term = self.terms.get(term_start..entry.term_end);
             let postings = self.postings.get(postings_start..entry.postings_end);
-            packer.add(
-                term.unwrap_or_default(),
-                postings.unwrap_or_default(),
-                entry.alone,
-            );
+            let (term, postings) = term.zip(postings).ok_or_else(|| impossible(LOST))?;
+            packer.add(term, postings, entry.alone)?;
             (term_start, postings_start) = (entry.term_end, entry.postings_end);
         }
         packer.flush();
-        FinishedRows {
+        Ok(FinishedRows {
             rows: packer.rows,
             postings: self.count,
             codes,
-        }
+        })
     }
 }
 
 /// The content of a row with one list.
-fn alone(postings: &[Posting], lengths: &[u32]) -> Vec<u8> {
+fn alone(postings: &[Posting], lengths: &[u32], chunks: u32) -> Result<Vec<u8>, SegmentError> {
     let mut content = vec![ALONE];
-    write_impacts(postings, lengths, &mut content);
-    write_long_list(postings, chunks_of(lengths), &mut content);
-    content
+    write_impacts(postings, lengths, &mut content)?;
+    write_long_list(postings, chunks, &mut content)?;
+    Ok(content)
 }
 
-fn chunks_of(lengths: &[u32]) -> u32 {
-    u32::try_from(lengths.len()).unwrap_or(u32::MAX)
-}
-
-fn shared_bytes(before: &[u8], term: &[u8]) -> usize {
+/// How many bytes a term shares with the one before, and those behind them.
+fn apart<'t>(before: &[u8], term: &'t [u8]) -> Result<(u8, &'t [u8]), SegmentError> {
     let pairs = before.iter().zip(term);
-    pairs.take_while(|(left, right)| left == right).count()
+    let shared = pairs.take_while(|(left, right)| left == right).count();
+    let own = u8::try_from(shared).ok().zip(term.get(shared..));
+    own.ok_or_else(|| impossible("a term is too long"))
 }
 
 /// Puts entries into rows.
 struct RowPacker<'a> {
     id: &'a SegmentId,
     lengths: &'a [u32],
+    chunks: u32,
     codes: &'a TermCodes,
     rows: Vec<EncodedRow>,
     /// The row at hand: its key, the number of its terms, and their bits.
@@ -177,15 +181,21 @@ struct RowPacker<'a> {
 }
 
 impl<'a> RowPacker<'a> {
-    fn add(&mut self, term: &'a [u8], postings: &[Posting], mut alone_content: Option<Vec<u8>>) {
-        let shared = shared_bytes(self.before, term);
-        if alone_content.is_none() && !(self.terms > 0 && self.fits(term, shared, postings)) {
+    fn add(
+        &mut self,
+        term: &'a [u8],
+        postings: &[Posting],
+        mut alone_content: Option<Vec<u8>>,
+    ) -> Result<(), SegmentError> {
+        let (shared, own) = apart(self.before, term)?;
+        if alone_content.is_none() && !(self.terms > 0 && self.fits(shared, own, postings)?) {
             self.flush();
-            self.key
-                .extend_from_slice(term.get(..=shared).unwrap_or(term));
-            if !self.fits(term, 0, postings) {
+            let key = term.get(..=usize::from(shared));
+            let key = key.ok_or_else(|| impossible("terms do not ascend"))?;
+            self.key.extend_from_slice(key);
+            if !self.fits(0, term, postings)? {
                 // Only frequencies beyond all measure bring it so far.
-                alone_content = Some(alone(postings, self.lengths));
+                alone_content = Some(alone(postings, self.lengths, self.chunks)?);
             }
         }
         if let Some(content) = alone_content {
@@ -193,20 +203,20 @@ impl<'a> RowPacker<'a> {
             self.row(term, &content);
         }
         self.before = term;
+        Ok(())
     }
 
-    /// Writes a term into the row at hand, if there is room.
-    fn fits(&mut self, term: &[u8], shared: usize, postings: &[Posting]) -> bool {
+    /// Writes a term into the row at hand, if there is room: how many bytes it shares with the one before, and its own.
+    fn fits(&mut self, shared: u8, own: &[u8], postings: &[Posting]) -> Result<bool, SegmentError> {
         let mark = self.bits.mark();
         if self.terms > 0 {
-            let shared = u8::try_from(shared).unwrap_or(u8::MAX);
-            self.codes.shared.write(shared, &mut self.bits);
+            self.codes.shared.write(shared, &mut self.bits)?;
         }
-        for byte in term.get(shared..).unwrap_or_default() {
-            self.codes.text.write(*byte, &mut self.bits);
+        for byte in own {
+            self.codes.text.write(*byte, &mut self.bits)?;
         }
-        self.codes.text.write(END, &mut self.bits);
-        write_list(postings, chunks_of(self.lengths), &mut self.bits);
+        self.codes.text.write(END, &mut self.bits)?;
+        write_list(postings, self.chunks, &mut self.bits)?;
         // The form, and two bytes for the number of terms, of which there are never more than bits.
         let front = FRONT_BYTES + 1 + 2;
         let fits = self.key.len() + front + self.bits.bytes() <= SHARED_ROW;
@@ -215,7 +225,7 @@ impl<'a> RowPacker<'a> {
         } else {
             self.bits.back(mark);
         }
-        fits
+        Ok(fits)
     }
 
     /// Ends the row at hand.
@@ -326,21 +336,26 @@ impl<'a> RowReader<'a> {
     }
 
     /// Reads the postings of the term at hand.
-    pub(crate) fn postings(&mut self, chunks: u32, mut visit: impl FnMut(Posting)) -> Read<()> {
+    pub(crate) fn postings(
+        &mut self,
+        chunks: u32,
+        mut visit: impl FnMut(Posting) -> Read<()>,
+    ) -> Read<()> {
+        let mut one = |ordinal: u32, tf_minus_one: u32| {
+            visit(Posting {
+                ordinal: u16::try_from(ordinal).map_err(|_| "an ordinal is too large")?,
+                frequency: tf_minus_one + 1,
+            })
+        };
         let Some(mut content) = self.alone else {
-            return each_posting(&mut self.bits, chunks, visit).map(|_| ());
+            return each_posting(&mut self.bits, chunks, one).map(|_| ());
         };
         read_impacts(&mut content)?;
-        let visit_block = |block: &Block<'_>| {
-            let postings = block.ordinals.iter().zip(block.tf_minus_one);
-            for (ordinal, tf_minus_one) in postings.take(block.filled) {
-                visit(Posting {
-                    ordinal: u16::try_from(*ordinal).unwrap_or(u16::MAX),
-                    frequency: tf_minus_one.saturating_add(1),
-                });
-            }
-        };
-        each_block(content, chunks, visit_block).map(|_| ())
+        let read = each_block(content, chunks, |ordinals, tf_minus_one| {
+            let mut postings = ordinals.iter().zip(tf_minus_one);
+            postings.try_for_each(|(ordinal, tf_minus_one)| one(*ordinal, *tf_minus_one))
+        });
+        read.map(|_| ())
     }
 
     /// Takes the list of the term at hand.
@@ -355,7 +370,7 @@ impl<'a> RowReader<'a> {
     fn skip(&mut self, chunks: u32) -> Read<()> {
         match self.alone {
             Some(_) => Ok(()),
-            None => each_posting(&mut self.bits, chunks, |_| {}).map(|_| ()),
+            None => each_posting(&mut self.bits, chunks, |_, _| Ok(())).map(|_| ()),
         }
     }
 }

@@ -161,7 +161,7 @@ impl PostingCache {
                 .zip(&mut planned.held)
                 .zip(&mut planned.cold);
             for ((term, held), cold) in places {
-                if let Some(found) = state.touch(&key(&planned.language, term)) {
+                if let Some(found) = state.touch(&key(&planned.language, term))? {
                     held.clone_from(found);
                 }
                 // Lists are fed after the segments are known, and leave with them: none is of another segment.
@@ -410,7 +410,7 @@ impl ReadRows {
                         }
                     }
                 });
-                Ok(planned.lists(&held.collect::<Result<Vec<_>, _>>()?))
+                planned.lists(&held.collect::<Result<Vec<_>, _>>()?)
             });
         let lists = lists.collect::<Result<Vec<_>, _>>()?;
         Ok((lists, hits))
@@ -419,13 +419,15 @@ impl ReadRows {
 
 impl State {
     /// The lists of a term, which becomes the one used last.
-    fn touch(&mut self, key: &[u8]) -> Option<&TermLists> {
-        let entry = self.terms.get_mut(key)?;
-        let name = self.used.remove(&entry.used)?;
+    fn touch(&mut self, key: &[u8]) -> Result<Option<&TermLists>, SegmentError> {
+        let Some(entry) = self.terms.get_mut(key) else {
+            return Ok(None);
+        };
+        let name = self.used.remove(&entry.used).ok_or_else(unknown_term)?;
         self.clock += 1;
         entry.used = self.clock;
         self.used.insert(self.clock, name);
-        Some(&entry.lists)
+        Ok(Some(&entry.lists))
     }
 
     /// Knows what a snapshot lists, and forgets the lists of segments that are gone.
@@ -438,7 +440,7 @@ impl State {
         for id in ids.filter(|id| seen.segment(id).is_none()) {
             for name in self.fed.remove(id).into_iter().flatten() {
                 let entry = self.terms.get_mut(&name).ok_or_else(unknown_term)?;
-                let freed = entry.lists.remove(id).map_or(0, |held| bytes_of(&held));
+                let freed = bytes_of(&entry.lists.remove(id).ok_or_else(unknown_term)?);
                 entry.bytes = freed_from(entry.bytes, freed)?;
                 self.counters.bytes = freed_from(self.counters.bytes, freed)?;
                 if entry.lists.is_empty() {
@@ -457,7 +459,7 @@ impl State {
         if found.is_empty() {
             return Ok(());
         }
-        if self.touch(key).is_none() {
+        if self.touch(key)?.is_none() {
             self.clock += 1;
             let name: Arc<[u8]> = key.into();
             self.used.insert(self.clock, Arc::clone(&name));
@@ -493,9 +495,8 @@ impl State {
         {
             let entry = self.terms.remove(&name).ok_or_else(unknown_term)?;
             for id in entry.lists.keys() {
-                if let Some(names) = self.fed.get_mut(id) {
-                    names.remove(&name);
-                }
+                let names = self.fed.get_mut(id).ok_or_else(unknown_term)?;
+                names.remove(&name);
             }
             self.counters.bytes = freed_from(self.counters.bytes, entry.bytes)?;
         }

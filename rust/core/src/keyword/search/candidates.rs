@@ -170,9 +170,9 @@ impl Accumulator {
         }
         met.sort_unstable();
         for ordinal in met {
-            if let Some(sum) = self.scores.get_mut(ordinal as usize) {
-                collector.offer(ordinal, std::mem::take(sum));
-            }
+            let sum = self.scores.get_mut(ordinal as usize);
+            let sum = sum.ok_or_else(|| impossible("fewer sums than chunks"))?;
+            collector.offer(ordinal, std::mem::take(sum));
         }
         collector.tighten();
         Ok(())
@@ -270,25 +270,20 @@ impl<'a> CandidateCollector<'a> {
         mut new: impl FnMut(u32),
     ) -> Result<(), SegmentError> {
         let context = self.context;
-        let mut beyond = false;
         let read = weighted.list.each_block(|ordinals, tf_minus_one| {
             for (ordinal, tf_minus_one) in ordinals.iter().zip(tf_minus_one) {
                 let place = *ordinal as usize;
-                if let (Some(sum), Some(length)) =
-                    (scores.get_mut(place), context.lengths.get(place))
-                {
-                    if *sum == 0.0 {
-                        new(*ordinal);
-                    }
-                    *sum += weighted.idf * context.tf_norms.tf_norm(*length, *tf_minus_one);
-                } else {
-                    beyond = true;
+                let (Some(sum), Some(length)) = (scores.get_mut(place), context.lengths.get(place))
+                else {
+                    return Err(impossible("a posting of no chunk"));
+                };
+                if *sum == 0.0 {
+                    new(*ordinal);
                 }
+                *sum += weighted.idf * context.tf_norms.tf_norm(*length, *tf_minus_one);
             }
+            Ok(())
         })?;
-        if beyond {
-            return Err(impossible("a posting of no chunk"));
-        }
         self.unpacked.add(read);
         Ok(())
     }

@@ -24,7 +24,7 @@ impl LiveSegment {
         tombstones: impl IntoIterator<Item = &'t IdRanges>,
     ) -> Result<Self, SegmentError> {
         let header = &segment.header;
-        let liveness = Liveness::new(&header.ids, tombstones);
+        let liveness = Liveness::new(&header.ids, tombstones)?;
         Self::made(segment, liveness, header.total_length)
     }
 
@@ -33,7 +33,7 @@ impl LiveSegment {
         &self,
         tombstones: impl IntoIterator<Item = &'t IdRanges>,
     ) -> Result<Option<Self>, SegmentError> {
-        let liveness = self.liveness.without(&self.header().ids, tombstones);
+        let liveness = self.liveness.without(&self.header().ids, tombstones)?;
         liveness
             .map(|liveness| Self::made(&self.segment, liveness, self.length))
             .transpose()
@@ -62,8 +62,9 @@ impl LiveSegment {
     }
 
     /// The number of chunks that are not deleted.
-    pub(crate) fn chunks(&self) -> u64 {
-        u64::from(self.header().chunks()).saturating_sub(self.liveness.dead.len() as u64)
+    pub(crate) fn chunks(&self) -> Result<u64, SegmentError> {
+        let living = u64::from(self.header().chunks()).checked_sub(self.liveness.dead.len() as u64);
+        living.ok_or_else(|| impossible("more deleted chunks than chunks"))
     }
 
     /// Whether the same chunks of the same segment are deleted.
@@ -88,6 +89,7 @@ impl LiveSegment {
         let known = before
             .as_ref()
             .and_then(|(number, since)| Some((list.dead(*number)?, since)));
+        // If the state before was not counted, all are.
         let (mut dead, uncounted) = known.unwrap_or((0, all_dead));
         if uncounted.len() < list.count() as usize / POSTINGS_PER_LOOKUP {
             let mut cursor = Cursor::new(list);
@@ -97,7 +99,10 @@ impl LiveSegment {
             cursor.finish()?;
         } else {
             dead = 0;
-            list.each_ordinal(|ordinal| dead += u32::from(!alive.contains(ordinal)))?;
+            list.each_ordinal(|ordinal| {
+                dead += u32::from(!alive.contains(ordinal));
+                Ok(())
+            })?;
         }
         if keeps {
             list.keep_dead(*number, dead);

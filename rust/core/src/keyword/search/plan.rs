@@ -10,7 +10,7 @@ use crate::hashing::WordMap;
 use crate::keyword::analyzer::TYPED_BIT;
 use crate::keyword::format::list::List;
 use crate::segments::known_index::KnownIndex;
-use crate::segments::{SegmentError, SegmentId};
+use crate::segments::{SegmentError, SegmentId, impossible};
 
 /// A term's list in a segment; nothing when the segment is known not to hold the term.
 pub(crate) type CachedList = Option<Arc<List>>;
@@ -183,10 +183,13 @@ impl PlannedLanguage {
     }
 
     /// The lists of one segment, given those of each term of the plan.
-    pub(crate) fn lists(&self, held: &[CachedList]) -> SegmentLists {
-        let list = |place: &usize| held.get(*place).cloned().flatten();
+    pub(crate) fn lists(&self, held: &[CachedList]) -> Result<SegmentLists, SegmentError> {
+        if held.len() != self.terms.len() {
+            return Err(impossible("a term of the plan has no list"));
+        }
+        let list = |place: &usize| held.get(*place).and_then(Clone::clone);
         let required: Vec<_> = self.required.iter().filter_map(list).collect();
-        SegmentLists {
+        Ok(SegmentLists {
             wanted: self
                 .wanted
                 .iter()
@@ -196,6 +199,6 @@ impl PlannedLanguage {
             unsatisfiable: required.len() < self.required.len(),
             required,
             excluded: self.excluded.iter().filter_map(list).collect(),
-        }
+        })
     }
 }

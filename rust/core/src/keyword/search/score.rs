@@ -204,7 +204,9 @@ impl Snapshot {
                 continue;
             }
             if let Some(allowed) = &allowed {
-                let Some(Some(allowed)) = allowed.get(number) else {
+                let allowed = allowed.get(number);
+                let Some(allowed) = allowed.ok_or_else(|| impossible("a segment of no view"))?
+                else {
                     continue;
                 };
                 match &mut eligible {
@@ -256,27 +258,29 @@ impl Snapshot {
     ///
     /// Refuses a snapshot with missing languages.
     pub fn coverage(&self, ids: &[i64]) -> Result<Vec<f64>, SegmentError> {
-        let weights = self.weights()?;
-        // A word counts once, whatever its accents.
-        let counts = |slot: &&usize| self.folded.get(**slot).is_none_or(Option::is_none);
+        let mut weights = self.weights()?;
+        for (weight, folded) in weights.iter_mut().zip(&self.folded) {
+            // A word counts once, whatever its accents.
+            if folded.is_some() {
+                *weight = 0.0;
+            }
+        }
         let mut coverage = vec![f64::NAN; ids.len()];
         let located = self.located(ids);
         for of_segment in located.chunk_by(|(one, ..), (other, ..)| one == other) {
-            let number = of_segment.first().and_then(|(number, ..)| *number);
-            let Some((segment, lists)) = number.and_then(|number| {
-                let segment = self.view.segments.get(number)?;
-                Some((segment, self.lists.get(number)?))
-            }) else {
+            let Some(number) = of_segment.first().and_then(|(number, ..)| *number) else {
                 continue;
             };
+            let segment = self.view.segments.get(number).zip(self.lists.get(number));
+            let (segment, lists) = segment.ok_or_else(|| impossible("a segment of no view"))?;
             let mut total = 0.0;
-            for slot in lists.asked.iter().filter(counts) {
+            for slot in lists.asked.iter() {
                 total += weight_of(&weights, *slot)?;
             }
             if lists.asked.is_empty() {
                 continue;
             }
-            let cursors = lists.wanted.iter().filter(|(slot, _)| counts(&slot));
+            let cursors = lists.wanted.iter();
             let cursors =
                 cursors.map(|(slot, list)| Ok((weight_of(&weights, *slot)?, Cursor::new(list))));
             let mut cursors = cursors.collect::<Result<Vec<_>, SegmentError>>()?;
@@ -291,9 +295,9 @@ impl Snapshot {
                         *weight
                     }
                 });
-                if let Some(share) = coverage.get_mut(*place) {
-                    *share = held.fold(0.0, |sum, weight| sum + weight) / total;
-                }
+                let share = coverage.get_mut(*place);
+                *share.ok_or_else(|| impossible("a score of no chunk"))? =
+                    held.fold(0.0, |sum, weight| sum + weight) / total;
             }
             for (_, cursor) in cursors {
                 cursor.finish()?;
@@ -333,7 +337,7 @@ impl Snapshot {
                     of_segment.ok_or_else(|| impossible("a chunk of no segment"))?;
                 allowed
                     .get_or_insert_with(|| Bitmap::empty(segment.header().chunks()))
-                    .insert(ordinal);
+                    .insert(ordinal)?;
             }
         }
         Ok(allowed)
@@ -392,7 +396,10 @@ impl SegmentLists {
             let eligible = eligible
                 .get_or_insert_with(|| Cow::Owned(Bitmap::full(size)))
                 .to_mut();
-            list.each_ordinal(|ordinal| eligible.remove(ordinal))?;
+            list.each_ordinal(|ordinal| {
+                eligible.remove(ordinal);
+                Ok(())
+            })?;
         }
         Ok(eligible)
     }

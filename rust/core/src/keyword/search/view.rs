@@ -56,9 +56,11 @@ impl View {
         }
         let ids: Vec<_> = segments.iter().map(|one| (one.id(), one.ids())).collect();
         refuse_shared(&ids, &is_new)?;
-        let (chunks, length) = live.iter().fold((0, 0), |(chunks, length), live| {
-            (chunks + live.chunks(), length + live.length)
-        });
+        let (mut chunks, mut length) = (0, 0);
+        for live in &live {
+            chunks += live.chunks()?;
+            length += live.length;
+        }
         Ok(Self {
             spans: Spans::new(segments.iter().map(|segment| segment.ids())),
             segments: live,
@@ -123,7 +125,11 @@ fn kept(
     removed: &[&IdRanges],
 ) -> Result<Arc<LiveSegment>, SegmentError> {
     let ids = &known.header().ids;
-    let live = if removed.iter().any(|gone| ids.meets(gone)) {
+    let mut has_risen = false;
+    for gone in removed {
+        has_risen |= ids.meets(gone)?;
+    }
+    let live = if has_risen {
         // What went may be named elsewhere: merges put tombstones together.
         let live = LiveSegment::new(&known.segment, ids_of(tombstones))?;
         (!live.equals(known)).then_some(live)

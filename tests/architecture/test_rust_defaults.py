@@ -1,0 +1,25 @@
+"""A value that cannot be missing is an error of the index where it is; a default would make a wrong answer of it."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.architecture.test_rust_imports import UNKNOWN, is_within, read_sources
+
+DEFAULT = re.compile(r"\bunwrap_or(_default|_else)?\((?!PoisonError)")
+
+
+@pytest.mark.parametrize("part", UNKNOWN)
+def test_a_default_has_its_reason_beside_it(part: str) -> None:
+    sources = {module: code.splitlines() for module, code in read_sources().items() if is_within(module, part)}
+    assert sources
+    bare = [
+        f"{module}:{number}: {line.strip()}"
+        for module, lines in sources.items()
+        for number, line in enumerate(lines, start=1)
+        if DEFAULT.search(line)
+        and not any(near.strip().startswith("//") for near in (lines[number - 2], lines[number]))
+    ]
+    assert bare == []
