@@ -54,156 +54,18 @@ pub struct Spread {
     pub deviation: f64,
 }
 
-/// Why rankings cannot be fused.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum FusionError {
-    /// Another number of weights, or of lists of scores, than of rankings.
-    Count {
-        /// `weights` or `scores`.
-        name: &'static str,
-        /// Number of rankings.
-        expected: usize,
-        /// What was given.
-        found: usize,
-    },
-    /// A list of scores is longer or shorter than its ranking.
-    Length {
-        /// The list, from 0.
-        list: usize,
-        /// Ids of the ranking.
-        expected: usize,
-        /// Scores.
-        found: usize,
-    },
-    /// A weight is negative or not finite.
-    Weight {
-        /// Its ranking, from 0.
-        list: usize,
-        /// The weight.
-        found: f64,
-    },
-    /// The weights are finite, their sum is not.
-    WeightSum,
-    /// The constant is negative or not finite.
-    Constant {
-        /// The constant.
-        found: f64,
-    },
-    /// More ids than 32 bits can count.
-    TooManyIds {
-        /// Ids of all rankings.
-        found: usize,
-    },
-    /// A score is not finite.
-    Score {
-        /// Its list, from 0.
-        list: usize,
-        /// Its place in the list, from 0.
-        place: usize,
-    },
-    /// The legs give scores of different numbers of candidates.
-    Candidates {
-        /// Vector scores.
-        vector: usize,
-        /// Keyword scores.
-        keyword: usize,
-    },
-    /// A candidate's vector score is infinite.
-    VectorScore {
-        /// Its place, from 0.
-        place: usize,
-    },
-    /// A candidate's keyword score is negative or infinite.
-    KeywordScore {
-        /// Its place, from 0.
-        place: usize,
-        /// The score.
-        found: f64,
-    },
-    /// The mean is not finite, or the standard deviation is negative or not finite.
-    Spread {
-        /// What was given.
-        found: Spread,
-    },
-    /// The vector leg's weight lies outside 0 to 1.
-    VectorWeight {
-        /// The weight.
-        found: f64,
-    },
-}
+/// Why rankings cannot be fused: what is given, the rule, and what was found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FusionError(String);
 
 impl fmt::Display for FusionError {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Count {
-                name,
-                expected,
-                found,
-            } => {
-                write!(
-                    out,
-                    "{name}: one per ranking, expected {expected}, found {found}"
-                )
-            }
-            Self::Length {
-                list,
-                expected,
-                found,
-            } => {
-                write!(
-                    out,
-                    "scores[{list}]: one per id of rankings[{list}], expected {expected}, found {found}"
-                )
-            }
-            Self::Weight { list, found } => {
-                write!(
-                    out,
-                    "weights[{list}]: must be finite and at least 0, found {found}"
-                )
-            }
-            Self::WeightSum => write!(out, "weights: their sum must be finite, found inf"),
-            Self::Constant { found } => {
-                write!(out, "k: must be finite and at least 0, found {found}")
-            }
-            Self::TooManyIds { found } => {
-                write!(out, "rankings: at most 2**32 - 1 ids, found {found}")
-            }
-            Self::Score { list, place } => {
-                write!(
-                    out,
-                    "scores[{list}][{place}]: must be finite, found NaN or infinity"
-                )
-            }
-            Self::Candidates { vector, keyword } => {
-                write!(
-                    out,
-                    "keyword: one score per candidate, expected {vector}, found {keyword}"
-                )
-            }
-            Self::VectorScore { place } => {
-                write!(
-                    out,
-                    "vector[{place}]: must be finite, or NaN for none, found infinity"
-                )
-            }
-            Self::KeywordScore { place, found } => {
-                write!(
-                    out,
-                    "keyword[{place}]: must be finite and at least 0, or NaN for none, found {found}"
-                )
-            }
-            Self::Spread { found } => {
-                write!(
-                    out,
-                    "mean, deviation: must be finite, the deviation at least 0, found {}, {}",
-                    found.mean, found.deviation
-                )
-            }
-            Self::VectorWeight { found } => {
-                write!(out, "vector_weight: must be 0 to 1, found {found}")
-            }
-        }
+        out.write_str(&self.0)
     }
+}
+
+fn refused<T>(message: String) -> Result<T, FusionError> {
+    Err(FusionError(message))
 }
 
 /// Reciprocal rank fusion: `score(d) = sum over lists of weight / (k + rank of d in the list)`.
@@ -223,7 +85,7 @@ pub fn reciprocal_rank_fusion(
 ) -> Result<Fused, FusionError> {
     check_weights(rankings.len(), weights)?;
     if !(k.is_finite() && k >= 0.0) {
-        return Err(FusionError::Constant { found: k });
+        return refused(format!("k: must be finite and at least 0, found {k}"));
     }
     let members = members(rankings)?;
     let worth =
@@ -400,7 +262,7 @@ struct Member {
 fn members(rankings: &[&[i64]]) -> Result<Vec<Member>, FusionError> {
     let total: usize = rankings.iter().map(|ranking| ranking.len()).sum();
     if u32::try_from(total.max(rankings.len())).is_err() {
-        return Err(FusionError::TooManyIds { found: total });
+        return refused(format!("rankings: at most 2**32 - 1 ids, found {total}"));
     }
     let mut members = Vec::with_capacity(total);
     for (ranking, list) in rankings.iter().zip(0..) {
@@ -448,47 +310,46 @@ fn normalised(score: f64, least: f64, greatest: f64) -> f64 {
     }
 }
 
+fn check_count(rule: impl fmt::Display, expected: usize, found: usize) -> Result<(), FusionError> {
+    if found == expected {
+        return Ok(());
+    }
+    refused(format!("{rule}, expected {expected}, found {found}"))
+}
+
+/// As many scores as ids of a list.
+fn check_scored(list: usize, ids: usize, scores: usize) -> Result<(), FusionError> {
+    let rule = format_args!("scores[{list}]: one per id of rankings[{list}]");
+    check_count(rule, ids, scores)
+}
+
 fn check_weights(lists: usize, weights: Option<&[f64]>) -> Result<(), FusionError> {
     let Some(weights) = weights else {
         return Ok(());
     };
-    if weights.len() != lists {
-        return Err(FusionError::Count {
-            name: "weights",
-            expected: lists,
-            found: weights.len(),
-        });
-    }
+    check_count("weights: one per ranking", lists, weights.len())?;
     for (list, &found) in weights.iter().enumerate() {
         if !(found.is_finite() && found >= 0.0) {
-            return Err(FusionError::Weight { list, found });
+            return refused(format!(
+                "weights[{list}]: must be finite and at least 0, found {found}"
+            ));
         }
     }
     if weights.iter().sum::<f64>().is_finite() {
         Ok(())
     } else {
-        Err(FusionError::WeightSum)
+        refused("weights: their sum must be finite, found inf".to_owned())
     }
 }
 
 fn check_scores(rankings: &[&[i64]], scores: &[&[f64]]) -> Result<(), FusionError> {
-    if scores.len() != rankings.len() {
-        return Err(FusionError::Count {
-            name: "scores",
-            expected: rankings.len(),
-            found: scores.len(),
-        });
-    }
+    check_count("scores: one per ranking", rankings.len(), scores.len())?;
     for (list, (ranking, values)) in rankings.iter().zip(scores).enumerate() {
-        if ranking.len() != values.len() {
-            return Err(FusionError::Length {
-                list,
-                expected: ranking.len(),
-                found: values.len(),
-            });
-        }
+        check_scored(list, ranking.len(), values.len())?;
         if let Some(place) = values.iter().position(|value| !value.is_finite()) {
-            return Err(FusionError::Score { list, place });
+            return refused(format!(
+                "scores[{list}][{place}]: must be finite, found NaN or infinity"
+            ));
         }
     }
     Ok(())
@@ -496,15 +357,8 @@ fn check_scores(rankings: &[&[i64]], scores: &[&[f64]]) -> Result<(), FusionErro
 
 fn check_legs(legs: &[LegScores<'_>]) -> Result<(), FusionError> {
     for (list, leg) in legs.iter().enumerate() {
-        let expected = leg.numbers.len();
         for found in [leg.own.len(), leg.others.len()] {
-            if found != expected {
-                return Err(FusionError::Length {
-                    list,
-                    expected,
-                    found,
-                });
-            }
+            check_scored(list, leg.numbers.len(), found)?;
         }
     }
     Ok(())
@@ -516,22 +370,26 @@ fn check_candidates(
     spread: Spread,
     vector_weight: f64,
 ) -> Result<(), FusionError> {
-    if vector.len() != keyword.len() {
-        return Err(FusionError::Candidates {
-            vector: vector.len(),
-            keyword: keyword.len(),
-        });
-    }
+    check_count(
+        "keyword: one score per candidate",
+        vector.len(),
+        keyword.len(),
+    )?;
     if !(spread.mean.is_finite() && spread.deviation.is_finite() && spread.deviation >= 0.0) {
-        return Err(FusionError::Spread { found: spread });
+        return refused(format!(
+            "mean, deviation: must be finite, the deviation at least 0, found {}, {}",
+            spread.mean, spread.deviation
+        ));
     }
     if !(0.0..=1.0).contains(&vector_weight) {
-        return Err(FusionError::VectorWeight {
-            found: vector_weight,
-        });
+        return refused(format!(
+            "vector_weight: must be 0 to 1, found {vector_weight}"
+        ));
     }
     if let Some(place) = vector.iter().position(|score| score.is_infinite()) {
-        return Err(FusionError::VectorScore { place });
+        return refused(format!(
+            "vector[{place}]: must be finite, or NaN for none, found infinity"
+        ));
     }
     let unusable = |&&found: &&f64| found < 0.0 || found.is_infinite();
     if let Some((place, &found)) = keyword
@@ -539,7 +397,9 @@ fn check_candidates(
         .enumerate()
         .find(|(_, found)| unusable(found))
     {
-        return Err(FusionError::KeywordScore { place, found });
+        return refused(format!(
+            "keyword[{place}]: must be finite and at least 0, or NaN for none, found {found}"
+        ));
     }
     Ok(())
 }
