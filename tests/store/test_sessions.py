@@ -14,9 +14,10 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from semlex.errors import ConfigurationError, ConnectionFailedError, StoreError, UnsupportedServerError
 from semlex.retriever.postgres import PostgreSQLRetriever
-from semlex.store.keyword.bm25 import merge, segments
+from semlex.store.keyword.bm25 import merge
 from semlex.store.postgres import database, settings
 from semlex.store.postgres.database import Database
+from semlex.store.segments.generations import merging_lock
 from semlex.types.documents import Document
 from tests.support.databases import set_in_database
 from tests.support.retrievers import opened
@@ -216,7 +217,7 @@ async def test_a_merge_that_stands_still_holds_nobody_up_for_ever(
     async with opened(database_url) as retriever:
         await retriever.add_documents(documents("a", 1))
         with psycopg.connect(database_url) as other:
-            other.execute("SELECT pg_advisory_xact_lock(%s)", [segments.merging_lock(retriever.info)])
+            other.execute("SELECT pg_advisory_xact_lock(%s)", [merging_lock(retriever.info)])
             async with asyncio.timeout(LIMIT):
                 with pytest.raises(StoreError, match="another process has been at it"):
                     await retriever.indexes.optimize()

@@ -20,7 +20,6 @@ from semlex.store.indexes.catalog import (
     read_vector_indexes,
     wanted_vector_index,
 )
-from semlex.store.keyword.bm25.segments import read_state
 from semlex.store.keyword.extensions import read_extension
 from semlex.store.postgres.server_info import is_standby
 from semlex.store.postgres.settings import server_time
@@ -38,6 +37,7 @@ from semlex.store.query.health import (
 )
 from semlex.store.query_log import count_since
 from semlex.store.schema.collection import GIVEN
+from semlex.store.segments.generations import read_state
 from semlex.types.checkups import Finding, Looked, NotChecked, of_collection
 
 if TYPE_CHECKING:

@@ -18,16 +18,18 @@ from hypothesis import strategies as st
 from semlex.errors import DamagedSegmentError, StoreError
 from semlex.ingest.progress import Progress
 from semlex.store.keyword.bm25 import merge as merging
-from semlex.store.keyword.bm25.merge import (
+from semlex.store.keyword.bm25.merge import MAX_TOMBSTONES, merge_once
+from semlex.store.keyword.bm25.segments import NewSegment
+from semlex.store.segments import tiers
+from semlex.store.segments.tiers import (
     FULL_CHUNKS,
-    MAX_TOMBSTONES,
     PACKED_TIER,
+    SEGMENT_CHUNKS,
     TIER,
     choose_merge,
     choose_packing,
-    merge_once,
+    tier,
 )
-from semlex.store.keyword.bm25.segments import SEGMENT_CHUNKS, NewSegment
 from semlex.store.write.copy import BulkIngestConfig
 from semlex.types.documents import Document
 from tests.support.keyword_index import check_index
@@ -83,9 +85,9 @@ def test_any_segments_settle_to_few(sizes: list[int]) -> None:
     store.sizes = list(sizes)
     store.settle()
     assert sum(store.sizes) == sum(sizes)
-    in_tiers = Counter(merging.tier(size) for size in store.sizes)
+    in_tiers = Counter(tier(size) for size in store.sizes)
     assert all(in_tiers[power] < TIER for power in range(PACKED_TIER))
-    small = [size for size in store.sizes if merging.tier(size) <= PACKED_TIER]
+    small = [size for size in store.sizes if tier(size) <= PACKED_TIER]
     assert sum(small) <= SEGMENT_CHUNKS
 
 
@@ -118,7 +120,7 @@ def test_a_load_in_batches_ends_in_full_segments(batch: int) -> None:
     full = [size for size in store.sizes if size >= FULL_CHUNKS]
     assert sum(full) >= 1_000_000 - SEGMENT_CHUNKS
     # Once for each tier on the way from a batch to a full segment.
-    assert store.rewritten <= (PACKED_TIER - merging.tier(batch) + 1.1) * 1_000_000
+    assert store.rewritten <= (PACKED_TIER - tier(batch) + 1.1) * 1_000_000
 
 
 @given(seed=st.integers(0, 2**32 - 1))
@@ -223,7 +225,7 @@ async def test_optimizing_ends_while_others_write(database_url: str, monkeypatch
 
 async def test_segments_are_filled_but_not_beyond(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     unmerged(monkeypatch)
-    monkeypatch.setattr(merging, "SEGMENT_CHUNKS", 50)
+    monkeypatch.setattr(tiers, "SEGMENT_CHUNKS", 50)
     async with bm25(database_url, bulk=BulkIngestConfig(batch_size=20)) as retriever:
         await retriever.add_documents(many(190))
         await retriever.delete([f"d{number}" for number in range(10)])

@@ -16,6 +16,7 @@ from semlex.errors import AnalyzerVersionError, CollectionNotFoundError, Validat
 from semlex.store.keyword.bm25 import segments
 from semlex.store.keyword.bm25 import write as writing
 from semlex.store.schema.migrations import m0001_initial
+from semlex.store.segments.tiers import SEGMENT_CHUNKS
 from semlex.store.write import chunk_batch
 from semlex.store.write.copy import BulkIngestConfig
 from semlex.testing import HashEmbedder
@@ -319,5 +320,5 @@ async def test_other_engines_have_no_index_of_ours(database_url: str) -> None:
 
 
 def test_a_block_of_ids_is_as_large_as_a_segment() -> None:
-    assert m0001_initial.ID_BLOCK == segments.SEGMENT_CHUNKS
+    assert m0001_initial.ID_BLOCK == SEGMENT_CHUNKS
     assert "keyword_id" not in chunk_batch.COLUMN_NAMES

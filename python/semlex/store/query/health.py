@@ -14,7 +14,6 @@ from psycopg import sql
 from semlex.clock import SYSTEM
 from semlex.store import embedding_versions
 from semlex.store.indexes.field_indexes import is_of_field
-from semlex.store.keyword.bm25.segments import tombstone_ids
 from semlex.store.postgres.server_info import SAFE_PGVECTOR
 from semlex.store.postgres.settings import set_local
 from semlex.store.query.filters import parse_filters
@@ -25,6 +24,7 @@ from semlex.store.schema import migrations
 from semlex.store.schema.migrations import collection_origin, m0001_initial, registry_origin
 from semlex.store.schema.names import JOB_TABLE, REGISTRY_TABLES, Names
 from semlex.store.schema.registry import last_migration
+from semlex.store.segments.parts import tombstone_ids
 from semlex.types.checkups import Finding, of_collection
 
 if TYPE_CHECKING:

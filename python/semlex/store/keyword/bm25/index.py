@@ -9,10 +9,12 @@ from psycopg import sql
 from semlex import _core
 from semlex.errors import AnalyzerVersionError, DamagedSegmentError
 from semlex.parameters import DEFAULT_BM25
-from semlex.store.keyword.bm25 import merge, rebuild, segments, write
+from semlex.store.keyword.bm25 import merge, rebuild, write
 from semlex.store.keyword.bm25.passing import PassingIds
-from semlex.store.keyword.bm25.segments import check_manifest, check_row_keys, chunk_ids, live_ids, read_state
+from semlex.store.keyword.bm25.segments import check_row_keys
 from semlex.store.keyword.bm25.small_segments import SmallSegments
+from semlex.store.segments.generations import read_state
+from semlex.store.segments.parts import ask_sizes, check_manifest, chunk_ids, live_ids
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -137,7 +139,7 @@ class Bm25Index:
 
     analyzer_version = _core.ANALYZER_VERSION
     reserve = staticmethod(write.reserve)
-    ask_sizes = staticmethod(segments.ask_sizes)
+    ask_sizes = staticmethod(ask_sizes)
     wants_merge = staticmethod(merge.merge_wanted)
     optimize = staticmethod(merge.optimize)
     statistics = staticmethod(index_figures)

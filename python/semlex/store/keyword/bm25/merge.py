@@ -16,38 +16,24 @@ from psycopg import sql
 
 from semlex import _core
 from semlex.errors import SemlexError, StoreError
-from semlex.store.keyword.bm25.segments import (
-    SEGMENT_CHUNKS,
-    NewSegment,
-    check_manifest,
-    merging_lock,
-    posting_rows,
-    read_state,
-    segment_headers,
-    segment_sizes,
-    tombstone_ids,
-    write_segments,
-)
+from semlex.store.keyword.bm25.segments import NewSegment, posting_rows, write_segments
 from semlex.store.postgres.errors import LOCK_NOT_AVAILABLE
 from semlex.store.postgres.settings import set_local
+from semlex.store.segments.generations import merging_lock, read_state
+from semlex.store.segments.parts import check_manifest, segment_headers, segment_sizes, tombstone_ids
+from semlex.store.segments.tiers import SEGMENT_CHUNKS, choose_merge, choose_packing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from semlex.store.keyword.bm25.segments import Cursor, Source
+    from semlex.store.keyword.bm25.segments import Source
     from semlex.store.postgres.connection import Connection
     from semlex.store.postgres.database import Database
     from semlex.store.schema.names import CollectionIdentity
+    from semlex.store.segments.generations import Cursor
 
 logger = logging.getLogger("semlex")
 
-# Size-tiered compaction: segments are grouped by floor(log_TIER(chunks)). A tier with TIER segments is merged, so that
-# a chunk is rewritten once per tier.
-TIER = 8
-# From this power on (4,096 chunks) segments wait until a full one can be made of them.
-PACKED_TIER = 4
-# A segment with this many chunks is not merged with others.
-FULL_CHUNKS = SEGMENT_CHUNKS * 9 // 10
 # A segment is rewritten when more than a quarter of it is dead.
 DEAD_SHARE = 0.25
 # With this many tombstones they are merged, and the dead chunks are counted.
@@ -61,56 +47,6 @@ BUSY_LIMIT_SECONDS = 60.0
 ROOM_ROWS = 1_000
 # Merges of one writer in a row; the next writer goes on.
 MAX_MERGES = 16
-
-
-def tier(chunks: int) -> int:
-    """Return the power of `TIER` that a size belongs to."""
-    power = 0
-    while chunks >= TIER:
-        chunks //= TIER
-        power += 1
-    return power
-
-
-def choose_merge(sizes: Sequence[int]) -> list[int]:
-    """Choose the segments of one language to merge next."""
-    # Small segments are merged in tiers, as log-structured stores do (P. O'Neil et al., "The Log-Structured
-    # Merge-Tree", 1996). Large ones wait until they fill a segment, so that they are rewritten once more and then
-    # hardly ever.
-    ascending = sorted(range(len(sizes)), key=lambda position: (sizes[position], position))
-    for power in range(PACKED_TIER):
-        if sum(tier(sizes[position]) == power for position in ascending) >= TIER:
-            return _filled(sizes, [], [position for position in ascending if tier(sizes[position]) <= power])
-    small = [position for position in reversed(ascending) if tier(sizes[position]) <= PACKED_TIER]
-    for position in reversed(ascending):
-        if tier(sizes[position]) > PACKED_TIER and sizes[position] < FULL_CHUNKS:
-            filled = _filled(sizes, [position], small)
-            if sum(sizes[one] for one in filled) >= FULL_CHUNKS:
-                return filled
-    if sum(sizes[position] for position in small) > SEGMENT_CHUNKS:
-        return _filled(sizes, [], small)
-    return []
-
-
-def choose_packing(sizes: Sequence[int]) -> list[int]:
-    """Choose the next merge on the way to the fewest segments: the largest with all that fit next to it."""
-    descending = sorted(range(len(sizes)), key=lambda position: (-sizes[position], position))
-    for number, position in enumerate(descending):
-        filled = _filled(sizes, [position], descending[number + 1 :])
-        if len(filled) > 1:
-            return filled
-    return []
-
-
-def _filled(sizes: Sequence[int], begun: list[int], others: Sequence[int]) -> list[int]:
-    """Return the positions begun and, in order, all others that fit."""
-    filled = list(begun)
-    room = SEGMENT_CHUNKS - sum(sizes[position] for position in begun)
-    for position in others:
-        if sizes[position] <= room:
-            filled.append(position)
-            room -= sizes[position]
-    return filled
 
 
 async def merge_wanted(answer: Cursor) -> bool:

@@ -25,7 +25,7 @@ from semlex.store.keyword.bm25.read import (
     rows_statement,
     state_row,
 )
-from semlex.store.keyword.bm25.segments import refuse_lost_parts, refuse_lost_rows
+from semlex.store.keyword.bm25.segments import refuse_lost_rows
 from semlex.store.keyword.bm25.small_segments import row_of
 from semlex.store.postgres.snapshot import SnapshotEndedError
 from semlex.store.query.filters import Filter
@@ -40,6 +40,7 @@ from semlex.store.query.leg import (
     key_arrays,
 )
 from semlex.store.query.run import fetch
+from semlex.store.segments.parts import refuse_lost_parts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -1,100 +1,30 @@
-"""Write and read rows of the keyword index (segments, postings, tombstones), its generations and their lock."""
-
-# One generation answers, another may be under construction.
+"""Write segments with their posting rows, and tombstones; read and check posting rows."""
 
 from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 from uuid import UUID, uuid4
 
-import numpy as np
 from psycopg import sql
 
 from semlex import _core
 from semlex.errors import DamagedSegmentError
 from semlex.store.query.leg import Statement
-from semlex.store.schema.locks import gone
-from semlex.store.write.copy import copy_rows, ids_of, joined
+from semlex.store.write.copy import copy_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from numpy.typing import NDArray
-    from psycopg import AsyncCursor
-
     from semlex.store.postgres.connection import Connection
-    from semlex.store.schema.names import CollectionIdentity, Names
+    from semlex.store.schema.names import Names
 
-    Cursor = AsyncCursor[Any]
-
-
-@dataclass(frozen=True, slots=True)
-class IndexState:
-    """The state of a collection's index in the registry."""
-
-    generation: int  # the one that answers
-    version: int | None  # of the analyzer that makes it
-    building: int | None  # the one being made
-    building_version: int | None  # of the analyzer that makes that one
-
-    @property
-    def live(self) -> list[int]:
-        """The generations that writers add to."""
-        return [self.generation] if self.building is None else [self.generation, self.building]
-
-    @property
-    def versions(self) -> list[int | None]:
-        """The analyzer version of each generation in `live`."""
-        return [self.version] if self.building is None else [self.version, self.building_version]
-
-
-def merging_lock(collection: CollectionIdentity) -> int:
-    """Return the key of the advisory lock for merging or removing segments."""
-    return int.from_bytes(collection.collection_id.bytes[:8], signed=True)
-
-
-RowLock = Literal["", "FOR SHARE"]
-_ROW_LOCKS: dict[RowLock, sql.SQL] = {
-    "": sql.SQL(""),
-    "FOR SHARE": sql.SQL("FOR SHARE"),
-}
-
-
-async def ask_state(connection: Connection, collection: CollectionIdentity, lock: RowLock = "") -> Cursor:
-    """Request the state of a collection's index and lock the registry's row; `state_told` reads the answer."""
-    names = collection.names
-    return await connection.execute(
-        sql.SQL(
-            "SELECT keyword_generation, analyzer_version, building_generation, building_analyzer_version FROM {} "
-            "WHERE name = %s AND collection_id = %s {}"
-        ).format(names.registry, _ROW_LOCKS[lock]),
-        [names.collection, collection.collection_id],
-    )
-
-
-async def state_told(answer: Cursor, collection: CollectionIdentity) -> IndexState:
-    """Read the answer to `ask_state`."""
-    row = await answer.fetchone()
-    if row is None:
-        raise gone(collection)
-    return IndexState(*row)
-
-
-async def read_state(connection: Connection, collection: CollectionIdentity, lock: RowLock = "") -> IndexState:
-    """Request and read the state."""
-    return await state_told(await ask_state(connection, collection, lock), collection)
-
-
-# A segment numbers its chunks with 16 bits.
-SEGMENT_CHUNKS = 65_536
 # Up to this many posting rows travel as arrays with the segments, in one statement.
 FEW_POSTING_ROWS = 64
 # Sizes of data of which four rows fill a page, but three and a different one do not.
 QUARTER_PAGE_BYTES = range(1_700, 2_001)
-IDS_PAGE = 1_000_000
 
 
 # Id, header, and posting rows: what `merge_segments` merges.
@@ -230,47 +160,6 @@ def _keys_hash(keys: Iterable[bytes]) -> bytes:
     return hashlib.sha256(b"".join(keys)).digest()
 
 
-@lru_cache(maxsize=256)
-def _counting(names: Names) -> bytes:
-    """Return SQL of the sizes of segments and the number of tombstones of each live generation."""
-    return (
-        sql.SQL(
-            "WITH live AS (SELECT keyword_generation, building_generation FROM {registry} WHERE name = %(name)s) "
-            "SELECT language, array_agg(chunks) FROM {segment}, live "
-            "WHERE generation IN (keyword_generation, building_generation) GROUP BY generation, language UNION ALL "
-            "SELECT NULL, ARRAY[count(*)::int] FROM {tombstone}, live "
-            "WHERE generation IN (keyword_generation, building_generation) GROUP BY generation"
-        )
-        .format(registry=names.registry, segment=names.segment, tombstone=names.tombstone)
-        .as_bytes()
-    )
-
-
-async def ask_sizes(connection: Connection, collection: CollectionIdentity) -> Cursor:
-    """Request the sizes that decide about a merge, as a transaction that has just written sees them."""
-    return await connection.execute(_counting(collection.names), {"name": collection.names.collection})
-
-
-async def segment_sizes(connection: Connection, names: Names, generation: int) -> list[tuple[UUID, str, int]]:
-    """Id, language and number of chunks (dead ones included) of every segment, the smallest first."""
-    cursor = await connection.cursor(binary=True).execute(
-        sql.SQL("SELECT segment_id, language, chunks FROM {} WHERE generation = %s ORDER BY chunks, segment_id").format(
-            names.segment
-        ),
-        [generation],
-    )
-    return await cursor.fetchall()
-
-
-async def segment_headers(connection: Connection, names: Names, segments: Sequence[UUID]) -> dict[UUID, bytes]:
-    """Header of each segment."""
-    cursor = await connection.cursor(binary=True).execute(
-        sql.SQL("SELECT segment_id, header FROM {} WHERE segment_id = ANY(%s)").format(names.segment),
-        [list(segments)],
-    )
-    return dict(await cursor.fetchall())
-
-
 async def posting_rows(connection: Connection, names: Names, segment: UUID) -> list[tuple[bytes, bytes]]:
     """First term and data of a segment's rows, in order."""
     cursor = await connection.cursor(binary=True).execute(
@@ -278,31 +167,6 @@ async def posting_rows(connection: Connection, names: Names, segment: UUID) -> l
         [segment],
     )
     return await cursor.fetchall()
-
-
-async def tombstone_ids(connection: Connection, names: Names, generation: int) -> dict[UUID, _core.IdSet]:
-    """Return the ids of each tombstone."""
-    cursor = await connection.cursor(binary=True).execute(
-        sql.SQL("SELECT tombstone_id, data FROM {} WHERE generation = %s").format(names.tombstone), [generation]
-    )
-    return {
-        tombstone_id: _core.decode_tombstone(tombstone_id.bytes, data) for tombstone_id, data in await cursor.fetchall()
-    }
-
-
-async def check_manifest(connection: Connection, names: Names, generation: int, parts: int) -> None:
-    """Compare the number of segments and tombstones that were read with the manifest's."""
-    cursor = await connection.execute(
-        sql.SQL("SELECT count(*) FROM {} WHERE generation = %s").format(names.manifest), [generation]
-    )
-    row = await cursor.fetchone()
-    refuse_lost_parts(parts, 0 if row is None else row[0])
-
-
-def refuse_lost_parts(found: int, listed: int) -> None:
-    """Refuse an index whose segments or tombstones are fewer than the manifest lists."""
-    if found != listed:
-        raise DamagedSegmentError(None, f"it has {found} segments and tombstones; its manifest lists {listed}")
 
 
 async def check_row_keys(connection: Connection, names: Names, generation: int) -> None:
@@ -329,29 +193,3 @@ def refuse_lost_rows(segments: int) -> None:
     """Refuse an index if posting rows of this many segments are lost."""
     if segments:
         raise DamagedSegmentError(None, f"posting rows of {segments} segments are missing or have other keys")
-
-
-async def live_ids(connection: Connection, names: Names, generation: int) -> _core.IdSet:
-    """Return ids in a generation's segments and in no tombstone."""
-    segments = [segment_id for segment_id, *_ in await segment_sizes(connection, names, generation)]
-    headers = await segment_headers(connection, names, segments)
-    held = _core.IdSet.union([_core.segment_ids(segment_id.bytes, header) for segment_id, header in headers.items()])
-    tombstones = await tombstone_ids(connection, names, generation)
-    await check_manifest(connection, names, generation, len(segments) + len(tombstones))
-    return held - _core.IdSet.union(list(tombstones.values()))
-
-
-async def chunk_ids(connection: Connection, names: Names) -> NDArray[np.int64]:
-    """Return ids of all chunks, ascending."""
-    pages = [np.array([-(2**63)], dtype=np.int64)]
-    while len(pages[-1]):
-        cursor = await connection.cursor(binary=True).execute(
-            sql.SQL(
-                "SELECT array_send(array_agg(page.keyword_id)) FROM (SELECT c.keyword_id FROM {} AS c "
-                "WHERE c.keyword_id > %s ORDER BY c.keyword_id LIMIT {}) AS page"
-            ).format(names.chunk, sql.Literal(IDS_PAGE)),
-            [int(pages[-1][-1])],
-        )
-        row = await cursor.fetchone()
-        pages.append(ids_of(row and row[0]))
-    return joined(pages[1:])

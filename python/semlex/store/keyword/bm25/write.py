@@ -16,16 +16,11 @@ import numpy as np
 from semlex import _core
 from semlex.errors import AnalyzerVersionError
 from semlex.store.keyword.base import Reserved
-from semlex.store.keyword.bm25.segments import (
-    SEGMENT_CHUNKS,
-    NewSegment,
-    ask_state,
-    few_segments,
-    state_told,
-    write_segments,
-)
+from semlex.store.keyword.bm25.segments import NewSegment, few_segments, write_segments
 from semlex.store.postgres.snapshot import ended_pipeline
 from semlex.store.schema.locks import writing_lock
+from semlex.store.segments.generations import ask_state, state_told
+from semlex.store.segments.tiers import SEGMENT_CHUNKS
 from semlex.store.write.copy import NO_IDS
 
 if TYPE_CHECKING:
@@ -35,10 +30,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from semlex.store.keyword.base import Analyzers
-    from semlex.store.keyword.bm25.segments import Cursor, IndexState, RowLock
     from semlex.store.postgres.connection import Connection
     from semlex.store.query.leg import Statement
     from semlex.store.schema.names import CollectionIdentity, Names
+    from semlex.store.segments.generations import Cursor, IndexState, RowLock
 
 
 class SegmentWriter:
