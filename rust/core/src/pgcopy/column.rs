@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use super::Scalar;
 use crate::field_error::{Code, RuleError};
 
 /// One value a row, with an optional mask of NULLs.
@@ -11,6 +12,12 @@ pub struct Cells<'a, T> {
     pub values: &'a [T],
     /// True where the row is NULL; as long as `values`.
     pub nulls: Option<&'a [bool]>,
+}
+
+impl<T> Cells<'_, T> {
+    fn count(&self) -> usize {
+        self.values.len()
+    }
 }
 
 impl<T: Copy> Cells<'_, T> {
@@ -77,6 +84,10 @@ pub struct Lists<'a, T> {
 }
 
 impl<'a, T> Lists<'a, T> {
+    fn count(&self) -> usize {
+        self.rows.count()
+    }
+
     /// The row's values; `None` is NULL.
     ///
     /// # Errors
@@ -100,46 +111,28 @@ pub struct SparseVectors<'a> {
     pub values: Lists<'a, f32>,
 }
 
-/// A column of a type that may also be an array's element.
-#[derive(Clone, Copy, Debug)]
-pub enum ScalarColumn<'a> {
-    /// int2, checked when it is written.
-    Int2(Cells<'a, i64>),
-    /// int4, checked when it is written.
-    Int4(Cells<'a, i64>),
-    /// int8.
-    Int8(Cells<'a, i64>),
-    /// float4.
-    Float4(Cells<'a, f32>),
-    /// float8.
-    Float8(Cells<'a, f64>),
-    /// bool, one byte each, 0 or 1 (a `bool` of Rust must not be made from memory that Python owns).
-    Bool(Cells<'a, u8>),
-    /// uuid.
-    Uuid(Cells<'a, [u8; 16]>),
-    /// timestamptz, in microseconds since 1970-01-01 UTC.
-    Timestamptz(Cells<'a, i64>),
-    /// text: UTF-8 without NUL.
-    Text(Lists<'a, u8>),
-}
-
-impl ScalarColumn<'_> {
-    /// Number of rows, or of elements.
-    #[must_use]
-    pub fn count(&self) -> usize {
-        match self {
-            Self::Int2(cells)
-            | Self::Int4(cells)
-            | Self::Int8(cells)
-            | Self::Timestamptz(cells) => cells.values.len(),
-            Self::Float4(cells) => cells.values.len(),
-            Self::Float8(cells) => cells.values.len(),
-            Self::Bool(cells) => cells.values.len(),
-            Self::Uuid(cells) => cells.values.len(),
-            Self::Text(lists) => lists.rows.count(),
+macro_rules! scalar_columns {
+    ($($(#[$doc:meta])* $kind:ident $name:literal $oid:literal $cells:ident $owned:ident $value:ty,)*) => {
+        /// A column of a type that may also be an array's element.
+        #[derive(Clone, Copy, Debug)]
+        pub enum ScalarColumn<'a> {
+            $($(#[$doc])* $kind($cells<'a, $value>),)*
         }
-    }
+
+        impl ScalarColumn<'_> {
+            /// Number of rows, or of elements.
+            #[must_use]
+            pub fn count(&self) -> usize {
+                match self { $(Self::$kind(cells) => cells.count(),)* }
+            }
+
+            pub(super) fn kind(&self) -> Scalar {
+                match self { $(Self::$kind(_) => Scalar::$kind,)* }
+            }
+        }
+    };
 }
+scalars!(scalar_columns);
 
 /// A column of any type.
 #[derive(Clone, Copy, Debug)]
@@ -169,8 +162,8 @@ impl Column<'_> {
         match self {
             Self::Scalar(scalar) => scalar.count(),
             Self::Array(_, rows) => rows.count(),
-            Self::Jsonb(lists) | Self::Bytea(lists) | Self::Bit(lists) => lists.rows.count(),
-            Self::Vector(lists) | Self::Halfvec(lists) => lists.rows.count(),
+            Self::Jsonb(lists) | Self::Bytea(lists) | Self::Bit(lists) => lists.count(),
+            Self::Vector(lists) | Self::Halfvec(lists) => lists.count(),
             Self::Sparsevec(sparse) => sparse.dimensions.len(),
         }
     }

@@ -1,7 +1,7 @@
 //! One value to bytes: its size, a check without writing, and the writing itself, for every type.
 
 use super::buffer::{Buffer, Refusal, too_long};
-use super::column::{Column, Rows, ScalarColumn};
+use super::column::{Cells, Column, Rows, ScalarColumn};
 use super::vectors::{
     SPARSE_HEADER_BYTES, all_binary, dimension, sparse_row, vector_size, write_bits, write_halfvec,
     write_sparse, write_vector,
@@ -33,77 +33,52 @@ impl ScalarColumn<'_> {
 
     fn check(&self, row: usize) -> Result<(), RuleError> {
         match self {
-            Self::Int2(cells) => cells
-                .get(row)?
-                .map_or(Ok(()), |value| int2(value).map(drop)),
-            Self::Int4(cells) => cells
-                .get(row)?
-                .map_or(Ok(()), |value| int4(value).map(drop)),
-            Self::Timestamptz(cells) => cells
-                .get(row)?
-                .map_or(Ok(()), |value| timestamp(value).map(drop)),
-            Self::Bool(cells) => cells
-                .get(row)?
-                .map_or(Ok(()), |value| truth(value).map(drop)),
-            Self::Text(lists) => lists.get(row)?.map_or(Ok(()), no_nul),
+            Self::Int2(cells) => keeps(cells.get(row)?, int2),
+            Self::Int4(cells) => keeps(cells.get(row)?, int4),
+            Self::Timestamptz(cells) => keeps(cells.get(row)?, timestamp),
+            Self::Bool(cells) => keeps(cells.get(row)?, truth),
+            Self::Text(lists) => keeps(lists.get(row)?, no_nul),
             Self::Int8(_) | Self::Float4(_) | Self::Float8(_) | Self::Uuid(_) => Ok(()),
         }
     }
 
     fn write(&self, row: usize, out: &mut Buffer<'_>) -> Result<(), Refusal> {
         match self {
-            Self::Int2(cells) => match cells.get(row)? {
-                Some(value) => out.put_value(&int2(value)?.to_be_bytes()),
-                None => out.put_null(),
-            },
-            Self::Int4(cells) => match cells.get(row)? {
-                Some(value) => out.put_value(&int4(value)?.to_be_bytes()),
-                None => out.put_null(),
-            },
-            Self::Int8(cells) => match cells.get(row)? {
-                Some(value) => out.put_value(&value.to_be_bytes()),
-                None => out.put_null(),
-            },
-            Self::Float4(cells) => match cells.get(row)? {
-                Some(value) => out.put_value(&value.to_be_bytes()),
-                None => out.put_null(),
-            },
-            Self::Float8(cells) => match cells.get(row)? {
-                Some(value) => out.put_value(&value.to_be_bytes()),
-                None => out.put_null(),
-            },
-            Self::Bool(cells) => match cells.get(row)? {
-                Some(value) => out.put_value(&[truth(value)?]),
-                None => out.put_null(),
-            },
-            Self::Uuid(cells) => match cells.get(row)? {
-                Some(value) => out.put_value(&value),
-                None => out.put_null(),
-            },
-            Self::Timestamptz(cells) => match cells.get(row)? {
-                Some(value) => out.put_value(&timestamp(value)?.to_be_bytes()),
-                None => out.put_null(),
-            },
+            Self::Int2(cells) => put(cells, row, out, |value| Ok(int2(value)?.to_be_bytes())),
+            Self::Int4(cells) => put(cells, row, out, |value| Ok(int4(value)?.to_be_bytes())),
+            Self::Int8(cells) => put(cells, row, out, |value| Ok(value.to_be_bytes())),
+            Self::Float4(cells) => put(cells, row, out, |value| Ok(value.to_be_bytes())),
+            Self::Float8(cells) => put(cells, row, out, |value| Ok(value.to_be_bytes())),
+            Self::Bool(cells) => put(cells, row, out, |value| Ok([truth(value)?])),
+            Self::Uuid(cells) => put(cells, row, out, Ok),
+            Self::Timestamptz(cells) => {
+                put(cells, row, out, |value| Ok(timestamp(value)?.to_be_bytes()))
+            }
             Self::Text(lists) => match lists.get(row)? {
                 Some(value) => out.put_value(value),
                 None => out.put_null(),
             },
         }
     }
+}
 
-    fn oid(&self) -> u32 {
-        match self {
-            Self::Int2(_) => super::Scalar::Int2,
-            Self::Int4(_) => super::Scalar::Int4,
-            Self::Int8(_) => super::Scalar::Int8,
-            Self::Float4(_) => super::Scalar::Float4,
-            Self::Float8(_) => super::Scalar::Float8,
-            Self::Bool(_) => super::Scalar::Bool,
-            Self::Uuid(_) => super::Scalar::Uuid,
-            Self::Timestamptz(_) => super::Scalar::Timestamptz,
-            Self::Text(_) => super::Scalar::Text,
-        }
-        .oid()
+/// Whether a value that is not NULL keeps a rule.
+fn keeps<T, U>(
+    value: Option<T>,
+    rule: impl FnOnce(T) -> Result<U, RuleError>,
+) -> Result<(), RuleError> {
+    value.map_or(Ok(()), |value| rule(value).map(drop))
+}
+
+fn put<T: Copy, const N: usize>(
+    cells: &Cells<'_, T>,
+    row: usize,
+    out: &mut Buffer<'_>,
+    bytes: impl FnOnce(T) -> Result<[u8; N], RuleError>,
+) -> Result<(), Refusal> {
+    match cells.get(row)? {
+        Some(value) => out.put_value(&bytes(value)?),
+        None => out.put_null(),
     }
 }
 
@@ -145,12 +120,10 @@ impl Column<'_> {
                         .map_err(|error| error.in_element(place))
                 })
             }),
-            Self::Jsonb(lists) => lists.get(row)?.map_or(Ok(()), no_nul),
+            Self::Jsonb(lists) => keeps(lists.get(row)?, no_nul),
             Self::Bytea(_) => Ok(()),
-            Self::Vector(lists) | Self::Halfvec(lists) => lists
-                .get(row)?
-                .map_or(Ok(()), |row| dimension(row).map(drop)),
-            Self::Bit(lists) => lists.get(row)?.map_or(Ok(()), all_binary),
+            Self::Vector(lists) | Self::Halfvec(lists) => keeps(lists.get(row)?, dimension),
+            Self::Bit(lists) => keeps(lists.get(row)?, all_binary),
             Self::Sparsevec(sparse) => sparse_row(sparse, row).map(drop),
         }
     }
@@ -218,7 +191,7 @@ fn write_array(
     }
     out.put(&i32::from(!range.is_empty()).to_be_bytes())?;
     out.put(&i32::from(nulls).to_be_bytes())?;
-    out.put(&elements.oid().to_be_bytes())?;
+    out.put(&elements.kind().oid().to_be_bytes())?;
     if !range.is_empty() {
         out.put_length(range.len())?;
         out.put(&1_i32.to_be_bytes())?;

@@ -5,6 +5,9 @@
 //! an extension), then per row a 16-bit field count and per field a 32-bit length (-1 for NULL) with the bytes, then a
 //! field count of -1.
 
+#[macro_use]
+mod scalar;
+
 mod buffer;
 mod column;
 mod encode;
@@ -19,6 +22,7 @@ pub(crate) use vectors::{half_refused, not_finite};
 pub use column::{Cells, Column, Lists, Rows, ScalarColumn, SparseVectors};
 pub use owned::{OwnedCells, OwnedColumn, OwnedLists, OwnedScalar, OwnedSparse};
 pub use reader::{Malformed, decode};
+pub use scalar::Scalar;
 pub use writer::{Batch, EncodeError};
 
 /// What every stream begins with.
@@ -41,62 +45,6 @@ pub(crate) const EPOCH_MICROSECONDS: i64 = 946_684_800_000_000;
 pub const FIRST_MICROSECOND: i64 = -62_135_596_800_000_000;
 /// 9999-12-31T23:59:59.999999Z; the largest values of the type mean infinity, silently.
 pub const LAST_MICROSECOND: i64 = 253_402_300_799_999_999;
-
-/// Types that may also be the element of an array.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Scalar {
-    /// 16-bit integer.
-    Int2,
-    /// 32-bit integer.
-    Int4,
-    /// 64-bit integer.
-    Int8,
-    /// 32-bit float.
-    Float4,
-    /// 64-bit float.
-    Float8,
-    /// Truth value.
-    Bool,
-    /// 16 bytes.
-    Uuid,
-    /// Instant, in microseconds.
-    Timestamptz,
-    /// UTF-8.
-    Text,
-}
-
-impl Scalar {
-    /// The type's row in `pg_type`, which an array carries with it. These numbers are fixed in `pg_type.dat`.
-    #[must_use]
-    pub fn oid(self) -> u32 {
-        match self {
-            Self::Bool => 16,
-            Self::Int8 => 20,
-            Self::Int2 => 21,
-            Self::Int4 => 23,
-            Self::Text => 25,
-            Self::Float4 => 700,
-            Self::Float8 => 701,
-            Self::Timestamptz => 1184,
-            Self::Uuid => 2950,
-        }
-    }
-
-    fn parse(name: &str) -> Option<Self> {
-        Some(match name {
-            "int2" => Self::Int2,
-            "int4" => Self::Int4,
-            "int8" => Self::Int8,
-            "float4" => Self::Float4,
-            "float8" => Self::Float8,
-            "bool" => Self::Bool,
-            "uuid" => Self::Uuid,
-            "timestamptz" => Self::Timestamptz,
-            "text" => Self::Text,
-            _ => return None,
-        })
-    }
-}
 
 /// Type of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

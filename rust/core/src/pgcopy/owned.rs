@@ -91,73 +91,39 @@ impl OwnedSparse {
     }
 }
 
-/// A column of a type that may also be an array's element; the meaning of each is that of [`ScalarColumn`].
-#[derive(Clone, Debug, PartialEq)]
-#[allow(missing_docs)] // described on ScalarColumn
-pub enum OwnedScalar {
-    Int2(OwnedCells<i64>),
-    Int4(OwnedCells<i64>),
-    Int8(OwnedCells<i64>),
-    Float4(OwnedCells<f32>),
-    Float8(OwnedCells<f64>),
-    Bool(OwnedCells<u8>),
-    Uuid(OwnedCells<[u8; 16]>),
-    Timestamptz(OwnedCells<i64>),
-    Text(OwnedLists<u8>),
+macro_rules! owned_scalars {
+    ($($(#[$doc:meta])* $kind:ident $name:literal $oid:literal $cells:ident $owned:ident $value:ty,)*) => {
+        /// A column of a type that may also be an array's element.
+        #[derive(Clone, Debug, PartialEq)]
+        pub enum OwnedScalar {
+            $($(#[$doc])* $kind($owned<$value>),)*
+        }
+
+        impl OwnedScalar {
+            /// An empty column.
+            #[must_use]
+            pub fn new(kind: Scalar) -> Self {
+                match kind { $(Scalar::$kind => Self::$kind($owned::default()),)* }
+            }
+
+            /// Adds a NULL.
+            pub fn push_null(&mut self) {
+                match self { $(Self::$kind(cells) => cells.push(None),)* }
+            }
+
+            pub(super) fn lend(&self) -> ScalarColumn<'_> {
+                match self { $(Self::$kind(cells) => ScalarColumn::$kind(cells.lend()),)* }
+            }
+
+            /// Number of rows, or of elements.
+            #[must_use]
+            pub fn count(&self) -> usize {
+                self.lend().count()
+            }
+        }
+    };
 }
-
-impl OwnedScalar {
-    /// An empty column.
-    #[must_use]
-    pub fn new(kind: Scalar) -> Self {
-        match kind {
-            Scalar::Int2 => Self::Int2(OwnedCells::default()),
-            Scalar::Int4 => Self::Int4(OwnedCells::default()),
-            Scalar::Int8 => Self::Int8(OwnedCells::default()),
-            Scalar::Float4 => Self::Float4(OwnedCells::default()),
-            Scalar::Float8 => Self::Float8(OwnedCells::default()),
-            Scalar::Bool => Self::Bool(OwnedCells::default()),
-            Scalar::Uuid => Self::Uuid(OwnedCells::default()),
-            Scalar::Timestamptz => Self::Timestamptz(OwnedCells::default()),
-            Scalar::Text => Self::Text(OwnedLists::default()),
-        }
-    }
-
-    /// Number of rows, or of elements.
-    #[must_use]
-    pub fn count(&self) -> usize {
-        self.lend().count()
-    }
-
-    /// Adds a NULL.
-    pub fn push_null(&mut self) {
-        match self {
-            Self::Int2(cells)
-            | Self::Int4(cells)
-            | Self::Int8(cells)
-            | Self::Timestamptz(cells) => cells.push(None),
-            Self::Float4(cells) => cells.push(None),
-            Self::Float8(cells) => cells.push(None),
-            Self::Bool(cells) => cells.push(None),
-            Self::Uuid(cells) => cells.push(None),
-            Self::Text(lists) => lists.push(None),
-        }
-    }
-
-    fn lend(&self) -> ScalarColumn<'_> {
-        match self {
-            Self::Int2(cells) => ScalarColumn::Int2(cells.lend()),
-            Self::Int4(cells) => ScalarColumn::Int4(cells.lend()),
-            Self::Int8(cells) => ScalarColumn::Int8(cells.lend()),
-            Self::Float4(cells) => ScalarColumn::Float4(cells.lend()),
-            Self::Float8(cells) => ScalarColumn::Float8(cells.lend()),
-            Self::Bool(cells) => ScalarColumn::Bool(cells.lend()),
-            Self::Uuid(cells) => ScalarColumn::Uuid(cells.lend()),
-            Self::Timestamptz(cells) => ScalarColumn::Timestamptz(cells.lend()),
-            Self::Text(lists) => ScalarColumn::Text(lists.lend()),
-        }
-    }
-}
+scalars!(owned_scalars);
 
 /// A column of any type; the meaning of each is that of [`Column`].
 #[derive(Clone, Debug, PartialEq)]

@@ -5,7 +5,7 @@ use half::f16;
 use super::owned::{OwnedCells, OwnedColumn, OwnedLists, OwnedScalar, OwnedSparse};
 use super::{
     EPOCH_MICROSECONDS, FIRST_MICROSECOND, LAST_MICROSECOND, MAX_DIMENSIONS, MAX_SPARSE_DIMENSIONS,
-    SIGNATURE, Scalar, Type,
+    SIGNATURE, Type,
 };
 
 /// Where a stream is not what it should be, and why.
@@ -210,7 +210,7 @@ fn push_elements(elements: &mut OwnedScalar, value: &mut Input<'_>) -> Outcome<(
         1 => true,
         _ => return Err("unknown array flag"),
     };
-    if u32::from_be_bytes(value.bytes()?) != element_oid(elements) {
+    if u32::from_be_bytes(value.bytes()?) != elements.lend().kind().oid() {
         return Err("another element type");
     }
     match dimensions {
@@ -241,21 +241,6 @@ fn push_elements(elements: &mut OwnedScalar, value: &mut Input<'_>) -> Outcome<(
     } else {
         Err("the array's flag contradicts its elements")
     }
-}
-
-fn element_oid(elements: &OwnedScalar) -> u32 {
-    match elements {
-        OwnedScalar::Int2(_) => Scalar::Int2,
-        OwnedScalar::Int4(_) => Scalar::Int4,
-        OwnedScalar::Int8(_) => Scalar::Int8,
-        OwnedScalar::Float4(_) => Scalar::Float4,
-        OwnedScalar::Float8(_) => Scalar::Float8,
-        OwnedScalar::Bool(_) => Scalar::Bool,
-        OwnedScalar::Uuid(_) => Scalar::Uuid,
-        OwnedScalar::Timestamptz(_) => Scalar::Timestamptz,
-        OwnedScalar::Text(_) => Scalar::Text,
-    }
-    .oid()
 }
 
 /// Appends a dense vector whose components are `N` bytes each.
