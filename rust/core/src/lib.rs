@@ -12,6 +12,7 @@ compile_error!(
 );
 
 pub mod batch;
+mod character_table;
 pub mod chunk;
 pub mod excerpts;
 pub mod field_error;
