@@ -194,15 +194,18 @@ async def test_every_kind_with_every_distance_and_storage(
 @pytest.mark.parametrize(
     ("dimensions", "storage", "distance", "element"),
     [
-        (2000, "vector", "cosine", "vector"),
-        (2001, "vector", "cosine", "halfvec"),
-        (4000, "vector", "l2", "halfvec"),
+        (8, "vector", "cosine", "halfvec"),
+        (8, "halfvec", "cosine", "halfvec"),
+        (2000, "vector", "l2", "vector"),
+        (2001, "vector", "l2", "halfvec"),
+        (4000, "vector", "inner_product", "halfvec"),
+        (4000, "vector", "cosine", "halfvec"),
         (4001, "vector", "cosine", "bit"),
         (4001, "halfvec", "cosine", "bit"),
         (4001, "vector", "l2", None),
     ],
 )
-async def test_more_dimensions_than_pgvector_indexes_as_they_are(
+async def test_what_the_default_index_holds_of_each_vector(
     database_url: str, dimensions: int, storage: Any, distance: Any, element: str | None
 ) -> None:
     vectors = clustered(30, dimensions)

@@ -322,6 +322,14 @@ class WantedVectorIndex:
         return TableIndex(f"{kind}_{version}", self.collection.names.embedding(version), definition)
 
 
+def default_index(collection: CollectionInfo) -> HnswIndex:
+    """Return the index of a collection for which no index was requested."""
+    # Float16 halves the index, and its hits are compared again by the stored vectors. With other distances than cosine
+    # such an index would refuse numbers that float16 cannot hold.
+    halves = collection.distance.name == "cosine" and collection.vectors.dimensions <= MAX_INDEXED_DIMENSIONS["halfvec"]
+    return HnswIndex(quantization="halfvec" if halves else None)
+
+
 def wanted_vector_index(
     collection: CollectionInfo, found: VectorIndexes, given: VectorIndex | None = None
 ) -> WantedVectorIndex | None:
@@ -336,7 +344,7 @@ def wanted_vector_index(
         return WantedVectorIndex(collection, given, is_chosen=True)
     if found.wanted is not None:
         return WantedVectorIndex(collection, found.wanted, is_chosen=True)
-    default = HnswIndex()
+    default = default_index(collection)
     try:
         value_for(collection, default)
     except ConfigurationError:

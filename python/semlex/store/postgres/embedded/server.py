@@ -116,6 +116,8 @@ def settings_of(memory: int, cores: int) -> dict[str, str]:
         "maintenance_work_mem": "256MB" if memory >= LARGE_MEMORY else "128MB",
         "max_parallel_maintenance_workers": str(max(2, min(cores - 1, MAX_WORKERS))),
         "max_wal_size": "2GB",  # on the disk of a user's machine
+        # Else the write-ahead log of the largest load stays on that disk, for loads to come.
+        "wal_recycle": "off",
         "random_page_cost": "1.1",
         "jit": "off",
         "max_connections": "100",
