@@ -10,7 +10,7 @@ import asyncio
 import statistics
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from benches.search import Vectors, recall
 from benches.servers import vacuum
@@ -108,7 +108,8 @@ async def sizes(url: str, wanted: list[int]) -> dict[int, tuple[float, float]]:
 
 async def filled(url: str, rows: int, vectors: Vectors) -> PostgreSQLRetriever:
     """A collection of so many vectors, not opened; loaded where a run before has not done that."""
-    options = {"collection": f"vectors_{rows}", "keyword": "none", "bulk": BulkIngestConfig(build_indexes=False)}
+    options: dict[str, Any] = {"collection": f"vectors_{rows}", "keyword": "none", "vector_storage": "vector"}
+    options["bulk"] = BulkIngestConfig(build_indexes=False)
     async with PostgreSQLRetriever(url, "none", "none", **options) as retriever:
         if await retriever.count() != rows:
             for start, block in vectors.blocks():

@@ -56,7 +56,6 @@ BUILT_IN: dict[str, Any] = {
     "keyword": "bm25",
     "stop_words": True,
     "distance": "cosine",
-    "vector_storage": "vector",
     "with_context": True,
 }
 
@@ -123,8 +122,9 @@ class CollectionOptions:
             extension which the server has: ``pg_textsearch``, ``pg_search``.
         stop_words: Whether very frequent words are left out of the keyword index (``bm25``); True.
         distance: ``cosine`` (the default), ``l2`` or ``inner_product``.
-        vector_storage: ``vector`` (float32, the default), or ``halfvec`` (float16: half the size, and indexes up to
-            4,000 dimensions where float32 has them up to 2,000).
+        vector_storage: ``vector`` (float32), or ``halfvec`` (float16: half the size, and indexes up to 4,000
+            dimensions where float32 has them up to 2,000). By default vectors of length 1 with more than 512
+            dimensions are stored as ``halfvec`` if the distance is ``cosine``, others as ``vector``.
         with_context: Whether titles and heading path are analysed and embedded with the text; True.
         chunk_tokens: Most tokens of a chunk, 16 to 2,000; 500. Stored with the first file.
         overlap_tokens: Most tokens that neighbouring chunks share; 50. Stored with the first file.
@@ -242,9 +242,10 @@ class WantedOptions:
         return self.said.get(name, self.defaults.get(name, BUILT_IN.get(name)))
 
     @property
-    def storage(self) -> StorageName:
-        """Pgvector's type of a new collection's vectors."""
-        return storage_named(self.wanted("vector_storage"))
+    def storage(self) -> StorageName | None:
+        """Pgvector's type of a new collection's vectors; None: as suits the first ones."""
+        named = self.wanted("vector_storage")
+        return None if named is None else storage_named(named)
 
     def settings(self) -> CollectionSettings:
         """Return the settings of a new collection, without chunk settings, which are fixed with its first file."""

@@ -48,6 +48,46 @@ async def test_an_index_for_more_dimensions_than_float32_allows(database_url):
         assert (await retriever.search(vector=vectors[3], top_k=1))[0].id == "d3"
 
 
+@pytest.mark.parametrize(
+    ("dimensions", "length", "options", "storage"),
+    [
+        (512, 1.0, {}, "vector"),
+        (513, 1.0, {}, "halfvec"),
+        (513, 1.005, {}, "halfvec"),
+        (513, 1e-6, {}, "vector"),  # float16 would lose digits
+        (513, 1.0, {"distance": "l2"}, "vector"),
+        (513, 1.0, {"vector_storage": "vector"}, "vector"),
+        (513, 1.0, {"distance": "l2", "vector_storage": "halfvec"}, "halfvec"),
+    ],
+)
+async def test_long_vectors_of_length_1_are_stored_as_float16(database_url, dimensions, length, options, storage):
+    vectors = directions(20, dimensions)
+    vectors[3] *= length
+    async with opened(database_url, "none", keyword="none", **options) as retriever:
+        await retriever.tables.load(
+            {"id": [f"d{row}" for row in range(20)], "text": ["text"] * 20, "vector": [*vectors[:20]]}
+        )
+        assert (await retriever.status()).vector_storage == retriever.info.options["vector_storage"] == storage
+        number = np.float16 if storage == "halfvec" else np.float32
+        back = await retriever.embeddings.vectors(["d3", "d4"])
+        assert np.array_equal([back["d3"], back["d4"]], vectors[3:5].astype(number).astype(np.float32))
+        hits = await retriever.search(vector=vectors[7], top_k=10)
+        cosines = vectors @ vectors[7] / np.linalg.norm(vectors, axis=1)
+        if "distance" not in options:
+            assert [hit.id for hit in hits] == [f"d{row}" for row in np.argsort(-cosines)[:10]]
+            assert [hit.vector_score for hit in hits] == pytest.approx(np.sort(-cosines)[:10] * -1, abs=1e-4)
+
+
+@pytest.mark.parametrize("missing", [False, True])
+async def test_vectors_that_a_model_makes_or_some_documents_bring_are_stored_alike(database_url, missing):
+    model, texts = HashEmbedder(dimensions=600), ["a banana", "a plum"]
+    async with opened(database_url, model) as retriever:
+        brought = [*model.embed_documents(texts[:1]), None] if missing else None
+        await retriever.add_documents([Document(text) for text in texts], brought)
+        assert (await retriever.status()).vector_storage == "halfvec"
+        assert (await retriever.search("plum", mode="vector"))[0].content == "a plum"
+
+
 async def test_a_collection_keeps_its_storage_and_its_dimension(database_url):
     model = HashEmbedder(dimensions=16)
     async with opened(database_url, model, vector_storage="halfvec") as retriever:

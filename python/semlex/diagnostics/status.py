@@ -67,6 +67,7 @@ class CollectionStatus:
         language: Language of documents without one.
         chunk_settings: How files are cut; None before the first file.
         embedding_model: Model of the vectors used here, or None.
+        vector_storage: ``vector`` (float32) or ``halfvec`` (float16), or None.
         embedding_version: Number of the set of vectors used here, or None.
         serving_version: Number of the set that newly opened collections use, or None.
         building_version: The set that is being made, or None.
@@ -101,6 +102,7 @@ class CollectionStatus:
     chunk_settings: ChunkSettings | None
     embedding_model: str | None
     dimensions: int | None
+    vector_storage: str | None
     distance: str
     embedding_version: int | None
     serving_version: int | None
@@ -211,6 +213,7 @@ async def collection_status(
         chunk_settings=collection.settings.chunk_settings,
         embedding_model=embedding.model if embedding else None,
         dimensions=embedding.dimensions if embedding else None,
+        vector_storage=embedding.storage if embedding else None,
         distance=collection.settings.distance,
         embedding_version=embedding.version if embedding else None,
         serving_version=serving or None,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 from semlex.errors import ConfigurationError, EmbeddingsMissingError, ReadOnlyError, SemlexError, StoreError
 from semlex.ingest.chunk_rows import DocumentRows, embedded_text, keep_lines, unrepeated
 from semlex.ingest.document_chunks import Chunker
-from semlex.ingest.embed import DocumentVectors, given_version, rows_to_embed
+from semlex.ingest.embed import DocumentVectors, default_storage, given_version, rows_to_embed
 from semlex.ingest.given_documents import GivenDocuments, check_on_duplicate
 from semlex.ingest.overlap import WRITES_AT_ONCE, BatchWrites
 from semlex.ingest.progress import DeleteReport, Progress
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from semlex.store.indexes.options import VectorIndex
     from semlex.store.postgres.connection import Connection
     from semlex.store.query.leg import Key
-    from semlex.store.schema.collection import CollectionInfo, EmbeddingVersion
+    from semlex.store.schema.collection import CollectionInfo
     from semlex.store.write.chunk_batch import ChunkBatch, RowSource
     from semlex.store.write.chunks import OnDuplicate, WriteMode
     from semlex.types.chunks import ChunkSettings
@@ -68,7 +68,7 @@ class Indexer:
         opened: OpenCollection,
         *,
         bulk: BulkIngestConfig = DEFAULT_BULK,
-        storage: StorageName = "vector",
+        storage: StorageName | None = None,
         limits: FileLimits = DEFAULT_LIMITS,
     ) -> None:
         self.opened = opened
@@ -91,9 +91,9 @@ class Indexer:
 
     @property
     def vector_storage(self) -> StorageName:
-        """Pgvector's type of the collection's vectors."""
+        """Pgvector's type of the collection's vectors; before the first ones the type that takes all."""
         stored = self.collection.embedding
-        return stored.storage if stored else self.storage
+        return stored.storage if stored else self.storage or "vector"
 
     async def add_documents(
         self,
@@ -110,7 +110,7 @@ class Indexer:
             return []
         self.refuse_read_only()
         self._models.refuse_without_model()
-        await self.ensure_version(None if embeddings is None else given_version(embeddings, self._models.version))
+        await self.ensure_version(embeddings)
         numbers = unrepeated(documents.ids, on_duplicate)
         few = len(numbers) <= self.bulk.small_batch_rows
         mode: WriteMode = "direct" if not few and on_duplicate == "update" and await self.is_empty() else "merge"
@@ -260,11 +260,6 @@ class Indexer:
         self._models.refuse_without_model()
 
     @property
-    def model_version(self) -> EmbeddingVersion | None:
-        """The embedding version of the open model's vectors, or None without a model."""
-        return self._models.version
-
-    @property
     def model_name(self) -> str | None:
         """The name of the embedding model, for the log."""
         return self._models.version.model if self._models.version else None
@@ -280,12 +275,17 @@ class Indexer:
         """Return the token counter of this collection."""
         return self._models.token_counter(self.collection.names.collection, self.collection.settings.token_counter)
 
-    async def ensure_version(self, given: EmbeddingVersion | None) -> None:
+    async def ensure_version(self, given: Vectors | None, storage: StorageName | None = None) -> None:
         """Make sure that the collection can hold the given vectors, or the open model's."""
+        # `storage` is that of a new collection for which none was named; None: as suits the vectors.
         self.opened.brings_vectors |= given is not None
-        wanted = given or self._models.version
-        if wanted is not None:
-            await self.opened.ensure_version(replace(wanted, storage=self.storage), is_given=given is not None)
+        wanted = self._models.version if given is None else given_version(given, self._models.version)
+        if wanted is None:
+            return
+        if self.collection.embedding is None:
+            suiting = storage or default_storage(wanted.dimensions, self.collection.settings.distance, given)
+            wanted = replace(wanted, storage=self.storage or suiting)
+        await self.opened.ensure_version(wanted, is_given=given is not None)
 
     def documents_cut(self) -> int:
         """Return how many texts exceeded the model's limit, if the embedder counts them."""

@@ -12,7 +12,7 @@ import numpy as np
 from semlex.embedding.probe import EmbedderProbe, may_be_equal
 from semlex.errors import ConfigurationError, ModelError, ModelServesError, ReadOnlyError, StoreError
 from semlex.ingest.chunk_rows import embedded_text
-from semlex.ingest.embed import DocumentVectors
+from semlex.ingest.embed import DocumentVectors, default_storage
 from semlex.ingest.indexer import build_progress
 from semlex.ingest.progress import Progress
 from semlex.maintenance.version_fill import VersionFill
@@ -270,7 +270,10 @@ class Reembedding:
         self._embedder: Embedder = models.embedder
         self._probe = EmbedderProbe(models.embedder, opened.executor)
         self._counter = models.counter_name
-        self._wanted = replace(models.version, storage=storage or ("vector" if serving is None else serving.storage))
+        if storage is None and serving is not None:
+            storage = serving.storage
+        suiting = default_storage(models.version.dimensions, opened.info.settings.distance)
+        self._wanted = replace(models.version, storage=storage or suiting)
         self._restart = restart
         self._progress = progress
         self._started = time.perf_counter()

@@ -62,7 +62,7 @@ class Indexes(Part):
 
         Args:
             index: `HnswIndex`, `IvfflatIndex` or `NoIndex`; the collection remembers it. None: the remembered one, at
-                first `HnswIndex()`.
+                first HNSW, of float16 with distance ``cosine``.
             concurrently: Whether writers can write during the build, which then takes about twice as long. Needs
                 ``db_url``. Behind a transaction pooler writers wait nevertheless, and a warning says so.
             progress: Called as the work goes on; ``bar`` shows it.

@@ -160,8 +160,8 @@ class CollectionKeys(TypedDict, total=False):
     vector_storage: Annotated[
         StorageName | None,
         Option(
-            text="vector (float32, the default), or halfvec (float16: half the size, and indexes up to 4,000 "
-            "dimensions instead of 2,000).",
+            text="vector (float32), or halfvec (float16: half the size, and indexes up to 4,000 dimensions instead of "
+            "2,000). Default: halfvec for vectors of length 1 with more than 512 dimensions and distance cosine.",
             form="object",
         ),
     ]

@@ -258,9 +258,9 @@ class Settings:
     tokenizer: str | None = setting(
         None, text, "tokenizer.json of a model behind a server, of new collections", "embeddings", of_collection=True,
         leads_away=_always, example="/models/tokenizer.json")
-    vector_storage: Literal["vector", "halfvec"] = setting(
-        "vector", one_of("vector", "halfvec"), "vector or halfvec, of new collections", "embeddings",
-        of_collection=True)
+    vector_storage: Literal["vector", "halfvec"] | None = setting(
+        None, one_of("vector", "halfvec"), "vector or halfvec, of new collections", "embeddings",
+        of_collection=True, example="halfvec")
     vector_index: Literal["hnsw", "ivfflat", "none"] | None = setting(
         None, one_of("hnsw", "ivfflat", "none"), "what create-index builds: hnsw, ivfflat or none", "embeddings",
         keys=("index_type",), example="hnsw")

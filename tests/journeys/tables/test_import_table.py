@@ -132,6 +132,15 @@ def test_vectors_that_a_collection_rounds_are_told(database_url: str, source: ps
     assert (report.written, report.skipped, [problem.id for problem in report.problems]) == (2, 1, ["big"])
 
 
+def test_long_vectors_of_others_are_not_rounded(source: psycopg.Connection[Any], moved: SyncRetriever) -> None:
+    kind, vector = KINDS["haystack"], np.random.default_rng(1).normal(size=600).astype(np.float32)
+    vector /= np.linalg.norm(vector)
+    kind.make(source, "vector(600)")
+    kind.fill(source, [Row("a", "apple", str(vector.tolist()), {})])
+    assert moved.tables.import_table(kind.name).warnings == []
+    assert np.array_equal(moved.embeddings.vectors(["a"])["a"], vector)
+
+
 def test_a_node_of_llama_index_is_part_of_its_document(source: psycopg.Connection[Any], moved: SyncRetriever) -> None:
     kind = KINDS["llama-index"]
     kind.make(source)

@@ -188,7 +188,7 @@ def _vectors(figures: CollectionStatus) -> Iterable[tuple[str, str]]:
     if figures.serving_version != figures.embedding_version:
         yield "version", f"{figures.embedding_version}; version {figures.serving_version} serves now"
     yield "model", figures.embedding_model
-    yield "dimensions", f"{figures.dimensions:,}, distance {figures.distance}"
+    yield "dimensions", f"{figures.dimensions:,} ({figures.vector_storage}), distance {figures.distance}"
     if (curve := figures.calibration) is not None:
         learned_at = str(curve.get("learned_at"))[:10]  # of a newer version it may have another form
         yield "calibration", f"hits have a confidence, learned on {learned_at}; judged queries: {curve.get('queries')}"

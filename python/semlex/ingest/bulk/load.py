@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from semlex.errors import ConfigurationError, DuplicateError, SemlexError, ValidationError
 from semlex.ingest.bulk.sources import joined_batches, opened_sources
-from semlex.ingest.embed import given_version
 from semlex.ingest.given_documents import check_on_duplicate
 from semlex.ingest.overlap import WRITES_AT_ONCE, BatchWrites, ahead
 from semlex.ingest.progress import Progress
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from semlex.ingest.bulk.row_batch import RowBatch, RowFields
     from semlex.ingest.given_documents import GivenDocuments
     from semlex.ingest.indexer import Indexer
+    from semlex.parameters import StorageName
     from semlex.store.postgres.database import Database
     from semlex.store.write.chunks import OnDuplicate, WriteMode
 
@@ -89,8 +89,10 @@ class VectorLoad:
         total = sum(known) if len(known) == len(counts) else None
         return await self.write(self._read(joined_batches(sources, self._indexer.bulk.batch_size)), total)
 
-    async def write(self, batches: AsyncGenerator[CheckedRows, None], total: int | None) -> LoadReport:
-        """Write checked batches while the next one is made."""
+    async def write(
+        self, batches: AsyncGenerator[CheckedRows, None], total: int | None, storage: StorageName | None = None
+    ) -> LoadReport:
+        """Write checked batches while the next one is made; `storage` is the default of a new collection."""
         started, report, indexer = time.perf_counter(), self._report, self._indexer
         indexer.refuse_write()
         is_empty = await indexer.is_empty() and self._on_duplicate == "update"
@@ -101,7 +103,7 @@ class VectorLoad:
         try:
             async with writes, aclosing(ahead(batches)) as checked:
                 async for batch in checked:
-                    await indexer.ensure_version(given_version(batch.vectors, indexer.model_version))
+                    await indexer.ensure_version(batch.vectors, storage)
                     write = indexer.add_rows(batch.documents, batch.vectors, mode, self._on_duplicate)
                     await writes.begin(batch.read, set(batch.documents.ids), write)
         except (ValidationError, DuplicateError, ConfigurationError) as error:

@@ -272,7 +272,8 @@ async def import_table(load: VectorLoad, source: TableSource) -> TableImport:
         storage = load.storage
         if (storage, report.vector_type) == ("halfvec", "vector"):
             report.warnings.append("the collection keeps halfvec: the components of the vectors were rounded to it")
-        loaded = await load.write(opened.taken(storage, report), opened.counts.rows)
+        # Vectors of others stay as they are, bit for bit, unless halfvec was named.
+        loaded = await load.write(opened.taken(storage, report), opened.counts.rows, "vector")
     report.written = loaded.written
     report.warnings += loaded.warnings
     report.seconds = time.perf_counter() - started
