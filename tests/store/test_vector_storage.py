@@ -53,7 +53,7 @@ async def test_an_index_for_more_dimensions_than_float32_allows(database_url):
     [
         (512, 1.0, {}, "vector"),
         (513, 1.0, {}, "halfvec"),
-        (513, 1.005, {}, "halfvec"),
+        (513, 1.003, {}, "halfvec"),
         (513, 1e-6, {}, "vector"),  # float16 would lose digits
         (513, 1.0, {"distance": "l2"}, "vector"),
         (513, 1.0, {"vector_storage": "vector"}, "vector"),

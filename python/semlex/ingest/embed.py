@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from semlex import _core
+from semlex.embedding.base import UNIT_NORM_TOLERANCE
 from semlex.embedding.probe import EmbedderProbe
 from semlex.errors import CollectionNotFoundError, EmbeddingsMissingError, FieldError, ModelError, ModelMismatchError
 from semlex.ingest.chunk_rows import keep_lines
@@ -119,22 +120,21 @@ def usable_vectors(made: Any, rows: int, dimensions: int, model: str, storage: S
     return vectors
 
 
-# Vectors above this length take half the disk as float16, and keep their order: of real texts, the ten nearest stay the
-# same ten, and a similarity changes by less than .0001.
+# Above so many dimensions, the vectors are most of what a collection takes on disk. As float16 they take half of that.
 HALVED_ABOVE_DIMENSIONS = 512
-# How far from 1 a length may be that a model has rounded.
-LENGTH_TOLERANCE = 0.01
 
 
-def default_storage(dimensions: int, distance: DistanceName, embeddings: Vectors | None = None) -> StorageName:
-    """Return pgvector's type for vectors of this length, which a model will make, or which are given."""
-    # Float16 has its full precision between 6e-5 and 65,504, which directions need alone, and vectors of length 1.
-    if dimensions <= HALVED_ABOVE_DIMENSIONS or distance != "cosine":
-        return "vector"
-    given = () if embeddings is None else (one for one in embeddings if one is not None)
-    lengths = np.array([np.linalg.norm(one) for one in given])
-    is_unit = (np.abs(lengths - 1) < LENGTH_TOLERANCE) | (lengths == 0)
-    return "halfvec" if is_unit.all() else "vector"
+def default_storage(dimensions: int, distance: DistanceName, *, of_length_1: bool) -> StorageName:
+    """Return pgvector's type for the vectors of a new collection."""
+    # Float16 has all of its digits between 6e-5 and 65,504, where the numbers of vectors of length 1 are.
+    halves = of_length_1 and dimensions > HALVED_ABOVE_DIMENSIONS and distance == "cosine"
+    return "halfvec" if halves else "vector"
+
+
+def are_of_length_1(embeddings: Vectors) -> bool:
+    """Return whether all vectors are of length 1, or zero."""
+    lengths = np.array([np.linalg.norm(one) for one in embeddings if one is not None])
+    return bool(((np.abs(lengths - 1) < UNIT_NORM_TOLERANCE) | (lengths == 0)).all())
 
 
 def next_slice(texts: int, seconds: float) -> int:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 from semlex.errors import ConfigurationError, EmbeddingsMissingError, ReadOnlyError, SemlexError, StoreError
 from semlex.ingest.chunk_rows import DocumentRows, embedded_text, keep_lines, unrepeated
 from semlex.ingest.document_chunks import Chunker
-from semlex.ingest.embed import DocumentVectors, default_storage, given_version, rows_to_embed
+from semlex.ingest.embed import DocumentVectors, are_of_length_1, default_storage, given_version, rows_to_embed
 from semlex.ingest.given_documents import GivenDocuments, check_on_duplicate
 from semlex.ingest.overlap import WRITES_AT_ONCE, BatchWrites
 from semlex.ingest.progress import DeleteReport, Progress
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from semlex.store.indexes.options import VectorIndex
     from semlex.store.postgres.connection import Connection
     from semlex.store.query.leg import Key
-    from semlex.store.schema.collection import CollectionInfo
+    from semlex.store.schema.collection import CollectionInfo, EmbeddingVersion
     from semlex.store.write.chunk_batch import ChunkBatch, RowSource
     from semlex.store.write.chunks import OnDuplicate, WriteMode
     from semlex.types.chunks import ChunkSettings
@@ -283,9 +283,15 @@ class Indexer:
         if wanted is None:
             return
         if self.collection.embedding is None:
-            suiting = storage or default_storage(wanted.dimensions, self.collection.settings.distance, given)
-            wanted = replace(wanted, storage=self.storage or suiting)
+            wanted = replace(wanted, storage=self.storage or storage or self._suiting(wanted, given))
         await self.opened.ensure_version(wanted, is_given=given is not None)
+
+    def _suiting(self, wanted: EmbeddingVersion, given: Vectors | None) -> StorageName:
+        if given is not None:
+            of_length_1 = are_of_length_1(given)
+        else:
+            of_length_1 = self.embedder is not None and self.embedder.identity.normalised
+        return default_storage(wanted.dimensions, self.collection.settings.distance, of_length_1=of_length_1)
 
     def documents_cut(self) -> int:
         """Return how many texts exceeded the model's limit, if the embedder counts them."""

@@ -272,7 +272,8 @@ class Reembedding:
         self._counter = models.counter_name
         if storage is None and serving is not None:
             storage = serving.storage
-        suiting = default_storage(models.version.dimensions, opened.info.settings.distance)
+        distance, of_length_1 = opened.info.settings.distance, models.embedder.identity.normalised
+        suiting = default_storage(models.version.dimensions, distance, of_length_1=of_length_1)
         self._wanted = replace(models.version, storage=storage or suiting)
         self._restart = restart
         self._progress = progress
