@@ -27,7 +27,7 @@ def test_what_is_missing_is_built(filled: Shell) -> None:
     (figures,) = filled.objects("status", "-c", "notes", "--json")
     (index,) = figures["vector_indexes"]
     assert (index["name"], index["kind"], index["valid"]) == ("notes_hnsw_1", "hnsw", True)
-    assert "notes_hnsw_1: hnsw over vector, m 16, ef_construction 64" in filled("status", "-c", "notes").stdout
+    assert "notes_hnsw_1: hnsw over halfvec, m 16, ef_construction 64" in filled("status", "-c", "notes").stdout
 
 
 @pytest.mark.slow

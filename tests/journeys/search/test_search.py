@@ -138,7 +138,7 @@ def test_searches_pass_dead_rows_in_the_index(database_url: str, monkeypatch: py
         gone = {f"d{n:04}" for n in nearest[:400]}
         retriever.delete(sorted(gone))
         found += [retriever.search("text", vector=vectors[0]) for _ in range(2)]
-    plan = "vector index, ef_search 120"
+    plan = "vector index, ef_search 120, 36 of halfvec rescored"
     assert [results.legs["vector"].plan for results in found] == [plan, f"{plan}, as {plan} gave 0", plan]
     for results in found[1:]:
         assert results.legs["vector"].candidates == 30

@@ -73,6 +73,13 @@ def test_start_and_stop(folder: Path, postgres_major: int) -> None:
     assert shared == min(max(machine_memory() // 16 >> 20 << 20, 128 << 20), 1 << 30)
     assert [one.setting for one in examine_server(url).settings if not one.met] == []
     assert ask(url, "SELECT count(*) FROM pg_available_extensions WHERE name = 'vector'") == 1
+    with psycopg.connect(url, autocommit=True) as connection:
+        for _ in range(6):  # a load ends; its log is not kept for the next one
+            connection.execute("SELECT pg_logical_emit_message(true, '', 'a load')")
+            connection.execute("SELECT pg_switch_wal()")
+        assert connection.execute("SELECT count(*) FROM pg_ls_waldir()").fetchone()[0] > 5
+        connection.execute("CHECKPOINT")
+        assert connection.execute("SELECT count(*) FROM pg_ls_waldir()").fetchone()[0] <= 2
     for name in ("data", "socket"):
         assert stat.S_IMODE((folder / name).stat().st_mode) == 0o700
     assert psutil.Process(postmaster_pid(folder)).net_connections("inet") == []
