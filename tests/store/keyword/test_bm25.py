@@ -545,6 +545,15 @@ async def test_a_posting_row_that_is_lost_or_has_another_key_is_reported(
         await retriever.indexes.rebuild_keyword()
         assert set(await scores(retriever, "w3")) == {"3"}
         assert (await retriever.status()).index_problem is None
+        # So are those of a segment that comes with an answer.
+        async with bm25_retriever(database_url) as other:
+            await other.add_documents([Document("one more", id="701")])
+        with psycopg.connect(database_url) as connection:
+            where = " WHERE segment_id = (SELECT segment_id FROM semlex.words_segment WHERE chunks = 1)"
+            assert connection.execute(damage.format("semlex.words_posting") + where).rowcount == 1
+        for _ in range(2):
+            with pytest.raises(DamagedSegmentError, match=r"posting rows of 1 segments .*semlex maintain reindex"):
+                await scores(retriever, "w3")
 
 
 async def test_status_notices_segments_without_rows(database_url: str) -> None:

@@ -79,6 +79,7 @@ class AnalysedQuery:
     known: dict[bytes, str]  # the segments that the plan knows, with their languages
     held: list[PostingRow]  # rows that the plan lacks and that are in memory
     missing: list[MissingRow]  # those that are not
+    in_memory: _core.PostingSnapshot | None  # the index, if nothing is missing and it is expected to be as it was
 
     @classmethod
     def of(cls, index: IndexCache, text: str, *, with_phrases: bool) -> AnalysedQuery:
@@ -91,11 +92,8 @@ class AnalysedQuery:
             ]
         )
         held, missing = index.small.find(plan.missing)
-        return cls(index, text, with_phrases, by_language, plan, index.segments, held, missing)
-
-    def in_memory(self) -> _core.PostingSnapshot:
-        """Return the index as it is in memory, if nothing is missing."""
-        return self.index.postings.complete(self.plan, self.held)
+        in_memory = index.postings.complete(plan, held) if index.is_steady and not missing else None
+        return cls(index, text, with_phrases, by_language, plan, index.segments, held, missing, in_memory)
 
     def phrases_of(self, query: _core.Query) -> list[list[str]]:
         """Return the phrases that every chunk must contain."""
@@ -301,10 +299,8 @@ class Bm25Leg:
     @property
     def takes_long(self) -> bool:
         """Whether the best chunks are sought among many postings or ids while the leg is prepared."""
-        query = self.query
-        if not query.index.is_steady or query.missing:
-            return False
-        return _takes_long(query.in_memory(), self.condition.ids)
+        in_memory = self.query.in_memory
+        return in_memory is not None and _takes_long(in_memory, self.condition.ids)
 
     def prepare(self, side_column: SideColumn | None) -> PreparedBm25Leg | ExpectingBm25Leg | FilteringBm25Leg:
         """Read the index for this query; and the ids that pass the filter, if the last search with it needed them."""
@@ -324,14 +320,13 @@ class Bm25Leg:
         if not query.index.is_steady:
             return PreparedBm25Leg(self, side_column, (index_statement(self.collection.names, query.plan),))
         expected = expected_state(query.plan)
-        if query.missing or not with_keys:
+        if query.in_memory is None or not with_keys:
             statement = rows_statement(self.collection, expected, query.missing)
             return ExpectingBm25Leg(self, side_column, (statement,), expected)
-        postings = query.in_memory()
-        best = query.best(postings, self.depth, self.condition.ids)
+        best = query.best(query.in_memory, self.depth, self.condition.ids)
         with_changes = not query.index.is_quiet
         keys = self.keys_of(best, side_column, expected=expected, with_changes=with_changes)
-        return ExpectingBm25Leg(self, side_column, (keys,), expected, with_changes, (postings, best))
+        return ExpectingBm25Leg(self, side_column, (keys,), expected, with_changes, best)
 
     def keys_of(
         self,
@@ -400,8 +395,7 @@ class ExpectingBm25Leg:
     statements: tuple[Statement]  # the state of the index, and what is missing
     expected: IndexState  # the expected state of the index
     with_changes: bool = True  # whether they also ask what has changed
-    # If nothing is missing: the index, and the best chunks, whose keys are requested.
-    in_memory: tuple[_core.PostingSnapshot, Best] | None = None
+    best: Best | None = None  # if nothing is missing: the best chunks, whose keys are requested
 
     async def read(self, snapshot: Snapshot, rows: list[list[Any]]) -> LegResult:
         """Use the answer, with what has changed; if that is too much, discard it and read the index."""
@@ -409,11 +403,9 @@ class ExpectingBm25Leg:
         query, cache = leg.query, leg.query.index
         if found and found[0][STATE]:
             cache.confirmed(self.expected)
-            if self.in_memory is not None:
-                postings, best = self.in_memory
-                return await _result(snapshot, leg, self.side_column, postings, first=(best, found))
-            given = [*query.held, *given_rows(query.missing, found)]
-            return await _result(snapshot, leg, self.side_column, cache.postings.complete(query.plan, given))
+            postings = query.in_memory or cache.postings.complete(query.plan, self._rows(found))
+            first = None if self.best is None else (self.best, found)
+            return await _result(snapshot, leg, self.side_column, postings, first=first)
         cache.moved()
         told = found
         if not self.with_changes:
@@ -429,14 +421,18 @@ class ExpectingBm25Leg:
             statement = index_statement(leg.collection.names, query.plan)
             reread = PreparedBm25Leg(leg, self.side_column, (statement,))
             return await reread.read(snapshot, [await fetch(snapshot, statement)])
-        first: tuple[Best, list[Any]] | None = None
-        if self.in_memory is not None:
-            _, expected = self.in_memory
+        first = None
+        if self.best is not None:
             best = await _best(query, changed, leg.depth, leg.condition.ids)
             # Mostly a commit changes nothing of the best chunks but their scores.
-            if set(expected.ids.tolist()).issuperset(best.ids.tolist()):
+            if set(self.best.ids.tolist()).issuperset(best.ids.tolist()):
                 first = best, found
         return await _result(snapshot, leg, self.side_column, changed, first=first)
+
+    def _rows(self, found: list[Any]) -> list[PostingRow]:
+        """Return the rows that the plan lacks, of which those that were in memory were not requested."""
+        query = self.leg.query
+        return [*query.held, *given_rows(query.missing, found)] if query.missing else query.held
 
     def _changed(self, changes: Sequence[Sequence[bytes]], found: list[Any]) -> _core.PostingSnapshot | None:
         """Return the index with its changes; None if that takes more than was read."""
@@ -445,8 +441,7 @@ class ExpectingBm25Leg:
         if index is None:
             return None
         listed = {segment for segment, _, _ in index.segments}
-        held = query.held if self.in_memory is not None else [*query.held, *given_rows(query.missing, found)]
-        index.postings = [row for row in held if row[0] in listed]
+        index.postings = [row for row in self._rows(found) if row[0] in listed]
         terms = [*query.plan.cold, *query.plan.warm]
         for segment, language, _ in index.segments:
             if (small := index.small.get(segment)) is not None:
