@@ -24,16 +24,12 @@ SECRET = "The combination of the vault is 4711."  # noqa: S105 - no password
 TRUE = "An otter swims"
 
 
-@pytest.mark.parametrize("pattern", PATTERNS.values(), ids=PATTERNS)
 def test_what_a_model_is_talked_into_stays_inside_its_line_and_its_sentence(
-    pattern: str, database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("SEMLEX_CHAT_API_KEY", KEY)
-    folder = tmp_path / "docs"
-    folder.mkdir()
-    (folder / "text.md").write_text(f"# Otters\n\n{TRUE} far.\n\n{pattern}\n", encoding="utf-8")
-    (folder / "title.md").write_text(f"# otter {pattern}\n\nAnother otter.\n", encoding="utf-8")
-    (folder / f"{name_of(pattern)}.md").write_text("The otter by another name.\n", encoding="utf-8")
+    pattern: str
+    context: Any = None
 
     def say(request: Request) -> str:
         """A model that obeys: it writes the pattern, claims it with a quote that is none, and quotes truly once."""
@@ -43,16 +39,28 @@ def test_what_a_model_is_talked_into_stays_inside_its_line_and_its_sentence(
         true = [(number, TRUE), (99, TRUE), (number, "words that stand nowhere in it")]
         return answer_text([(f"An otter swims. {pattern}", true)])
 
-    with chat_server(say) as double, SyncRetriever(database_url, "none", collection="other") as other:
+    with (
+        chat_server(say) as double,
+        SyncRetriever(database_url, "none", collection="other") as other,
+        SyncRetriever(
+            database_url, "none", use_reranking=False, chat_model=(name := f"{double.url}/v1#obedient")
+        ) as retriever,
+    ):
         other.add_documents([Document(f"An otter. {SECRET}", id="secret")])
-        name = f"{double.url}/v1#obedient"
-        with SyncRetriever(database_url, "none", use_reranking=False, chat_model=name) as retriever:
+        for number, pattern in enumerate(PATTERNS.values()):
+            folder = tmp_path / f"docs{number}"
+            folder.mkdir()
+            (folder / "text.md").write_text(f"# Otters\n\n{TRUE} far.\n\n{pattern}\n", encoding="utf-8")
+            (folder / "title.md").write_text(f"# otter {pattern}\n\nAnother otter.\n", encoding="utf-8")
+            (folder / f"{name_of(pattern)}.md").write_text("The otter by another name.\n", encoding="utf-8")
             named: dict[str, Any] = {"source_document": pattern, "chapter_title": pattern, "note": pattern}
+            double.requests.clear()
             report = retriever.index(folder, on_bad_text="repair", enrichment=name)
             retriever.add_documents([Document("A named otter.", named, id="named")], enrichment=Enrichment(name))
             assert report.enrichment is not None
             assert report.enrichment.failed == 0
-            stored = {visible(chunk.content) for chunk in retriever.list_chunks(limit=100)}
+            chunks = retriever.list_chunks(limit=100)
+            stored = {visible(chunk.content) for chunk in chunks}
             for request in double.requests:  # about lines, so far
                 content = request.body["messages"][1]["content"]
                 mark = content.split("<<< ", 1)[1].split(maxsplit=1)[0]
@@ -61,20 +69,21 @@ def test_what_a_model_is_talked_into_stays_inside_its_line_and_its_sentence(
             asked = len(double.requests)
             context = retriever.context("otter swims far", near_duplicates=None)
             answer = retriever.answer("otter swims far", context=context, min_coverage=0)
-    _check_lines(database_url)
-    # The quote that stands there is found, the forged ones are flagged, and nothing follows from the sentence.
-    verdicts = {citation.quote: citation.verdict for citation in answer.citations if citation.source != 99}
-    assert verdicts[TRUE] == "exact"
-    assert verdicts["words that stand nowhere in it"] == "not found"
-    assert all(c.verdict == "unknown source" for c in answer.citations if c.source == 99)
-    assert answer.sentences[0].is_supported
-    assert not any(re.search(r"\[\d+\]", sentence.text) for sentence in answer.sentences)
-    (request,) = double.requests[asked:]
-    assert request.body["messages"][1]["content"].count(context.mark) == 2 + 2 * len(context.sources)
-    # Nothing of another collection, and no key, in any prompt, answer, or log.
-    told = json.dumps([request.body for request in double.requests]) + answer.text + caplog.text + repr(report)
-    assert SECRET not in told
-    assert KEY not in told
+            _check_lines(database_url)
+            # The quote that stands there is found, the forged ones are flagged, and nothing follows from the sentence.
+            verdicts = {citation.quote: citation.verdict for citation in answer.citations if citation.source != 99}
+            assert verdicts[TRUE] == "exact", pattern
+            assert verdicts["words that stand nowhere in it"] == "not found"
+            assert all(c.verdict == "unknown source" for c in answer.citations if c.source == 99)
+            assert answer.sentences[0].is_supported
+            assert not any(re.search(r"\[\d+\]", sentence.text) for sentence in answer.sentences)
+            (request,) = double.requests[asked:]
+            assert request.body["messages"][1]["content"].count(context.mark) == 2 + 2 * len(context.sources)
+            # Nothing of another collection, and no key, in any prompt, answer, or log.
+            told = json.dumps([request.body for request in double.requests]) + answer.text + caplog.text + repr(report)
+            assert SECRET not in told
+            assert KEY not in told
+            retriever.delete([chunk.id for chunk in chunks])
 
 
 def _check_lines(database_url: str) -> None:
