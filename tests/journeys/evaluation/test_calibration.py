@@ -215,7 +215,7 @@ async def test_what_cannot_be_read_is_told_and_the_hits_stand(url: str, retrieve
         (29, lambda own: own, "29 judged queries are too few"),
         (36, lambda _: {"elsewhere": 1}, "0 of 360 hits are judged relevant, too few .* needs 10: are the judged ids"),
         (36, lambda own: own if own.keys() < RELEVANT else {"x": 0}, "9 of 360 hits .* judge more queries"),
-        (36, lambda _: {one.id or "": 1 for one in documents()}, "0 of 360 hits are not relevant, .* look deeper"),
+        (36, lambda _: {one.id or "": 1 for one in documents()}, "0 of 360 hits are not relevant, .* search deeper"),
     ],
 )
 async def test_too_few_judgements_are_refused(url: str, queries: int, judgements: Any, told: str) -> None:

@@ -29,7 +29,7 @@ from tests.support.properties import OWN_ROWS
 from tests.support.retrievers import opened, sync_opened
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Iterator
     from pathlib import Path
 
     from semlex.store.postgres.connection import Connection
@@ -289,21 +289,31 @@ DAMAGED: dict[str, tuple[Callable[[Path], object], str]] = {
 }
 
 
+@pytest.fixture(scope="module")
+def dumped(
+    new_database: Callable[[], str], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[SyncClient, Path]]:
+    """A client, and the folder of a whole dump of its collection."""
+    url, folder = new_database(), tmp_path_factory.mktemp("dumped")
+    filled(url, folder)
+    with retriever(url) as store:
+        store.tables.dump(folder / "dump")
+    with SyncClient(url, "none", use_reranking=False) as client:
+        yield client, folder / "dump"
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", DAMAGED)
-def test_what_is_not_whole_restores_nothing(database_url: str, tmp_path: Path, kind: str) -> None:
+def test_what_is_not_whole_restores_nothing(dumped: tuple[SyncClient, Path], tmp_path: Path, kind: str) -> None:
     damage, message = DAMAGED[kind]
-    filled(database_url, tmp_path)
-    with retriever(database_url) as store:
-        store.tables.dump(tmp_path / "dump")
-    damage(tmp_path / "dump")
-    with SyncClient(database_url, "none", use_reranking=False) as client:
-        with pytest.raises(DumpError) as refused:
-            client.restore(tmp_path / "dump", "copy")
-        assert message in str(refused.value)
-        assert "apple" not in str(refused.value)
-        counted = {one.name: one.chunks for one in client.count_collections()}
-        assert counted.get("copy", 0) == 0
+    client, whole = dumped
+    damaged, name = shutil.copytree(whole, tmp_path / "dump"), f"copy_{[*DAMAGED].index(kind)}"
+    damage(damaged)
+    with pytest.raises(DumpError) as refused:
+        client.restore(damaged, name)
+    assert message in str(refused.value)
+    assert "apple" not in str(refused.value)
+    assert {one.name: one.chunks for one in client.count_collections()}.get(name, 0) == 0
 
 
 def test_what_is_there_is_not_written_over(database_url: str, tmp_path: Path) -> None:
