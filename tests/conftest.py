@@ -123,7 +123,7 @@ def pytest_collection_finish() -> None:
     gc.freeze()
     if "torch" in sys.modules:  # whose libraries call what is left at the end a leak
         atexit.register(gc.unfreeze)
-    gc.set_threshold(50_000)  # as a rule nothing is in a circle, and looking took a tenth of the time
+    gc.set_threshold(100_000, 20, 50)  # as a rule nothing is in a circle, and looking took a tenth of the time
     gc.enable()
 
 

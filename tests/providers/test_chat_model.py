@@ -21,7 +21,7 @@ from semlex.types.answers import Usage
 from tests.support.chat_servers import EVENT_STREAM, chat_server, completion, events, streamed
 from tests.support.manual_clock import ManualClock
 from tests.support.model_servers import KEY, Reply, echo, raw, status
-from tests.support.properties import SAME_SURROUNDINGS
+from tests.support.properties import SAME_SURROUNDINGS, examples
 from tests.support.waiting import PAUSE, until
 
 PASSAGE = "text-4e5f"
@@ -49,7 +49,7 @@ def refused(model, *, stream=True):
 
 
 @pytest.mark.slow
-@settings(SAME_SURROUNDINGS, max_examples=20)
+@settings(SAME_SURROUNDINGS, max_examples=examples(20))
 @given(TEXTS, st.sampled_from(["\n", "\r\n"]))
 def test_a_stream_is_the_text_of_the_answer_in_one_piece(text, line_end):
     with chat_server(lambda _: text) as double:

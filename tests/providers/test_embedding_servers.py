@@ -29,7 +29,7 @@ from tests.support.model_servers import (
     openai_embeddings,
     status,
 )
-from tests.support.properties import SAME_SURROUNDINGS
+from tests.support.properties import SAME_SURROUNDINGS, examples
 
 pytestmark = pytest.mark.usefixtures("no_keys", "pauses")
 
@@ -50,7 +50,7 @@ passing = st.one_of(st.sampled_from(RETRIED).map(status), st.sampled_from([cut, 
 
 
 @pytest.mark.slow
-@settings(SAME_SURROUNDINGS, max_examples=40)
+@settings(SAME_SURROUNDINGS, max_examples=examples(40))
 @given(
     rows=TEXTS,
     faults=st.lists(passing, max_size=4),
@@ -75,7 +75,7 @@ def test_a_batch_is_the_map_of_its_texts(  # noqa: PLR0917 (drawn by name)
 
 
 @pytest.mark.slow
-@settings(SAME_SURROUNDINGS, max_examples=20)
+@settings(SAME_SURROUNDINGS, max_examples=examples(20))
 @given(
     rows=TEXTS,
     faults=st.lists(st.sampled_from([status(503), cut]), max_size=4),
@@ -94,7 +94,7 @@ def test_gemini_too(rows, faults, batch_size, dimensions):
 
 
 @pytest.mark.slow
-@settings(SAME_SURROUNDINGS, max_examples=20)
+@settings(SAME_SURROUNDINGS, max_examples=examples(20))
 @given(rows=st.lists(LINES, min_size=1, max_size=20), most=st.integers(1, 8), code=st.sampled_from([400, 413, 422]))
 def test_a_batch_that_is_too_large_is_halved(rows, most, code):
     right = openai_embeddings(DIMENSIONS)
@@ -109,7 +109,7 @@ def test_a_batch_that_is_too_large_is_halved(rows, most, code):
 
 
 @pytest.mark.slow
-@settings(SAME_SURROUNDINGS, max_examples=20)
+@settings(SAME_SURROUNDINGS, max_examples=examples(20))
 @given(count=st.integers(1, 40), data=st.data())
 def test_a_text_that_is_refused_is_named_by_its_row(count, data):
     row = data.draw(st.integers(0, count - 1))
@@ -284,7 +284,7 @@ fault = st.one_of(
 
 
 @pytest.mark.slow
-@settings(SAME_SURROUNDINGS, max_examples=40)
+@settings(SAME_SURROUNDINGS, max_examples=examples(40))
 @given(faults=st.lists(fault, min_size=1, max_size=12), rows=st.lists(quiet_text, min_size=3, max_size=3))
 def test_keys_texts_and_vectors_are_never_told(faults, rows):
     told = []

@@ -21,6 +21,7 @@ from semlex.models import http_client as module
 from semlex.models.http_client import ModelServer, asked_wait
 from tests.support.manual_clock import ManualClock
 from tests.support.model_servers import KEY, RETRIED, ModelServerDouble, cut, drip, echo, echoed, raw, status
+from tests.support.properties import examples
 
 REFUSED = [301, 302, 307, 400, 401, 403, 404, 409, 413, 418, 422, 501]
 
@@ -37,7 +38,7 @@ retryable = st.one_of(st.sampled_from(RETRIED).map(status), st.just(cut))
 
 
 @pytest.mark.slow
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(faults=st.lists(retryable, max_size=4))
 def test_whatever_passes_by_itself_is_tried_again(faults):
     with pytest.MonkeyPatch.context() as patch, ModelServerDouble(echoed, faults) as double:
@@ -49,7 +50,7 @@ def test_whatever_passes_by_itself_is_tried_again(faults):
 
 
 @pytest.mark.slow
-@settings(max_examples=15)
+@settings(max_examples=examples(15))
 @given(count=st.integers(0, 30), concurrency=st.integers(1, 8), faults=st.lists(retryable, max_size=4))
 def test_many_requests_are_those_of_each(count, concurrency, faults):
     bodies = [{"input": [number]} for number in range(count)]
@@ -203,7 +204,7 @@ any_fault = st.one_of(
 
 
 @pytest.mark.slow
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(faults=st.lists(any_fault, min_size=3, max_size=3), text=quiet_text)
 def test_keys_and_texts_are_never_told(faults, text):
     records = []

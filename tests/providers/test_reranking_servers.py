@@ -23,6 +23,7 @@ from semlex.reranking.base import Reranker
 from semlex.reranking.remote import CohereReranker, TEIReranker, read_scores
 from tests.support import model_servers
 from tests.support.model_servers import ModelServerDouble, Reply, altered, cut, drip, echo, raw, status
+from tests.support.properties import examples
 
 KEY = "key-6f1c2d"
 QUERY = "query-9a7b"
@@ -97,7 +98,7 @@ def expected(texts):
 
 
 @pytest.mark.slow
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(
     st.sampled_from(sorted(FORMS)),
     TEXTS,
@@ -290,7 +291,7 @@ FAULTS = [echo(400), echo(401), echo(422), echo(500), echo(429), cut, raw(b"["),
 
 
 @pytest.mark.slow
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(st.sampled_from(sorted(FORMS)), st.lists(st.sampled_from(FAULTS), min_size=3, max_size=3), st.booleans())
 def test_what_was_sent_is_in_no_message_and_no_log(name, faults, disorder):
     form = FORMS[name]

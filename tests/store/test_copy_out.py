@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from psycopg import sql
 
 from semlex.store import tables
-from tests.support.properties import OWN_ROWS
+from tests.support.properties import OWN_ROWS, examples
 
 NUMBERS = "COPY (SELECT n::int8, repeat('x', {}) FROM generate_series(1, {}) AS n) TO STDOUT (FORMAT binary)"
 DIVISION = "COPY (SELECT 1 / (9000 - n)::int8, repeat('x', 2000) FROM generate_series(1, 10000) AS n) TO STDOUT BINARY"
@@ -27,7 +27,7 @@ async def read(connection: psycopg.AsyncConnection, statement: sql.Composed) -> 
 
 
 @pytest.mark.slow
-@settings(OWN_ROWS, deadline=None, max_examples=20)
+@settings(OWN_ROWS, deadline=None, max_examples=examples(20))
 @given(count=st.integers(0, 300), width=st.sampled_from([0, 10, 20_000]), size=st.sampled_from([1, 500, 100_000]))
 def test_every_row_once_and_in_order(
     database_url: str, monkeypatch: pytest.MonkeyPatch, count: int, width: int, size: int

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from psycopg import sql
 
 from semlex._core import CopyEncoder, decode_copy, validate_rows
+from tests.support.properties import examples
 
 Columns = list[tuple[str, str, Any]]
 
@@ -200,7 +201,7 @@ def connection(database_url: str) -> Iterator[psycopg.Connection[Any]]:
 def test_lists_of_every_type(connection: psycopg.Connection[Any], full: bool) -> None:
     """Rows of all types and all arrays, with NULLs in none, some or all of a column."""
 
-    @settings(max_examples=5_000 if full else 20, deadline=None)
+    @settings(max_examples=5_000 if full else examples(20), deadline=None)
     @given(seed=st.integers(0, 2**32), space=st.sampled_from((0, 1, 1_000, 2**18)))
     def check(seed: int, space: int) -> None:
         source = random.Random(seed)
@@ -219,7 +220,7 @@ def integers(generator: np.random.Generator, bits: int, rows: int) -> Any:
 def test_arrays_of_every_type(connection: psycopg.Connection[Any], full: bool) -> None:
     """The same through NumPy: a bulk load as it really is."""
 
-    @settings(max_examples=2_500 if full else 10, deadline=None)
+    @settings(max_examples=2_500 if full else examples(10), deadline=None)
     @given(seed=st.integers(0, 2**32), dimension=st.integers(1, 70), space=st.sampled_from((0, 5_000, 2**18)))
     def check(seed: int, dimension: int, space: int) -> None:
         generator, rows = np.random.default_rng(seed), 4_000 if full else 1_000

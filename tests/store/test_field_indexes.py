@@ -20,6 +20,7 @@ from semlex.store.indexes.field_indexes import MAX_PATH_BYTES, FieldIndex, check
 from semlex.store.query.filters import parse_filters
 from semlex.store.schema.names import Names
 from tests.support.filter_trees import STORABLE, numbers, texts
+from tests.support.properties import examples
 
 pytestmark = pytest.mark.pg16
 NAMES = Names("semlex", "docs")
@@ -123,7 +124,7 @@ def test_filters_find_the_same_with_and_without_indexes(chunks: psycopg.Connecti
     indexes = [FieldIndex(Field(("a",)), "number"), FieldIndex(Field(("a",)), "text")]
 
     @given(documents, bounds)
-    @settings(max_examples=500 if full else 20)
+    @settings(max_examples=500 if full else examples(20))
     def compare(found: list[dict[str, Any]], wanted: list[tuple[Any, Any]]) -> None:
         store(chunks, found)
         trees = [
@@ -146,7 +147,7 @@ def test_filters_find_the_same_with_and_without_indexes(chunks: psycopg.Connecti
 
 
 @pytest.mark.slow
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(found=st.sets(st.tuples(hostile_fields, st.sampled_from(["number", "text"])), max_size=4))
 async def test_what_an_index_is_over_is_read_back(
     chunks: psycopg.Connection[Any], server_url: str, found: set[tuple[Field, Any]]

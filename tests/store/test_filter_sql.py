@@ -27,6 +27,7 @@ from semlex.filters.tree import FilterTree
 from semlex.store.query.filters import constant_path, parse_filters, text_hash, typed_value, value_at
 from semlex.store.schema.names import Names, TableIndex
 from tests.support.filter_trees import TEXTS, documents, metadata_trees, own_trees
+from tests.support.properties import examples
 from tests.support.retrievers import sync_opened
 
 pytestmark = pytest.mark.pg16
@@ -181,7 +182,7 @@ def test_fields_of_our_own_equal_the_evaluator(library: Library, full: bool) -> 
     assert {own.get("source") for _, own in library.rows} == {None, "ab"}
 
     @given(own_trees)
-    @settings(max_examples=3_000 if full else 100)
+    @settings(max_examples=3_000 if full else examples(100))
     def compare(tree: FilterTree) -> None:
         assert library.passing(tree) == [holds(tree, metadata, own) for metadata, own in library.rows], str(tree)
 

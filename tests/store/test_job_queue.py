@@ -20,6 +20,7 @@ from semlex.store.jobs import Claim, JobLeases, JobQueue, NewJob
 from semlex.store.postgres.database import Database
 from semlex.store.schema.registry import migrate_registry
 from semlex.types.reports import JobError
+from tests.support.properties import examples
 
 pytestmark = pytest.mark.pg16
 
@@ -344,5 +345,5 @@ class QueueBesideModel(RuleBasedStateMachine):
 def test_the_queue_is_what_the_model_says(database_url: str, full: bool) -> None:
     machine = type("Machine", (QueueBesideModel,), {"url": database_url})
     run_state_machine_as_test(
-        machine, settings=settings(max_examples=1_000 if full else 25, stateful_step_count=60 if full else 20)
+        machine, settings=settings(max_examples=1_000 if full else examples(25), stateful_step_count=60 if full else 20)
     )

@@ -15,7 +15,7 @@ from psycopg_pool import AsyncConnectionPool
 from semlex.errors import ConfigurationError, PrivilegeError, StoreError
 from semlex.store.postgres.database import Database, SnapshotReads
 from semlex.store.postgres.snapshot import Snapshot
-from tests.support.properties import OWN_ROWS
+from tests.support.properties import OWN_ROWS, examples
 from tests.support.tenants import Tenants, tenants_of
 from tests.support.transaction_pooler import TransactionPooler
 
@@ -86,7 +86,7 @@ async def seen_in(database: Database, form: str) -> list[tuple[str, str]]:
 
 
 @pytest.mark.slow
-@settings(OWN_ROWS, max_examples=6)
+@settings(OWN_ROWS, max_examples=examples(6))
 @given(
     turns=st.lists(st.tuples(st.sampled_from(FORMS), st.sampled_from([None, "one", "two"])), min_size=8, max_size=30)
 )

@@ -16,6 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 
 from semlex.store.followed.queue import LAST_PAUSE_SECONDS, Change, ChangeQueue, FailedRow
 from semlex.store.schema.names import Names
+from tests.support.properties import examples
 
 pytestmark = pytest.mark.pg16
 
@@ -174,7 +175,7 @@ class QueueBesideModel(RuleBasedStateMachine):
 
 def test_the_queue_holds_what_a_plain_model_of_it_holds(database_url: str) -> None:
     QueueBesideModel.url = database_url
-    run_state_machine_as_test(QueueBesideModel, settings=settings(max_examples=12, stateful_step_count=30))
+    run_state_machine_as_test(QueueBesideModel, settings=settings(max_examples=examples(12), stateful_step_count=30))
 
 
 async def test_workers_share_what_is_due_and_wait_for_nobody(database_url: str) -> None:

@@ -27,6 +27,7 @@ from semlex.store.query.rows import LiveTable, live_row, seen_row
 from semlex.store.schema.names import Names
 from semlex.types.followed import FollowedTable
 from tests.support.filter_trees import NAMES, about, documents, fields, trees, values
+from tests.support.properties import examples
 
 pytestmark = pytest.mark.pg16
 COLUMNS = ("a", "b", "k%(x)s", 'say "x"')
@@ -126,7 +127,7 @@ def passing(connection: psycopg.Connection[Any], tree: FilterTree) -> list[int]:
 
 
 @given(chunks, st.lists(mixed_trees, min_size=8, max_size=8))
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 def test_the_sql_of_row_filters_equals_the_evaluator(
     connection: psycopg.Connection[Any], found: list[tuple[Any, int, Any]], some: list[FilterTree]
 ) -> None:
@@ -207,7 +208,7 @@ typed_trees = trees(
 
 
 @given(st.lists(st.tuples(*(values for _, values in TYPES.values())), max_size=12), st.lists(typed_trees, max_size=8))
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 def test_columns_are_compared_as_their_json(
     typed_rows: psycopg.Connection[Any], found: list[tuple[Any, ...]], some: list[FilterTree]
 ) -> None:

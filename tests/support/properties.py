@@ -8,3 +8,8 @@ OWN_ROWS = settings(
 """Examples share a database, and each makes or empties what it looks at."""
 SAME_SURROUNDINGS = settings(OWN_ROWS)
 """A fixture sets what surrounds the examples, and no example changes that."""
+
+
+def examples(usual: int) -> int:
+    """How many examples a property has that says how many are usual: fewer in a run in which all have few."""
+    return min(usual, max(1, usual * settings.default.max_examples // settings.get_profile("default").max_examples))

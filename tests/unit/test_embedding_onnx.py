@@ -31,6 +31,7 @@ from semlex.models.files import find_cached, leads_to_onnx
 from semlex.models.local import onnx_model
 from tests.support import model_cache, onnx_models, tokenizers_on_disk
 from tests.support.onnx_models import MAX_TOKENS, WIDTH, write_folder, write_json
+from tests.support.properties import examples
 
 empty_cache = model_cache.empty_cache
 TOKENIZER = tokenizers_on_disk.word_pieces()
@@ -63,7 +64,7 @@ def expected(text, pooling="mean", *, typed=True):
 # --- vectors ----------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(rows=st.lists(st.sampled_from(TEXTS) | st.text(st.sampled_from("abc thequickfox.,"), max_size=60), max_size=40))
 def test_a_batch_is_the_map_of_its_texts(embedder, rows):
     vectors = embedder.embed_documents(rows)

@@ -15,6 +15,7 @@ from semlex.reranking.onnx import OnnxReranker
 from semlex.reranking.registry import choose_reranker
 from tests.support import model_cache, onnx_models, tokenizers_on_disk
 from tests.support.onnx_models import MAX_TOKENS, write_folder
+from tests.support.properties import examples
 
 empty_cache = model_cache.empty_cache
 TOKENIZER = tokenizers_on_disk.word_pieces()
@@ -46,7 +47,7 @@ def expected(query, text, labels=1, between=(3,)):
     return 1 / (1 + np.exp(-(found[0] if labels == 1 else found[1] - found[0])))
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(texts=st.lists(st.sampled_from(TEXTS) | st.text(st.sampled_from("thequickfox .,"), max_size=60), max_size=40))
 def test_scores_are_those_of_single_pairs(reranker, texts):
     scores = reranker.score(QUERY, texts)

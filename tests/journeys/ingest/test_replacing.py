@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from semlex import BulkIngestConfig, Document, PostgreSQLRetriever
 from semlex.testing import HashEmbedder
+from tests.support.properties import examples
 from tests.support.retrievers import opened, sync_opened
 
 # Sections that are long enough to be chunks of their own.
@@ -310,5 +311,5 @@ class Store(RuleBasedStateMachine):
 def test_every_sequence_of_writes_is_as_with_a_dictionary(database_url: str, full: bool) -> None:
     Store.url = database_url
     run_state_machine_as_test(  # type: ignore[no-untyped-call]
-        Store, settings=settings(max_examples=400 if full else 12, stateful_step_count=12, deadline=None)
+        Store, settings=settings(max_examples=400 if full else examples(12), stateful_step_count=12, deadline=None)
     )

@@ -21,7 +21,7 @@ from semlex.store.indexes import build
 from semlex.store.query import fields as store_fields
 from semlex.types.fields import FieldSummaries
 from tests.support.filter_trees import documents
-from tests.support.properties import OWN_ROWS
+from tests.support.properties import OWN_ROWS, examples
 from tests.support.retrievers import opened, sync_opened
 from tests.support.shell import Shell
 
@@ -67,7 +67,7 @@ def indexed(fields: FieldSummaries) -> dict[str, tuple[str, ...]]:
 
 @pytest.mark.slow
 @given(found=st.lists(documents, max_size=12))
-@settings(OWN_ROWS, max_examples=15)
+@settings(OWN_ROWS, max_examples=examples(15))
 def test_what_is_listed_is_what_the_chunks_have(retriever: SyncRetriever, found: list[dict[str, Any]]) -> None:
     for one in found:
         one.pop("source_document", None)  # a column, not a key

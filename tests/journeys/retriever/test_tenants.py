@@ -17,7 +17,7 @@ from psycopg_pool import AsyncConnectionPool
 from semlex import Client, Collection, Document, HnswIndex, PostgreSQLRetriever, SemlexError
 from semlex.errors import CollectionNotFoundError, ConfigurationError, PrivilegeError
 from semlex.testing import HashEmbedder
-from tests.support.properties import OWN_ROWS
+from tests.support.properties import OWN_ROWS, examples
 from tests.support.tenant_reads import reads, told
 from tests.support.tenants import Tenant, Tenants, tenants_of
 from tests.support.transaction_pooler import TransactionPooler
@@ -287,7 +287,7 @@ STEPS = ("read", "refused", "add", "delete", "cancelled", "wrong filter", "using
 
 
 @pytest.mark.slow
-@settings(OWN_ROWS, max_examples=4)
+@settings(OWN_ROWS, max_examples=examples(4))
 @given(data=st.data())
 async def test_nothing_of_another_in_any_order_of_calls(database_url: str, tmp_path: Path, data: st.DataObject) -> None:
     size = data.draw(st.integers(1, 2), label="connections")

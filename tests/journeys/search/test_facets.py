@@ -19,6 +19,7 @@ from semlex.filters.fields import COLUMNS, Field
 from semlex.filters.forms import filter_tree
 from semlex.testing import HashEmbedder
 from tests.support import filter_trees
+from tests.support.properties import examples
 from tests.support.shell import Shell
 
 CHUNK = "semlex.default_collection_chunk"
@@ -98,7 +99,7 @@ def test_counts_equal_those_of_a_model_in_memory(shelf: SyncRetriever, full: boo
     @given(
         rows=st.lists(filter_trees.documents, min_size=1, max_size=8), paths=st.lists(filter_trees.paths, max_size=3)
     )
-    @settings(max_examples=2_000 if full else 40)
+    @settings(max_examples=2_000 if full else examples(40))
     def count(rows: list[dict[str, Any]], paths: list[tuple[str, ...]]) -> None:
         shelf.delete([f"r{row}" for row in range(8)])
         shelf.add_texts(["same text"] * len(rows), ids=[f"r{row}" for row in range(len(rows))], metadata=rows)

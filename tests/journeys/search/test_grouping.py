@@ -15,6 +15,7 @@ from semlex import ChunkMetadata, Document, SyncRetriever, TermOverlapReranker
 from semlex.errors import ConfigurationError
 from semlex.testing import HashEmbedder
 from semlex.types.results import SearchResult, SearchResults
+from tests.support.properties import examples
 from tests.support.shell import Shell
 
 WORDS = ("sea", "hill", "river", "stone", "cloud", "grass", "wind", "light")
@@ -81,7 +82,7 @@ def test_groups_are_those_of_the_whole_list(library: SyncRetriever, full: bool) 
             }
         ),
     )
-    @settings(max_examples=2_000 if full else 25)
+    @settings(max_examples=2_000 if full else examples(25))
     def search(query: str, top_k: int, size: int, options: dict[str, Any]) -> None:
         options |= {"rerank": False, "tuning": {"candidates": 1000}}
         whole = library.search(query, 1000, **options)
@@ -99,7 +100,7 @@ def test_groups_are_those_of_the_whole_list(library: SyncRetriever, full: bool) 
 @pytest.mark.slow
 def test_as_many_documents_as_exist_come_back(library: SyncRetriever, full: bool) -> None:
     @given(query=QUERY, top_k=st.integers(1, 30), size=st.integers(1, 5), rerank=st.sampled_from([None, False]))
-    @settings(max_examples=1_000 if full else 20)
+    @settings(max_examples=1_000 if full else examples(20))
     def search(query: str, top_k: int, size: int, rerank: bool | None) -> None:
         left = {document_of(hit) for hit in library.search(query, 1000, rerank=False, tuning={"candidates": 1000})}
         results = library.search(query, top_k, group_by="document", group_size=size, rerank=rerank)

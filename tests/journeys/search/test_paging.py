@@ -20,6 +20,7 @@ from semlex import Document, F, SyncRetriever, TermOverlapReranker
 from semlex.errors import ConfigurationError, ValidationError
 from semlex.search.pagination import CHANGED, MAX_CURSOR_CHARACTERS, SIGNATURE_BYTES, VERSION, signed
 from semlex.types.results import SearchResult, SearchResults
+from tests.support.properties import examples
 from tests.support.retrievers import sync_opened
 from tests.support.shell import Shell
 
@@ -78,7 +79,7 @@ def test_pages_together_are_one_list(library: SyncRetriever, full: bool) -> None
             }
         ),
     )
-    @settings(max_examples=2_000 if full else 30)
+    @settings(max_examples=2_000 if full else examples(30))
     def search(query: str, cuts: int, most: int, options: dict[str, Any]) -> None:
         top_k = -(-most // cuts)
         options |= {"rerank": False, "max_results": most}
@@ -114,7 +115,7 @@ def test_reranked_pages_are_one_list_of_which_the_beginning_is_reranked(library:
         most=st.integers(1, 100),
         weight=st.sampled_from([0.0, 0.5, 1.0]),
     )
-    @settings(max_examples=2_000 if full else 20)
+    @settings(max_examples=2_000 if full else examples(20))
     def search(query: str, cuts: int, most: int, weight: float) -> None:
         top_k = -(-most // cuts)
         # The slow twin: the whole list in the order of the fusion, its beginning reranked.
@@ -247,7 +248,7 @@ def test_a_damaged_cursor_is_refused(library: SyncRetriever) -> None:
     cursor = cursor_of(library)
 
     @given(data=st.data())
-    @settings(max_examples=150)
+    @settings(max_examples=examples(150))
     def damage(data: st.DataObject) -> None:
         place = data.draw(st.integers(0, len(cursor) - 1))
         other = data.draw(st.sampled_from("ABCxyz019-_=+/. é\n"))

@@ -30,7 +30,7 @@ from semlex.store.schema.collection import CollectionInfo
 from semlex.testing import HashEmbedder
 from semlex.types.documents import Document
 from semlex.types.queries import SearchQuery
-from tests.support.properties import SAME_SURROUNDINGS
+from tests.support.properties import SAME_SURROUNDINGS, examples
 from tests.support.retrievers import opened, sync_opened
 from tests.support.shell import Shell
 from tests.support.waiting import LIMIT
@@ -327,7 +327,7 @@ asked = st.tuples(
 
 @pytest.mark.slow
 @given(batches=st.lists(st.lists(asked, max_size=6), max_size=5), bound=st.integers(1, 8), days=st.integers(1, 60))
-@settings(SAME_SURROUNDINGS, max_examples=25)
+@settings(SAME_SURROUNDINGS, max_examples=examples(25))
 def test_the_log_is_its_newest_rows(
     module_url: str, collection: CollectionInfo, batches: list[list[tuple[int, str, int]]], bound: int, days: int
 ) -> None:

@@ -27,6 +27,7 @@ from semlex.testing import HashEmbedder
 from semlex.types.documents import Document
 from semlex.types.results import SearchResults
 from tests.support.filter_trees import documents, metadata_trees
+from tests.support.properties import examples
 from tests.support.retrievers import opened, sync_opened
 
 pytestmark = pytest.mark.pg16
@@ -228,7 +229,7 @@ def test_the_legs_and_their_scores(library: SyncRetriever) -> None:
 @pytest.mark.slow
 def test_weights_and_constant_of_the_fusion(library: SyncRetriever, full: bool) -> None:
     @given(weights=st.tuples(st.floats(0, 10), st.floats(0, 10)), rrf_k=st.floats(0, 1000))
-    @settings(max_examples=2_500 if full else 25)
+    @settings(max_examples=2_500 if full else examples(25))
     def search(weights: tuple[float, float], rrf_k: float) -> None:
         named = dict(zip(("vector", "keyword"), weights, strict=True))
         for one in library.search("river wind", 50, fusion="rrf", weights=named, rrf_k=rrf_k):
@@ -249,7 +250,7 @@ def test_weights_and_constant_of_the_fusion(library: SyncRetriever, full: bool) 
 @pytest.mark.timeout(3600)
 def test_filters_mean_what_the_evaluator_says(filtered: SyncRetriever, full: bool) -> None:
     @given(rows=st.lists(documents, min_size=1, max_size=20), filters=metadata_trees)
-    @settings(max_examples=4_000 if full else 25)
+    @settings(max_examples=4_000 if full else examples(25))
     def search(rows: list[dict[str, Any]], filters: FilterTree) -> None:
         filtered.delete([f"r{row}" for row in range(20)])
         filtered.add_texts(["same text"] * len(rows), ids=[f"r{row}" for row in range(len(rows))], metadata=rows)
@@ -315,7 +316,7 @@ def test_no_text_is_an_error(library: SyncRetriever, full: bool) -> None:
     @example("' \\' or 1=1; DROP TABLE x; --")
     @example("$$ %s %(query)s {} :x")
     @example(" ".join(f"-w{n}" for n in range(300)))
-    @settings(max_examples=100_000 if full else 100)
+    @settings(max_examples=100_000 if full else examples(100))
     def search(text: str) -> None:
         if _core.Analyzer("english").query(text).conditions > 64:  # in quotes or behind a dash
             with pytest.raises(ValidationError, match="64 words in quotes or behind a dash"):

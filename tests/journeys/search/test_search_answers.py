@@ -23,7 +23,7 @@ from semlex.store.postgres.database import Database
 from semlex.store.query import score_calibration
 from semlex.store.query.score_calibration import VectorSample
 from semlex.types.results import SearchResult, SearchResults
-from tests.support.properties import OWN_ROWS
+from tests.support.properties import OWN_ROWS, examples
 from tests.support.retrievers import opened
 
 WORDS = ("cat", "dog", "ship", "hill", "stone")
@@ -47,7 +47,7 @@ def plain_coverage(texts: dict[str, list[str]], query: list[str]) -> dict[str, f
 
 
 @pytest.mark.slow
-@settings(OWN_ROWS, max_examples=15)
+@settings(OWN_ROWS, max_examples=examples(15))
 @given(
     texts=st.lists(st.lists(st.sampled_from(WORDS), min_size=1, max_size=4), min_size=1, max_size=8),
     query=st.lists(st.sampled_from(WORDS + UNKNOWN), min_size=1, max_size=5, unique=True),

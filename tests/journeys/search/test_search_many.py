@@ -20,6 +20,7 @@ from semlex.search.request import MAX_QUERIES
 from semlex.store.postgres.database import Database
 from semlex.testing import HashEmbedder
 from semlex.types.results import SearchResults
+from tests.support.properties import examples
 from tests.support.shell import Shell
 
 WORDS = ("sea", "hill", "river", "stone", "cloud", "grass", "wind", "light")
@@ -84,7 +85,7 @@ def test_many_searches_equal_single_ones(library: SyncRetriever, full: bool) -> 
             }
         ),
     )
-    @settings(max_examples=2_000 if full else 30)
+    @settings(max_examples=2_000 if full else examples(30))
     def search(queries: list[str], top_k: int, options: dict[str, Any]) -> None:
         together = library.search_many(queries, top_k, **options)
         assert [plain(results) for results in together] == [

@@ -25,7 +25,7 @@ from semlex.maintenance import dump
 from semlex.store import tables as store_tables
 from tests.support.clients import stopped_command
 from tests.support.programs import Program
-from tests.support.properties import OWN_ROWS
+from tests.support.properties import OWN_ROWS, examples
 from tests.support.retrievers import opened, sync_opened
 
 if TYPE_CHECKING:
@@ -151,7 +151,7 @@ def test_every_value_comes_back(database_url: str, tmp_path: Path) -> None:
         SyncClient(database_url, "none", use_reranking=False) as client,
     ):
 
-        @settings(OWN_ROWS, max_examples=15, deadline=None)  # each makes a collection
+        @settings(OWN_ROWS, max_examples=examples(15), deadline=None)  # each makes a collection
         @given(rows=st.lists(st.tuples(TEXTS, METADATA, VECTORS), min_size=1, max_size=6))
         def check(rows: list[Any]) -> None:
             store.delete([f"d{number}" for number in range(6)])

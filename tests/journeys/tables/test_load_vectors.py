@@ -24,7 +24,7 @@ from semlex.errors import ConfigurationError, DuplicateError, ModelMismatchError
 from semlex.ingest.bulk.row_batch import RowFields
 from semlex.ingest.bulk.sources import joined_batches, opened_sources
 from semlex.store.write import chunks as chunks_module
-from tests.support.properties import OWN_ROWS
+from tests.support.properties import OWN_ROWS, examples
 from tests.support.retrievers import sync_opened
 from tests.support.waiting import turns
 
@@ -147,7 +147,7 @@ def test_rows_are_the_same_as_added_documents(database_url: str, count: int) -> 
 
 
 @pytest.mark.slow
-@settings(OWN_ROWS, max_examples=25, deadline=None)
+@settings(OWN_ROWS, max_examples=examples(25), deadline=None)
 @given(
     runs=st.lists(
         st.tuples(

@@ -21,6 +21,7 @@ from semlex.testing import HashEmbedder
 from tests.support.databases import new_role
 from tests.support.followed import KEYS, Articles, Key, articles
 from tests.support.http_server import in_process
+from tests.support.properties import examples
 from tests.support.retrievers import sync_opened
 
 if TYPE_CHECKING:
@@ -270,7 +271,7 @@ def shop(new_database: Callable[[], str]) -> Iterator[tuple[str, SyncRetriever, 
 
 
 @given(steps=steps, mode=st.sampled_from(MODES))
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 def test_a_live_filter_is_right_in_the_snapshot_of_the_search(
     shop: tuple[str, SyncRetriever, Articles], steps: list[tuple[str, int]], mode: SearchMode
 ) -> None:

@@ -26,7 +26,7 @@ from tests.support.histories import (
     happen,
     transactions_in_turn,
 )
-from tests.support.properties import OWN_ROWS
+from tests.support.properties import OWN_ROWS, examples
 from tests.support.whole_collection import count_faults
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def unguarded(_: Connection) -> Any:
 
 
 def test_the_collection_ends_as_the_table(stage: Stage, monkeypatch: pytest.MonkeyPatch, full: bool) -> None:
-    @settings(OWN_ROWS, max_examples=500 if full else 8)
+    @settings(OWN_ROWS, max_examples=500 if full else examples(8))
     @given(events)
     def check(history: list[Event]) -> None:
         stage.table.connection.execute("DELETE FROM shop.articles")

@@ -26,7 +26,7 @@ from semlex.store.postgres.snapshot import SingleSnapshot
 from semlex.testing import HashEmbedder
 from tests.support.keyword_index import check_index
 from tests.support.plain_bm25 import plain_bm25
-from tests.support.properties import OWN_ROWS
+from tests.support.properties import OWN_ROWS, examples
 from tests.support.retrievers import opened
 
 pytestmark = pytest.mark.pg16
@@ -50,7 +50,7 @@ texts = st.lists(st.sampled_from(WORDS), min_size=1, max_size=12).map(" ".join)
 
 
 @pytest.mark.slow
-@settings(OWN_ROWS, max_examples=15, deadline=None)
+@settings(OWN_ROWS, max_examples=examples(15), deadline=None)
 @given(
     batches=st.lists(
         st.dictionaries(st.integers(0, 30).map(str), texts, min_size=1, max_size=8), min_size=1, max_size=5
@@ -120,7 +120,7 @@ def first_asked_after(meanwhile: list[Any], writing: PostgreSQLRetriever, patch:
 
 
 @pytest.mark.slow
-@settings(OWN_ROWS, max_examples=15, deadline=None)
+@settings(OWN_ROWS, max_examples=examples(15), deadline=None)
 @given(
     steps=st.lists(st.one_of(searches, searches, writes), min_size=2, max_size=14),
     limits=st.tuples(st.sampled_from([0, 8, 20_000]), st.sampled_from([0, 2, 100])),

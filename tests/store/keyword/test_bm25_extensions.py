@@ -32,6 +32,7 @@ from semlex.store.query.filters import Filter, parse_filters
 from semlex.store.query.leg import Key, LegResult, Statement
 from semlex.store.query.run import ask, run_legs
 from semlex.testing import HashEmbedder
+from tests.support.properties import examples
 from tests.support.retrievers import opened, sync_opened
 
 pytestmark = pytest.mark.extensions
@@ -104,7 +105,7 @@ def library(url: str, engine: str, texts: dict[str, str]) -> Iterator[SyncRetrie
         yield retriever
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(
     st.lists(st.sampled_from(WORDS), min_size=1, max_size=8, unique=True),
     st.integers(1, 40),
@@ -213,7 +214,7 @@ def test_collections_larger_than_the_extension_looks_at(
 # --- writing ----------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=15)
+@settings(max_examples=examples(15))
 @given(
     writes=st.lists(
         st.tuples(st.integers(0, 12), st.none() | st.lists(st.sampled_from(WORDS), min_size=1, max_size=5)), max_size=12
@@ -258,7 +259,7 @@ HOSTILE = (
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1, max_size=200))
 def test_no_text_is_an_error(library: SyncRetriever, query: str) -> None:
     if query.strip():

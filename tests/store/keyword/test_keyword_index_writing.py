@@ -22,7 +22,7 @@ from semlex.store.write.copy import BulkIngestConfig
 from semlex.testing import HashEmbedder
 from semlex.types.documents import Document
 from tests.support.keyword_index import check_index
-from tests.support.properties import OWN_ROWS
+from tests.support.properties import OWN_ROWS, examples
 from tests.support.retrievers import opened
 
 pytestmark = pytest.mark.pg16
@@ -65,7 +65,7 @@ steps = st.lists(
 
 
 @pytest.mark.slow
-@settings(OWN_ROWS, max_examples=12)
+@settings(OWN_ROWS, max_examples=examples(12))
 @given(steps=steps, small=st.sampled_from([0, 3, 64]), embedder=st.booleans())
 async def test_the_index_is_that_of_the_texts(
     database_url: str, steps: list[tuple[str, Any]], small: int, embedder: bool
