@@ -130,10 +130,14 @@ class Retrieval:
         # The server measures each statement separately.
         seconds = None if remaining is None else remaining * LEGS_SHARE / max(1, len(state.legs) - len(state.failed))
 
+        was_asked = False  # whether the last snapshot was asked before it ended
+
         async def search(snapshot: Snapshot) -> Found | dict[str, LegResult] | None:
+            nonlocal was_asked
             try:
                 return await self._find(snapshot, state, depth, seconds, rows, exact=exact)
             except SnapshotEndedError:
+                was_asked = snapshot.is_asked
                 return None
 
         started = time.perf_counter()
@@ -157,7 +161,8 @@ class Retrieval:
             if found is not None or rows is None or index is None:
                 continue
             if index.cache.is_steady and index.cache.moves == moves:
-                rows = None  # the index is as expected: the rows that came along were too few
+                # The index is as expected: the rows that came along were too few, or one question does not suffice.
+                rows = None if was_asked else rows
             elif index.cache.is_steady and lasting == snapshots[0]:
                 continue  # what has changed is in memory now
             elif index.cache.is_steady:

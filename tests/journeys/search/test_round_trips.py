@@ -95,6 +95,11 @@ async def test_searches_take_few_round_trips(database_url: str, wire: Wire) -> N
         assert (await counts(mode="hybrid", deadline=60.0))[0] == 3  # the completion of the scores has a savepoint
         assert (await counts(mode="vector"))[0] == 2
         assert (await counts(mode="hybrid", fusion="rrf", filters={"even": True}))[0] == 2
+        # Words whose postings are not in memory take one more.
+        for query, more in (("river", 1), ("river", 0), ("hill river", 1), ("hill", 0)):
+            wire.counts()
+            await retriever.search(query, mode="keyword")
+            assert wire.counts()[0] == 1 + more
         # A heading that is the query moves its chunks to the front, from wherever they were found.
         for _ in range(2):
             wire.counts()

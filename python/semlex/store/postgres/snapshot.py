@@ -57,6 +57,7 @@ class Snapshot:
     # Ends the transaction's pipeline; None if the transaction must not end before its reader has returned.
     ending: AsyncExitStack | None = None
     has_ended: bool = False
+    is_asked: bool = False  # whether a question was sent
     # Of the transaction, as far as they are known.
     settings: Mapping[str, str | int] = field(default_factory=dict)
     # With other readers that go on when their answers arrive.
@@ -92,6 +93,7 @@ class Snapshot:
         """Send a statement whose answer is binary, with times as UTC."""
         # `is_qualified` means that all its names, operators included, are found whatever the search path is.
         del is_qualified  # the transaction has set the path
+        self.is_asked = True
         prepare = is_prepared(self.connection, text)
         return await cursor_with_times(self.connection).execute(text, parameters, prepare=prepare)
 
@@ -167,7 +169,6 @@ class SingleSnapshot(Snapshot):
 
     is_single: ClassVar[bool] = True
     has_ended: bool = True  # for all questions but that of `execute`
-    is_asked: bool = False
     _seconds: float | None = None
 
     @classmethod
