@@ -74,7 +74,11 @@ def _memory(process: int) -> float:
 
 def disk(folder: Path) -> float:
     """MiB that a folder takes on the disk."""
-    return sum(path.lstat().st_blocks for path in folder.rglob("*")) * 512 / MIB
+    blocks = 0
+    for path in folder.rglob("*"):
+        with contextlib.suppress(FileNotFoundError):  # a server removes files at any time
+            blocks += path.lstat().st_blocks
+    return blocks * 512 / MIB
 
 
 @contextlib.contextmanager

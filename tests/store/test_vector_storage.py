@@ -78,6 +78,18 @@ async def test_long_vectors_of_length_1_are_stored_as_float16(database_url, dime
             assert [hit.vector_score for hit in hits] == pytest.approx(np.sort(-cosines)[:10] * -1, abs=1e-4)
 
 
+@pytest.mark.parametrize(("storage", "is_inline"), [("halfvec", True), ("vector", False)])
+async def test_vectors_stay_in_their_table_if_two_fit_a_page(database_url, storage, is_inline):
+    """Elsewhere they take twice as long to read; a vector of more than half a page would waste the rest of it."""
+    async with opened(database_url, "none", collection="c", keyword="none", vector_storage=storage) as retriever:
+        await retriever.add_documents([Document(f"text {n}", id=f"d{n}") for n in range(90)], directions(90, 1_024))
+    with psycopg.connect(database_url) as connection:
+        (elsewhere,) = connection.execute(
+            "SELECT pg_relation_size(reltoastrelid) FROM pg_class WHERE oid = 'semlex.c_embedding_1'::regclass"
+        ).fetchone()
+    assert (elsewhere == 0) == is_inline
+
+
 @pytest.mark.parametrize("missing", [False, True])
 async def test_vectors_that_a_model_makes_or_some_documents_bring_are_stored_alike(database_url, missing):
     model, texts = HashEmbedder(dimensions=600), ["a banana", "a plum"]

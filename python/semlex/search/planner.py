@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from semlex.errors import ConfigurationError, EmbeddingsMissingError, ModelError, ModelMismatchError, ValidationError
 from semlex.options.search import MAX_CANDIDATES
+from semlex.store.embedding_versions import MAX_ROW_BYTES
 from semlex.store.indexes.catalog import wanted_vector_index
 from semlex.store.keyword.engine import LegRequest
 from semlex.store.query.vector import VectorPlan, filtered_ef_search, vector_leg
@@ -33,7 +34,7 @@ MAX_SCANNED_NUMBERS = 256_000_000
 # Rows that pass a filter are compared instead of using the vector index if they are at most so many times its list of
 # candidates; of vectors that the server keeps out of line, because they have more bytes, a part of that.
 ROWS_PER_CANDIDATE = 20
-MAX_INLINE_BYTES, OUT_OF_LINE_COST = 2_000, 4
+MAX_INLINE_BYTES, OUT_OF_LINE_COST = MAX_ROW_BYTES - 80, 4
 # Reading the rows costs as much as so many searches gain.
 SEARCHES_BEFORE_ROWS = 8
 NEVER = 2**31

@@ -18,6 +18,7 @@ from psycopg.errors import SerializationFailure, UniqueViolation
 from semlex import _core
 from semlex.errors import SHOWN_DUPLICATES, DuplicateError, StoreError
 from semlex.store.embedding_versions import (
+    MAX_ROW_BYTES,
     ask_versions,
     dropped,
     note_lacking,
@@ -431,8 +432,15 @@ async def _staged_source(write: _Write, rows: RowSource, bulk: BulkIngestConfig)
     vector_type = sql.SQL(write.target.vector_type)
     await connection.execute(
         sql.SQL(
-            "CREATE TEMPORARY TABLE {} ON COMMIT DROP AS SELECT {}, NULL::{} AS embedding FROM {} WITH NO DATA"
-        ).format(sql.Identifier(name), write.target.column_list, vector_type, collection.names.chunk)
+            "CREATE TEMPORARY TABLE {} WITH (toast_tuple_target = {}) ON COMMIT DROP "
+            "AS SELECT {}, NULL::{} AS embedding FROM {} WITH NO DATA"
+        ).format(
+            sql.Identifier(name),
+            sql.Literal(MAX_ROW_BYTES),
+            write.target.column_list,
+            vector_type,
+            collection.names.chunk,
+        )
     )
     every_vector = True
 
