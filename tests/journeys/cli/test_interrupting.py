@@ -14,7 +14,7 @@ from tests.support.shell import Shell
 
 pytestmark = pytest.mark.slow
 FILES, SECTIONS = 20, 3
-LIMITS = {"semlex.ingest.run": {"BATCH_CHUNKS_WITHOUT_MODEL": 10}, "semlex.maintenance.versions": {"PAGE_ROWS": 10}}
+LIMITS = {"semlex.ingest.run": {"BATCH_CHUNKS_WITHOUT_MODEL": 10}, "semlex.maintenance.version_fill": {"PAGE_ROWS": 10}}
 
 
 def test_whole_batches_are_kept(shell: Shell) -> None:
