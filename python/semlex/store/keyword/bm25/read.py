@@ -135,7 +135,8 @@ def state_row(names: Names, *, with_changes: bool) -> sql.Composed:
 def _changes(names: Names) -> sql.Composed:
     """Return SQL of what `IndexRows.changed` takes."""
     # It is an array of rows of bytes, which the driver reads much faster than records: the state, new segments with few
-    # postings, new tombstones, and the posting rows of these segments in order.
+    # postings, new tombstones, and the posting rows of these segments in order. Two bounds stand for an equality, for
+    # which the server would expect as many rows as other segments have, and read the whole table.
     is_small = sql.SQL(
         "{} AND m.postings OPERATOR(pg_catalog.<=) %(small_postings)s "
         "AND NOT m.segment_id OPERATOR(pg_catalog.=) ANY(%(segments)s::pg_catalog.uuid[])"
@@ -150,8 +151,9 @@ def _changes(names: Names) -> sql.Composed:
         "FROM {tombstone} AS m WHERE {is_alive} "
         "AND NOT m.tombstone_id OPERATOR(pg_catalog.=) ANY(%(tombstones)s::pg_catalog.uuid[]))), "
         "(SELECT pg_catalog.array_agg(ARRAY[{is_posting}, pg_catalog.uuid_send(m.segment_id), '', "
-        "m.first_term, m.data] ORDER BY m.first_term) FROM {posting} AS m WHERE m.segment_id OPERATOR(pg_catalog.=) "
-        "ANY(ARRAY(SELECT m.segment_id FROM {segment} AS m WHERE {is_small})))) END"
+        "p.first_term, p.data] ORDER BY p.first_term) FROM {segment} AS m CROSS JOIN LATERAL ("
+        "SELECT p.first_term, p.data FROM {posting} AS p WHERE p.segment_id OPERATOR(pg_catalog.>=) m.segment_id "
+        "AND p.segment_id OPERATOR(pg_catalog.<=) m.segment_id OFFSET 0) AS p WHERE {is_small})) END"
     ).format(
         state=sql.Literal(str(STATE)),
         snapshot=SNAPSHOT,
