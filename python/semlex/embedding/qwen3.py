@@ -95,7 +95,7 @@ class Qwen3EmbeddingEncoder(CheckedEmbedder):
         check_range("batch_size", batch_size, 1, MAX_ROWS)
         check_range("max_length", max_length, 128, 32768)
         if instruction is not None and not instruction.strip():
-            raise ConfigurationError("instruction must not be blank; None stands for the model card's")
+            raise ConfigurationError("instruction must not be blank; leave it out (None) for the model card's")
         require_torch("Qwen3 embedding")
         folder = find_model(model_name, revision=revision, allow_download=allow_download)
         self._transformer = Transformer(

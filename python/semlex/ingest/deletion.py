@@ -131,17 +131,17 @@ def _vanished(source: Source, uris: Sequence[str]) -> set[str]:
     root = Path(source.root)
     if not root.is_dir():
         raise ConfigurationError(
-            f"the folder of the source {source.name!r} is not there ({root}), so nothing can be said about its files: "
-            f"semlex documents move {source.name} FOLDER where it has moved; semlex delete --source {source.name} "
-            "removes it with all its documents"
+            f"the folder of the source {source.name!r} does not exist ({root}), so its files cannot be looked for: if "
+            f"it has moved, semlex documents move {source.name} FOLDER; semlex delete --source {source.name} removes "
+            "the source with all its documents"
         )
     gone = set(vanished_files(root, uris))
     # Checked afterwards: the drive may have been removed meanwhile.
     if gone and _is_empty(root):
         raise ConfigurationError(
-            f"the folder of the source {source.name!r} is empty or cannot be read ({root}), as where a drive is not "
-            f"mounted, so nothing can be said about its files; semlex delete --source {source.name} removes it with "
-            "all its documents"
+            f"the folder of the source {source.name!r} is empty or cannot be read ({root}), so its files cannot be "
+            f"looked for: if its drive is not mounted, mount it; semlex delete --source {source.name} removes the "
+            "source with all its documents"
         )
     return gone
 

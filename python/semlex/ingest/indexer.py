@@ -372,7 +372,7 @@ class Indexer:
                 await self.embed_rows(batch, [n for n, key in enumerate(batch.keys()) if key in error.keys])
 
     async def write_and_merge(self, doing: str, work: Callable[[Connection], Awaitable[T]]) -> T:
-        """Write, then merge segments of the keyword index if they are many."""
+        """Write, then merge segments of the keyword index if there are many."""
         try:
             return await self._write_and_merge(doing, work)
         finally:

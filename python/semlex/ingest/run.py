@@ -108,7 +108,7 @@ async def open_sources(database: Database, collection: CollectionInfo, places: S
         for name, root in sorted(roots.items()):
             source = await write_source(connection, collection, name, root, utc_now())
             if source is None:  # since it was planned
-                raise ConfigurationError(f"the source {name!r} got another folder meanwhile: try again")
+                raise ConfigurationError(f"another process has moved the source {name!r} to another folder: try again")
             opened.append(source)
         return await _with_documents(connection, collection, opened)
 

@@ -80,7 +80,7 @@ class Qwen3Reranker(CheckedReranker):
         check_range("batch_size", batch_size, 1, MAX_ROWS)
         check_range("max_length", max_length, 128, 32768)
         if instruction is not None and not instruction.strip():
-            raise ConfigurationError("instruction must not be blank; None stands for the model card's")
+            raise ConfigurationError("instruction must not be blank; leave it out (None) for the model card's")
         if exact and dtype not in (None, "float32"):
             raise ConfigurationError(f"exact=True computes in float32; drop dtype={dtype!r}, or exact=True")
         require_torch("Qwen3 reranking")

@@ -366,7 +366,7 @@ async def note_lacking(connection: Connection, collection: CollectionInfo) -> No
 
 
 async def lacking_writes(connection: Connection, collection: CollectionInfo) -> int:
-    """Return how many writes have left rows without a vector of the version in use since that was last completed."""
+    """Return how many writes have added rows without a vector since the version in use was last complete."""
     names, used = collection.names, collection.embedding
     if used is None:
         return 0

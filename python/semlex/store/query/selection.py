@@ -53,7 +53,7 @@ class RememberedShares:
         return share if self._clock.monotonic() - taken < REMEMBERED_SECONDS else None
 
     def put(self, condition: Filter, share: float) -> None:
-        """Remember a share."""
+        """Keep the measured share of a filter."""
         self._shares.pop(condition.key, None)
         self._shares[condition.key] = (self._clock.monotonic(), share)
         if len(self._shares) > REMEMBERED_FILTERS:
