@@ -90,8 +90,8 @@ async def test_only_a_large_collection_keeps_plans(
         first = [hit.to_dict() for hit in await retriever.search("stone cloud", 60)]
         for _ in range(10):
             assert [hit.to_dict() for hit in await retriever.search("stone cloud", 60)] == first
-        kept = [ask(one, b"SELECT sum(generic_plans) FROM pg_prepared_statements") for one in connections]
-    assert (kept != [b"0"]) is is_large
+        kept = [ask(one, b"SELECT count(*) FROM pg_prepared_statements WHERE generic_plans > 0") for one in connections]
+    assert (set(kept) != {b"0"}) is is_large
 
 
 async def test_a_program_that_searches_once_prepares_nothing(
