@@ -173,6 +173,22 @@ async def test_an_index_in_memory_is_not_read_again_until_it_changes(
             assert not read
 
 
+async def test_what_has_changed_is_found_by_key_in_a_large_index(database_url: str) -> None:
+    async with bm25_retriever(database_url) as retriever:
+        await retriever.add_documents([Document("a cat", id="1")])
+        state = read.state_row(retriever.info.names, with_changes=True)
+        parameters = read.expectation(retriever.info, (b"", b""), with_changes=True)
+        with psycopg.connect(database_url, autocommit=True) as connection:
+            connection.execute(
+                "INSERT INTO semlex.words_posting SELECT md5((n % 3)::text)::uuid, int4send(n), "
+                "decode(repeat('0123456789', 240), 'hex') FROM generate_series(1, 6000) AS n"
+            )
+            connection.execute("ANALYZE semlex.words_posting")
+            plan = connection.execute(sql.SQL("EXPLAIN {}").format(state), parameters).fetchall()
+            assert not any("Scan on words_posting" in line and "Seq" in line for (line,) in plan)
+            assert any("words_posting_pkey" in line for (line,) in plan)
+
+
 async def test_best_first_and_ties_by_key(database_url: str) -> None:
     async with bm25_retriever(database_url) as retriever:
         names = [f"same-{number}" for number in range(20)]
