@@ -9,6 +9,7 @@ from semlex.options.search import MAX_CANDIDATES
 from semlex.store.embedding_versions import MAX_ROW_BYTES
 from semlex.store.indexes.catalog import wanted_vector_index
 from semlex.store.keyword.engine import LegRequest
+from semlex.store.query.passing_rows import MAX_VECTOR_BYTES
 from semlex.store.query.vector import VectorPlan, filtered_ef_search, vector_leg
 from semlex.store.schema.collection import for_model
 from semlex.validation import refuse
@@ -145,11 +146,19 @@ def searches_before_rows(
         return 0 if "keyword" in legs else 1
     tuned = any(request.tuning.get(name) is not None for name in ("min_filter_share", "ef_search", "probes"))
     vectors = collection.vectors
+    if bytes_of_vectors(collection, expected) is not None:  # which are compared here
+        return SEARCHES_BEFORE_ROWS if expected and not tuned else None
     is_inline = vectors.dimensions * (2 if vectors.storage == "halfvec" else 4) <= MAX_INLINE_BYTES
     most = ROWS_PER_CANDIDATE / (1 if is_inline else OUT_OF_LINE_COST) * filtered_ef_search(selection.share or 1.0)
     if tuned or not expected:
         return None
     return SEARCHES_BEFORE_ROWS if expected <= most else NEVER
+
+
+def bytes_of_vectors(collection: CollectionInfo, rows: float) -> float | None:
+    """Return how many bytes the vectors of so many rows take in memory; None if they are not kept."""
+    size = rows * collection.vectors.dimensions * 4
+    return size if collection.distance.name == "cosine" and size <= MAX_VECTOR_BYTES else None
 
 
 def is_slow_without_index(collection: CollectionInfo, indexes: VectorIndexes) -> bool:

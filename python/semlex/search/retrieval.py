@@ -24,6 +24,7 @@ from semlex.search.fusion import (
 from semlex.search.grouping import best_of_documents, lacks_documents
 from semlex.search.planner import (
     NEVER,
+    bytes_of_vectors,
     candidate_depth,
     documents_wanted,
     exact_plan,
@@ -46,7 +47,7 @@ from semlex.store.query.rows import read_live_tables, row_columns, visible_rows
 from semlex.store.query.run import run_legs
 from semlex.store.query.score_calibration import Calibration
 from semlex.store.query.selection import boost_factors, read_ids, sampled_share
-from semlex.store.query.vector import register_vector_parameter, vector_leg
+from semlex.store.query.vector import read_vectors, register_vector_parameter, vector_leg
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -291,12 +292,13 @@ class Retrieval:
         if after is None:
             return None
         found, limit = self._remembered(state), request.max_filter_ids
+        leaves_out_index = plan == "index" and not is_short and found.leaves_out_index()
         if is_short:
             found.leave_out_index()
-        elif after == NEVER and not found.leaves_out_index():
+        elif after == NEVER and not leaves_out_index:
             return None
         if found.rows is None or found.is_moving:
-            compares_all = is_short or plan != "index" or after == NEVER
+            compares_all = is_short or plan != "index" or leaves_out_index
             if (found.rows is None or not compares_all) and not found.is_due(0 if is_short else after):
                 return None
             asked = snapshot, state.collection.names, state.collection.vectors.version, condition, limit
@@ -306,7 +308,13 @@ class Retrieval:
             self._rows.forget_oldest()
         else:
             rows = found.rows
-        return rows if rows is not None and rows.locations and len(rows.ids) <= limit else None
+        if rows is None or not rows.number or len(rows.ids) > limit:
+            return None
+        size = bytes_of_vectors(state.collection, rows.number)
+        if rows is found.rows and found.lacks_vectors() and size is not None and self._rows.have_room(size):
+            rows = await read_vectors(snapshot, state.collection, rows) or rows
+            found.take_vectors(rows)
+        return rows
 
     def _remembered(self, state: SearchState) -> RememberedFilter:
         return self._rows.of((state.condition.key, state.collection.vectors.version))

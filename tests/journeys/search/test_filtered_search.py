@@ -166,12 +166,37 @@ def test_a_wide_filter_that_is_repeated_is_answered_exactly(
     assert "Seq Scan on default" not in statements[0]
 
 
+def test_of_many_rows_that_pass_few_are_compared_on_the_server(
+    indexed: tuple[str, SyncRetriever], vectors: NDArray[np.float32], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their vectors are kept, so that the answer is exact whichever few are compared."""
+    run, sent = retrieval.run_legs, list[int]()
+
+    async def watched(snapshot: Any, legs: Any, *others: Any) -> Any:
+        for statement in legs[0].prepare(None).statements:
+            sent.append(len(getattr(statement.parameters.get("locations"), "data", b"")) // 10)
+        return await run(snapshot, legs, *others)
+
+    url, _ = indexed
+    monkeypatch.setattr(retrieval, "run_legs", watched)
+    with SyncRetriever(url, "none", use_reranking=False) as retriever:
+        for number in range(SEARCHES_BEFORE_ROWS + 20):
+            sent.clear()
+            hits = retriever.search(None, 10, {"1/2": 1}, vector=vectors[number], mode="vector")
+            if hits.legs["vector"].plan.startswith("exact"):
+                assert [hit.id for hit in hits] == nearest(vectors, vectors[number], passing(vectors, "1/2", 1), 10)
+            if sent and 0 < sent[-1] < 100:
+                break
+        assert 0 < sent[-1] < 100
+
+
 def test_after_a_filter_that_leaves_out_what_is_near_its_rows_are_compared_at_once(
     indexed: tuple[str, SyncRetriever], vectors: NDArray[np.float32], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Now and then the index is tried again: other queries may be near what passes."""
     url, _ = indexed
     monkeypatch.setattr(planner, "ROWS_PER_CANDIDATE", 0.1)
+    monkeypatch.setattr(planner, "MAX_VECTOR_BYTES", 0)
     query, kept = np.eye(DIMENSIONS, dtype=np.float32)[0], passing(vectors, "farther", 1)
     assert 0.1 < kept.mean() < 0.2
     with SyncRetriever(url, "none", use_reranking=False) as retriever:

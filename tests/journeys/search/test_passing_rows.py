@@ -17,7 +17,8 @@ from psycopg.types.json import Jsonb
 
 from semlex import SyncRetriever
 from semlex.search import retrieval
-from semlex.store.query.passing_rows import MAX_WAIT, USES_THAT_PAY, PassingRows, RememberedFilter
+from semlex.store.query import passing_rows
+from semlex.store.query.passing_rows import MAX_WAIT, USES_THAT_PAY, PassingRows, RememberedFilter, RememberedRows
 from semlex.types.documents import Document
 from tests.support.retrievers import sync_opened
 
@@ -67,9 +68,11 @@ def fill(stored: Stored) -> None:
 def stored(new_database: Callable[[], str]) -> Iterator[Stored]:
     url = new_database()
     with (
+        pytest.MonkeyPatch.context() as patch,
         sync_opened(url, "none", collection="passing") as retriever,
         psycopg.connect(url, autocommit=True) as connection,
     ):
+        patch.setattr(passing_rows, "MIN_WITH_VECTORS", 1)
         connection.execute("CREATE TABLE other (n int)")
         yield Stored(url, retriever, connection)
 
@@ -160,7 +163,7 @@ def test_a_table_that_is_written_anew_during_a_search_is_noticed(
     """The snapshot of the search is older, so that only the table's file tells."""
     stored.connection.execute(f"VACUUM FULL {VECTORS}")
     stored.write([str(n) for n in range(0, ROWS, 3)], 7, 5)  # the old rows stay as gaps
-    for _ in range(3):
+    for _ in range(5):  # until the vectors are kept, and the search does not read the table before its statement
         assert searching.found(1) == searching.best(1)
     plans = disturb(monkeypatch, lambda: stored.connection.execute(f"VACUUM FULL {VECTORS}"))
     assert searching.found(1) == searching.best(1)
@@ -241,6 +244,40 @@ def test_a_transaction_sees_its_own_rows(stored: Stored, searching: Stored) -> N
             assert mine.found(4, 40) == mine.best(4, 40)
         connection.rollback()
     assert searching.found(4, 40) == searching.best(4, 40)
+
+
+@given(seed=st.integers(0, 10**6), rows=st.integers(1, 60), top_k=st.integers(1, 20), spread=st.sampled_from((1, 1e-4)))
+def test_the_nearest_are_among_the_rows_that_are_compared_on_the_server(
+    seed: int, rows: int, top_k: int, spread: float
+) -> None:
+    """However near they lie together, and rounded as they are."""
+    chance = np.random.default_rng(seed)
+    vectors = chance.normal(size=DIMENSIONS) + spread * chance.normal(size=(rows, DIMENSIONS))
+    vectors = np.repeat(vectors, chance.integers(1, 3, rows), axis=0)
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    query = chance.normal(size=DIMENSIONS).astype(np.float32)
+    places = (np.arange(len(vectors), dtype=np.int64) << 16) | 1
+    half = vectors.astype(np.float16).astype(np.float32)
+    kept = PassingRows(places, places, "file", "horizon", "state", must_check=False, vectors=half)
+    blocks = np.frombuffer(kept.nearest(query, top_k), "V4, >u4, V2", offset=20)["f1"]
+    cosines = vectors @ query
+    least = np.sort(cosines)[-min(top_k, len(vectors))]
+    assert set(np.flatnonzero(cosines >= least)) <= set(blocks.tolist())
+
+
+def test_the_vectors_of_filters_that_were_not_used_for_long_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(passing_rows, "MAX_ALL_VECTOR_BYTES", 100)
+    monkeypatch.setattr(passing_rows, "IDLE_SEARCHES", 5)
+    remembered, ids = RememberedRows(), np.arange(20)
+    old = remembered.of("old")
+    assert remembered.have_room(80)
+    old.keep(PassingRows(ids, ids, "file", "horizon", "state", must_check=False, vectors=np.ones((20, 1), np.float32)))
+    assert not remembered.have_room(80)
+    for _ in range(6):
+        remembered.of("new")
+    assert remembered.have_room(80)
+    assert old.rows is not None
+    assert old.rows.vectors is None
 
 
 def test_rows_that_are_lost_too_soon_are_not_read_at_once() -> None:

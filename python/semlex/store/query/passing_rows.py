@@ -4,9 +4,13 @@
 # and finding each vector by its key takes most of the time. What is remembered holds as long as no transaction has
 # ended on the server. Afterwards the filter is evaluated again, and the locations are checked: a row that is visible
 # where it was, and older than every transaction that ran when its place was read, is the same row.
+#
+# Rows that were used twice are kept with their vectors, as far as these are few: then only those that may be among the
+# nearest are compared on the server, by the stored vectors.
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -22,6 +26,16 @@ if TYPE_CHECKING:
 
 # Rows that are remembered of all filters: 10 MB.
 MAX_REMEMBERED = 400_000
+# Of the vectors of one filter, and of all, in float32.
+MAX_VECTOR_BYTES = 20_480_000
+MAX_ALL_VECTOR_BYTES = 64 * 1024 * 1024
+# Vectors give way to others if so many other filtered searches went by without their filter.
+IDLE_SEARCHES = 100
+# Fewer rows are compared on the server in half a millisecond.
+MIN_WITH_VECTORS = 500
+BEFORE_VECTORS = 2  # searches, in one state
+# Vectors of norm 1 come as float16, so that a cosine is wrong by at most 2 ** -11; a difference of two by twice that.
+MAX_ERROR = 2**-10 + 2**-13
 MAX_FILTERS = 256
 # Reading the rows costs as much as an exact search. If they were lost before so many searches used them, the next
 # searches do without: one, then three, seven and so on.
@@ -51,6 +65,8 @@ class PassingRows:
     state: str | None  # of the database in which they pass; None if it has no name
     # Whether they were read in another state. Then they pass in one snapshot, which has to check the places.
     must_check: bool
+    # Of norm 1, in the order of `locations`: float32, shape (m, d); None if they are not kept.
+    vectors: NDArray[np.float32] | None = None
 
     @classmethod
     def read(cls, state: str | None, file: str, horizon: str, ids: bytes | None, places: bytes | None) -> Self:
@@ -61,24 +77,53 @@ class PassingRows:
         return cls(numbers[order], at[order], file, horizon, state, must_check=state is None)
 
     @cached_property
+    def _ordered(self) -> NDArray[np.int64]:
+        return np.sort(self.places[self.places != _NOWHERE])
+
+    @cached_property
     def locations(self) -> bytes:
         """The places in their order, as a tid[] in binary form; empty without any."""
-        places = np.sort(self.places[self.places != _NOWHERE])
-        found = np.empty(len(places), _LOCATION)
-        found["bytes"], found["block"], found["item"] = _TID_BYTES, places >> 16, places & 0xFFFF
-        return pack(">iiIii", 1, 0, _TID, len(found), 1) + found.tobytes() if len(found) else b""
+        return _array(self._ordered)
 
     @property
-    def vectors(self) -> int:
+    def number(self) -> int:
         """How many of the rows have a vector."""
-        return max(0, len(self.locations) - _HEADER_BYTES) // _LOCATION.itemsize
+        return len(self._ordered)
+
+    def nearest(self, query: NDArray[np.float32], limit: int) -> bytes:
+        """Return the locations among which the nearest by cosine are; of all rows if their vectors are not kept."""
+        wide = query.astype(np.float64)
+        norm = math.sqrt(wide @ wide)
+        if self.vectors is None or not norm or limit >= len(self.vectors):
+            return self.locations
+        # Takes one thread; a product by BLAS would wake others up for half a millisecond.
+        cosines = np.einsum("ij,j->i", self.vectors, (wide / norm).astype(np.float32))
+        least = np.partition(cosines, -limit)[-limit]
+        return _array(self._ordered[cosines >= least - MAX_ERROR])
+
+    def with_vectors(self, array: bytes | None, dimensions: int) -> PassingRows | None:
+        """Return the rows with their vectors, a halfvec[] in binary form; None if one has no direction."""
+        kind = np.dtype([("head", ">i4", 2), ("values", ">f2", dimensions)])
+        vectors = _values(array, kind)["values"].astype(np.float32)
+        return replace(self, vectors=vectors) if len(vectors) == self.number and vectors.any(axis=1).all() else None
 
     def among(self, ids: NDArray[np.int64], state: str | None) -> PassingRows | None:
         """Return those of some ids, which pass in another state; None if the place of one is not known."""
         at = np.minimum(np.searchsorted(self.ids, ids), len(self.ids) - 1)
         if not len(self.ids) or not (self.ids[at] == ids).all() or (self.places[at] == _NOWHERE).any():
             return None
-        return PassingRows(ids, self.places[at], self.file, self.horizon, state, must_check=True)
+        found = PassingRows(ids, self.places[at], self.file, self.horizon, state, must_check=True)
+        if self.vectors is None:
+            return found
+        is_same = found.number == self.number
+        kept = self.vectors if is_same else self.vectors[np.searchsorted(self._ordered, found._ordered)]
+        return replace(found, vectors=kept)
+
+
+def _array(places: NDArray[np.int64]) -> bytes:
+    found = np.empty(len(places), _LOCATION)
+    found["bytes"], found["block"], found["item"] = _TID_BYTES, places >> 16, places & 0xFFFF
+    return pack(">iiIii", 1, 0, _TID, len(found), 1) + found.tobytes() if len(found) else b""
 
 
 def _values(array: bytes | None, of: np.dtype[np.void]) -> NDArray[np.void]:
@@ -90,16 +135,40 @@ class RememberedFilter:
     """The rows that pass a filter, as they were last read."""
 
     rows: PassingRows | None = None
+    used_at: int = 0  # number of the last search with the filter
     is_moving: bool = False  # whether the filter has to be evaluated again before the rows are used
     _searches: int = 0  # without rows, since they were read or lost
     _uses: int = 0  # of the rows, since then
     _wait: int = 0  # searches that do without rows before they are read
+    _unchanged: int = 0  # searches that have found the state of the rows unchanged, one after another
     _without_index: int = 0  # searches that leave out the vector index
 
     def is_due(self, after: int) -> bool:
         """Return whether a search should read the rows: the first after so many others, or later."""
         self._searches += 1
         return self._searches > max(after, self._wait)
+
+    def lacks_vectors(self) -> bool:
+        """Return whether the rows have been used as they are, so that their vectors are worth reading."""
+        rows = self.rows
+        is_worth = rows is not None and rows.number >= MIN_WITH_VECTORS and rows.vectors is None
+        return is_worth and self._unchanged >= BEFORE_VECTORS
+
+    def take_vectors(self, rows: PassingRows) -> None:
+        """Remember the same rows with their vectors, or that they could not be read."""
+        self._unchanged = 0 if rows.vectors is not None else -MAX_WAIT
+        if self.rows is not None and self.rows.places is rows.places:
+            self.rows = rows
+
+    @property
+    def vector_bytes(self) -> int:
+        """How many bytes the vectors take."""
+        return 0 if self.rows is None or self.rows.vectors is None else self.rows.vectors.nbytes
+
+    def drop_vectors(self) -> None:
+        """Keep the rows without their vectors."""
+        if self.rows is not None:
+            self.rows = replace(self.rows, vectors=None)
 
     def leave_out_index(self) -> None:
         """Note that the vector index has found too few rows."""
@@ -119,6 +188,7 @@ class RememberedFilter:
 
     def note(self, rows: PassingRows, *, worked: bool) -> None:
         """Note whether a search has found these rows where they were."""
+        self._unchanged = self._unchanged + 1 if worked and not rows.must_check else 0
         if worked:
             self._uses += 1
         else:
@@ -138,11 +208,14 @@ class RememberedRows:
 
     def __init__(self) -> None:
         self._filters: OrderedDict[Hashable, RememberedFilter] = OrderedDict()
+        self._searches = 0
 
     def of(self, key: Hashable) -> RememberedFilter:
         """Return what is remembered of a filter."""
         found = self._filters.setdefault(key, RememberedFilter())
         self._filters.move_to_end(key)
+        self._searches += 1
+        found.used_at = self._searches
         if len(self._filters) > MAX_FILTERS:
             self._filters.popitem(last=False)
         return found
@@ -156,3 +229,13 @@ class RememberedRows:
                 return
             del self._filters[key]
             rows -= size
+
+    def have_room(self, size: float) -> bool:
+        """Return whether vectors of so many bytes may be kept; those of filters long unused make room for them."""
+        kept = [one for one in self._filters.values() if one.rows is not None and one.rows.vectors is not None]
+        size += sum(one.vector_bytes for one in kept)
+        for one in kept:
+            if size > MAX_ALL_VECTOR_BYTES and self._searches - one.used_at > IDLE_SEARCHES:
+                size -= one.vector_bytes
+                one.drop_vectors()
+        return size <= MAX_ALL_VECTOR_BYTES

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from dataclasses import dataclass
 from functools import lru_cache
@@ -16,6 +17,7 @@ from semlex.store.indexes.catalog import INDEX_FROM_ROWS, IndexedValue
 from semlex.store.query.filters import Filter
 from semlex.store.query.leg import Scorer, SideColumn, Statement, ranked, scores_by_key, scores_in_column
 from semlex.store.query.passing_chunks import table_state
+from semlex.store.query.run import fetch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from semlex.store.postgres.server_info import ServerInfo
     from semlex.store.postgres.snapshot import Snapshot
     from semlex.store.query.leg import Key, LegResult, ScoreQuery
+    from semlex.store.query.passing_rows import PassingRows
     from semlex.store.schema.collection import CollectionInfo, Distance
     from semlex.store.schema.names import Names
 
@@ -49,6 +52,8 @@ MIN_SHARE = 0.0001
 # pgvector ends a scan early after this many vectors or this much memory: both are beyond what a search needs.
 MIN_SCANNED, MAX_SCANNED, SCANNED = 20_000, 2_000_000_000, 10
 SCAN_MEMORY = 4  # times work_mem
+# Of the vectors of a filter's rows; more are compared in a thread.
+MAX_NUMBERS_ON_LOOP = 2_000_000
 # Times the rows wanted that are compared by the whole vectors where the index holds less of them.
 OVERSAMPLING: dict[Element, float] = {"halfvec": 1.2, "bit": 4.0}
 
@@ -96,6 +101,12 @@ ROWS = sql.SQL(
     "FROM {embedding} AS e WHERE e.ctid = ANY((SELECT CASE WHEN {state} = %(state)s::text "
     "THEN %(locations)s::pg_catalog.tid[] END)::pg_catalog.tid[]) OFFSET 0) AS n "
     "ORDER BY n.distance, n.document_id, n.chunk_id LIMIT %(limit)s"
+)
+# The places are read in their order, however the server reaches them.
+VECTORS = sql.SQL(
+    "SELECT array_send(array_agg({extension}.l2_normalize(e.embedding)::{extension}.halfvec({dimensions}))) "
+    "FROM {embedding} AS e WHERE e.ctid = ANY((SELECT CASE WHEN {state} = %(state)s::text "
+    "THEN %(locations)s::pg_catalog.tid[] END)::pg_catalog.tid[])"
 )
 # In another state these are the same rows if all are there and older than the transactions that ran at that time.
 CHECKED_ROWS = sql.SQL(
@@ -177,11 +188,12 @@ def vector_leg(
         rows = condition.rows
         parameters = {**vector, "limit": limit, "locations": _WireValue(rows.locations)}
         if rows.must_check:
-            parameters |= {"file": rows.file, "horizon": rows.horizon, "number": rows.vectors}
+            parameters |= {"file": rows.file, "horizon": rows.horizon, "number": rows.number}
         else:
             parameters["state"] = rows.state
         found = FoundBy("checked_rows" if rows.must_check else "rows")
-        return VectorLeg(scorer, found, parameters, {}, f"exact, {len(rows.ids):,} rows that pass")
+        words = f"exact, {len(rows.ids):,} rows that pass"
+        return VectorLeg(scorer, found, parameters, {}, words, None if rows.must_check else query)
     if plan != "index":
         words = "exact, vectors by key" if plan == "keys" else "exact, all vectors"
         return VectorLeg(scorer, FoundBy(plan), parameters, {}, words)
@@ -307,6 +319,15 @@ class StoredVectors:
         return WITH_SIDE_COLUMN.format(**parts, side_column=sql.SQL(side_column.decode()))
 
 
+async def read_vectors(snapshot: Snapshot, collection: CollectionInfo, rows: PassingRows) -> PassingRows | None:
+    """Return rows with their vectors; None if the state is another one, or a vector has no direction."""
+    stored = StoredVectors.of(collection)
+    text = VECTORS.format(**stored.parts, extension=stored.server.extension, dimensions=sql.Literal(stored.dimensions))
+    parameters = {"state": rows.state, "locations": _WireValue(rows.locations)}
+    ((array,),) = await fetch(snapshot, Statement(text, parameters))
+    return await asyncio.to_thread(rows.with_vectors, array, stored.dimensions)
+
+
 # Composing and rendering a text takes longer than sending it.
 @lru_cache(maxsize=256)
 def _unfiltered(stored: StoredVectors, found: FoundBy, side_column: bytes | None) -> bytes:
@@ -355,13 +376,20 @@ class VectorLeg:
     """The planned vector leg of one query."""
 
     name: ClassVar[str] = "vector"
-    takes_long: ClassVar[bool] = False
 
     scorer: VectorScorer
     found: FoundBy
     parameters: dict[str, Any]  # bound by name in the statement
     settings: dict[str, str | int]  # of the leg's transaction
     plan: str  # in words
+    among_rows: NDArray[np.float32] | None = None  # the query, if it is compared with the rows of the filter here
+
+    @property
+    def takes_long(self) -> bool:
+        """Whether the query is compared with many vectors while the leg is prepared."""
+        rows = self.scorer.condition.rows
+        is_compared = self.among_rows is not None and rows is not None and rows.vectors is not None
+        return is_compared and rows is not None and rows.number * self.scorer.stored.dimensions > MAX_NUMBERS_ON_LOOP
 
     @property
     def side_column(self) -> SideColumn:
@@ -384,6 +412,9 @@ class VectorLeg:
         else:
             text = stored.nearest(self.found, condition.expression, column)
         parameters = self.parameters if side_column is None else self.parameters | side_column.parameters
+        if self.among_rows is not None and condition.rows is not None:
+            nearest = condition.rows.nearest(self.among_rows, parameters["limit"])
+            parameters = parameters | {"locations": _WireValue(nearest)}
         return PreparedVectorLeg((Statement(text, parameters),), self, has_side_column=side_column is not None)
 
 
