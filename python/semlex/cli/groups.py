@@ -252,6 +252,7 @@ class Commands(MutableMapping[str, Any]):
         return len(PLACES)
 
 
+@cache  # making one takes longer than most commands parse
 def _loaded(name: str) -> Any:
     found = _found(name)
     if isinstance(found, typer.Typer):
