@@ -19,7 +19,7 @@ from semlex.store.indexes.options import HnswIndex, IvfflatIndex, VectorIndex
 from semlex.types.documents import Document
 from tests.support.retrievers import opened
 
-ROWS = 1_000
+ROWS = 500
 
 
 retriever_of = partial(opened, model="none", keyword="none", collection="reckoned")
@@ -81,7 +81,7 @@ async def test_too_little_memory_is_told_before(
 ) -> None:
     monkeypatch.setattr(estimate._Server, "share", lambda *_: MIB)
     async with retriever_of(database_url) as retriever:
-        await fill(retriever, 256)
+        await fill(retriever, 256, rows=1_000)
         built = await retriever.indexes.create(HnswIndex())
         assert built[-1] == "hnsw_1"
         assert ["goes on on disk" in warning for warning in built.warnings] == [True]

@@ -171,11 +171,11 @@ async def test_every_kind_with_every_distance_and_storage(
     database_url: str, kind: str, distance: Any, storage: Any
 ) -> None:
     without_sequential_scans(database_url)
-    vectors = clustered(400, 32) * np.linspace(0.5, 2.0, 400, dtype=np.float32)[:, None]
+    vectors = clustered(200, 32) * np.linspace(0.5, 2.0, 200, dtype=np.float32)[:, None]
     async with opened(
         database_url, "none", collection="small", keyword="none", distance=distance, vector_storage=storage
     ) as retriever:
-        await retriever.add_documents(documents(400), vectors)
+        await retriever.add_documents(documents(200), vectors)
         await retriever.indexes.create(KINDS[kind])
         expected = scores(vectors, vectors[7], distance)
         if distance == "cosine":
