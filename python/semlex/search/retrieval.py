@@ -82,6 +82,8 @@ LEGS_SHARE = 0.8
 # Share of the rest that completing the scores may take.
 COMPLETION_SHARE = 0.5
 FEWER = "the time was over before enough chunks without the excluded words were found"
+# With less time until its deadline a search reads nothing that only later searches gain by.
+SECONDS_FOR_ROWS = 2.0
 # Seconds that looking for the fields of a filter may take, when nothing passed it.
 LOOK_SECONDS = 1.0
 
@@ -292,6 +294,8 @@ class Retrieval:
         if after is None:
             return None
         found, limit = self._remembered(state), request.max_filter_ids
+        remaining = request.remaining()
+        has_time = remaining is None or remaining >= SECONDS_FOR_ROWS
         leaves_out_index = plan == "index" and not is_short and found.leaves_out_index()
         if is_short:
             found.leave_out_index()
@@ -299,7 +303,8 @@ class Retrieval:
             return None
         if found.rows is None or found.is_moving:
             compares_all = is_short or plan != "index" or leaves_out_index
-            if (found.rows is None or not compares_all) and not found.is_due(0 if is_short else after):
+            is_due = has_time and found.is_due(0 if is_short else after)
+            if (found.rows is None or not compares_all) and not is_due:
                 return None
             asked = snapshot, state.collection.names, state.collection.vectors.version, condition, limit
             rows = None if found.rows is None else await read_again(*asked, rows=found.rows)
@@ -311,7 +316,13 @@ class Retrieval:
         if rows is None or not rows.number or len(rows.ids) > limit:
             return None
         size = bytes_of_vectors(state.collection, rows.number)
-        if rows is found.rows and found.lacks_vectors() and size is not None and self._rows.have_room(size):
+        if (
+            has_time
+            and rows is found.rows
+            and found.lacks_vectors()
+            and size is not None
+            and self._rows.have_room(size)
+        ):
             rows = await read_vectors(snapshot, state.collection, rows) or rows
             found.take_vectors(rows)
         return rows

@@ -190,6 +190,17 @@ def test_of_many_rows_that_pass_few_are_compared_on_the_server(
         assert 0 < sent[-1] < 100
 
 
+def test_a_search_with_a_short_deadline_reads_nothing_for_later_ones(
+    indexed: tuple[str, SyncRetriever], vectors: NDArray[np.float32], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url, _ = indexed
+    monkeypatch.setattr(retrieval, "SECONDS_FOR_ROWS", 1000.0)
+    with SyncRetriever(url, "none", use_reranking=False) as retriever:
+        for number in range(SEARCHES_BEFORE_ROWS + 3):
+            hits = retriever.search(None, 10, {"1/2": 1}, vector=vectors[number], mode="vector", deadline=600.0)
+            assert hits.legs["vector"].plan.startswith("vector index")
+
+
 def test_after_a_filter_that_leaves_out_what_is_near_its_rows_are_compared_at_once(
     indexed: tuple[str, SyncRetriever], vectors: NDArray[np.float32], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -72,8 +72,7 @@ class PassingRows:
     def read(cls, state: str | None, file: str, horizon: str, ids: bytes | None, places: bytes | None) -> Self:
         """Return the rows of two arrays of the same order."""
         numbers = _values(ids, _ID)["value"].astype(np.int64)
-        found, order = _values(places, _LOCATION)[: len(numbers)], numbers.argsort()
-        at = (found["block"].astype(np.int64) << 16) | found["item"]
+        at, order = _places(places), numbers.argsort()
         return cls(numbers[order], at[order], file, horizon, state, must_check=state is None)
 
     @cached_property
@@ -101,11 +100,14 @@ class PassingRows:
         least = np.partition(cosines, -limit)[-limit]
         return _array(self._ordered[cosines >= least - MAX_ERROR])
 
-    def with_vectors(self, array: bytes | None, dimensions: int) -> PassingRows | None:
-        """Return the rows with their vectors, a halfvec[] in binary form; None if one has no direction."""
+    def with_vectors(self, array: bytes | None, places: bytes | None, dimensions: int) -> PassingRows | None:
+        """Return the rows with their vectors, a halfvec[] in binary form; None if one is missing or zero."""
         kind = np.dtype([("head", ">i4", 2), ("values", ">f2", dimensions)])
         vectors = _values(array, kind)["values"].astype(np.float32)
-        return replace(self, vectors=vectors) if len(vectors) == self.number and vectors.any(axis=1).all() else None
+        at = _places(places)
+        order = at.argsort()
+        is_complete = np.array_equal(at[order], self._ordered) and vectors.any(axis=1).all()
+        return replace(self, vectors=vectors[order]) if is_complete else None
 
     def among(self, ids: NDArray[np.int64], state: str | None) -> PassingRows | None:
         """Return those of some ids, which pass in another state; None if the place of one is not known."""
@@ -124,6 +126,12 @@ def _array(places: NDArray[np.int64]) -> bytes:
     found = np.empty(len(places), _LOCATION)
     found["bytes"], found["block"], found["item"] = _TID_BYTES, places >> 16, places & 0xFFFF
     return pack(">iiIii", 1, 0, _TID, len(found), 1) + found.tobytes() if len(found) else b""
+
+
+def _places(array: bytes | None) -> NDArray[np.int64]:
+    found = _values(array, _LOCATION)
+    places: NDArray[np.int64] = (found["block"].astype(np.int64) << 16) | found["item"]
+    return places
 
 
 def _values(array: bytes | None, of: np.dtype[np.void]) -> NDArray[np.void]:

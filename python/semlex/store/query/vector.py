@@ -102,9 +102,9 @@ ROWS = sql.SQL(
     "THEN %(locations)s::pg_catalog.tid[] END)::pg_catalog.tid[]) OFFSET 0) AS n "
     "ORDER BY n.distance, n.document_id, n.chunk_id LIMIT %(limit)s"
 )
-# The places are read in their order, however the server reaches them.
 VECTORS = sql.SQL(
-    "SELECT array_send(array_agg({extension}.l2_normalize(e.embedding)::{extension}.halfvec({dimensions}))) "
+    "SELECT array_send(array_agg({extension}.l2_normalize(e.embedding)::{extension}.halfvec({dimensions}))), "
+    "array_send(array_agg(e.ctid)) "
     "FROM {embedding} AS e WHERE e.ctid = ANY((SELECT CASE WHEN {state} = %(state)s::text "
     "THEN %(locations)s::pg_catalog.tid[] END)::pg_catalog.tid[])"
 )
@@ -324,8 +324,8 @@ async def read_vectors(snapshot: Snapshot, collection: CollectionInfo, rows: Pas
     stored = StoredVectors.of(collection)
     text = VECTORS.format(**stored.parts, extension=stored.server.extension, dimensions=sql.Literal(stored.dimensions))
     parameters = {"state": rows.state, "locations": _WireValue(rows.locations)}
-    ((array,),) = await fetch(snapshot, Statement(text, parameters))
-    return await asyncio.to_thread(rows.with_vectors, array, stored.dimensions)
+    ((vectors, places),) = await fetch(snapshot, Statement(text, parameters))
+    return await asyncio.to_thread(rows.with_vectors, vectors, places, stored.dimensions)
 
 
 # Composing and rendering a text takes longer than sending it.
