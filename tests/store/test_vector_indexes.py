@@ -17,7 +17,7 @@ from semlex.errors import ConfigurationError
 from semlex.parameters import DistanceName, StorageName
 from semlex.retriever.postgres import PostgreSQLRetriever
 from semlex.retriever.synchronous import SyncRetriever
-from semlex.store.indexes.catalog import read_vector_indexes
+from semlex.store.indexes.catalog import VectorIndexes, read_vector_indexes
 from semlex.store.indexes.options import HnswIndex, IvfflatIndex, NoIndex, VectorIndex, as_text, from_text
 from semlex.store.query.filters import parse_filters
 from semlex.store.query.vector import register_vector_parameter, vector_leg
@@ -134,6 +134,22 @@ def test_a_search_says_how_far_it_looks(built: tuple[str, SyncRetriever, NDArray
     if kind == "ivfflat":
         assert retriever.search(vector=query).legs["vector"].plan == "vector index, probes 8"
         assert retriever.search(vector=query, tuning={"probes": 1}).legs["vector"].plan == "vector index, probes 1"
+
+
+@pytest.mark.parametrize(("rows", "size"), [(0, 120), (100_000, 120), (1_000_000, 200), (10_000_000, 280)])
+def test_more_vectors_are_searched_with_a_longer_list(
+    built: tuple[str, SyncRetriever, NDArray[np.float32]], rows: int, size: int
+) -> None:
+    kind, retriever, vectors = built
+    stored = retriever.status().vector_indexes
+    leg = vector_leg(
+        retriever.info,
+        vectors[0],
+        10,
+        parse_filters(None, retriever.info.names),
+        indexes=VectorIndexes(stored=stored, rows=rows),
+    )
+    assert leg.settings.get("hnsw__ef_search") == (None if kind == "ivfflat" else size)
 
 
 @pytest.mark.slow

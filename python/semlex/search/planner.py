@@ -149,7 +149,8 @@ def searches_before_rows(
     if bytes_of_vectors(collection, expected) is not None:  # which are compared here
         return SEARCHES_BEFORE_ROWS if expected and not tuned else None
     is_inline = vectors.dimensions * (2 if vectors.storage == "halfvec" else 4) <= MAX_INLINE_BYTES
-    most = ROWS_PER_CANDIDATE / (1 if is_inline else OUT_OF_LINE_COST) * filtered_ef_search(selection.share or 1.0)
+    listed = filtered_ef_search(selection.share or 1.0, indexes.rows)
+    most = ROWS_PER_CANDIDATE / (1 if is_inline else OUT_OF_LINE_COST) * listed
     if tuned or not expected:
         return None
     return SEARCHES_BEFORE_ROWS if expected <= most else NEVER
