@@ -220,8 +220,10 @@ def vector_leg(
         words = f"vector index, probes {settings['ivfflat__probes']}{rescored}"
     else:
         filtered_share = None if condition.is_empty else share
-        rows = 0 if indexes is None else indexes.rows
-        settings = _hnsw_settings(candidates, rows, filtered_share, ef_search, parameters["scanned"], iterates=iterates)
+        vectors = 0 if indexes is None else indexes.rows
+        settings = _hnsw_settings(
+            candidates, vectors, filtered_share, ef_search, parameters["scanned"], iterates=iterates
+        )
         words = f"vector index, ef_search {settings['hnsw__ef_search']}{rescored}"
     if used is not None and condition.is_empty and indexes is not None and indexes.rows >= INDEX_FROM_ROWS:
         settings["plan_cache_mode"] = "auto"
@@ -230,22 +232,22 @@ def vector_leg(
     return VectorLeg(scorer, found, parameters, settings, words)
 
 
-def default_ef_search(rows: int) -> int:
+def default_ef_search(vectors: int) -> int:
     """Return the size of the HNSW index's list of candidates for this number of vectors."""
-    decades = math.log10(max(rows / EF_SEARCH_UP_TO_ROWS, 1.0))
+    decades = math.log10(max(vectors / EF_SEARCH_UP_TO_ROWS, 1.0))
     return DEFAULT_EF_SEARCH + round(EF_SEARCH_PER_DECADE * decades)
 
 
-def filtered_ef_search(share: float, rows: int) -> int:
+def filtered_ef_search(share: float, vectors: int) -> int:
     """Return the size of that list under a filter that keeps this share."""
     for_share = math.ceil(FILTERED_EF_SEARCH / max(share, MIN_SHARE))
-    return min(max(for_share, default_ef_search(rows)), MAX_FILTERED_EF_SEARCH)
+    return min(max(for_share, default_ef_search(vectors)), MAX_FILTERED_EF_SEARCH)
 
 
 def _hnsw_settings(
-    limit: int, rows: int, share: float | None, ef_search: int | None, scanned: int, *, iterates: bool
+    limit: int, vectors: int, share: float | None, ef_search: int | None, scanned: int, *, iterates: bool
 ) -> dict[str, str | int]:
-    wanted = default_ef_search(rows) if share is None else filtered_ef_search(share, rows)
+    wanted = default_ef_search(vectors) if share is None else filtered_ef_search(share, vectors)
     candidates = min(MAX_EF_SEARCH, max(limit + 1, ef_search or wanted))
     iterates = iterates or share is not None or candidates <= limit
     scan = "relaxed_order" if iterates else "off"
