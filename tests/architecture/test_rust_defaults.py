@@ -19,7 +19,6 @@ def test_a_default_has_its_reason_beside_it(part: str) -> None:
         f"{module}:{number}: {line.strip()}"
         for module, lines in sources.items()
         for number, line in enumerate(lines, start=1)
-        if DEFAULT.search(line)
-        and not any(near.strip().startswith("//") for near in (lines[number - 2], lines[number]))
+        if DEFAULT.search(line) and not any("//" in near for near in lines[number - 2 : number + 1])
     ]
     assert bare == []

@@ -12,6 +12,7 @@ compile_error!(
 );
 
 pub mod batch;
+mod byte_table;
 mod character_table;
 pub mod chunk;
 pub mod excerpts;

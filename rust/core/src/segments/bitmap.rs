@@ -27,6 +27,7 @@ impl Bitmap {
     }
 
     /// Adds an ordinal below the size.
+    #[inline]
     pub(crate) fn insert(&mut self, ordinal: u32) -> Result<(), SegmentError> {
         let word = self.words.get_mut(ordinal as usize / 64);
         *word.ok_or_else(|| impossible("an ordinal beyond its segment"))? |= 1 << (ordinal % 64);
@@ -34,12 +35,14 @@ impl Bitmap {
     }
 
     /// Takes an ordinal out.
+    #[inline]
     pub(crate) fn remove(&mut self, ordinal: u32) {
         if let Some(word) = self.words.get_mut(ordinal as usize / 64) {
             *word &= !(1 << (ordinal % 64));
         }
     }
 
+    #[inline]
     pub(crate) fn contains(&self, ordinal: u32) -> bool {
         self.words
             .get(ordinal as usize / 64)

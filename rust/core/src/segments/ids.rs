@@ -16,17 +16,20 @@ pub struct IdRange {
 
 impl IdRange {
     /// How far an id stands behind the first, or nothing when the range does not hold it.
+    #[inline]
     pub(crate) fn distance(&self, id: i64) -> Option<u32> {
         let distance = u32::try_from(id.checked_sub(self.start)?).ok()?;
         (distance < self.count).then_some(distance)
     }
 
     /// The id that stands `distance` behind the first.
+    #[inline]
     pub(crate) fn id(&self, distance: u32) -> i64 {
         self.start + i64::from(distance)
     }
 
     /// The last id.
+    #[inline]
     pub(crate) fn last(&self) -> i64 {
         self.id(self.count - 1)
     }

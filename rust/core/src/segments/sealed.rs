@@ -78,11 +78,13 @@ impl<'a> ByteReader<'a> {
     }
 
     /// Bytes that are left.
+    #[inline]
     pub(crate) fn left(&self) -> usize {
         self.rest.len()
     }
 
     /// The bytes that are left.
+    #[inline]
     pub(crate) fn rest(&self) -> &'a [u8] {
         self.rest
     }
@@ -97,12 +99,14 @@ impl<'a> ByteReader<'a> {
     }
 
     /// The next `count` bytes.
+    #[inline]
     pub(crate) fn take(&mut self, count: usize) -> Read<&'a [u8]> {
         let (taken, rest) = self.rest.split_at_checked(count).ok_or(ENDS_EARLY)?;
         self.rest = rest;
         Ok(taken)
     }
 
+    #[inline]
     pub(crate) fn byte(&mut self) -> Read<u8> {
         let (byte, rest) = self.rest.split_first().ok_or(ENDS_EARLY)?;
         self.rest = rest;
@@ -110,6 +114,7 @@ impl<'a> ByteReader<'a> {
     }
 
     /// A number in groups of seven bits, the lowest first; the shortest form only.
+    #[inline]
     pub(crate) fn varint(&mut self) -> Read<u64> {
         let first = self.byte()?;
         if first < 0x80 {
@@ -135,11 +140,13 @@ impl<'a> ByteReader<'a> {
     }
 
     /// A number that fits 32 bits.
+    #[inline]
     pub(crate) fn varint_u32(&mut self) -> Read<u32> {
         u32::try_from(self.varint()?).map_err(|_| TOO_LARGE)
     }
 
     /// A number that fits the machine.
+    #[inline]
     pub(crate) fn varint_usize(&mut self) -> Read<usize> {
         usize::try_from(self.varint()?).map_err(|_| TOO_LARGE)
     }

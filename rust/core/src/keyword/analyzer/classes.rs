@@ -1,5 +1,7 @@
 //! The classes of the characters of a text, found in one pass over its bytes.
 
+use crate::byte_table::ByteTable;
+
 /// Classes of the characters of a text: they answer most questions quickly.
 #[derive(Clone, Copy)]
 pub(super) struct Classes(u8);
@@ -15,7 +17,7 @@ pub(super) const FOREIGN: u8 = 128;
 
 /// The class of each byte.
 #[allow(clippy::indexing_slicing, reason = "done by the compiler")]
-static CLASSES: [u8; 256] = {
+static CLASSES: ByteTable<u8> = {
     let mut classes = [FOREIGN; 256];
     let mut byte = 0;
     while byte < 128_u8 {
@@ -30,13 +32,12 @@ static CLASSES: [u8; 256] = {
         };
         byte += 1;
     }
-    classes
+    ByteTable(classes)
 };
 
 impl Classes {
     pub(super) fn of(text: &str) -> Self {
-        let class = |byte: u8| CLASSES.get(usize::from(byte)).copied().unwrap_or(FOREIGN);
-        Self(text.bytes().fold(0, |all, byte| all | class(byte)))
+        Self(text.bytes().fold(0, |all, byte| all | CLASSES.of(byte)))
     }
 
     /// Whether there are any of these.

@@ -34,9 +34,7 @@ pub(super) fn fold_onto(
         } else {
             folded.extend(text.chars().filter(char::is_ascii_alphanumeric));
         }
-        if let Some(added) = folded.get_mut(start..) {
-            added.make_ascii_lowercase();
-        }
+        folded.split_at_mut(start).1.make_ascii_lowercase();
         return;
     }
     let mut kept = String::with_capacity(text.len());
@@ -100,9 +98,8 @@ pub(super) fn with_accents(kept: &mut String, text: &str, characters: &Character
         }
     }
     kept.extend(accented.nfc().map(|(character, _)| character));
-    if fold(kept.get(start..).unwrap_or_default(), characters)
-        == kept.get(start..).unwrap_or_default()
-    {
+    let (_, added) = kept.split_at(start);
+    if fold(added, characters) == added {
         kept.truncate(start);
     }
 }
@@ -143,5 +140,6 @@ fn plain(letter: char, kept: &mut String) -> char {
         }
     };
     kept.push_str(plain);
+    // Nothing is left of tatweel.
     plain.chars().next_back().unwrap_or(letter)
 }

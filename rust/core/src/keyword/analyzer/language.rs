@@ -162,11 +162,9 @@ impl Language {
     }
 
     /// Its place in the table; there are fewer than 256.
-    pub(super) fn number(&'static self) -> u8 {
-        let place = TABLE.iter().position(|it| std::ptr::eq(it, self));
-        place
-            .and_then(|it| u8::try_from(it).ok())
-            .unwrap_or(u8::MAX)
+    pub(super) fn number(&'static self) -> Option<u8> {
+        let place = TABLE.iter().position(|it| std::ptr::eq(it, self))?;
+        u8::try_from(place).ok()
     }
 
     /// The stop words as they are listed, each passed through `fold`.

@@ -74,7 +74,7 @@ impl Analyzer {
         let places = texts.into_iter().map(|text| {
             let mut places: Vec<Range<usize>> = Vec::new();
             scan(text, self.characters, |start, end| {
-                let token = text.get(start..end).unwrap_or_default();
+                let token = text.split_at(end).0.split_at(start).1;
                 if !letters.can_begin(token) {
                     return;
                 }
@@ -121,6 +121,7 @@ impl FirstLetters {
 
     fn bit(letter: u8) -> u32 {
         let number = letter.to_ascii_lowercase().wrapping_sub(b'a');
+        // Other letters have no bit.
         1_u32.checked_shl(number.into()).unwrap_or(0)
     }
 

@@ -90,7 +90,7 @@ impl Analyzer {
         };
         Ok(Self {
             language,
-            number: language.number(),
+            number: language.number().ok_or(AnalyzerError::Tables)?,
             stemmer: language.stemmer(),
             stop_words,
             characters,
@@ -114,7 +114,7 @@ impl Analyzer {
 
     /// Makes a folded word, which stands at the end from `start` on, its stem; a word with a number has none.
     fn stem(&self, letters: &mut String, start: usize) {
-        let folded = letters.get(start..).unwrap_or_default();
+        let (_, folded) = letters.split_at(start);
         let Some(stemmer) = self.stemmer else {
             return;
         };
@@ -143,7 +143,7 @@ impl Analyzer {
     fn stem_with_accents(&self, letters: &mut String, written: &str) {
         let start = letters.len();
         with_accents(letters, written, self.characters);
-        let accented = letters.get(start..).unwrap_or_default();
+        let (_, accented) = letters.split_at(start);
         if let Some(stemmer) = self.stemmer.filter(|_| !accented.is_empty())
             && !accented.contains(char::is_numeric)
         {

@@ -129,7 +129,7 @@ fn special<'q>(
         });
     }
     let is_word = dashed.starts_with(|it: char| it.is_alphanumeric() && !it.is_numeric());
-    let end = dashed.find(char::is_whitespace).unwrap_or(dashed.len());
+    let end = dashed.find(char::is_whitespace).unwrap_or(dashed.len()); // to the end of the text
     is_word.then_some(Special {
         content: dashed.get(..end)?,
         is_excluded: true,

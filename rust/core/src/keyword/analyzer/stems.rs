@@ -26,7 +26,7 @@ pub(super) fn remembered(
     language: u8,
     stem: impl FnOnce(&str) -> Option<String>,
 ) {
-    let text = letters.get(start..).unwrap_or_default();
+    let (_, text) = letters.split_at(start);
     let word = ShortString::new(text.as_bytes());
     let seed = (FIXED_SEED.0 ^ u64::from(language), FIXED_SEED.1);
     let place = word.map(|word| word.place(seed, PLACES));
@@ -39,6 +39,7 @@ pub(super) fn remembered(
             let (bytes, length) = known.stem.bytes();
             let stem = bytes.get(..length).map(str::from_utf8);
             letters.truncate(start);
+            // It was a text when it was remembered.
             letters.push_str(stem.and_then(Result::ok).unwrap_or_default());
         }
         return;
@@ -47,7 +48,7 @@ pub(super) fn remembered(
         letters.truncate(start);
         letters.push_str(&stem);
     }
-    let stem = letters.get(start..).unwrap_or_default();
+    let (_, stem) = letters.split_at(start);
     if let (Some(word), Some(place), Some(stem)) = (word, place, ShortString::new(stem.as_bytes()))
     {
         STEMS.with_borrow_mut(|stems| {

@@ -129,11 +129,19 @@ impl<'a> TokenTerms<'a> {
     /// The terms in their order.
     pub(super) fn terms(&self) -> impl Iterator<Item = Term<'_>> {
         self.found.iter().map(|found| Term {
-            text: self.letters.get(found.letters.clone()).unwrap_or_default(),
+            text: self.written(&found.letters),
             number: found.number,
             positions: found.positions.clone(),
             leads: found.leads,
         })
+    }
+
+    fn written(&self, letters: &Range<usize>) -> &str {
+        self.letters
+            .split_at(letters.end)
+            .0
+            .split_at(letters.start)
+            .1
     }
 
     /// How many positions of a phrase they take.
@@ -148,7 +156,7 @@ impl<'a> TokenTerms<'a> {
         }
         let bare = token.trim_end_matches(['#', '+']);
         self.cut(bare, classes, 0);
-        let suffix = token.get(bare.len()..).unwrap_or_default();
+        let (_, suffix) = token.split_at(bare.len());
         if suffix.is_empty() {
             return;
         }
@@ -229,7 +237,7 @@ impl<'a> TokenTerms<'a> {
         let characters = text.chars().filter(|&it| it != ',');
         let folded = characters.map(|it| self.analyzer.characters.ascii_digit(it));
         self.letters.extend(folded);
-        let folded = self.letters.get(start..).unwrap_or_default();
+        let (_, folded) = self.letters.split_at(start);
         let digits = match folded.strip_prefix(['v', 'V']) {
             Some(version) if version.contains('.') => version,
             _ => folded,
@@ -283,6 +291,7 @@ impl<'a> TokenTerms<'a> {
         let bare = plain
             .strip_suffix("'s")
             .or_else(|| plain.strip_suffix("'S"))
+            // Most words end without one.
             .unwrap_or(&plain);
         match (bare.split_once('\''), self.analyzer.language.apostrophe) {
             (None, _) => self.parts(bare, classes),
@@ -329,7 +338,7 @@ impl<'a> TokenTerms<'a> {
         if let Some(cuts @ [_, ..]) = cuts.get(..count) {
             let mut start = 0;
             for end in cuts.iter().copied().chain([text.len()]) {
-                self.part(text.get(start..end).unwrap_or_default(), classes);
+                self.part(text.split_at(end).0.split_at(start).1, classes);
                 start = end;
             }
         }
@@ -386,14 +395,11 @@ impl<'a> TokenTerms<'a> {
     fn push_lower(&mut self, text: &str) {
         let start = self.letters.len();
         self.letters.push_str(text);
-        if let Some(added) = self.letters.get_mut(start..) {
-            added.make_ascii_lowercase();
-        }
+        self.letters.split_at_mut(start).1.make_ascii_lowercase();
     }
 
     fn is_stop_word(&self, folded: &Range<usize>) -> bool {
-        let word = self.letters.get(folded.clone());
-        word.is_some_and(|word| self.analyzer.is_stop_word(word))
+        self.analyzer.is_stop_word(self.written(folded))
     }
 
     /// Makes a word, given as it is written and folded, its stem.
@@ -451,13 +457,11 @@ impl<'a> TokenTerms<'a> {
         if letters.len() <= MAX_TERM_BYTES {
             return letters;
         }
-        let term = self.letters.get(letters).unwrap_or_default();
-        let kept = term.get(..character_start(term, KEPT_BYTES));
-        let mut bounded = kept.unwrap_or_default().to_owned();
+        let term = self.written(&letters);
+        let (kept, _) = term.split_at(character_start(term, KEPT_BYTES));
+        let mut bounded = kept.to_owned();
         for byte in identity("term", [term]) {
-            bounded.extend(
-                [byte >> 4, byte & 15].map(|it| char::from_digit(it.into(), 16).unwrap_or('0')),
-            );
+            bounded += &format!("{byte:02x}");
         }
         let start = self.letters.len();
         self.letters.push_str(&bounded);

@@ -71,11 +71,11 @@ fn cut(text: &str, start: usize, end: usize, token: &mut impl FnMut(usize, usize
 }
 
 /// Where the character begins that the byte is part of.
-pub(super) fn character_start(text: &str, byte: usize) -> usize {
-    (0..=byte)
-        .rev()
-        .find(|&it| text.is_char_boundary(it))
-        .unwrap_or(0)
+pub(super) fn character_start(text: &str, mut byte: usize) -> usize {
+    while !text.is_char_boundary(byte) {
+        byte -= 1;
+    }
+    byte
 }
 
 struct Scanner<'a> {

@@ -7,7 +7,7 @@
 use bitpacking::{BitPacker, BitPacker4x};
 
 use super::bits::{BitReader, BitWriter};
-use super::byte_table::ByteTable;
+use crate::byte_table::ByteTable;
 use crate::segments::sealed::{ByteReader, Read};
 use crate::segments::{SegmentError, impossible};
 

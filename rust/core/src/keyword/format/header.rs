@@ -95,6 +95,7 @@ impl Header {
     /// # Errors
     ///
     /// No chunk has the ordinal.
+    #[inline]
     pub fn length(&self, ordinal: u32) -> Result<u32, SegmentError> {
         self.length_numbers
             .get(ordinal as usize)

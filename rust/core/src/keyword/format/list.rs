@@ -156,6 +156,7 @@ impl List {
     }
 
     /// The number of postings.
+    #[inline]
     pub(crate) fn count(&self) -> u32 {
         self.count
     }
@@ -289,6 +290,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// The frequency in a chunk, 0 where the term is not. Each call's ordinal is at least that of the call before.
+    #[inline]
     pub(crate) fn frequency(&mut self, ordinal: u32) -> u32 {
         while self.filled == 0 || self.last < ordinal {
             self.skip(ordinal);

@@ -2,7 +2,6 @@
 
 mod ascending;
 mod bits;
-mod byte_table;
 mod encoding;
 mod header;
 mod impacts;

@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use super::bits::{BitReader, BitWriter};
-use super::byte_table::ByteTable;
+use crate::byte_table::ByteTable;
 use crate::segments::sealed::{ByteReader, Read, write_varint};
 use crate::segments::{SegmentError, impossible};
 

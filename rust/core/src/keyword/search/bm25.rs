@@ -88,24 +88,17 @@ impl TfNormTable {
         one.max(other) / one.min(other) - 1.0
     }
 
-    /// The tf norm of a frequency, given less 1, in a chunk with the length of this number.
-    ///
-    /// The table has an entry for each length of the header, which numbers them itself, so that the inner loop carries no
-    /// error. A chunk whose length were missing would be a candidate in any case, and its exact score is an error.
+    /// The tf norm of a frequency, given less 1, in a chunk with the length of this number; nothing if the segment has no
+    /// such length.
     #[inline]
-    pub(crate) fn tf_norm(&self, number: u16, tf_minus_one: u32) -> f32 {
+    pub(crate) fn tf_norm(&self, number: u16, tf_minus_one: u32) -> Option<f32> {
         let number = usize::from(number);
         if tf_minus_one < TABLED {
             let place = (tf_minus_one as usize).wrapping_mul(self.norms.len());
-            let tf_norm = self.tf_norms.get(place.wrapping_add(number));
-            // Never missing, as said above.
-            return tf_norm.copied().unwrap_or(f32::INFINITY);
+            return self.tf_norms.get(place.wrapping_add(number)).copied();
         }
         let frequency = tf_minus_one as f32 + 1.0;
-        // Never missing, as said above.
-        self.norms.get(number).map_or(f32::INFINITY, |norm| {
-            frequency * self.factor / (frequency + norm)
-        })
+        Some(frequency * self.factor / (frequency + self.norms.get(number)?))
     }
 
     /// At least the tf norm of each posting of the list.

@@ -271,18 +271,25 @@ impl<'a> CandidateCollector<'a> {
     ) -> Result<(), SegmentError> {
         let context = self.context;
         let read = weighted.list.each_block(|ordinals, tf_minus_one| {
+            let mut beyond = false;
             for (ordinal, tf_minus_one) in ordinals.iter().zip(tf_minus_one) {
                 let place = *ordinal as usize;
-                let (Some(sum), Some(length)) = (scores.get_mut(place), context.lengths.get(place))
-                else {
-                    return Err(impossible("a posting of no chunk"));
-                };
-                if *sum == 0.0 {
-                    new(*ordinal);
+                if let (Some(sum), Some(length)) =
+                    (scores.get_mut(place), context.lengths.get(place))
+                    && let Some(tf_norm) = context.tf_norms.tf_norm(*length, *tf_minus_one)
+                {
+                    if *sum == 0.0 {
+                        new(*ordinal);
+                    }
+                    *sum += weighted.idf * tf_norm;
+                } else {
+                    beyond = true;
                 }
-                *sum += weighted.idf * context.tf_norms.tf_norm(*length, *tf_minus_one);
             }
-            Ok(())
+            match beyond {
+                true => Err(impossible("a posting of no chunk")),
+                false => Ok(()),
+            }
         })?;
         self.unpacked.add(read);
         Ok(())
@@ -301,8 +308,10 @@ impl<'a> CandidateCollector<'a> {
         for (ordinal, sum) in &mut self.found {
             if let Some(tf_minus_one) = cursor.frequency(*ordinal).checked_sub(1) {
                 let length = self.context.lengths.get(*ordinal as usize);
-                let length = *length.ok_or_else(|| impossible("a chunk has no length"))?;
-                *sum += weighted.idf * self.context.tf_norms.tf_norm(length, tf_minus_one);
+                let tf_norms = self.context.tf_norms;
+                let tf_norm = length.and_then(|length| tf_norms.tf_norm(*length, tf_minus_one));
+                *sum +=
+                    weighted.idf * tf_norm.ok_or_else(|| impossible("a chunk has no length"))?;
             }
         }
         self.unpacked.add(cursor.finish()?);
