@@ -13,7 +13,6 @@ compile_error!(
 
 pub mod batch;
 mod byte_table;
-mod character_table;
 pub mod chunk;
 pub mod excerpts;
 pub mod field_error;

@@ -2,10 +2,12 @@
 
 use std::sync::LazyLock;
 
-use crate::character_table::{CharacterTable, ranges};
+use regex_syntax::hir::{Class, HirKind};
+
+const CODE_POINTS: usize = 0x11_0000;
 
 /// Kind of a character.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(super) enum CharacterKind {
     /// Stands between words.
     #[default]
@@ -66,7 +68,7 @@ const RULES: [(&str, CharacterKind); 10] = [
 
 /// The kinds of all characters.
 pub(super) struct CharacterKinds {
-    kinds: CharacterTable<CharacterKind>,
+    kinds: Vec<CharacterKind>,
     /// First and last of each run of decimal digits; runs are whole tens.
     digits: Vec<(char, char)>,
 }
@@ -82,7 +84,9 @@ impl CharacterKinds {
     /// The kind of a character.
     #[inline]
     pub(super) fn kind(&self, character: char) -> CharacterKind {
-        self.kinds.get(character)
+        let kind = self.kinds.get(character as usize);
+        // Every character has a place.
+        kind.copied().unwrap_or_default()
     }
 
     /// Whether words are made of it that end at spaces.
@@ -122,16 +126,37 @@ impl CharacterKinds {
     }
 
     fn build() -> Option<Self> {
-        Some(Self {
-            kinds: CharacterTable::new(CharacterKind::Break, &RULES, |_, kind| kind)?,
-            digits: ranges(r"\p{Nd}")?,
-        })
+        let mut kinds = vec![CharacterKind::Break; CODE_POINTS];
+        for (pattern, kind) in RULES {
+            for (first, last) in ranges(pattern)? {
+                kinds.get_mut(first as usize..=last as usize)?.fill(kind);
+            }
+        }
+        let digits = ranges(r"\p{Nd}")?;
+        Some(Self { kinds, digits })
     }
 }
 
 /// Whether a letter has a lower-case form, those among them that Unicode calls title case.
 pub(super) fn is_upper(character: char) -> bool {
     character.is_uppercase() || character.to_lowercase().next() != Some(character)
+}
+
+/// The characters of a class, as ranges in ascending order.
+fn ranges(pattern: &str) -> Option<Vec<(char, char)>> {
+    let parsed = regex_syntax::parse(pattern).ok()?;
+    match parsed.kind() {
+        HirKind::Class(Class::Unicode(class)) => {
+            let ranges = class.ranges().iter();
+            Some(ranges.map(|range| (range.start(), range.end())).collect())
+        }
+        // A class of one character is a literal to the parser.
+        HirKind::Literal(literal) => {
+            let character = std::str::from_utf8(&literal.0).ok()?.chars().next()?;
+            Some(vec![(character, character)])
+        }
+        _ => None,
+    }
 }
 
 #[cfg(test)]
