@@ -23,8 +23,8 @@ from semlex.ingest.loaders.base import LoadError as LoadError
 from semlex.ingest.loaders.base import LoadOptions as LoadOptions
 from semlex.ingest.loaders.base import LoadedDocument as LoadedDocument
 from semlex.ingest.loaders.base import Loader as Loader
+from semlex.ingest.loaders.base import MetadataExtraction as MetadataExtraction
 from semlex.ingest.loaders.base import Record as Record
-from semlex.ingest.loaders.extraction import MetadataExtraction as MetadataExtraction
 from semlex.ingest.loaders.registry import register_loader as register_loader
 from semlex.ingest.preview import preview_chunks as preview_chunks
 from semlex.ingest.progress import DeleteReport as DeleteReport

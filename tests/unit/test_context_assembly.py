@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from semlex.answering.context import Assembly, ContextPlan, Counting
 from semlex.answering.prompts import context_text
-from semlex.chat import untrusted
-from semlex.chat.untrusted import MAX_SHOWN, drawn_mark, one_line, visible
+from semlex.chat import base as chat
+from semlex.chat.base import MAX_SHOWN, drawn_mark, one_line, visible
 from semlex.errors import ConfigurationError
 from semlex.models.tokenizer import TokenEstimate, WordCounter
 from semlex.search.surroundings import Around, PlacedHit, placed
@@ -212,7 +212,7 @@ def test_nobody_sees_less_than_is_there(text, title):
 
 @given(text=st.text() | st.text(st.characters(max_codepoint=127)) | st.text("a\r\n\t\x1c\x00\u00ad\u2028"))
 def test_whatever_has_nothing_to_be_taken_out_is_what_the_patterns_leave(text: str):
-    assert visible(text) == untrusted.UNSEEN.sub("", untrusted.LINE_ENDS.sub("\n", text))
+    assert visible(text) == chat.UNSEEN.sub("", chat.LINE_ENDS.sub("\n", text))
 
 
 def test_lines_stay_lines_and_joined_characters_joined():

@@ -10,7 +10,7 @@ from numbers import Integral
 from typing import TYPE_CHECKING
 
 from semlex.answering.prompts import block, context_text, head
-from semlex.chat.untrusted import drawn_mark
+from semlex.chat.base import drawn_mark
 from semlex.errors import ConfigurationError
 from semlex.options.answers import DEFAULT_NEAR_DUPLICATES, DEFAULT_NEIGHBOURS, DEFAULT_SECTIONS
 from semlex.search.passages import is_near, joined

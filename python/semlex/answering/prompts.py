@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from semlex.chat.untrusted import one_line, visible
+from semlex.chat.base import one_line, visible
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

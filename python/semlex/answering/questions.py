@@ -8,8 +8,7 @@ import unicodedata
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, get_args
 
-from semlex.chat.base import answer_object
-from semlex.chat.untrusted import visible
+from semlex.chat.base import answer_object, visible
 from semlex.errors import ConfigurationError, SemlexError, WorkAbandonedError
 from semlex.options.search import MAX_CANDIDATES, SearchOptions, Tuning
 from semlex.search.planner import RERANK_OVERSAMPLING

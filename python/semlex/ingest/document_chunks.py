@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from semlex.ingest.loaders.base import FileBytes, LoadedDocument, Loader, LoadOptions, Record
-    from semlex.ingest.loaders.extraction import MetadataExtraction
+    from semlex.ingest.loaders.base import FileBytes, LoadedDocument, Loader, LoadOptions, MetadataExtraction, Record
     from semlex.models.tokenizer import TokenCounter
     from semlex.store.write.sources import KnownDocument
 

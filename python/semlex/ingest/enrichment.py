@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
-from semlex.chat.base import NO_CHAT_MODEL, Completion, answer_object
-from semlex.chat.untrusted import drawn_mark, visible
+from semlex.chat.base import NO_CHAT_MODEL, Completion, answer_object, drawn_mark, visible
 from semlex.errors import ConfigurationError, EmbeddingsMissingError, ModelError, SemlexError, WorkAbandonedError
 from semlex.ingest.chunk_rows import embedded_text, text_hashes
 from semlex.ingest.overlap import ahead

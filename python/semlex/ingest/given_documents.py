@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike
 
-    from semlex.ingest.loaders.extraction import MetadataExtraction
+    from semlex.ingest.loaders.base import MetadataExtraction
     from semlex.json_values import AnyId
     from semlex.types.vectors import Vectors
 

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
     from semlex.ingest.files.roots import Place
     from semlex.ingest.indexer import Indexer
-    from semlex.ingest.loaders.extraction import MetadataExtraction
+    from semlex.ingest.loaders.base import MetadataExtraction
     from semlex.parameters import WantedOptions
     from semlex.store.postgres.connection import Connection
     from semlex.store.postgres.database import Database

@@ -91,7 +91,7 @@ if TYPE_CHECKING:
     from semlex.filters.forms import Filters
     from semlex.ingest.enrichment import Enrichment
     from semlex.ingest.given_documents import Given, OnError
-    from semlex.ingest.loaders.extraction import Extract, MetadataExtraction
+    from semlex.ingest.loaders.base import Extract, MetadataExtraction
     from semlex.ingest.progress import DeleteReport, IndexReport, SyncReport
     from semlex.ingest.sync import FolderOptions
     from semlex.json_values import AnyId
@@ -779,7 +779,7 @@ class Collection(Part):
         """
         from semlex.ingest.enrichment import checked_enrichment, filled
         from semlex.ingest.given_documents import GivenDocuments, checked_on_error, without_refused
-        from semlex.ingest.loaders.extraction import checked_extraction
+        from semlex.ingest.loaders.base import checked_extraction
 
         bars = shown(progress)
         lines = checked_enrichment(enrichment)
@@ -851,8 +851,7 @@ class Collection(Part):
         """
         from semlex.ingest.enrichment import checked_enrichment, filled
         from semlex.ingest.files.discovery import checked_paths
-        from semlex.ingest.loaders.base import LoadOptions
-        from semlex.ingest.loaders.extraction import checked_extraction
+        from semlex.ingest.loaders.base import LoadOptions, checked_extraction
         from semlex.ingest.run import FileRun
 
         check_options(IndexOptions, options, "index")
@@ -900,7 +899,7 @@ class Collection(Part):
         """
         from semlex.ingest.enrichment import checked_enrichment, filled
         from semlex.ingest.files.discovery import checked_paths
-        from semlex.ingest.loaders.extraction import checked_extraction
+        from semlex.ingest.loaders.base import checked_extraction
         from semlex.ingest.sync import SyncRun
 
         check_options(SyncOptions, options, "sync")
@@ -947,7 +946,7 @@ class Collection(Part):
         Raises:
             ConfigurationError: As for `sync`.
         """
-        from semlex.ingest.loaders.extraction import checked_extraction
+        from semlex.ingest.loaders.base import checked_extraction
         from semlex.ingest.sync import SyncRun
         from semlex.ingest.watch import watch
 

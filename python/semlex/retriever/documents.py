@@ -13,7 +13,7 @@ from semlex.ingest.document_states import DocumentStates, documents_with_states
 from semlex.ingest.enrichment import checked_enrichment, enrichment_run
 from semlex.ingest.files.absence import places_of, why_absent
 from semlex.ingest.files.roots import check_root, existing_root
-from semlex.ingest.loaders.extraction import checked_extraction
+from semlex.ingest.loaders.base import checked_extraction
 from semlex.ingest.loaders.registry import structure_named
 from semlex.ingest.run import FileRun, known_sources
 from semlex.options.declare import check_options, operation, picked
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from semlex.chat.base import ChatModel
     from semlex.ingest.enrichment import Enrichment
-    from semlex.ingest.loaders.extraction import Extract, MetadataExtraction
+    from semlex.ingest.loaders.base import Extract, MetadataExtraction
     from semlex.ingest.progress import IndexReport
     from semlex.open_collection import OpenCollection
     from semlex.retriever.handle import Handle

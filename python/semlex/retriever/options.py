@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from semlex.chat.base import ChatModel
     from semlex.ingest.enrichment import Enrichment
-    from semlex.ingest.loaders.extraction import Extract, MetadataExtraction
+    from semlex.ingest.loaders.base import Extract, MetadataExtraction
     from semlex.parameters import Bm25Options, FileLimits
     from semlex.progress import ProgressOption
     from semlex.retriever.base import DocumentRetriever

@@ -14,7 +14,7 @@ from semlex.ingest.document_states import DocumentStates
 from semlex.ingest.enrichment import Enrichment
 from semlex.ingest.files.discovery import FileProblem
 from semlex.ingest.given_documents import Given, OnError
-from semlex.ingest.loaders.extraction import Extract, MetadataExtraction
+from semlex.ingest.loaders.base import Extract, MetadataExtraction
 from semlex.ingest.progress import DeleteReport, IndexReport, SyncReport
 from semlex.json_values import AnyId
 from semlex.maintenance.dump import TransferReport

@@ -21,7 +21,6 @@ from semlex.search.fusion import (
     ranked_alone,
     vector_weight,
 )
-from semlex.search.grouping import best_of_documents, lacks_documents
 from semlex.search.planner import (
     NEVER,
     bytes_of_vectors,
@@ -34,6 +33,7 @@ from semlex.search.planner import (
     searches_before_rows,
     vector_plan,
 )
+from semlex.search.results import best_of_documents, lacks_documents
 from semlex.search.score_completion import hold_excluded, other_scores, without_excluded
 from semlex.search.state import Found
 from semlex.search.thresholds import reaching

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from semlex.cli import completion
+from semlex.cli import options
 from semlex.cli.flags import flag_of
 from semlex.cli.groups import COMMANDS, OPTIONS
 from semlex.cli.manual import EXAMPLES, PANELS, WITHOUT_COLLECTION, WITHOUT_SERVER, set_server, with_server
@@ -179,7 +179,7 @@ def complete(shell: Shell, *words: str) -> list[str]:
 
 
 def test_names_are_completed_from_the_server(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(completion, "LIMIT_SECONDS", LIMIT)
+    monkeypatch.setattr(options, "LIMIT_SECONDS", LIMIT)
     shell("index", "docs", "-c", "handbook", "--model", "none")
     assert complete(shell, "search", "--collection", "h") == ["handbook"]
     assert complete(shell, "collections", "drop", "hand") == ["handbook"]
@@ -192,8 +192,8 @@ def test_a_server_that_does_not_answer_completes_nothing(shell: Shell, monkeypat
     shell.environment["DATABASE_URL"] = "postgresql://127.0.0.1:1/x"
     assert complete(shell, "collections", "drop", "h") == []
     answers = threading.Event()
-    monkeypatch.setattr(completion, "LIMIT_SECONDS", 0.0)
-    monkeypatch.setattr(completion, "_read", lambda *_: ["handbook"] if answers.wait(LIMIT) else [])
+    monkeypatch.setattr(options, "LIMIT_SECONDS", 0.0)
+    monkeypatch.setattr(options, "_read", lambda *_: ["handbook"] if answers.wait(LIMIT) else [])
     assert complete(shell, "collections", "drop", "h") == []
     answers.set()
 

@@ -155,7 +155,7 @@ def test_the_reranker_orders_documents_by_their_best_chunks(library: SyncRetriev
 def test_a_document_behind_more_chunks_than_are_looked_at_is_missed_with_a_word(
     library: SyncRetriever, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in ("retrieval", "grouping"):
+    for module in ("retrieval", "results"):
         monkeypatch.setattr(f"semlex.search.{module}.MAX_CANDIDATES", 100)
     results = library.search("otter", 10, group_by="document", mode="vector", rerank=False)
     assert len(results.documents) == 1

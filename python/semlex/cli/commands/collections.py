@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.markup import escape
 
-from semlex.cli.completion import collection_names
 from semlex.cli.context import SERVER, Context, with_context
 from semlex.cli.groups import group_with_default
-from semlex.cli.options import Yes, agree
+from semlex.cli.options import Yes, agree, collection_names
 from semlex.cli.output import print_json, print_note, print_table
 from semlex.cli.terminal import counted, inform, messages, one_line, output
 from semlex.errors import ConfigurationError, SchemaVersionError

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.markup import escape
 
-from semlex.cli.completion import followed_names
 from semlex.cli.context import MODEL, SERVER, Context, with_context
 from semlex.cli.flags import Flags
+from semlex.cli.options import followed_names
 from semlex.cli.output import print_note, print_table
 from semlex.cli.terminal import counted, inform, messages, one_line, output
 from semlex.errors import ConfigurationError

@@ -14,7 +14,7 @@ from mcp.types import ToolAnnotations
 from pydantic import ConfigDict, ValidationError
 
 from semlex import __version__
-from semlex.chat.untrusted import one_line
+from semlex.chat.base import one_line
 from semlex.errors import CollectionNotFoundError, SemlexError
 from semlex.ingest.files.absence import database_alone
 from semlex.server.answers import Schemas
