@@ -55,6 +55,7 @@ class OpenModels:
         counter_name: The name of the embedder's token counter, or None.
         names_tokenizer: Whether the user has named a tokenizer, which then must be the collection's.
         version: The embedding version of the embedder's vectors, or None.
+        of_length_1: Whether the embedder's vectors have length 1.
         missing: The error why the collection's own model cannot be used here, or None. With an error only keyword
             search works.
         owned: The embedder, if it was opened here and must be closed here.
@@ -65,6 +66,7 @@ class OpenModels:
     counter_name: str | None = None
     names_tokenizer: bool = False
     version: EmbeddingVersion | None = None
+    of_length_1: bool = False
     missing: ModelError | None = None
     owned: tuple[Embedder, ...] = ()
 

@@ -287,10 +287,7 @@ class Indexer:
         await self.opened.ensure_version(wanted, is_given=given is not None)
 
     def _suiting(self, wanted: EmbeddingVersion, given: Vectors | None) -> StorageName:
-        if given is not None:
-            of_length_1 = are_of_length_1(given)
-        else:
-            of_length_1 = self.embedder is not None and self.embedder.identity.normalised
+        of_length_1 = self._models.of_length_1 if given is None else are_of_length_1(given)
         return default_storage(wanted.dimensions, self.collection.settings.distance, of_length_1=of_length_1)
 
     def documents_cut(self) -> int:

@@ -272,8 +272,8 @@ class Reembedding:
         self._counter = models.counter_name
         if storage is None and serving is not None:
             storage = serving.storage
-        distance, of_length_1 = opened.info.settings.distance, models.embedder.identity.normalised
-        suiting = default_storage(models.version.dimensions, distance, of_length_1=of_length_1)
+        distance, dimensions = opened.info.settings.distance, models.version.dimensions
+        suiting = default_storage(dimensions, distance, of_length_1=models.of_length_1)
         self._wanted = replace(models.version, storage=storage or suiting)
         self._restart = restart
         self._progress = progress

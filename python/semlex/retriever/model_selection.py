@@ -179,6 +179,7 @@ def _open(choice: ModelChoice[Embedder], options: ModelOptions) -> OpenModels:
             counter_name=embedder.counter_name,
             names_tokenizer=options.tokenizer is not None,
             version=EmbeddingVersion(0, identity.key, identity.model, identity.revision, identity.dimensions),
+            of_length_1=identity.normalised,
         )
     except BaseException:
         opened.close()
