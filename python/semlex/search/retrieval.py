@@ -152,7 +152,8 @@ class Retrieval:
         index = state.collection.keyword.index
         while found is None:
             moves = 0 if index is None else index.cache.moves
-            lasting, *snapshots = snapshots
+            # Even in the last one a search may learn that rows of files need their places, and begin again.
+            lasting, *snapshots = snapshots or ["whole"]
             found = await self._database.read_snapshot(
                 "search",
                 search,
@@ -166,7 +167,7 @@ class Retrieval:
             if index.cache.is_steady and index.cache.moves == moves:
                 # The index is as expected: the rows that came along were too few, or one question does not suffice.
                 rows = None if was_asked else rows
-            elif index.cache.is_steady and lasting == snapshots[0]:
+            elif index.cache.is_steady and snapshots[:1] == [lasting]:
                 continue  # what has changed is in memory now
             elif index.cache.is_steady:
                 index.cache.in_vain()  # commits come faster than answers

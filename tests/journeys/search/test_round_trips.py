@@ -190,6 +190,23 @@ async def test_what_another_client_commits_takes_one_round_trip_at_the_most(
             assert [(await trips_and_best())[0] for _ in range(3)] == [1, 0, 0]
 
 
+async def test_files_that_are_found_in_the_last_snapshot_are_searched_again(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A search whose filter leaves out the best chunks, among commits that are too large to be sent."""
+    from_files = (f"{number:032x}-{number:016x}" for number in range(1_000))  # as the ids of chunks of files
+    async with bm25(database_url) as writing, bm25(database_url) as searching:
+        await writing.add_documents(
+            [Document("stone stone stone", {"wanted": False}, id=next(from_files)) for _ in range(200)]
+            + [Document("stone and much else", {"wanted": True}, id=next(from_files)) for _ in range(200)]
+        )
+        monkeypatch.setattr(read, "SMALL_POSTINGS", 0)
+        for number in range(4):
+            await searching.search("rain", mode="keyword")
+            await writing.add_documents([Document(f"rain {number}", id=f"rain-{number}")])
+        assert len(await searching.search("stone", 5, mode="keyword", filters={"wanted": True})) == 5
+
+
 async def test_a_role_takes_one_round_trip(database_url: str, wire: Wire) -> None:
     """In a transaction, as a role is set for a transaction."""
     with tenants_of(database_url) as tenants:

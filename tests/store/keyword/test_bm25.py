@@ -443,6 +443,58 @@ async def test_a_damaged_row_is_named_and_the_vector_leg_answers(database_url: s
         assert set(await scores(retriever, "cat")) == {"1"}
 
 
+async def test_a_damaged_row_that_came_with_an_answer_is_named_until_it_is_replaced(database_url: str) -> None:
+    open_one = partial(opened, database_url, keyword="bm25", collection="words")
+    async with open_one() as retriever, open_one() as other:
+        await other.add_documents([Document("aardvark cat", id="1")])
+        for query in ("aardvark", "zebra", "zebra", "aardvark"):
+            await retriever.search(query)
+        await other.add_documents([Document("zebra", id="2")])
+        with psycopg.connect(database_url) as connection:
+            changed = connection.execute(
+                "UPDATE semlex.words_posting SET data = set_byte(data, 7, get_byte(data, 7) # 1) "
+                "WHERE first_term >= 'x'"
+            )
+            assert changed.rowcount == 1
+        assert await retriever.search("aardvark")  # the segment of the zebra comes with the answer
+        for _ in range(2):
+            hits = await retriever.search("zebra")
+            assert {hit.id for hit in hits} == {"1", "2"}
+            assert any("damaged" in warning for warning in hits.warnings)
+            with pytest.raises(DamagedSegmentError, match=r"semlex maintain reindex"):
+                await scores(retriever, "zebra")
+        await other.indexes.rebuild_keyword()
+        for _ in range(2):
+            assert not (await retriever.search("zebra")).warnings
+            assert set(await scores(retriever, "zebra")) == {"2"}
+
+
+async def test_a_chunk_that_is_listed_twice_is_damage_that_a_client_forgets(database_url: str) -> None:
+    open_one = partial(opened, database_url, keyword="bm25", collection="words")
+    async with open_one() as retriever, open_one() as other:
+        await other.add_documents([Document("aardvark cat", id="1")])
+        with psycopg.connect(database_url, autocommit=True) as connection:
+            tables = [sql.Identifier(f"words_{name}") for name in ("segment", "posting", "manifest")]
+            for table in tables:
+                connection.execute(sql.SQL("CREATE TEMP TABLE {0} AS SELECT * FROM semlex.{0}").format(table))
+            await other.add_documents([Document("bird", id="2")])
+            await other.indexes.optimize()
+            for _ in range(3):
+                await retriever.search("cat")
+            for table in tables:
+                connection.execute(sql.SQL("INSERT INTO semlex.{0} SELECT * FROM pg_temp.{0}").format(table))
+        for _ in range(2):
+            hits = await retriever.search("cat")
+            assert {hit.id for hit in hits} == {"1", "2"}
+            assert any("damaged" in warning for warning in hits.warnings)
+            with pytest.raises(DamagedSegmentError, match=r"semlex maintain reindex"):
+                await scores(retriever, "cat")
+        await other.indexes.rebuild_keyword()
+        for _ in range(2):
+            assert not (await retriever.search("cat")).warnings
+            assert set(await scores(retriever, "cat")) == {"1"}
+
+
 @pytest.mark.parametrize("searched_before", [False, True])
 async def test_a_row_that_has_grown_is_damaged_and_not_left_out(database_url: str, searched_before: bool) -> None:
     async with bm25_retriever(database_url) as retriever:
@@ -519,16 +571,29 @@ async def test_a_lost_row_is_an_error_until_the_index_is_made_again(
     check_index(database_url)
 
 
-async def test_a_language_that_nobody_knows_is_damage_that_a_client_forgets(database_url: str) -> None:
-    async with bm25_retriever(database_url) as retriever:
-        await retriever.add_documents([Document("a cat", id="1")])
+@pytest.mark.parametrize("searched_before", [False, True])
+async def test_a_language_that_nobody_knows_is_damage_that_a_client_forgets(
+    database_url: str, searched_before: bool
+) -> None:
+    open_one = partial(opened, database_url, keyword="bm25", collection="words")
+    async with open_one() as retriever, open_one() as other:
+        await other.add_documents([Document("a cat", id="1")])
+        for _ in range(3 * searched_before):
+            assert set(await scores(retriever, "cat")) == {"1"}
+        await other.add_documents([Document("a cat too", id="2"), Document("cat", id="3")])
         with psycopg.connect(database_url) as connection:
-            connection.execute("UPDATE semlex.words_segment SET language = 'klingon'")
-        for _ in range(2):
+            changed = connection.execute("UPDATE semlex.words_segment SET language = 'klingon' WHERE chunks = 2")
+            assert changed.rowcount == 1
+        for query in ("cat", "cat", "fresh", "cat"):
             with pytest.raises(DamagedSegmentError, match=r"'klingon'.*semlex maintain reindex"):
-                await scores(retriever, "cat")
-        await retriever.indexes.rebuild_keyword()
-        assert set(await scores(retriever, "cat")) == {"1"}
+                await scores(retriever, query)
+            hits = await retriever.search(query)
+            assert {hit.id for hit in hits} == {"1", "2", "3"}
+            assert any("klingon" in warning for warning in hits.warnings)
+        await other.indexes.rebuild_keyword()
+        for _ in range(2):
+            assert not (await retriever.search("cat")).warnings
+            assert set(await scores(retriever, "cat")) == {"1", "2", "3"}
 
 
 @pytest.mark.parametrize("searched_before", [False, True])

@@ -13,7 +13,7 @@ import numpy as np
 from psycopg import sql
 
 from semlex import _core
-from semlex.errors import AnalyzerVersionError, FieldError, ValidationError
+from semlex.errors import AnalyzerVersionError, DamagedSegmentError, FieldError, ValidationError
 from semlex.store.keyword.base import MAX_TERMS, refuse_unknown_languages, terms_cut
 from semlex.store.keyword.bm25.passing import MAX_PASSING
 from semlex.store.keyword.bm25.read import (
@@ -92,7 +92,13 @@ class AnalysedQuery:
             ]
         )
         held, missing = index.small.find(plan.missing)
-        in_memory = index.postings.complete(plan, held) if index.is_steady and not missing else None
+        in_memory = None
+        if index.is_steady and not missing:
+            try:
+                in_memory = index.postings.complete(plan, held)
+            except DamagedSegmentError:
+                # The leg reads the index, and reports what is damaged still: the other leg may answer.
+                index.is_steady = False
         return cls(index, text, with_phrases, by_language, plan, index.segments, held, missing, in_memory)
 
     def phrases_of(self, query: _core.Query) -> list[list[str]]:
@@ -482,9 +488,11 @@ def indexed(cache: IndexCache, plan: _core.PostingPlan, rows: IndexRows, collect
         )
     refuse_lost_parts(len(rows.segments) + len(rows.tombstones), rows.parts)
     refuse_lost_rows(rows.damaged)
+    # All languages of the state that the cache knows from here on are those of the next query.
+    new_languages = sorted({language for _, language, _ in rows.segments} - cache.languages)
+    refuse_unknown_languages(new_languages)
+    cache.languages.update(new_languages)
     postings = cache.postings.snapshot(plan, rows.segments, rows.tombstones, rows.postings, rows.ended)
-    refuse_unknown_languages(postings.missing_languages)
-    cache.languages.update(postings.missing_languages)
     if postings.is_latest:
         cache.saw(rows)
     return postings
