@@ -20,7 +20,7 @@ from semlex.errors import AnalyzerVersionError, ConfigurationError, DamagedSegme
 from semlex.parameters import Bm25Options
 from semlex.search import score_completion
 from semlex.search.retrieval import Retrieval
-from semlex.store.keyword.bm25 import index, passing, read
+from semlex.store.keyword.bm25 import index, passing, read, small_segments
 from semlex.store.keyword.bm25 import search as bm25
 from semlex.store.postgres.snapshot import SingleSnapshot
 from semlex.testing import HashEmbedder
@@ -187,6 +187,50 @@ async def test_what_has_changed_is_found_by_key_in_a_large_index(database_url: s
             plan = connection.execute(sql.SQL("EXPLAIN {}").format(state), parameters).fetchall()
             assert not any("Scan on words_posting" in line and "Seq" in line for (line,) in plan)
             assert any("words_posting_pkey" in line for (line,) in plan)
+
+
+async def test_what_has_changed_is_sent_and_kept_within_limits(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with bm25_retriever(database_url) as writing, bm25_retriever(database_url) as searching:
+        cache = searching.info.keyword.index.cache  # type: ignore[union-attr]
+
+        async def kept(text: str) -> int:
+            await writing.add_documents([Document(text)])
+            assert await scores(searching, text)
+            return cache.small.used_bytes
+
+        await writing.add_documents([Document("a cat", id="1")])
+        for _ in range(2):
+            await scores(searching, "cat")
+        before = searching.info.keyword.index.cache_figures()["bytes"]  # type: ignore[union-attr]
+        assert cache.small.used_bytes == 0
+        one = await kept("rain")
+        assert one > 0
+        assert searching.info.keyword.index.cache_figures()["bytes"] >= before + one  # type: ignore[union-attr]
+        two = await kept("snow")
+        monkeypatch.setattr(small_segments, "MAX_BYTES", two - 1)
+        assert await kept("wind") < two
+        # The newest are kept.
+        found = list[Any]()
+        find = small_segments.SmallSegments.find
+        monkeypatch.setattr(
+            small_segments.SmallSegments, "find", lambda *given: found.append(find(*given)) or found[-1]
+        )
+        await scores(searching, "wind unheard")
+        held, missing = found[0]
+        assert len(held) == 1
+        assert len(missing) == 3
+
+        with psycopg.connect(database_url) as connection:
+            for small, all_new, is_sent in ((1, 4, True), (0, 4, False), (1, 3, False)):
+                monkeypatch.setattr(read, "SMALL_POSTINGS", small)
+                monkeypatch.setattr(read, "ALL_POSTINGS", all_new)
+                state = read.state_row(searching.info.names, with_changes=True)
+                parameters = read.expectation(searching.info, (b"", b""), with_changes=True)
+                row = connection.execute(state, parameters).fetchone()
+                assert row is not None
+                assert (row[0], row[1] is not None) == (False, is_sent)
 
 
 async def test_best_first_and_ties_by_key(database_url: str) -> None:

@@ -157,9 +157,9 @@ class Bm25Index:
         self.cache.configure(options)
 
     def cache_figures(self) -> dict[str, int]:
-        """Hits, misses and bytes of the cache."""
-        postings = self.cache.postings
-        return {"hits": postings.hits, "misses": postings.misses, "bytes": postings.used_bytes}
+        """Hits and misses of posting lists, and bytes in memory."""
+        postings, small = self.cache.postings, self.cache.small
+        return {"hits": postings.hits, "misses": postings.misses, "bytes": postings.used_bytes + small.used_bytes}
 
     def begin_write(
         self, connection: Connection, collection: CollectionIdentity, rows: int

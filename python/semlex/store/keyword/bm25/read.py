@@ -27,8 +27,10 @@ ID_BYTES = 16
 # Of two snapshots the one in which fewer transactions had ended is older: see `_ended`.
 SNAPSHOT = sql.SQL("pg_catalog.convert_to(pg_catalog.pg_current_snapshot()::pg_catalog.text, 'UTF8')")
 
-# Of a new segment with up to so many postings all rows are sent, about 50 KB: what one commit writes is mostly less.
+# New segments are sent with all their rows if each has up to so many postings, which is mostly about 50 KB (with long
+# words that occur once, a megabyte), and all together up to so many. What one commit writes is mostly less.
 SMALL_POSTINGS = 20_000
+ALL_POSTINGS = 200_000
 
 # Ids of all segments and of all tombstones, each joined in ascending order: what equal states show is equal.
 IndexState = tuple[bytes, bytes]
@@ -107,9 +109,9 @@ def expected_state(plan: _core.PostingPlan) -> IndexState:
 
 def state_row(names: Names, *, with_changes: bool) -> sql.Composed:
     """Return SQL of a row: `is_unchanged` and `changes`; no row if the collection is gone."""
-    # `changes` is NULL if the index is as expected, if it is that of another collection or analyzer, and without
-    # `with_changes`. All names are qualified. The parameters are those of `expectation`. OFFSET 0: it is computed once,
-    # not for each row that is joined to it.
+    # `changes` is NULL if the index is as expected, if it is that of another collection or analyzer, if new segments
+    # have too many postings, and without `with_changes`. All names are qualified. The parameters are those of
+    # `expectation`. OFFSET 0: it is computed once, not for each row that is joined to it.
     return sql.SQL(
         "SELECT i.is_own AND i.is_equal AS is_unchanged, {changes} AS changes FROM ("
         "SELECT i.keyword_generation, i.segments, i.tombstones, i.is_own, "
@@ -134,26 +136,28 @@ def state_row(names: Names, *, with_changes: bool) -> sql.Composed:
 
 def _changes(names: Names) -> sql.Composed:
     """Return SQL of what `IndexRows.changed` takes."""
-    # It is an array of rows of bytes, which the driver reads much faster than records: the state, new segments with few
-    # postings, new tombstones, and the posting rows of these segments in order. Two bounds stand for an equality, for
-    # which the server would expect as many rows as other segments have, and read the whole table.
-    is_small = sql.SQL(
-        "{} AND m.postings OPERATOR(pg_catalog.<=) %(small_postings)s "
-        "AND NOT m.segment_id OPERATOR(pg_catalog.=) ANY(%(segments)s::pg_catalog.uuid[])"
-    ).format(_IS_ALIVE)
+    # It is an array of rows of bytes, which the driver reads much faster than records: the state, new segments, new
+    # tombstones, and the posting rows of these segments in order. Two bounds stand for an equality, for which the
+    # server would expect as many rows as other segments have, and read the whole table.
+    is_new = sql.SQL("{} AND NOT m.segment_id OPERATOR(pg_catalog.=) ANY(%(segments)s::pg_catalog.uuid[])").format(
+        _IS_ALIVE
+    )
     return sql.SQL(
-        "CASE WHEN i.is_own AND NOT i.is_equal THEN pg_catalog.array_cat(pg_catalog.array_cat(pg_catalog.array_cat("
+        "CASE WHEN i.is_own AND NOT i.is_equal "
+        "AND (SELECT coalesce(pg_catalog.max(m.postings) OPERATOR(pg_catalog.<=) %(small_postings)s "
+        "AND pg_catalog.sum(m.postings) OPERATOR(pg_catalog.<=) %(all_postings)s, TRUE) FROM {segment} AS m "
+        "WHERE {is_new}) THEN pg_catalog.array_cat(pg_catalog.array_cat(pg_catalog.array_cat("
         "ARRAY[ARRAY[{state}, {snapshot}, pg_catalog.int8send((SELECT pg_catalog.count(*) FROM {manifest} AS m "
         "WHERE {is_alive})), i.segments, i.tombstones]], "
         "(SELECT pg_catalog.array_agg(ARRAY[{is_segment}, pg_catalog.uuid_send(m.segment_id), "
-        "pg_catalog.convert_to(m.language, 'UTF8'), m.header, m.row_keys]) FROM {segment} AS m WHERE {is_small})), "
+        "pg_catalog.convert_to(m.language, 'UTF8'), m.header, m.row_keys]) FROM {segment} AS m WHERE {is_new})), "
         "(SELECT pg_catalog.array_agg(ARRAY[{is_tombstone}, pg_catalog.uuid_send(m.tombstone_id), '', m.data, '']) "
         "FROM {tombstone} AS m WHERE {is_alive} "
         "AND NOT m.tombstone_id OPERATOR(pg_catalog.=) ANY(%(tombstones)s::pg_catalog.uuid[]))), "
         "(SELECT pg_catalog.array_agg(ARRAY[{is_posting}, pg_catalog.uuid_send(m.segment_id), '', "
         "p.first_term, p.data] ORDER BY p.first_term) FROM {segment} AS m CROSS JOIN LATERAL ("
         "SELECT p.first_term, p.data FROM {posting} AS p WHERE p.segment_id OPERATOR(pg_catalog.>=) m.segment_id "
-        "AND p.segment_id OPERATOR(pg_catalog.<=) m.segment_id OFFSET 0) AS p WHERE {is_small})) END"
+        "AND p.segment_id OPERATOR(pg_catalog.<=) m.segment_id OFFSET 0) AS p WHERE {is_new})) END"
     ).format(
         state=sql.Literal(str(STATE)),
         snapshot=SNAPSHOT,
@@ -161,7 +165,7 @@ def _changes(names: Names) -> sql.Composed:
         is_tombstone=sql.Literal(str(TOMBSTONE)),
         is_posting=sql.Literal(str(POSTING)),
         is_alive=_IS_ALIVE,
-        is_small=is_small,
+        is_new=is_new,
         segment=names.segment,
         tombstone=names.tombstone,
         manifest=names.manifest,
@@ -183,7 +187,7 @@ def expectation(collection: CollectionIdentity, expected: IndexState, *, with_ch
     }
     if with_changes:
         parameters |= {"segments": _uuid_array(_ids(expected[0])), "tombstones": _uuid_array(_ids(expected[1]))}
-        parameters["small_postings"] = SMALL_POSTINGS
+        parameters |= {"small_postings": SMALL_POSTINGS, "all_postings": ALL_POSTINGS}
     return parameters
 
 
@@ -272,7 +276,7 @@ class IndexRows:
 
     @classmethod
     def changed(cls, changes: Sequence[Sequence[bytes]], known: Mapping[bytes, str]) -> IndexRows | None:
-        """Sort the changes of `state_row`, without posting rows of a query; None if a new segment is not small."""
+        """Sort the changes of `state_row`, without posting rows of a query; None if one segment is not known."""
         # `known` are the languages of the known segments.
         index = cls()
         (_, snapshot, parts, segments, tombstones), *rows = changes

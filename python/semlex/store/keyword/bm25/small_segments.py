@@ -10,25 +10,37 @@ from typing import TYPE_CHECKING
 from semlex.store.keyword.bm25.read import MissingRow, PostingRow
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Container, Iterable
 
     from semlex.store.keyword.bm25.read import SmallSegment
 
-# Segments that are kept, at most; merges leave a few dozens. Each has about 50 KB or less.
-MAX_KEPT = 200
+# Bytes of the segments that are kept, at most. Each has mostly 50 KB or less, and merges leave a few dozens.
+MAX_BYTES = 16_000_000
 
 
 class SmallSegments:
     """The posting rows of the small segments that were read last."""
 
     def __init__(self) -> None:
-        self._kept: dict[bytes, SmallSegment] = {}
+        self._kept: dict[bytes, SmallSegment] = {}  # those that were read last are last
+        self._bytes: dict[bytes, int] = {}  # of each
 
-    def keep(self, segments: dict[bytes, SmallSegment], listed: Iterable[bytes]) -> None:
-        """Keep further segments, and forget those that are not listed any more."""
-        kept = self._kept | segments
-        listed = [one for one in listed if one in kept]
-        self._kept = {one: kept[one] for one in listed[-MAX_KEPT:]}
+    @property
+    def used_bytes(self) -> int:
+        """Bytes of all rows that are kept."""
+        return sum(self._bytes.values())
+
+    def keep(self, segments: dict[bytes, SmallSegment], listed: Container[bytes]) -> None:
+        """Keep further segments; forget those that are not listed any more and, beyond the limit, the oldest."""
+        sizes = self._bytes | {one: _bytes_of(segment) for one, segment in segments.items()}
+        kept = {one: segment for one, segment in (self._kept | segments).items() if one in listed}
+        used = sum(sizes[one] for one in kept)
+        for one in [*kept]:
+            if used <= MAX_BYTES:
+                break
+            used -= sizes[one]
+            del kept[one]
+        self._kept, self._bytes = kept, {one: sizes[one] for one in kept}
 
     def find(self, missing: Iterable[MissingRow]) -> tuple[list[PostingRow], list[MissingRow]]:
         """Return the rows that are kept, and what is still missing."""
@@ -40,6 +52,10 @@ class SmallSegments:
             else:
                 rows.append((segment, term, *row_of(small, term)))
         return rows, others
+
+
+def _bytes_of(segment: SmallSegment) -> int:
+    return sum(len(part) for parts in segment for part in parts)
 
 
 def row_of(segment: SmallSegment, term: bytes) -> tuple[bytes, bytes] | tuple[None, None]:
