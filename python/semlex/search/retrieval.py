@@ -38,7 +38,7 @@ from semlex.search.score_completion import hold_excluded, other_scores, without_
 from semlex.search.state import Found
 from semlex.search.thresholds import reaching
 from semlex.store.indexes.catalog import INDEX_FROM_ROWS
-from semlex.store.postgres.snapshot import NO_SETTINGS, SnapshotEndedError
+from semlex.store.postgres.snapshot import NO_SETTINGS, SnapshotDiffersError, SnapshotEndedError
 from semlex.store.query.chunk_keys import is_indexed
 from semlex.store.query.chunks import best_rows, documents_of, load_results
 from semlex.store.query.filters import unknown_fields, with_rows
@@ -133,14 +133,15 @@ class Retrieval:
         # The server measures each statement separately.
         seconds = None if remaining is None else remaining * LEGS_SHARE / max(1, len(state.legs) - len(state.failed))
 
-        was_asked = False  # whether the last snapshot was asked before it ended
+        # Whether the last snapshot was asked before it ended, and had another index than expected.
+        was_asked = has_moved = False
 
         async def search(snapshot: Snapshot) -> Found | dict[str, LegResult] | None:
-            nonlocal was_asked
+            nonlocal was_asked, has_moved
             try:
                 return await self._find(snapshot, state, depth, seconds, rows, exact=exact)
-            except SnapshotEndedError:
-                was_asked = snapshot.is_asked
+            except SnapshotEndedError as error:
+                was_asked, has_moved = snapshot.is_asked, isinstance(error, SnapshotDiffersError)
                 return None
 
         started = time.perf_counter()
@@ -151,7 +152,7 @@ class Retrieval:
         snapshots: Sequence[Lasting] = _snapshots(state, rows, exact=exact)
         index = state.collection.keyword.index
         while found is None:
-            moves = 0 if index is None else index.cache.moves
+            was_asked = has_moved = False
             # Even in the last one a search may learn that rows of files need their places, and begin again.
             lasting, *snapshots = snapshots or ["whole"]
             found = await self._database.read_snapshot(
@@ -164,7 +165,7 @@ class Retrieval:
             )
             if found is not None or rows is None or index is None:
                 continue
-            if index.cache.is_steady and index.cache.moves == moves:
+            if index.cache.is_steady and not has_moved:
                 # The index is as expected: the rows that came along were too few, or one question does not suffice.
                 rows = None if was_asked else rows
             elif index.cache.is_steady and snapshots[:1] == [lasting]:

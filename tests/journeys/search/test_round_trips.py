@@ -383,6 +383,35 @@ async def test_a_writer_between_computing_and_asking(
             assert asked == ["statement", *(["statement", "statement", "transaction", "transaction"] if is_new else [])]
 
 
+async def test_a_search_does_not_take_what_another_one_saw_for_its_own(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its one question did not suffice, and would not at the second try either."""
+    asked: list[str] = []
+    execute = SingleSnapshot.execute
+
+    async def early(self: SingleSnapshot, *arguments: Any, **named: Any) -> Any:
+        answer = await execute(self, *arguments, **named)
+        asked.append("statement")
+        if asked == ["statement"]:
+            await writing.add_documents([Document("rain", id="rain")])
+            with monkeypatch.context() as inner:
+                inner.setattr(SingleSnapshot, "execute", execute)
+                await searching.search("sea", mode="keyword")
+        return answer
+
+    async with bm25(database_url) as searching, bm25(database_url) as writing:
+        await writing.add_documents(texts_of(100))
+        for _ in range(3):
+            await searching.search("sea stone", 5, mode="keyword")
+        with psycopg.connect(database_url) as connection:
+            connection.execute("DELETE FROM semlex.words_chunk WHERE chunk_id < 'd090'")
+        monkeypatch.setattr(SingleSnapshot, "execute", early)
+        hits = await searching.search("sea stone", 5, mode="keyword")
+        assert len(hits) == 5
+        assert asked == ["statement"]
+
+
 async def test_a_collection_made_again_between_computing_and_asking(
     database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

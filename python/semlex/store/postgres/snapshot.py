@@ -42,6 +42,10 @@ class SnapshotEndedError(Exception):
     """A question to a snapshot that has ended: what asks it has to begin again, in one that lasts longer."""
 
 
+class SnapshotDiffersError(SnapshotEndedError):
+    """The same, but the snapshot differed from what was expected; what is known now may be enough for a short one."""
+
+
 Lasting = Literal["statement", "last question", "whole"]
 """How long a snapshot must last: for one statement; until the question that is said to be the last; until its reader
 has returned. It may always last longer."""

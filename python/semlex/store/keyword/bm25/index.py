@@ -92,7 +92,6 @@ class IndexCache:
         self.segments: dict[bytes, str] = {}  # the last ones that a search has read, with their languages
         # Whether the next search expects the last state.
         self.is_steady = False
-        self.moves = 0  # how often a search has found another state than the expected one
         self._state: IndexState | None = None
         self._in_vain = 0  # searches in a row that expected the last state and had to read the index after all
         self._quiet = 0  # searches since the index was last seen to change
@@ -114,7 +113,6 @@ class IndexCache:
 
     def moved(self) -> None:
         """Note that a search found another index than it expected."""
-        self.moves += 1
         self._quiet = 0
 
     def in_vain(self) -> None:

@@ -27,7 +27,7 @@ from semlex.store.keyword.bm25.read import (
 )
 from semlex.store.keyword.bm25.segments import refuse_lost_rows
 from semlex.store.keyword.bm25.small_segments import row_of
-from semlex.store.postgres.snapshot import SnapshotEndedError
+from semlex.store.postgres.snapshot import SnapshotDiffersError, SnapshotEndedError
 from semlex.store.query.filters import Filter
 from semlex.store.query.leg import (
     BestRows,
@@ -404,7 +404,7 @@ class ExpectingBm25Leg:
     best: Best | None = None  # if nothing is missing: the best chunks, whose keys are requested
 
     async def read(self, snapshot: Snapshot, rows: list[list[Any]]) -> LegResult:
-        """Use the answer, with what has changed; if that is too much, discard it and read the index."""
+        """Use the answer, if the index is as expected or with what has changed."""
         leg, (found,) = self.leg, rows
         query, cache = leg.query, leg.query.index
         if found and found[0][STATE]:
@@ -413,6 +413,14 @@ class ExpectingBm25Leg:
             first = None if self.best is None else (self.best, found)
             return await _result(snapshot, leg, self.side_column, postings, first=first)
         cache.moved()
+        try:
+            return await self._read_changed(snapshot, found)
+        except SnapshotEndedError as error:
+            raise SnapshotDiffersError from error
+
+    async def _read_changed(self, snapshot: Snapshot, found: list[Any]) -> LegResult:
+        """Use what has changed; if that is too much, read the index."""
+        leg, query, cache = self.leg, self.leg.query, self.leg.query.index
         told = found
         if not self.with_changes:
             if snapshot.has_ended:
