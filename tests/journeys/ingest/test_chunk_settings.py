@@ -216,7 +216,7 @@ def test_small_sections_are_joined_and_long_ones_split(database_url: str, sectio
         assert retriever.index(sections).changed == 1
         assert tokens(retriever) == joined
     with sync_opened(database_url) as retriever:
-        with pytest.raises(CollectionSettingsError, match=r"min_tokens=200, and 100 .*rechunk .*--min-tokens 100"):
+        with pytest.raises(CollectionSettingsError, match=r"=200, but you gave 100: .*rechunk .*--min-tokens 100"):
             retriever.index(sections, min_tokens=100)
         with pytest.raises(CollectionSettingsError, match="min_tokens=200"):
             retriever.sync(sections, min_tokens=100)
