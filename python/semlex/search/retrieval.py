@@ -244,7 +244,7 @@ class Retrieval:
             condition = await with_rows(snapshot.connection, names, condition)
         if exact and state.request.options.get("columns"):
             visible = visible_rows(await read_live_tables(snapshot.connection, names))
-            condition = replace(condition, conditions=(*condition.conditions, visible))
+            condition = replace(condition, conditions=(*condition.conditions, visible), sees_rows=True)
         return condition
 
     async def _select(

@@ -228,6 +228,39 @@ def test_the_policy_of_a_table_holds_for_a_role(database_url: str, columns: list
             assert reader.count("not (@row.status = 'draft' or author = 'bob')") == 2
 
 
+@pytest.mark.parametrize("mode", ["keyword", "hybrid"])
+def test_each_caller_finds_the_rows_that_a_policy_shows_to_it(database_url: str, mode: SearchMode) -> None:
+    """What passes for one caller of a collection is not what passes for another."""
+    with (
+        followed(database_url, rows=0) as (retriever, table),
+        new_role(database_url, "USAGE ON SCHEMA semlex", "SELECT ON ALL TABLES IN SCHEMA semlex") as role,
+    ):
+        run = table.connection.execute
+        # The best hits are nobody's, so that the words are looked for among the rows that the caller may see.
+        run("ALTER TABLE shop.articles ADD tenant int")
+        run(
+            "INSERT INTO shop.articles (id, title, body, author, tenant) SELECT n, 'title ' || n, "
+            "'apple ' || repeat('padding ', CASE WHEN n < 400 THEN 0 ELSE 9 + n % 7 END), 'ann', "
+            "CASE WHEN n < 400 THEN 3 ELSE 1 + n % 2 END FROM generate_series(0, 799) AS n"
+        )
+        retriever.tables.sync()
+        run(
+            sql.SQL("GRANT USAGE ON SCHEMA shop TO {0}; GRANT SELECT ON shop.articles TO {0}").format(
+                sql.Identifier(role)
+            )
+        )
+        run("ALTER TABLE shop.articles ENABLE ROW LEVEL SECURITY")
+        run("CREATE POLICY own ON shop.articles USING (tenant = current_setting('shop.tenant')::int)")
+        for tenant in (1, 2, 1, 2):
+            with psycopg.connect(database_url) as caller:
+                caller.execute(sql.SQL("SET LOCAL ROLE {}").format(sql.Identifier(role)))
+                caller.execute("SELECT set_config('shop.tenant', %s, true)", [str(tenant)])
+                found = retriever.using(caller).search("apple", 20, mode=mode, columns=["title"])
+                assert len(found) == 20
+                assert {1 + int(str(hit.key)) % 2 for hit in found} == {tenant}
+                caller.rollback()
+
+
 async def test_routes_and_the_command_line_show_rows(database_url: str, shell: Shell) -> None:
     with followed(database_url, "uuid", rows=3, others=1) as (_, table):
         table.update(2, price="2.5")

@@ -186,6 +186,8 @@ class Filter:
     rows: PassingRows | None = None
     # Where the filter was given, and how its values are named: set while `with_rows` has to write it.
     unwritten: tuple[str, str] | None = None
+    # Whether the conditions look at rows of followed tables though the tree does not.
+    sees_rows: bool = False
 
     @property
     def key(self) -> Hashable:
@@ -197,7 +199,7 @@ class Filter:
         # As text: that costs the driver less than a list of numbers.
         array = "{" + ",".join(map(str, ids.tolist())) + "}"
         condition = sql.SQL("c.keyword_id = ANY(%(selected)s::bigint[])")
-        return Filter((condition,), {"selected": array}, self.tree, ids, self.share)
+        return replace(self, conditions=(condition,), parameters={"selected": array}, ids=ids)
 
     def among(self, rows: PassingRows) -> Filter:
         """Return the same filter with the rows that pass it."""
@@ -219,8 +221,8 @@ class Filter:
 
     @property
     def names_rows(self) -> bool:
-        """Whether the filter compares rows of followed tables."""
-        return self.tree is not None and any(one.field.is_row for one in leaves(self.tree))
+        """Whether rows of followed tables decide what passes."""
+        return self.sees_rows or (self.tree is not None and any(one.field.is_row for one in leaves(self.tree)))
 
     @property
     def metadata_fields(self) -> Sequence[Field]:
