@@ -309,8 +309,13 @@ class Retrieval:
             if (found.rows is None or not compares_all) and not is_due:
                 return None
             asked = snapshot, state.collection.names, state.collection.vectors.version, condition, limit
-            rows = None if found.rows is None else await read_again(*asked, rows=found.rows)
-            rows = rows or await read_passing_rows(*asked)
+            known, rows = found.rows, None
+            async with snapshot.in_time():
+                rows = None if known is None else await read_again(*asked, rows=known)
+                if rows is None and not has_time:
+                    found.rows = None
+                    return None
+                rows = rows or await read_passing_rows(*asked)
             found.keep(rows)
             self._rows.forget_oldest()
         else:
@@ -325,7 +330,8 @@ class Retrieval:
             and size is not None
             and self._rows.have_room(size)
         ):
-            rows = await read_vectors(snapshot, state.collection, rows) or rows
+            async with snapshot.in_time():
+                rows = await read_vectors(snapshot, state.collection, rows) or rows
             found.take_vectors(rows)
         return rows
 

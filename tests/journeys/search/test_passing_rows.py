@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,14 +16,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from psycopg import sql
 from psycopg.types.json import Jsonb
 
-from semlex import SyncRetriever
+from semlex import HnswIndex, SyncRetriever
 from semlex.search import retrieval
+from semlex.store.postgres.embedded.server import EmbeddedServer
 from semlex.store.query import passing_rows
+from semlex.store.query.leg import Statement
+from semlex.store.query.passing_ids import SERVER_RUN
 from semlex.store.query.passing_rows import MAX_WAIT, USES_THAT_PAY, PassingRows, RememberedFilter, RememberedRows
+from semlex.store.query.run import fetch
 from semlex.types.documents import Document
 from tests.support.retrievers import sync_opened
+from tests.support.waiting import until
 
 DIMENSIONS, ROWS, GROUPS = 16, 80, 8
 CHUNK, VECTORS = "semlex.passing_chunk", "semlex.passing_embedding_1"
@@ -244,6 +253,98 @@ def test_a_transaction_sees_its_own_rows(stored: Stored, searching: Stored) -> N
             assert mine.found(4, 40) == mine.best(4, 40)
         connection.rollback()
     assert searching.found(4, 40) == searching.best(4, 40)
+
+
+async def cancelled(snapshot: Any, *_: Any, **__: Any) -> Any:
+    """Ends as a statement does whose time is over."""
+    await fetch(snapshot, Statement(sql.SQL("SELECT pg_cancel_backend(pg_backend_pid()), pg_sleep(60)"), {}))
+
+
+@pytest.mark.parametrize("reading", ["read_passing_rows", "read_again", "read_vectors"])
+@pytest.mark.parametrize("mode", ["vector", None])
+def test_rows_that_take_too_long_to_read_end_no_search(
+    searching: Stored, monkeypatch: pytest.MonkeyPatch, reading: str, mode: Any
+) -> None:
+    """They are not read again for a while, and the search goes on without them."""
+    tries: list[str] = []
+
+    async def slow(*arguments: Any, **others: Any) -> Any:
+        tries.append(reading)
+        return await cancelled(*arguments, **others)
+
+    for _ in range(0 if reading == "read_passing_rows" else 2):
+        searching.found(3)
+    if reading == "read_again":
+        searching.connection.execute("INSERT INTO other VALUES (1)")  # the state has changed
+    monkeypatch.setattr(retrieval, reading, slow)
+    for _ in range(8):
+        assert set(searching.found(3, mode=mode)) == set(searching.best(3))
+    assert tries == [reading]
+
+
+def test_the_index_gave_too_few_and_the_rows_take_too_long(
+    new_database: Callable[[], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answer is the exact one all the same."""
+    values = np.random.default_rng(6).normal(size=(1500, DIMENSIONS)).astype(np.float32)
+    values /= np.linalg.norm(values, axis=1, keepdims=True)
+    far = np.argsort(values @ QUERY)[:190].tolist()  # from the farthest on
+    documents = [Document(f"text number {n}", {"group": int(n in far)}, id=str(n)) for n in range(len(values))]
+    with sync_opened(new_database(), "none", collection="far") as retriever:
+        retriever.add_documents(documents, values)
+        retriever.indexes.create(HnswIndex())
+        monkeypatch.setattr(retrieval, "read_passing_rows", cancelled)
+        for _ in range(3):
+            found = retriever.search("text number", 5, {"group": 1}, vector=QUERY, mode=None)
+            assert {hit.id for hit in found} == set(map(str, far[-5:]))
+            assert set(found.legs) == {"vector", "keyword"}
+            assert ", as vector index" in found.legs["vector"].plan
+
+
+def crash(url: str) -> None:
+    """Ends a session by force, as if it had crashed, and waits until the server is back."""
+    run = sql.SQL("SELECT {}").format(SERVER_RUN)
+
+    def now() -> Any:
+        with suppress(psycopg.OperationalError), psycopg.connect(url) as connection:
+            return connection.execute(run).fetchone()
+
+    before = now()
+    with psycopg.connect(url) as lost:
+        os.kill(lost.info.backend_pid, signal.SIGKILL)
+        until(lambda: now() not in (before, None), "the server to be back, in another run")
+
+
+@pytest.mark.slow
+def test_a_crash_of_the_server_loses_writes_and_what_is_remembered_of_them(
+    open_folder: Path, make_server_folder: Callable[[Path], Path]
+) -> None:
+    """The numbers of lost transactions come again, for other writes, while the server's start stays the same."""
+    folder = make_server_folder(open_folder / "server")
+    with (folder / "data" / "postgresql.auto.conf").open("a") as settings:
+        settings.write("synchronous_commit = off\nwal_writer_delay = 10s\nautovacuum = off\n")
+    with (
+        EmbeddedServer(folder) as server,
+        sync_opened(server.url, "none", collection="passing") as writer,
+        sync_opened(server.url, "none", collection="passing") as reader,
+        psycopg.connect(server.url, autocommit=True) as connection,
+    ):
+        stored = Stored(server.url, writer, connection)
+        mine = Stored(server.url, reader, connection, stored.rows)
+        stored.write([str(n) for n in range(ROWS)], None, 0)
+        connection.execute("CHECKPOINT")
+        stored.write(["80", "81", "82", "83"], 1, 0)  # probably lost
+        for _ in range(3):
+            assert mine.found(1, 40) == mine.best(1, 40)
+        assert mine.plan == "exact, 14 rows that pass"
+        crash(server.url)
+        with psycopg.connect(server.url) as again:
+            held = again.execute(f"SELECT chunk_id FROM {CHUNK}").fetchall()  # noqa: S608
+        for name in set(stored.rows) - {name for (name,) in held}:
+            del stored.rows[name]
+        for names in (["90", "91"], ["92", "93"]):
+            stored.write(names, 2, 0)
+        assert mine.found(1, 40) == mine.best(1, 40)
 
 
 @given(seed=st.integers(0, 10**6), rows=st.integers(1, 60), top_k=st.integers(1, 20), spread=st.sampled_from((1, 1e-4)))

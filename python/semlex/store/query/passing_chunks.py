@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from psycopg import sql
 
 from semlex.store.query.leg import Statement
-from semlex.store.query.passing_ids import database_state, passing_ids
+from semlex.store.query.passing_ids import SERVER_RUN, database_state, passing_ids
 from semlex.store.query.passing_rows import NOWHERE, PassingRows
 from semlex.store.query.run import fetch
 from semlex.store.write.copy import ids_of
@@ -23,17 +23,16 @@ class TableState(NamedTuple):
     """SQL of texts that tell whether what was read of a collection is still so."""
 
     state: sql.Composable  # equal for snapshots that see the same rows; NULL where that cannot be known
-    file: sql.Composable  # equal as long as the table of vectors was not written from scratch, on the same server
+    file: sql.Composable  # equal as long as the table of vectors was not written from scratch, in one run of the server
 
 
 @lru_cache(maxsize=256)
 def table_state(names: Names, version: int) -> TableState:
     """Return the SQL for a collection with a version of its vectors."""
     vectors = names.embedding(version)
-    file = sql.SQL(
-        "pg_catalog.pg_relation_filenode({}::pg_catalog.regclass)::text || ' ' || "
-        "pg_catalog.pg_postmaster_start_time()::text"
-    ).format(sql.Literal(vectors.as_string()))
+    file = sql.SQL("pg_catalog.pg_relation_filenode({}::pg_catalog.regclass)::text || ' ' || {}").format(
+        sql.Literal(vectors.as_string()), SERVER_RUN
+    )
     state = sql.SQL("{} || ' ' || {}").format(database_state(names), file)
     hidden = sql.SQL("CASE WHEN pg_catalog.row_security_active({}) THEN NULL ELSE {} END")
     return TableState(hidden.format(sql.Literal(vectors.as_string()), state), file)

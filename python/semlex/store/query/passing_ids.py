@@ -14,6 +14,13 @@ if TYPE_CHECKING:
     from semlex.store.schema.names import Names
 
 
+# Equal as long as no transaction can come again. A crash may lose some, whose numbers others get then: the server's
+# start stays the same, and its statistics begin again.
+SERVER_RUN = sql.SQL(
+    "pg_catalog.pg_postmaster_start_time()::text || ' ' || pg_catalog.pg_stat_get_bgwriter_stat_reset_time()::text"
+)
+
+
 @lru_cache(maxsize=256)
 def database_state(names: Names) -> sql.Composed:
     """Return SQL of a text that is equal for snapshots that see the same rows, or NULL where that cannot be known."""
@@ -25,9 +32,8 @@ def database_state(names: Names) -> sql.Composed:
     )
     return sql.SQL(
         "CASE WHEN pg_catalog.pg_is_in_recovery() OR pg_catalog.pg_current_xact_id_if_assigned() IS NOT NULL "
-        "OR {hidden} THEN NULL::text ELSE pg_catalog.pg_current_snapshot()::text || ' ' || "
-        "pg_catalog.pg_postmaster_start_time()::text END"
-    ).format(hidden=hidden)
+        "OR {hidden} THEN NULL::text ELSE pg_catalog.pg_current_snapshot()::text || ' ' || {run} END"
+    ).format(hidden=hidden, run=SERVER_RUN)
 
 
 def passing_ids(names: Names, condition: Filter, limit: int, *, state: sql.Composable, known: str | None) -> Statement:
