@@ -17,10 +17,12 @@ from psycopg.pq import TransactionStatus
 
 from semlex import Client
 from semlex.errors import SearchTimeoutError
+from semlex.store.postgres.pool import PREPARED_FROM
 from semlex.store.write.copy import BulkIngestConfig
 from semlex.testing import HashEmbedder
 from semlex.types.documents import Document
 from semlex.types.results import SearchResults
+from tests.support import transaction_pooler
 from tests.support.clients.keyword_index_client import IDS, WORDS, some_documents
 from tests.support.keyword_index import check_index
 from tests.support.manual_clock import ManualClock
@@ -133,6 +135,18 @@ async def test_prepared_statements_are_refused(database_url: str) -> None:
     ):
         with pytest.raises(psycopg.errors.FeatureNotSupported):
             await client.execute("SELECT %s", [1], prepare=True)
+
+
+async def test_a_pooler_that_tells_the_number_of_its_session_is_not_taken_for_the_server(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with pooled(database_url, 1) as pooler:
+        ((backend, *_),) = (await sessions(pooler)).items()
+        monkeypatch.setattr(transaction_pooler, "KEYS", itertools.repeat(backend << 32))
+        async with retriever_of(pooler.address) as retriever:
+            await retriever.add_documents([Document("stone cloud")])
+            for _ in range(2 * PREPARED_FROM):
+                assert len(await retriever.search("stone")) == 1
 
 
 async def test_start_up_options_are_refused(database_url: str) -> None:

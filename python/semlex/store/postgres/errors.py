@@ -33,7 +33,8 @@ QUOTING_CLASSES = frozenset({"22", "23"})
 MISSING_TABLE = frozenset({"42P01", "3F000"})
 _VECTORS = re.compile(r"_embedding_[0-9]+\b")
 QUERY_CANCELLED = "57014"
-UNKNOWN_STATEMENT = "26000"
+# A prepared statement that the session does not know, or that it has already.
+UNKNOWN_STATEMENT, KNOWN_STATEMENT = "26000", "42P05"
 UNIQUE_VIOLATION = "23505"
 LOCK_NOT_AVAILABLE = "55P03"
 READ_ONLY = "25006"
@@ -52,8 +53,9 @@ def is_retryable(error: BaseException) -> bool:
 
 
 def is_outdated(error: psycopg.Error) -> bool:
-    """Return whether a prepared statement is gone, or returns other types than when it was prepared."""
-    return error.sqlstate == UNKNOWN_STATEMENT or error.diag.source_function == "RevalidateCachedQuery"
+    """Return whether a prepared statement is gone, is another's, or returns other types than when it was prepared."""
+    is_unexpected = error.sqlstate in {UNKNOWN_STATEMENT, KNOWN_STATEMENT}
+    return is_unexpected or error.diag.source_function == "RevalidateCachedQuery"
 
 
 def is_out_of_resources(error: StoreError) -> bool:

@@ -32,11 +32,13 @@ CANCEL_SECONDS = 1.0
 RECONNECT_SECONDS = 2.0
 # A connection prepares the statements of its searches from this search on: a program that asks once gains nothing.
 PREPARED_FROM = 2
-# A pooler tells its clients other numbers of sessions than the server's, and lends a session to many clients, whose
-# prepared statements would meet. Each use of a statement is planned for its values, as if it was not prepared: a plan
-# that is kept may be that of a table that was empty.
+# A pooler lends a session to many clients, whose prepared statements would meet. It tells its clients other numbers of
+# sessions than the server's. As these may meet by chance, the server must see the port of this program as well, if it
+# has one. Each use of a statement is planned for its values, as if it was not prepared: a plan that is kept may be that
+# of a table that was empty.
 IS_DIRECT = (
     b"SELECT CASE WHEN pg_catalog.pg_backend_pid() OPERATOR(pg_catalog.=) %s::pg_catalog.int4 "
+    b"AND coalesce(pg_catalog.inet_client_port(), 0) OPERATOR(pg_catalog.=) %s::pg_catalog.int4 "
     b"THEN pg_catalog.set_config('plan_cache_mode', 'force_custom_plan', false) END"
 )
 
@@ -108,7 +110,7 @@ class PooledConnection(psycopg.AsyncConnection[Any]):
         """Let the statements of searches be prepared after the first ones, if no pooler is in between."""
         self._searches += 1
         if self._searches == PREPARED_FROM:
-            cursor = await self.execute(IS_DIRECT, [self.info.backend_pid])
+            cursor = await self.execute(IS_DIRECT, [self.info.backend_pid, _own_port(self)])
             if await cursor.fetchone() != (None,):
                 self.prepare_threshold = sys.maxsize  # only what asks for it is prepared
 
@@ -129,6 +131,12 @@ def is_prepared(connection: Connection, text: object) -> bool | None:
     """Return whether to prepare a statement, if the connection may: one that was rendered before and comes again."""
     # None leaves a caller's connection to its own rules.
     return (isinstance(connection, PooledConnection) and isinstance(text, bytes)) or None
+
+
+def _own_port(connection: Connection) -> int:
+    """Return the port of this end of a connection over TCP; 0 over a Unix socket."""
+    with socket.fromfd(connection.fileno(), -1, -1) as copy:
+        return int(copy.getsockname()[1]) if copy.family in (socket.AF_INET, socket.AF_INET6) else 0
 
 
 def starting_with(first: PooledConnection) -> type[PooledConnection]:
