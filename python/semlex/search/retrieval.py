@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import replace
 from functools import partial
@@ -330,9 +331,10 @@ class Retrieval:
             and size is not None
             and self._rows.have_room(size)
         ):
-            async with snapshot.in_time():
-                rows = await read_vectors(snapshot, state.collection, rows) or rows
-            found.take_vectors(rows)
+            with found.reading_vectors(math.ceil(size)):
+                async with snapshot.in_time():
+                    rows = await read_vectors(snapshot, state.collection, rows) or rows
+                found.take_vectors(rows)
         return rows
 
     def _remembered(self, state: SearchState) -> RememberedFilter:

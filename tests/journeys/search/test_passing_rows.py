@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -379,6 +380,39 @@ def test_the_vectors_of_filters_that_were_not_used_for_long_make_room(monkeypatc
     assert remembered.have_room(80)
     assert old.rows is not None
     assert old.rows.vectors is None
+
+
+def test_searches_at_once_keep_no_more_vectors_than_there_is_room_for(
+    searching: Stored, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of one filter are read once, and those that are on their way count as well."""
+    size = ROWS // GROUPS * DIMENSIONS * 4
+    monkeypatch.setattr(passing_rows, "MAX_ALL_VECTOR_BYTES", 3 * size)
+    read, reads, seen = retrieval.read_vectors, list[bytes](), list[RememberedRows]()
+
+    async def noted(snapshot: Any, collection: Any, rows: PassingRows) -> PassingRows | None:
+        reads.append(rows.locations)
+        return await read(snapshot, collection, rows)
+
+    find = retrieval.Retrieval.find
+
+    async def finding(self: retrieval.Retrieval, *arguments: Any, **others: Any) -> Any:
+        seen.append(self._rows)
+        return await find(self, *arguments, **others)
+
+    monkeypatch.setattr(retrieval, "read_vectors", noted)
+    monkeypatch.setattr(retrieval.Retrieval, "find", finding)
+
+    def ask(number: int) -> None:
+        group = number % GROUPS
+        found = searching.retriever.search("text number", 5, {"group": group}, vector=QUERY, mode="vector")
+        assert [hit.id for hit in found] == searching.best(group)
+
+    with ThreadPoolExecutor(2 * GROUPS) as threads:
+        for _ in range(6):
+            list(threads.map(ask, range(2 * GROUPS)))
+    assert 0 < sum(one.vector_bytes for one in seen[0]._filters.values()) <= 3 * size
+    assert len(reads) == len(set(reads))
 
 
 def test_rows_that_are_lost_too_soon_are_not_read_at_once() -> None:

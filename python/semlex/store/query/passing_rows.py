@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from struct import pack
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
+    from collections.abc import Hashable, Iterator
 
     from numpy.typing import NDArray
 
@@ -145,6 +146,7 @@ class RememberedFilter:
     rows: PassingRows | None = None
     used_at: int = 0  # number of the last search with the filter
     is_moving: bool = False  # whether the filter has to be evaluated again before the rows are used
+    bytes_due: int = 0  # of the vectors that a search is reading
     _searches: int = 0  # without rows, since they were read or lost
     _uses: int = 0  # of the rows, since then
     _wait: int = 0  # searches that do without rows before they are read
@@ -160,7 +162,16 @@ class RememberedFilter:
         """Return whether the rows have been used as they are, so that their vectors are worth reading."""
         rows = self.rows
         is_worth = rows is not None and rows.number >= MIN_WITH_VECTORS and rows.vectors is None
-        return is_worth and self._unchanged >= BEFORE_VECTORS
+        return is_worth and not self.bytes_due and self._unchanged >= BEFORE_VECTORS
+
+    @contextmanager
+    def reading_vectors(self, size: int) -> Iterator[None]:
+        """Let vectors of so many bytes count as kept inside the block, in which no other search reads them."""
+        self.bytes_due = size
+        try:
+            yield
+        finally:
+            self.bytes_due = 0
 
     def take_vectors(self, rows: PassingRows) -> None:
         """Remember the same rows with their vectors, or that they could not be read."""
@@ -170,8 +181,8 @@ class RememberedFilter:
 
     @property
     def vector_bytes(self) -> int:
-        """How many bytes the vectors take."""
-        return 0 if self.rows is None or self.rows.vectors is None else self.rows.vectors.nbytes
+        """How many bytes the vectors take, or will take."""
+        return self.bytes_due if self.rows is None or self.rows.vectors is None else self.rows.vectors.nbytes
 
     def drop_vectors(self) -> None:
         """Keep the rows without their vectors."""
@@ -240,10 +251,10 @@ class RememberedRows:
 
     def have_room(self, size: float) -> bool:
         """Return whether vectors of so many bytes may be kept; those of filters long unused make room for them."""
-        kept = [one for one in self._filters.values() if one.rows is not None and one.rows.vectors is not None]
-        size += sum(one.vector_bytes for one in kept)
-        for one in kept:
-            if size > MAX_ALL_VECTOR_BYTES and self._searches - one.used_at > IDLE_SEARCHES:
+        size += sum(one.vector_bytes for one in self._filters.values())
+        for one in self._filters.values():
+            is_kept = one.rows is not None and one.rows.vectors is not None
+            if size > MAX_ALL_VECTOR_BYTES and is_kept and self._searches - one.used_at > IDLE_SEARCHES:
                 size -= one.vector_bytes
                 one.drop_vectors()
         return size <= MAX_ALL_VECTOR_BYTES
