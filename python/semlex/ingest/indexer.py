@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 import uuid
 from dataclasses import replace
@@ -283,12 +284,16 @@ class Indexer:
         if wanted is None:
             return
         if self.collection.embedding is None:
-            wanted = replace(wanted, storage=self.storage or storage or self._suiting(wanted, given))
+            wanted = replace(wanted, storage=self.storage or storage or await self._suiting(wanted, given))
         await self.opened.ensure_version(wanted, is_given=given is not None)
 
-    def _suiting(self, wanted: EmbeddingVersion, given: Vectors | None) -> StorageName:
-        of_length_1 = self._models.of_length_1 if given is None else are_of_length_1(given)
-        return default_storage(wanted.dimensions, self.collection.settings.distance, of_length_1=of_length_1)
+    async def _suiting(self, wanted: EmbeddingVersion, given: Vectors | None) -> StorageName:
+        suiting = partial(default_storage, wanted.dimensions, self.collection.settings.distance)
+        if given is None:
+            return suiting(of_length_1=self._models.of_length_1)
+        if suiting(of_length_1=True) == suiting(of_length_1=False):
+            return suiting(of_length_1=True)
+        return suiting(of_length_1=await asyncio.to_thread(are_of_length_1, given))
 
     def documents_cut(self) -> int:
         """Return how many texts exceeded the model's limit, if the embedder counts them."""
