@@ -7,7 +7,7 @@ import signal
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -217,6 +217,24 @@ def test_a_vector_that_comes_later_is_found(stored: Stored, searching: Stored) -
         for _ in range(3):
             assert searching.found(1, 40) == [name for name in searching.best(1, 40) if name != "9"]
     assert searching.found(1, 40) == searching.best(1, 40)
+
+
+def test_after_too_many_transactions_ages_prove_nothing(searching: Stored, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half of all numbers later the one from which rows were read seems to be still to come."""
+    for _ in range(2):
+        assert searching.found(3) == searching.best(3)
+    read = retrieval.read_again
+    xid = "SELECT (pg_snapshot_xmax(pg_current_snapshot())::text::bigint + 1000)::text"
+    (horizon,) = searching.connection.execute(xid).fetchone() or ("",)
+
+    async def read_long_ago(*arguments: Any, **others: Any) -> PassingRows | None:
+        rows = await read(*arguments, **others)
+        return None if rows is None else replace(rows, horizon=horizon)
+
+    monkeypatch.setattr(retrieval, "read_again", read_long_ago)
+    searching.connection.execute("INSERT INTO other VALUES (1)")  # the state has changed
+    assert searching.found(3) == searching.best(3)
+    assert searching.plan == "exact, vectors by key"
 
 
 @pytest.mark.parametrize("mode", ["vector", None])

@@ -110,12 +110,14 @@ VECTORS = sql.SQL(
     "FROM {embedding} AS e WHERE e.ctid = ANY((SELECT CASE WHEN {state} = %(state)s::text "
     "THEN %(locations)s::pg_catalog.tid[] END)::pg_catalog.tid[])"
 )
-# In another state these are the same rows if all are there and older than the transactions that ran at that time.
+# In another state these are the same rows if all are there and older than the transactions that ran at that time. That
+# cannot be told any more when so many began since that their numbers begin again.
 CHECKED_ROWS = sql.SQL(
     "SELECT n.document_id, n.chunk_id, n.distance FROM (SELECT e.document_id, e.chunk_id, {distance} AS distance, "
     "count(*) OVER () AS number FROM {embedding} AS e WHERE e.ctid = ANY((SELECT CASE WHEN {file} = %(file)s::text "
     "THEN %(locations)s::pg_catalog.tid[] END)::pg_catalog.tid[]) "
-    "AND age(e.xmin) > age((%(horizon)s::pg_catalog.xid8)::pg_catalog.xid) OFFSET 0) AS n "
+    "AND age(e.xmin) > age((%(horizon)s::pg_catalog.xid8)::pg_catalog.xid) "
+    "AND age((%(horizon)s::pg_catalog.xid8)::pg_catalog.xid) >= 0 OFFSET 0) AS n "
     "WHERE n.number = %(number)s ORDER BY n.distance, n.document_id, n.chunk_id LIMIT %(limit)s"
 )
 # OFFSET 0 keeps the subqueries apart: a nested loop, however the planner rates the filter.
