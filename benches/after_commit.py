@@ -1,4 +1,4 @@
-"""A search right after another process has committed, against a warm one; both follow a write of that process."""
+"""Compares a search right after a foreign commit with a warm search; the other process writes before both."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import numpy as np
 
 from benches.keyword_leg import TOP
 from semlex import BulkIngestConfig, Document, SyncRetriever
+from semlex.store.keyword.bm25.index import QUIET_SEARCHES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,24 +29,22 @@ if TYPE_CHECKING:
 SEED = 7
 # Where the other process writes before a warm search.
 ELSEWHERE = "elsewhere"
-# Searches by which the index counts as one that does not change.
-REST = 101
 AFTER = "after a foreign commit"
 
 
 class Writer:
-    """Another process, which commits a new chunk when it is told to.
+    """A second process that commits one new chunk for each call of `commit`.
 
     Args:
-        url: The server.
-        collection: The one that is searched.
-        texts: What it writes, in any order.
-        dimensions: Of the vectors that it writes as well; 0 for none.
+        url: Address of the server.
+        collection: The collection that is searched.
+        texts: Texts of the chunks, drawn at random.
+        dimensions: Dimensions of the chunks' vectors; 0 for chunks without vectors.
     """
 
     def __init__(self, url: str, collection: str, texts: Sequence[str], dimensions: int) -> None:
         spawn = multiprocessing.get_context("spawn")
-        self._told, theirs = spawn.Pipe()
+        self._commands, theirs = spawn.Pipe()
         self._process = spawn.Process(target=_write, args=(theirs, url, collection, texts, dimensions))
 
     def __enter__(self) -> Self:
@@ -55,16 +54,16 @@ class Writer:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._told.send(None)
+        self._commands.send(None)
         self._process.join()
 
     def commit(self, *, there: bool) -> None:
-        """Returns when it has committed, in the collection that is searched or in another one."""
-        self._told.send(there)
-        self._told.recv()
+        """Commits a chunk, in the collection that is searched or in another one."""
+        self._commands.send(there)
+        self._commands.recv()
 
 
-def _write(told: Connection, url: str, collection: str, texts: Sequence[str], dimensions: int) -> None:
+def _write(commands: Connection, url: str, collection: str, texts: Sequence[str], dimensions: int) -> None:
     chance, numbers, written = Random(SEED), np.random.default_rng(SEED), list[str]()
     with contextlib.ExitStack() as stack:
         opened = {
@@ -75,12 +74,11 @@ def _write(told: Connection, url: str, collection: str, texts: Sequence[str], di
             )
             for there, name in ((True, collection), (False, ELSEWHERE))
         }
-        while (there := told.recv()) is not None:
+        while (there := commands.recv()) is not None:
             vector = numbers.normal(size=(1, dimensions)).astype(np.float32) if dimensions else None
-            document = Document(chance.choice(texts), id=f"written-{len(written)}")
             written.append(f"written-{len(written)}")
-            opened[there].add_documents([document], vector)
-            told.send(True)
+            opened[there].add_documents([Document(chance.choice(texts), id=written[-1])], vector)
+            commands.send(True)
         opened[True].delete(written)
         opened[True].indexes.optimize()
         opened[False].drop_collection()
@@ -96,13 +94,13 @@ class Costs:
 
 @dataclass(frozen=True, slots=True)
 class Searches:
-    """Searches of one kind, by what came before.
+    """Costs of searches of one kind, by what came before each.
 
     Attributes:
-        warm: A commit elsewhere.
+        warm: A commit in another collection.
         after: A commit in the collection.
-        following: The search that came after that.
-        rested: As `after`, but before that nothing was committed for `REST` searches.
+        following: One of the searches of `after`.
+        rested: A commit in the collection, after so many searches without one that a search no longer asks for changes.
     """
 
     warm: Costs = field(default_factory=Costs)
@@ -134,7 +132,7 @@ class Searches:
                 if there:
                     await search(query, searches.following)
         for query in queries[:rested]:
-            for _ in range(REST):
+            for _ in range(QUIET_SEARCHES + 1):
                 await search(query)
             writer.commit(there=True)
             await search(query, searches.rested)
@@ -144,17 +142,10 @@ class Searches:
         """Adds the figures."""
         for costs, when in ((self.warm, "warm"), (self.after, AFTER)):
             bench.at_most(f"{name}, {when}, p50", statistics.median(costs.wall), unit="ms", bar=None)
-            own = statistics.median(costs.processor)
-            bench.at_most(f"{name}, {when}, own processor", own, unit="ms", bar=None)
-        bench.at_most(f"{name}, {AFTER}, against warm", self._against_warm(self.after), unit="times", bar=bar)
-        bench.at_most(
-            f"{name}, the search after it, against warm", self._against_warm(self.following), unit="times", bar=None
-        )
-        if self.rested.wall:
-            ratio = self._against_warm(self.rested)
-            bench.at_most(
-                f"{name}, {AFTER} and {REST - 1} searches without, against warm", ratio, unit="times", bar=None
-            )
-
-    def _against_warm(self, costs: Costs) -> float:
-        return statistics.median(costs.processor) / statistics.median(self.warm.processor)
+            bench.at_most(f"{name}, {when}, own processor", statistics.median(costs.processor), unit="ms", bar=None)
+        ratios = [(self.after, AFTER, bar), (self.following, "the search after it", None)]
+        if self.rested.processor:
+            ratios.append((self.rested, f"{AFTER} and {QUIET_SEARCHES} searches without", None))
+        for costs, when, limit in ratios:
+            ratio = statistics.median(costs.processor) / statistics.median(self.warm.processor)
+            bench.at_most(f"{name}, {when}, against warm", ratio, unit="times", bar=limit)

@@ -108,8 +108,12 @@ async def sizes(url: str, wanted: list[int]) -> dict[int, tuple[float, float]]:
 
 async def filled(url: str, rows: int, vectors: Vectors) -> PostgreSQLRetriever:
     """A collection of so many vectors, not opened; loaded where a run before has not done that."""
-    options: dict[str, Any] = {"collection": f"vectors_{rows}", "keyword": "none", "vector_storage": "vector"}
-    options["bulk"] = BulkIngestConfig(build_indexes=False)
+    options: dict[str, Any] = {
+        "collection": f"vectors_{rows}",
+        "keyword": "none",
+        "vector_storage": "vector",
+        "bulk": BulkIngestConfig(build_indexes=False),
+    }
     async with PostgreSQLRetriever(url, "none", "none", **options) as retriever:
         if await retriever.count() != rows:
             for start, block in vectors.blocks():

@@ -148,8 +148,7 @@ def searchable(bench: Bench, url: str, state: Path, *, rows: int) -> None:
         for warning in (*report.warnings, *warnings):
             print(f"    {warning}")
         seconds = time.perf_counter() - started
-        whole = rows == SEARCHED_ROWS
-        bar, words_bar = (SEARCHABLE_BAR, WORDS_BAR) if whole else (None, None)
+        bar, words_bar = (SEARCHABLE_BAR, WORDS_BAR) if rows == SEARCHED_ROWS else (None, None)
         bench.at_most(f"{rows:,} rows until the load returns and they are found", returned, unit="s", bar=bar)
         bench.at_most(f"{rows:,} rows until the index is there, too", seconds, unit="s", bar=None)
         if words:

@@ -95,8 +95,7 @@ async def among_commits(
 ) -> None:
     """Searches right after another process has committed."""
     with Writer(url, COLLECTION, texts, DIMENSIONS) as writer:
-        modes: tuple[SearchMode, ...] = ("hybrid", "keyword")
-        for mode in modes:
+        for mode in ("hybrid", "keyword"):
             async with open_retriever(url) as retriever:
                 (await Searches.measured(retriever, writer, asked, mode, rested)).report(bench, mode, COMMIT_BAR)
 
