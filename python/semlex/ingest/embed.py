@@ -124,10 +124,10 @@ def usable_vectors(made: Any, rows: int, dimensions: int, model: str, storage: S
 HALVED_ABOVE_DIMENSIONS = 512
 
 
-def default_storage(dimensions: int, distance: DistanceName, *, of_length_1: bool) -> StorageName:
-    """Return pgvector's type for the vectors of a new collection."""
+def default_storage(dimensions: int, distance: DistanceName, of_length_1: Callable[[], bool]) -> StorageName:
+    """Return pgvector's type for the vectors of a new collection; `of_length_1` is called only if it matters."""
     # Float16 has all of its digits between 6e-5 and 65,504, where the numbers of vectors of length 1 are.
-    halves = of_length_1 and dimensions > HALVED_ABOVE_DIMENSIONS and distance == "cosine"
+    halves = dimensions > HALVED_ABOVE_DIMENSIONS and distance == "cosine" and of_length_1()
     return "halfvec" if halves else "vector"
 
 

@@ -55,7 +55,6 @@ if TYPE_CHECKING:
     from semlex.types.chunks import ChunkSettings
     from semlex.types.vectors import Vectors
 
-
 T = TypeVar("T")
 
 EMBED_PAGE_ROWS = 1_000
@@ -92,7 +91,7 @@ class Indexer:
 
     @property
     def vector_storage(self) -> StorageName:
-        """Pgvector's type of the collection's vectors; before the first ones the type that takes all."""
+        """Pgvector's type of the collection's vectors; before the first ones the named type, or the wider one."""
         stored = self.collection.embedding
         return stored.storage if stored else self.storage or "vector"
 
@@ -278,22 +277,21 @@ class Indexer:
 
     async def ensure_version(self, given: Vectors | None, storage: StorageName | None = None) -> None:
         """Make sure that the collection can hold the given vectors, or the open model's."""
-        # `storage` is that of a new collection for which none was named; None: as suits the vectors.
+        # `storage` is that of a new collection for which none was named; None: `default_storage`.
         self.opened.brings_vectors |= given is not None
         wanted = self._models.version if given is None else given_version(given, self._models.version)
         if wanted is None:
             return
         if self.collection.embedding is None:
-            wanted = replace(wanted, storage=self.storage or storage or await self._suiting(wanted, given))
+            wanted = replace(wanted, storage=self.storage or storage or await self._default_storage(wanted, given))
         await self.opened.ensure_version(wanted, is_given=given is not None)
 
-    async def _suiting(self, wanted: EmbeddingVersion, given: Vectors | None) -> StorageName:
-        suiting = partial(default_storage, wanted.dimensions, self.collection.settings.distance)
-        if given is None:
-            return suiting(of_length_1=self._models.of_length_1)
-        if suiting(of_length_1=True) == suiting(of_length_1=False):
-            return suiting(of_length_1=True)
-        return suiting(of_length_1=await asyncio.to_thread(are_of_length_1, given))
+    async def _default_storage(self, wanted: EmbeddingVersion, given: Vectors | None) -> StorageName:
+        def of_length_1() -> bool:
+            return self._models.of_length_1 if given is None else are_of_length_1(given)
+
+        distance = self.collection.settings.distance
+        return await asyncio.to_thread(default_storage, wanted.dimensions, distance, of_length_1)
 
     def documents_cut(self) -> int:
         """Return how many texts exceeded the model's limit, if the embedder counts them."""

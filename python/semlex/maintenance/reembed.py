@@ -273,8 +273,8 @@ class Reembedding:
         if storage is None and serving is not None:
             storage = serving.storage
         distance, dimensions = opened.info.settings.distance, models.version.dimensions
-        suiting = default_storage(dimensions, distance, of_length_1=models.of_length_1)
-        self._wanted = replace(models.version, storage=storage or suiting)
+        storage = storage or default_storage(dimensions, distance, lambda: models.of_length_1)
+        self._wanted = replace(models.version, storage=storage)
         self._restart = restart
         self._progress = progress
         self._started = time.perf_counter()
