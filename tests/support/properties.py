@@ -11,5 +11,5 @@ SAME_SURROUNDINGS = settings(OWN_ROWS)
 
 
 def examples(usual: int) -> int:
-    """How many examples a property has that says how many are usual: fewer in a run in which all have few."""
+    """Return the number of examples of a property that usually has so many: fewer if all properties have fewer."""
     return min(usual, max(1, usual * settings.default.max_examples // settings.get_profile("default").max_examples))

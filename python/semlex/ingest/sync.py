@@ -28,7 +28,6 @@ from semlex.types.documents import utc_now
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
-    from threading import Event
     from uuid import UUID
 
     from semlex.ingest.document_chunks import Reading
@@ -64,7 +63,7 @@ class PlanEndedError(Exception):
     """The plan is not needed any more, because its caller was cancelled."""
 
 
-def plan_sync(sides: Sequence[Side], reading: Reading, *, keep_deleted: bool, ended: Event) -> Work:
+def plan_sync(sides: Sequence[Side], reading: Reading, *, keep_deleted: bool, ended: threading.Event) -> Work:
     """Compare folders with the documents read from them."""
     work = Work()
     for side in sides:
@@ -79,7 +78,7 @@ class _Free:
 
 
 class _Comparison:
-    def __init__(self, side: Side, reading: Reading, work: Work, ended: Event) -> None:
+    def __init__(self, side: Side, reading: Reading, work: Work, ended: threading.Event) -> None:
         self._side, self._reading, self._work, self._ended = side, reading, work, ended
         self._by_uri = {known.uri: (key, known) for key, known in side.known.items()}
         self._new: list[FoundFile] = []

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from semlex.ingest.files.discovery import FileProblem
     from semlex.ingest.progress import SyncReport
 
-
 logger = logging.getLogger("semlex")
 
 GATHER_MS = 1_000  # changes this close together are one synchronisation

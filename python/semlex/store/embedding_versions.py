@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from semlex.store.schema.names import Names
 
 
-# Of a row with a vector that stays in its table: two fit a page. Postgres would move those above 2 kB out of it, where
-# they take more of the disk, and twice to three times as long to read.
+# A row of up to this size keeps its vector in its table: two such rows fit a page. Postgres would move vectors out of
+# rows above 2 kB; there they take more of the disk, and two to three times as long to read.
 MAX_ROW_BYTES = 4_080
 
 

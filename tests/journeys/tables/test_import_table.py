@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 kinds = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 SMALL = BulkIngestConfig(batch_size=4, small_batch_rows=0)
-# Of each kind: what is read of a table takes the same way, whoever has made it.
+# For each kind of table: once their rows are read, all kinds share their code.
 EXAMPLES = max(1, settings().max_examples // 3)
 
 texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1).filter(str.strip)

@@ -258,7 +258,6 @@ def test_each_caller_finds_the_rows_that_a_policy_shows_to_it(database_url: str,
                 found = retriever.using(caller).search("apple", 20, mode=mode, columns=["title"])
                 assert len(found) == 20
                 assert {1 + int(str(hit.key)) % 2 for hit in found} == {tenant}
-                caller.rollback()
 
 
 async def test_routes_and_the_command_line_show_rows(database_url: str, shell: Shell) -> None:

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
-
 # What a loader says of a text that cannot be decoded, or cannot be stored.
 BAD_TEXT_CODES = frozenset({"bad_text", "binary", "not_utf8", "not_utf16"})
 

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from semlex.store.postgres.database import Database
     from semlex.store.schema.names import Names
 
-
 T = TypeVar("T")
 
 # Classes of errors that the values of a row cause: data exceptions, a subquery with two rows, limits of a value's size,

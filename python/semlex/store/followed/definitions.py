@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from semlex.store.schema.collection import CollectionInfo
     from semlex.store.schema.names import Names
 
-
 NOW = sql.SQL("pg_catalog.clock_timestamp()")
 
 

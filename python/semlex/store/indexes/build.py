@@ -297,19 +297,19 @@ class IndexBuilder:
             )
 
     async def _build_plainly(self, step: _Step) -> None:
-        async def work(connection: Connection, *, workers: int | None) -> str | None:
-            if not await is_alone(connection, self.collection):
-                self._note_busy(step.suffix)
-                return None
-            # A role's limit is for interactive statements; a build takes as long as it takes.
-            await set_local(connection, lock_timeout=LOCK_TIMEOUT, statement_timeout=0)
-            await set_local(connection, **_build_settings(step.memory, workers))
-            return await step.make(connection)
-
         doing = f"build the index {step.suffix}"
 
         async def run(workers: int | None) -> str | None:
-            return await self.database.write(doing, partial(work, workers=workers))
+            async def work(connection: Connection) -> str | None:
+                if not await is_alone(connection, self.collection):
+                    self._note_busy(step.suffix)
+                    return None
+                # A role's limit is for interactive statements; a build takes as long as it takes.
+                await set_local(connection, lock_timeout=LOCK_TIMEOUT, statement_timeout=0)
+                await set_local(connection, **_build_settings(step.memory, workers))
+                return await step.make(connection)
+
+            return await self.database.write(doing, work)
 
         self._note(await self._with_workers(step.workers, doing, run))
 

@@ -107,8 +107,7 @@ async def check_present(connection: Connection, collection: CollectionIdentity) 
     """Refuse a dropped collection, for roles that may not lock its row, in a READ COMMITTED transaction."""
     # Call it after a statement on one of its tables: from then on, a drop of the table waits for this transaction.
     presence = Presence(collection)
-    text, values = presence.question()
-    await presence.check(await connection.execute(text, values))
+    await presence.check(await connection.execute(*presence.question()))
 
 
 def no_such_collection(name: str, known: Sequence[str]) -> CollectionNotFoundError:
