@@ -77,6 +77,11 @@ def _bounded(message: str) -> str:
     return shorter if len(shorter) <= MAX_MESSAGE else f"{shorter[: MAX_MESSAGE // 2]} … {shorter[-MAX_MESSAGE // 2 :]}"
 
 
+def failure_reason(error: BaseException) -> str:
+    """Return the text of semlex's own error, else the error's class: another text may quote what was sent."""
+    return str(error) if isinstance(error, SemlexError) else type(error).__name__
+
+
 class ConfigurationError(SemlexError, ValueError):
     """A parameter is out of range, or two parameters contradict each other."""
 

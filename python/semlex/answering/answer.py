@@ -12,7 +12,7 @@ from semlex import _core
 from semlex.answering.citations import Evidence, citation_at
 from semlex.answering.prompts import SCHEMA, messages_for
 from semlex.chat.base import Completion, parsed
-from semlex.errors import ModelError, SemlexError, WorkAbandonedError
+from semlex.errors import ModelError, WorkAbandonedError, failure_reason
 from semlex.types.answers import Answer, AnswerSentence, Usage
 
 if TYPE_CHECKING:
@@ -22,6 +22,196 @@ if TYPE_CHECKING:
     from semlex.models.executor import ModelExecutor
     from semlex.types.answers import Context
     from semlex.types.results import SearchResults
+
+MAX_SENTENCES = 3
+# Characters of all of them; a single one is taken whatever its length.
+MAX_CHARACTERS = 600
+# A neighbour below this share of the best score adds nothing.
+LEAST_SHARE = 0.2
+
+# (passage, start, end, kind, score, own) of `_core.rank_sentences`
+Ranked = tuple[int, int, int, str, float, float]
+
+
+def extracted(question: str, context: Context, analyzer: _core.Analyzer) -> list[AnswerSentence]:
+    """Return up to three consecutive sentences that answer best, each cited with its own place."""
+    passages = [(source.text, source.headings) for source in context.sources]
+    ranked = _core.rank_sentences(analyzer, question, passages)
+    found = []
+    for passage, start, end, kind, *_ in _best_run(ranked):
+        source = context.sources[passage]
+        quote = source.text[start:end]
+        text = quote if kind == "code" else " ".join(quote.split())
+        found.append(AnswerSentence(text, (citation_at(source, quote, "exact", start, end),)))
+    return found
+
+
+def _best_run(ranked: Sequence[Ranked]) -> Sequence[Ranked]:
+    least = LEAST_SHARE * max((score for *_, score, _ in ranked), default=0.0)
+    runs = [
+        (worth, run)
+        for first in range(len(ranked))
+        for worth, run in _runs(ranked[first : first + MAX_SENTENCES], least)
+    ]
+    return max(runs, key=lambda one: one[0], default=(0.0, ()))[1]
+
+
+def _runs(ranked: Sequence[Ranked], least: float) -> Iterator[tuple[float, Sequence[Ranked]]]:
+    """Yield the runs of sentences that begin with the first one, with their worth; no run contains a title."""
+    passage, start, *_ = ranked[0]
+    worths = accumulate(score - least for *_, score, _ in ranked)
+    for count, (worth, (of, _, end, kind, *_)) in enumerate(zip(worths, ranked, strict=True), start=1):
+        if of != passage or kind == "heading" or (count > 1 and end - start > MAX_CHARACTERS):
+            return
+        yield worth, ranked[:count]
+
+
+MAX_TERMS = 64  # words of a question that count
+_TOKEN_BITS = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Answering:
+    """How an answer is made: model, limits, analyzer, clock."""
+
+    analyzer: _core.Analyzer
+    executor: ModelExecutor
+    model: ChatModel | None = None  # None: the answer is taken from the passages
+    min_coverage: float | None = None  # see `thin_support`
+    min_similarity: float | None = None
+    started: float = field(default_factory=time.perf_counter)  # by ``time.perf_counter``
+
+
+NO_ANSWER = "no answer in these documents"
+
+
+def thin_support(results: SearchResults, min_coverage: float | None, min_similarity: float | None) -> str | None:
+    """Return why the hits do not support an answer, or None if they do."""
+    # With minimums, the hits do not support an answer if every known figure is below its minimum; without, if the
+    # search judges that the collection probably holds none.
+    if not results:
+        return f"{NO_ANSWER}: nothing was found"
+    figures = (
+        ("coverage", results.coverage, min_coverage),
+        ("best similarity", results.best_similarity, min_similarity),
+    )
+    told = ", ".join(f"{name} {value:.2f}" for name, value, _ in figures if value is not None)
+    if min_coverage is None and min_similarity is None:
+        return f"{NO_ANSWER}: {told}" if results.support == "unlikely" else None
+    known = [(value, least) for _, value, least in figures if value is not None and least is not None]
+    if not known or any(value >= least for value, least in known):
+        return None
+    return f"{NO_ANSWER}: {told}, below the minimum"
+
+
+async def answer_events(
+    question: str, context: Context, answering: Answering
+) -> AsyncGenerator[AnswerSentence | Answer, None]:
+    """Yield the sentences of an answer, each with its citations looked up, then the `Answer`."""
+    # If the language model fails before its first sentence, sentences of the passages are given instead; if it fails
+    # later, its sentences so far remain. Both add a warning.
+    timings = {"context": _milliseconds(answering.started)}
+    sentences: list[AnswerSentence] = []
+    warnings = list(context.warnings)
+    usage, wrote = Usage(), None
+    refused = thin_support(context.results, answering.min_coverage, answering.min_similarity)
+    if refused is None and not context.sources:
+        refused = "no passage fits into the context; raise tokens"
+    if refused is None and answering.model is not None:
+        wrote = answering.model.identity
+        writing = _written(answering.model, question, context)
+        try:
+            async for event in _in_thread(writing, answering):
+                if isinstance(event, AnswerSentence):
+                    timings.setdefault("first_sentence", _milliseconds(answering.started))
+                    sentences.append(event)
+                    yield event
+                else:
+                    usage = event.usage
+            if not sentences:
+                refused = "the language model finds no answer in the passages"
+        except WorkAbandonedError:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever a model raises, the hits stand
+            kept = "the answer may lack its end" if sentences else "the answer is taken from the passages instead"
+            warnings.append(f"the language model failed; {kept}: {failure_reason(error)}")
+    if refused is None and not sentences:
+        wrote = None
+        for sentence in extracted(question, context, answering.analyzer):
+            timings.setdefault("first_sentence", _milliseconds(answering.started))
+            sentences.append(sentence)
+            yield sentence
+    timings["total"] = _milliseconds(answering.started)
+    yield Answer(
+        question,
+        tuple(sentences),
+        context,
+        None if wrote is None or not sentences else documented(question, sentences, context, answering.analyzer),
+        wrote,
+        refused,
+        usage,
+        timings,
+        tuple(warnings),
+    )
+
+
+def documented(question: str, sentences: list[AnswerSentence], context: Context, analyzer: _core.Analyzer) -> float:
+    """Return how well an answer is documented, 0 to 1; see `Answer.documented`."""
+    supported = sum(sentence.is_supported for sentence in sentences) / len(sentences)
+    cited = {one.source for sentence in sentences for one in sentence.citations if one.is_verified}
+    passages = (f"{source.headings}\n{source.text}" for source in context.sources if source.number in cited)
+    known = {term for passage in passages for term in analyzer.terms(passage)}
+    # A word of the question may have several terms; one of them is enough.
+    words: dict[int, bool] = {}
+    for slot, term in analyzer.query(question, MAX_TERMS).wanted:
+        words[slot >> _TOKEN_BITS] = words.get(slot >> _TOKEN_BITS, False) or term in known
+    return supported * (sum(words.values()) / len(words) if words else 1.0)
+
+
+def _written(model: ChatModel, question: str, context: Context) -> Generator[AnswerSentence | Completion]:
+    """Yield what a model writes, sentence by sentence, with citations looked up; blocking."""
+    evidence = Evidence(context)
+    reader = WrittenAnswer()
+    last: Completion | None = None
+    pieces = model.stream(messages_for(question, context), SCHEMA)
+    try:
+        for piece in pieces:
+            if isinstance(piece, Completion):
+                last = piece
+                break
+            for made in chain.from_iterable(map(parted, reader.add(piece))):
+                yield AnswerSentence(made.text, tuple(evidence.citation(*quote) for quote in made.quotes))
+    finally:
+        close: Callable[[], None] | None = getattr(pieces, "close", None)
+        if close is not None:
+            close()
+    if last is not None and last.is_cut:
+        raise UnusableAnswerError("its server ended the answer at a limit of tokens; raise that limit there")
+    reader.finish()
+    yield last or Completion("")
+
+
+async def _in_thread(
+    events: Generator[AnswerSentence | Completion], answering: Answering
+) -> AsyncGenerator[AnswerSentence | Completion, None]:
+    """Yield the items of a blocking iterator, each computed in a thread for models."""
+    is_over = False
+    try:
+        while True:
+            event = await answering.executor.query(next, events, None, model=answering.model)
+            if event is None:
+                return
+            yield event
+    except BaseException:
+        is_over = True  # a call that was given up ends on its own, and the iterator with it
+        raise
+    finally:
+        if not is_over:
+            events.close()
+
+
+def _milliseconds(started: float) -> float:
+    return (time.perf_counter() - started) * 1000
 
 
 _MARKS = re.compile(r'["\\{}\[\]]')
@@ -167,196 +357,3 @@ def parted(written: WrittenSentence) -> Iterator[WrittenSentence]:
 
 def _words(text: str) -> set[str]:
     return set(_WORD.findall(text.casefold()))
-
-
-MAX_SENTENCES = 3
-# Characters of all of them; a single one is taken whatever its length.
-MAX_CHARACTERS = 600
-# A neighbour below this share of the best score adds nothing.
-LEAST_SHARE = 0.2
-
-# (passage, start, end, kind, score, own) of `_core.rank_sentences`
-Ranked = tuple[int, int, int, str, float, float]
-
-
-def extracted(question: str, context: Context, analyzer: _core.Analyzer) -> list[AnswerSentence]:
-    """Return up to three consecutive sentences that answer best, each cited with its own place."""
-    passages = [(source.text, source.headings) for source in context.sources]
-    ranked = _core.rank_sentences(analyzer, question, passages)
-    found = []
-    for passage, start, end, kind, *_ in _best_run(ranked):
-        source = context.sources[passage]
-        quote = source.text[start:end]
-        text = quote if kind == "code" else " ".join(quote.split())
-        found.append(AnswerSentence(text, (citation_at(source, quote, "exact", start, end),)))
-    return found
-
-
-def _best_run(ranked: Sequence[Ranked]) -> Sequence[Ranked]:
-    least = LEAST_SHARE * max((score for *_, score, _ in ranked), default=0.0)
-    runs = [
-        (worth, run)
-        for first in range(len(ranked))
-        for worth, run in _runs(ranked[first : first + MAX_SENTENCES], least)
-    ]
-    return max(runs, key=lambda one: one[0], default=(0.0, ()))[1]
-
-
-def _runs(ranked: Sequence[Ranked], least: float) -> Iterator[tuple[float, Sequence[Ranked]]]:
-    """Yield the runs of sentences that begin with the first one, with their worth; no run contains a title."""
-    passage, start, *_ = ranked[0]
-    worths = accumulate(score - least for *_, score, _ in ranked)
-    for count, (worth, (of, _, end, kind, *_)) in enumerate(zip(worths, ranked, strict=True), start=1):
-        if of != passage or kind == "heading" or (count > 1 and end - start > MAX_CHARACTERS):
-            return
-        yield worth, ranked[:count]
-
-
-MAX_TERMS = 64  # words of a question that count
-_TOKEN_BITS = 32
-
-
-@dataclass(frozen=True, slots=True)
-class Answering:
-    """How an answer is made: model, limits, analyzer, clock."""
-
-    analyzer: _core.Analyzer
-    executor: ModelExecutor
-    model: ChatModel | None = None  # None: the answer is taken from the passages
-    min_coverage: float | None = None  # see `thin_support`
-    min_similarity: float | None = None
-    started: float = field(default_factory=time.perf_counter)  # by ``time.perf_counter``
-
-
-NO_ANSWER = "no answer in these documents"
-
-
-def thin_support(results: SearchResults, min_coverage: float | None, min_similarity: float | None) -> str | None:
-    """Return why the hits do not support an answer, or None if they do."""
-    # With minimums, the hits do not support an answer if every known figure is below its minimum; without, if the
-    # search judges that the collection probably holds none.
-    if not results:
-        return f"{NO_ANSWER}: nothing was found"
-    figures = (
-        ("coverage", results.coverage, min_coverage),
-        ("best similarity", results.best_similarity, min_similarity),
-    )
-    told = ", ".join(f"{name} {value:.2f}" for name, value, _ in figures if value is not None)
-    if min_coverage is None and min_similarity is None:
-        return f"{NO_ANSWER}: {told}" if results.support == "unlikely" else None
-    known = [(value, least) for _, value, least in figures if value is not None and least is not None]
-    if not known or any(value >= least for value, least in known):
-        return None
-    return f"{NO_ANSWER}: {told}, below the minimum"
-
-
-async def answer_events(
-    question: str, context: Context, answering: Answering
-) -> AsyncGenerator[AnswerSentence | Answer, None]:
-    """Yield the sentences of an answer, each with its citations looked up, then the `Answer`."""
-    # If the language model fails before its first sentence, sentences of the passages are given instead; if it fails
-    # later, its sentences so far remain. Both add a warning.
-    timings = {"context": _milliseconds(answering.started)}
-    sentences: list[AnswerSentence] = []
-    warnings = list(context.warnings)
-    usage, wrote = Usage(), None
-    refused = thin_support(context.results, answering.min_coverage, answering.min_similarity)
-    if refused is None and not context.sources:
-        refused = "no passage fits into the context; raise tokens"
-    if refused is None and answering.model is not None:
-        wrote = answering.model.identity
-        writing = _written(answering.model, question, context)
-        try:
-            async for event in _in_thread(writing, answering):
-                if isinstance(event, AnswerSentence):
-                    timings.setdefault("first_sentence", _milliseconds(answering.started))
-                    sentences.append(event)
-                    yield event
-                else:
-                    usage = event.usage
-            if not sentences:
-                refused = "the language model finds no answer in the passages"
-        except WorkAbandonedError:
-            raise
-        except Exception as error:  # noqa: BLE001 - whatever a model raises, the hits stand
-            # Another error than semlex's own may quote what was sent.
-            what = str(error) if isinstance(error, SemlexError) else type(error).__name__
-            kept = "the answer may lack its end" if sentences else "the answer is taken from the passages instead"
-            warnings.append(f"the language model failed; {kept}: {what}")
-    if refused is None and not sentences:
-        wrote = None
-        for sentence in extracted(question, context, answering.analyzer):
-            timings.setdefault("first_sentence", _milliseconds(answering.started))
-            sentences.append(sentence)
-            yield sentence
-    timings["total"] = _milliseconds(answering.started)
-    yield Answer(
-        question,
-        tuple(sentences),
-        context,
-        None if wrote is None or not sentences else documented(question, sentences, context, answering.analyzer),
-        wrote,
-        refused,
-        usage,
-        timings,
-        tuple(warnings),
-    )
-
-
-def documented(question: str, sentences: list[AnswerSentence], context: Context, analyzer: _core.Analyzer) -> float:
-    """Return how well an answer is documented, 0 to 1; see `Answer.documented`."""
-    supported = sum(sentence.is_supported for sentence in sentences) / len(sentences)
-    cited = {one.source for sentence in sentences for one in sentence.citations if one.is_verified}
-    passages = (f"{source.headings}\n{source.text}" for source in context.sources if source.number in cited)
-    known = {term for passage in passages for term in analyzer.terms(passage)}
-    # A word of the question may have several terms; one of them is enough.
-    words: dict[int, bool] = {}
-    for slot, term in analyzer.query(question, MAX_TERMS).wanted:
-        words[slot >> _TOKEN_BITS] = words.get(slot >> _TOKEN_BITS, False) or term in known
-    return supported * (sum(words.values()) / len(words) if words else 1.0)
-
-
-def _written(model: ChatModel, question: str, context: Context) -> Generator[AnswerSentence | Completion]:
-    """Yield what a model writes, sentence by sentence, with citations looked up; blocking."""
-    evidence = Evidence(context)
-    reader = WrittenAnswer()
-    last: Completion | None = None
-    pieces = model.stream(messages_for(question, context), SCHEMA)
-    try:
-        for piece in pieces:
-            if isinstance(piece, Completion):
-                last = piece
-                break
-            for made in chain.from_iterable(map(parted, reader.add(piece))):
-                yield AnswerSentence(made.text, tuple(evidence.citation(*quote) for quote in made.quotes))
-    finally:
-        close: Callable[[], None] | None = getattr(pieces, "close", None)
-        if close is not None:
-            close()
-    if last is not None and last.is_cut:
-        raise UnusableAnswerError("its server ended the answer at a limit of tokens; raise that limit there")
-    reader.finish()
-    yield last or Completion("")
-
-
-async def _in_thread(
-    events: Generator[AnswerSentence | Completion], answering: Answering
-) -> AsyncGenerator[AnswerSentence | Completion, None]:
-    """Yield the items of a blocking iterator, each computed in a thread for models."""
-    is_over = False
-    try:
-        while True:
-            event = await answering.executor.query(next, events, None, model=answering.model)
-            if event is None:
-                return
-            yield event
-    except BaseException:
-        is_over = True  # a call that was given up ends on its own, and the iterator with it
-        raise
-    finally:
-        if not is_over:
-            events.close()
-
-
-def _milliseconds(started: float) -> float:
-    return (time.perf_counter() - started) * 1000

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, get_args
 
 from semlex.chat.base import answer_object, visible
-from semlex.errors import ConfigurationError, SemlexError, WorkAbandonedError
+from semlex.errors import ConfigurationError, ModelError, WorkAbandonedError, failure_reason
 from semlex.options.search import MAX_CANDIDATES, SearchOptions, Tuning
 from semlex.search.planner import RERANK_OVERSAMPLING
 from semlex.types.queries import Rewrite, Route, RouteBy, RouteKind, words_of_terms
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from semlex.lru_cache import LruCache
     from semlex.models.executor import ModelExecutor
     from semlex.store.schema.names import Names
-
 
 TERMS_INSTRUCTIONS = """\
 You write search terms. The user's message is a JSON object: "question" is what somebody asks a collection of \
@@ -45,7 +44,7 @@ MAX_TERMS = 8
 # A term that is longer is a sentence: a refusal, or an answer.
 MAX_TERM_CHARACTERS = 60
 MAX_TERM_WORDS = 6
-# A person waits for it.
+# For the terms, because a person waits for them.
 MAX_SECONDS = 8.0
 # Share of what a deadline leaves that the model may take.
 SHARE = 0.5
@@ -84,9 +83,8 @@ class Rewriting:
         except WorkAbandonedError:
             raise
         except Exception as error:  # noqa: BLE001 - whatever a model raises, the question alone can be searched
-            # Another error than semlex's own may quote what was sent.
-            what = str(error) if isinstance(error, SemlexError) else type(error).__name__
-            what = "the language model did not answer in time" if deadline is not None and deadline.expired() else what
+            is_late = deadline is not None and deadline.expired()
+            what = "the language model did not answer in time" if is_late else failure_reason(error)
             return Rewrite(warning=f"the question was searched as it is, not rewritten: {what}")
         terms = read_terms(said.text, question, about)
         if not terms:
@@ -202,12 +200,6 @@ KINDS_SCHEMA: dict[str, Any] = {
     "additionalProperties": False,
 }
 MAX_REASON = 200
-# Share of what a deadline leaves that the model's choice may take.
-CHAT_SHARE = 0.5
-
-
-class _UnusableRouteError(ValueError):
-    """A language model's answer is not a kind of question."""
 
 
 def check_route(by: object) -> None:
@@ -246,23 +238,22 @@ async def route_by_chat(
     ]
     deadline: asyncio.Timeout | None = None
     try:
-        async with clock.timeout(None if seconds is None else seconds * CHAT_SHARE) as deadline:
+        async with clock.timeout(None if seconds is None else seconds * SHARE) as deadline:
             said = await executor.query(model.complete, messages, KINDS_SCHEMA, model=model)
-        return _read(said.text)
+        return _read_route(said.text)
     except WorkAbandonedError:
         raise
     except Exception as error:  # noqa: BLE001 - whatever a model raises, the rules can decide
-        # Another error than semlex's own may quote what was sent.
-        what = str(error) if isinstance(error, (SemlexError, _UnusableRouteError)) else type(error).__name__
-        what = "it did not answer before the deadline" if deadline is not None and deadline.expired() else what
+        is_late = deadline is not None and deadline.expired()
+        what = "it did not answer before the deadline" if is_late else failure_reason(error)
         found = route_by_rules(question)
         return Route(found.kind, found.by, found.reason, f"the language model chose no route, rules did: {what}")
 
 
-def _read(text: str) -> Route:
+def _read_route(text: str) -> Route:
     said = answer_object(text)
     kind, reason = said.get("kind"), said.get("reason")
     if not (isinstance(kind, str) and kind in get_args(RouteKind) and isinstance(reason, str)):
-        raise _UnusableRouteError("its answer was not one of the three kinds")
+        raise ModelError("its answer was not one of the three kinds")
     told = " ".join(reason.split())[:MAX_REASON]
     return Route(kind, "chat", told or "it gave no reason")  # type: ignore[arg-type]

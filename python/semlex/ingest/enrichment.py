@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from semlex.chat.base import NO_CHAT_MODEL, Completion, answer_object, drawn_mark, visible
-from semlex.errors import ConfigurationError, EmbeddingsMissingError, ModelError, SemlexError, WorkAbandonedError
+from semlex.errors import ConfigurationError, EmbeddingsMissingError, ModelError, WorkAbandonedError, failure_reason
 from semlex.ingest.chunk_rows import embedded_text, text_hashes
 from semlex.ingest.overlap import ahead
 from semlex.ingest.progress import Progress
@@ -273,7 +273,7 @@ class EnrichmentRun:
                 raise
             except Exception as error:  # noqa: BLE001 - a model of the user's may raise anything
                 raise ModelError(
-                    f"no descriptions are written: {_failure_reason(error)}; "
+                    f"no descriptions are written: {failure_reason(error)}; "
                     "on_failure='plain' stores chunks without descriptions"
                 ) from None
 
@@ -362,7 +362,7 @@ class EnrichmentRun:
             except Exception as error:  # noqa: BLE001 - whatever a model raises, the other chunks get their lines
                 self._failures_in_a_row += 1
                 self._failed += 1
-                self._first_failure = self._first_failure or _failure_reason(error)
+                self._first_failure = self._first_failure or failure_reason(error)
                 return _DescribedChunk(chunk)
             self._failures_in_a_row = 0
             self._note(completion)
@@ -405,11 +405,6 @@ class EnrichmentRun:
     def _tell(self, done: int, total: int) -> None:
         if self._progress is not None:
             self._progress(Progress("enrich", done, max(done, total), "chunks"))
-
-
-def _failure_reason(error: Exception) -> str:
-    """Return the reason of a failure; errors other than semlex's may quote what was sent."""
-    return str(error) if isinstance(error, SemlexError) else type(error).__name__
 
 
 @asynccontextmanager

@@ -7,7 +7,14 @@ import logging
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-from semlex.errors import CollectionNotFoundError, ConnectionFailedError, SemlexError, StoreError, WorkAbandonedError
+from semlex.errors import (
+    CollectionNotFoundError,
+    ConnectionFailedError,
+    SemlexError,
+    StoreError,
+    WorkAbandonedError,
+    failure_reason,
+)
 from semlex.ingest.followed.run import TableRun
 from semlex.store.followed.definitions import end_lease, read_states, read_tables, remove_strays, take_lease
 from semlex.store.followed.queue import ChangeQueue
@@ -22,7 +29,6 @@ if TYPE_CHECKING:
     from semlex.store.postgres.connection import Connection
     from semlex.store.postgres.database import Database, WriteGuard
     from semlex.types.followed import TableSync
-
 
 logger = logging.getLogger("semlex")
 
@@ -173,7 +179,7 @@ class FollowedTables:
             await clock.wait_for_tasks({stopped, *self._running.values()}, seconds, asyncio.FIRST_COMPLETED)
 
     def _note_unreadable(self, error: StoreError) -> None:
-        said = "" if isinstance(error, ConnectionFailedError) else str(error)  # who takes jobs reports a lost server
+        said = "" if isinstance(error, ConnectionFailedError) else str(error)  # the loop that takes jobs reports those
         if said and said != self._unreadable:
             self._tell(f"no followed table can be kept in step; semlex keeps trying: {said}")
         self._unreadable = said
@@ -244,7 +250,7 @@ class FollowedTables:
         self._failures[key] = self._failures.get(key, 0) + 1
         self._not_before[key] = self._database.clock.monotonic() + pause
         collection, name, _ = key
-        said = str(error) if isinstance(error, SemlexError) else type(error).__name__
+        said = failure_reason(error)
         if not isinstance(error, SemlexError):
             logger.error("the followed table %s of %s failed", name, collection, exc_info=error)
         if self._errors.get(key) != said:

@@ -30,7 +30,7 @@ from semlex.errors import (
     WorkAbandonedError,
 )
 from semlex.jobs.kinds import KINDS, Allowed, AllowedFolders, Work, check_arguments, models_by_name
-from semlex.jobs.tables import REMOVING_SECONDS, FollowedTables
+from semlex.jobs.tables import REMOVING_SECONDS, RENEWED_AFTER, FollowedTables
 from semlex.store.indexes.build import can_build_beside
 from semlex.store.indexes.running import collections_with_leftovers
 from semlex.store.jobs import JobLeases
@@ -61,54 +61,11 @@ if TYPE_CHECKING:
     from semlex.store.postgres.connection import Connection
     from semlex.store.postgres.database import Database
 
-
-LOOK_SECONDS = 60.0
-# After a build was begun, that collection is left alone for so long: an index that cannot be built fails every time.
-PAUSE_SECONDS = 3_600.0
-
-
-class UnfinishedIndexes:
-    """Finds indexes whose build was interrupted, and builds them."""
-
-    def __init__(self, database: Database, schema: str, builds: IndexBuilds, tell: Callable[[str], None]) -> None:
-        # The builds are those of the worker's client, which ends them when it stops; `tell` is called with a line about
-        # each collection.
-        self._database, self._schema, self._builds, self._tell = database, schema, builds, tell
-        self._not_before: dict[str, float] = {}
-
-    async def serve(self, stopped: asyncio.Task[Any], *, drain: bool = False) -> None:
-        """Look every minute until `stopped` is done; or once."""
-        clock = self._database.clock
-        while not stopped.done():
-            with suppress(SemlexError):  # the loop that takes jobs reports a lost server
-                await self._begin()
-            if drain:
-                return
-            await clock.wait_for_tasks({stopped}, LOOK_SECONDS)
-
-    async def _begin(self) -> None:
-        now = self._database.clock.monotonic()
-        found = await self._database.read(
-            "look for unfinished indexes", lambda connection: collections_with_leftovers(connection, self._schema)
-        )
-        due = [name for name in found if self._not_before.get(name, now) <= now]
-        if not due or not await can_build_beside(self._database):
-            return
-        for name in due:
-            self._not_before[name] = now + PAUSE_SECONDS
-            collection = await find_collection(self._database, Names(self._schema, name))
-            if collection is not None:
-                self._builds.begin(self._database, collection)
-                self._tell(f"collection {name}: its unfinished indexes are being built")
-
-
 logger = logging.getLogger("semlex")
 
 Outcome = Literal["done", "failed", "again", "cancelled", "given back", "lost"]
 # Minimum time between two writes of the progress.
 PROGRESS_SECONDS = 2.0
-# Share of the lease after which it is renewed.
-RENEWED_AFTER = 1 / 3
 FIRST_DELAY_SECONDS, MAX_DELAY_SECONDS = 5.0, 600.0
 # Errors that another attempt would repeat.
 LASTING = (
@@ -451,3 +408,43 @@ class Worker:
         logger.info("%s", line)
         if self._options.tell is not None:
             self._options.tell(line)
+
+
+LOOK_SECONDS = 60.0
+# After a build was begun, that collection is left alone for so long: an index that cannot be built fails every time.
+PAUSE_SECONDS = 3_600.0
+
+
+class UnfinishedIndexes:
+    """Finds indexes whose build was interrupted, and builds them."""
+
+    def __init__(self, database: Database, schema: str, builds: IndexBuilds, tell: Callable[[str], None]) -> None:
+        # The builds are those of the worker's client, which ends them when it stops; `tell` is called with a line about
+        # each collection.
+        self._database, self._schema, self._builds, self._tell = database, schema, builds, tell
+        self._not_before: dict[str, float] = {}
+
+    async def serve(self, stopped: asyncio.Task[Any], *, drain: bool = False) -> None:
+        """Look every minute until `stopped` is done; or once."""
+        clock = self._database.clock
+        while not stopped.done():
+            with suppress(SemlexError):  # the loop that takes jobs reports a lost server
+                await self._begin()
+            if drain:
+                return
+            await clock.wait_for_tasks({stopped}, LOOK_SECONDS)
+
+    async def _begin(self) -> None:
+        now = self._database.clock.monotonic()
+        found = await self._database.read(
+            "look for unfinished indexes", lambda connection: collections_with_leftovers(connection, self._schema)
+        )
+        due = [name for name in found if self._not_before.get(name, now) <= now]
+        if not due or not await can_build_beside(self._database):
+            return
+        for name in due:
+            self._not_before[name] = now + PAUSE_SECONDS
+            collection = await find_collection(self._database, Names(self._schema, name))
+            if collection is not None:
+                self._builds.begin(self._database, collection)
+                self._tell(f"collection {name}: its unfinished indexes are being built")

@@ -16,7 +16,7 @@ import pytest_asyncio
 from numpy.typing import NDArray
 from psycopg import sql
 
-from semlex.answering.questions import CHAT_SHARE
+from semlex.answering.questions import SHARE
 from semlex.errors import ConfigurationError, ModelError, ModelMismatchError, SearchTimeoutError, StoreError
 from semlex.retriever import model_selection
 from semlex.retriever.collection import OPENING_SHARE
@@ -281,13 +281,13 @@ async def test_a_route_that_is_late(database_url: str) -> None:
         await retriever.add_documents([Document("why text", id="d")])
         for call in (retriever.search, retriever.context):
             asking = call("why text?", route="chat", deadline=DEADLINE)
-            results = await clock.expire(DEADLINE * CHAT_SHARE, asking)
+            results = await clock.expire(DEADLINE * SHARE, asking)
             results = getattr(results, "results", results)
             assert (results.mode, len(results), results.route.kind) == ("hybrid", 1, "analytical")
             assert results.warnings == [
                 "the language model chose no route, rules did: it did not answer before the deadline"
             ]
-            assert results.timings["total"] <= DEADLINE * CHAT_SHARE * 1000
+            assert results.timings["total"] <= DEADLINE * SHARE * 1000
         with pytest.raises(ConfigurationError, match="deadline"):
             await retriever.search("why text?", route="chat", deadline=-1)
         chat.free.set()
