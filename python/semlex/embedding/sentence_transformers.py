@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from semlex.models.files import ModelFolder
     from semlex.models.tokenizer import TokenCounter
 
-
 MODULES = "modules.json"
 
 

@@ -67,7 +67,6 @@ if TYPE_CHECKING:
     from semlex.types.documents import StoredChunk
     from semlex.types.results import SearchResults
 
-
 # What LangChain's classes call the name of their model.
 NAMES = ("model", "model_name", "model_id", "deployment")
 
@@ -270,8 +269,8 @@ class SemlexRetriever(BaseRetriever):
     _get_relevant_documents, _aget_relevant_documents = both_ways(_relevant)
 
 
-Scored = list[tuple["Document", float]]
-Documents = list["Document"]
+Scored = list[tuple[Document, float]]
+Documents = list[Document]
 
 
 class SemlexVectorStore(VectorStore):

@@ -71,6 +71,7 @@ if TYPE_CHECKING:
     from semlex.types.documents import StoredChunk
     from semlex.types.results import SearchMode, SearchResult
 
+logger = logging.getLogger("semlex")
 
 PLACE = "filters"
 # What a list must hold and what a text must be, by the operators that need one.
@@ -380,9 +381,6 @@ def _filters(query: VectorStoreQuery) -> FilterTree | None:
     if query.doc_ids is not None:
         parts.append(of_documents(query.doc_ids) if query.doc_ids else NOTHING)
     return all_of(parts) if parts else None
-
-
-logger = logging.getLogger("semlex")
 
 
 class SemlexRetriever(BaseRetriever):

@@ -13,7 +13,6 @@ from semlex.types.reports import DEFAULT_ATTEMPTS, MAX_ATTEMPTS, MAX_PRIORITY, M
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-
 OnBadText = Literal["error", "repair", "skip"]
 
 

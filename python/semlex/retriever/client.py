@@ -67,7 +67,6 @@ if TYPE_CHECKING:
     from semlex.types.checkups import Diagnosis
     from semlex.types.reports import JobState
 
-
 ANY_OPTIONS = CollectionOptions()
 MAX_LISTED_JOBS = 10_000
 
@@ -443,9 +442,6 @@ async def _work(resources: Resources, defaults: Mapping[str, Any] | None, option
         raise
 
 
-connect = Client
-
-
 async def _diagnosis(resources: Resources, collection: str | None, tell: Callable[[str], None] | None) -> Diagnosis:
     from semlex.diagnostics.checks import ModelFacts, findings_of_models
     from semlex.diagnostics.diagnosis import diagnose
@@ -483,3 +479,6 @@ async def _diagnosis(resources: Resources, collection: str | None, tell: Callabl
 def _model_to_try(model: object) -> str | None:
     """Return the name of a model that the diagnosis should try; None for a model without a name, "auto" and "none"."""
     return model if isinstance(model, str) and model not in (KEYWORDS_ONLY, "auto") else None
+
+
+connect = Client

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Unpack
 
-
 FIRST_PAUSE_SECONDS, LAST_PAUSE_SECONDS = 0.05, 2.0
 
 

@@ -125,10 +125,11 @@ class Tables(Part):
             StoreError: The triggers could not be created because another transaction held the table for a minute.
             ConnectionFailedError: `source_database` cannot be reached.
         """
-        check_table_options(options, "follow")
+        _check_table_options(options, "follow")
         # Before a collection is made for it.
-        source = await resolved(await self._handle.database(), self._handle.names, declared_table(table, name, options))
-        return await follow(await self._handle.indexer(), source)
+        wanted = declared_table(table, name, options)
+        source = await _resolved(await self._handle.database(), self._handle.names, wanted)
+        return await _follow(await self._handle.indexer(), source)
 
     @operation("followed tables", "read")
     async def followed(self) -> list[FollowedStatus]:
@@ -152,9 +153,9 @@ class Tables(Part):
             PrivilegeError: As for `follow`.
         """
         check_parameters(text_errors("name", name, blank=False), text_parameter("table", table))
-        check_table_options(options, "change")
+        _check_table_options(options, "change")
         given = options if table is None else {**options, "table": table}
-        return await change(await self._handle.indexer(), name, given)
+        return await _change(await self._handle.indexer(), name, given)
 
     @operation("trigger SQL", "admin", TableOptions)
     async def ddl(self, table: str, *, name: str | None = None, **options: Unpack[TableOptions]) -> str:
@@ -175,8 +176,8 @@ class Tables(Part):
         Raises:
             ConfigurationError: As for `follow`; or no table of that name is followed.
         """
-        check_table_options(options, "ddl")
-        return await trigger_sql(await self._handle.database(), self._handle.names, table, name, options)
+        _check_table_options(options, "ddl")
+        return await _trigger_sql(await self._handle.database(), self._handle.names, table, name, options)
 
     @operation("stop table", "admin")
     async def stop(self, name: str, *, keep: bool = False) -> int:
@@ -193,7 +194,7 @@ class Tables(Part):
             ConfigurationError: No table of that name is followed.
         """
         check_parameters(text_errors("name", name, blank=False), kind_errors("keep", keep, bool))
-        return await stop(await self._handle.indexer(), name, keep=keep)
+        return await _stop(await self._handle.indexer(), name, keep=keep)
 
     @operation("import table", "admin")
     async def import_table(
@@ -383,7 +384,7 @@ class Tables(Part):
         return await fill_table(connection, Relation(results, include), table)
 
 
-def check_table_options(options: Mapping[str, Any], call: str) -> None:
+def _check_table_options(options: Mapping[str, Any], call: str) -> None:
     """Check the options of a followed table: names, kinds of values, formats."""
     check_options(TableOptions, options, call)
     known = {loader.name for loader in loaders().values() if not isinstance(loader, OfficeLoader)}  # of texts
@@ -395,8 +396,8 @@ def check_table_options(options: Mapping[str, Any], call: str) -> None:
             raise ConfigurationError(f"formats gives {item!r} the unknown format {named!r}; {hint}")
 
 
-async def follow(indexer: Indexer, source: SourceTable) -> FollowedTable:
-    """Store the definition of a table as it is on its server, as `Tables.follow` does."""
+async def _follow(indexer: Indexer, source: SourceTable) -> FollowedTable:
+    """Store the definition of a table as it is on its server, and make its triggers."""
     names, table = indexer.collection.names, source.definition
 
     async def store(connection: Connection) -> bool:
@@ -415,7 +416,7 @@ async def follow(indexer: Indexer, source: SourceTable) -> FollowedTable:
 
     is_new = await indexer.database.write("follow the table", store)
     if table.changes == "trigger":
-        stored = await find_followed(indexer.database, names, table.name)
+        stored = await _find_followed(indexer.database, names, table.name)
         try:
             await TableTriggers(names, source).keep(indexer.database, stored)
         except SemlexError:
@@ -425,10 +426,10 @@ async def follow(indexer: Indexer, source: SourceTable) -> FollowedTable:
     return table
 
 
-async def change(indexer: Indexer, name: str, options: Mapping[str, Any]) -> FollowedTable:
-    """Store another definition of a followed table, as `Tables.change` does."""
-    stored = await find_followed(indexer.database, indexer.collection.names, name)
-    source = await resolved(indexer.database, indexer.collection.names, changed_table(stored.table, options))
+async def _change(indexer: Indexer, name: str, options: Mapping[str, Any]) -> FollowedTable:
+    """Store another definition of a followed table, and make or remove its triggers."""
+    stored = await _find_followed(indexer.database, indexer.collection.names, name)
+    source = await _resolved(indexer.database, indexer.collection.names, changed_table(stored.table, options))
 
     async def store(connection: Connection) -> bool:
         return await replace_definition(connection, indexer.collection, stored, source.definition, source.types)
@@ -438,7 +439,7 @@ async def change(indexer: Indexer, name: str, options: Mapping[str, Any]) -> Fol
     if not await indexer.database.write("change the followed table", store):
         raise ConfigurationError(f"{name!r} was changed or stopped by another program meanwhile: try again")
     if source.definition.changes == "trigger":
-        now = await find_followed(indexer.database, indexer.collection.names, name)
+        now = await _find_followed(indexer.database, indexer.collection.names, name)
         try:
             await TableTriggers(indexer.collection.names, source).keep(indexer.database, now)
         except SemlexError:
@@ -452,10 +453,10 @@ async def change(indexer: Indexer, name: str, options: Mapping[str, Any]) -> Fol
     return source.definition
 
 
-async def stop(indexer: Indexer, name: str, *, keep: bool) -> int:
-    """Delete the definition of a followed table, then its documents, as `Tables.stop` does."""
+async def _stop(indexer: Indexer, name: str, *, keep: bool) -> int:
+    """Delete the definition of a followed table, then its documents; return how many."""
     if keep or not await _is_stopped(indexer, name):
-        stored = await find_followed(indexer.database, indexer.collection.names, name)
+        stored = await _find_followed(indexer.database, indexer.collection.names, name)
 
         async def forget(connection: Connection) -> bool:
             return await delete_table(connection, indexer.collection, stored)
@@ -475,24 +476,24 @@ async def _is_stopped(indexer: Indexer, name: str) -> bool:
     return any((source.name, source.kind) == (name, "stopped") for source in found)
 
 
-async def trigger_sql(database: Database, names: Names, table: str, name: str | None, options: TableOptions) -> str:
-    """Return the SQL that makes a table's triggers, as `Tables.ddl` does."""
+async def _trigger_sql(database: Database, names: Names, table: str, name: str | None, options: TableOptions) -> str:
+    """Return the SQL that makes a table's triggers."""
     by_trigger: TableOptions = {"changes": "trigger", "updated_at": None}
     if name is None and not options:
-        wanted = changed_table((await find_followed(database, names, table)).table, by_trigger)
+        wanted = changed_table((await _find_followed(database, names, table)).table, by_trigger)
     else:
         wanted = declared_table(table, name, {**options, **by_trigger})
-    source = await resolved(database, names, wanted)
+    source = await _resolved(database, names, wanted)
     return await database.read("look at the table", TableTriggers(names, source).ddl)
 
 
-async def find_followed(database: Database, names: Names, name: str) -> StoredTable:
+async def _find_followed(database: Database, names: Names, name: str) -> StoredTable:
     """Return the followed table of a name; an unknown name is an error."""
     [found] = await stored_tables(database, names, name)
     return found
 
 
-async def resolved(database: Database, names: Names, wanted: FollowedTable) -> SourceTable:
+async def _resolved(database: Database, names: Names, wanted: FollowedTable) -> SourceTable:
     """Return a table as it is on its server; a table that cannot be followed is an error."""
     if wanted.source_database is None:
         await database.read("look at the table", lambda c: refuse_own(c, names, wanted))

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from semlex.retriever.client import Client
     from semlex.settings.sources import WatchedSettings
 
-
 # What an assistant in a page sends.
 ASSISTANTS_HEADERS = ("Last-Event-ID", "Mcp-Method", "Mcp-Name", "MCP-Protocol-Version", "Mcp-Session-Id")
 PROBLEM_SCHEMA = {

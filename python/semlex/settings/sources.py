@@ -127,10 +127,10 @@ def decisive_files(file: Path | None, folder: Path) -> tuple[Path, ...]:
     """Return the files that can set the settings, including those that do not exist."""
     if file is not None:
         return (file,)
-    found = (folder / files.FOLDER_FILE, folder / files.PROJECT_FILE)
+    found = (folder / FOLDER_FILE, folder / PROJECT_FILE)
     try:
         return (*found, files.own_file(), trust_file())
-    except ConfigurationError:  # told with the source
+    except ConfigurationError:  # `read_settings` reports it
         return found
 
 
