@@ -139,20 +139,21 @@ def searches_before_rows(
 ) -> int | None:
     """Return how many searches with a filter go by before its rows are read; None if they are not to be used."""
     # With `NEVER` they are read if the index finds too few, and used while it probably would.
-    expected = (selection.share or 0.0) * indexes.rows
+    share = selection.share or 0.0
+    expected = share * indexes.rows
     if plan == "scan" or expected > request.max_filter_ids:
         return None
     if plan == "keys":  # which reads them anyway; and keyword search their ids
         return 0 if "keyword" in legs else 1
     tuned = any(request.tuning.get(name) is not None for name in ("min_filter_share", "ef_search", "probes"))
-    vectors = collection.vectors
-    if bytes_of_vectors(collection, expected) is not None:  # which are compared here
-        return SEARCHES_BEFORE_ROWS if expected and not tuned else None
-    is_inline = vectors.dimensions * (2 if vectors.storage == "halfvec" else 4) <= MAX_INLINE_BYTES
-    listed = filtered_ef_search(selection.share or 1.0, indexes.rows)
-    most = ROWS_PER_CANDIDATE / (1 if is_inline else OUT_OF_LINE_COST) * listed
     if tuned or not expected:
         return None
+    if bytes_of_vectors(collection, expected) is not None:  # which are compared here
+        return SEARCHES_BEFORE_ROWS
+    vectors = collection.vectors
+    is_inline = vectors.dimensions * (2 if vectors.storage == "halfvec" else 4) <= MAX_INLINE_BYTES
+    listed = filtered_ef_search(share, indexes.rows)
+    most = ROWS_PER_CANDIDATE / (1 if is_inline else OUT_OF_LINE_COST) * listed
     return SEARCHES_BEFORE_ROWS if expected <= most else NEVER
 
 

@@ -134,11 +134,12 @@ class Retrieval:
         # The server measures each statement separately.
         seconds = None if remaining is None else remaining * LEGS_SHARE / max(1, len(state.legs) - len(state.failed))
 
-        # Whether the last snapshot was asked before it ended, and had another index than expected.
+        # Whether the last snapshot ended after a question, and had another index than expected.
         was_asked = has_moved = False
 
         async def search(snapshot: Snapshot) -> Found | dict[str, LegResult] | None:
             nonlocal was_asked, has_moved
+            was_asked = has_moved = False
             try:
                 return await self._find(snapshot, state, depth, seconds, rows, exact=exact)
             except SnapshotEndedError as error:
@@ -153,7 +154,6 @@ class Retrieval:
         snapshots: Sequence[Lasting] = _snapshots(state, rows, exact=exact)
         index = state.collection.keyword.index
         while found is None:
-            was_asked = has_moved = False
             # Even in the last one a search may learn that rows of files need their places, and begin again.
             lasting, *snapshots = snapshots or ["whole"]
             found = await self._database.read_snapshot(
@@ -164,15 +164,12 @@ class Retrieval:
                 lasting=lasting,
                 settings=self._opened.vector_settings if is_plain else NO_SETTINGS,
             )
-            if found is not None or rows is None or index is None:
-                continue
-            if index.cache.is_steady and not has_moved:
-                # The index is as expected: the rows that came along were too few, or one question does not suffice.
-                rows = None if was_asked else rows
-            elif index.cache.is_steady and snapshots[:1] == [lasting]:
-                continue  # what has changed is in memory now
-            elif index.cache.is_steady:
+            if has_moved and index is not None and index.cache.is_steady:
+                if snapshots[:1] == [lasting]:
+                    continue  # what has changed is in memory now
                 index.cache.in_vain()  # commits come faster than answers
+            elif was_asked and not has_moved:
+                rows = None  # too few came along, or one question does not suffice
             snapshots = [longer for longer in snapshots if longer != lasting]
         if not isinstance(found, Found):
             # Ids that were read hold in that snapshot only.
@@ -234,8 +231,8 @@ class Retrieval:
             return None
         if keyword.exclusions(request.words, request.exclude) is not None:
             return None
-        if keyword.index is not None and keyword.index.cache.passing.wants(request.condition):
-            return None  # too few of the best chunks passed: that takes more than one question
+        if keyword.index is None or keyword.index.cache.passing.wants(request.condition):
+            return None  # with too few of the best chunks that pass it takes more than one question
         return rows_wanted(request, reranks=self._reranks)
 
     async def _written(self, snapshot: Snapshot, state: SearchState, *, exact: bool) -> Filter:
