@@ -166,19 +166,15 @@ def _new_titles(above: tuple[str, ...], path: tuple[str, ...], text: str) -> Ite
     # The last is the section's own heading, even if it has the same words as the one before; titles above it that the
     # previous section did not have come first.
     lines, at = text.splitlines(), 0
-    for level in range(max(0, min(_shared(above, path), len(path) - 1)), len(path)):
+    for level in range(max(0, min(len(_common(above, path)), len(path) - 1)), len(path)):
         at = next((number for number in range(at, len(lines)) if path[level] in lines[number]), at)
         yield level + 1, path[level], at
-
-
-def _shared(one: tuple[str, ...], other: tuple[str, ...]) -> int:
-    return len(list(takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False))))
 
 
 def _stored(chunks: Sequence[StoredChunk]) -> Iterator[Heading]:
     above: tuple[str, ...] = ()
     for path, group in groupby(chunks, key=lambda chunk: chunk.heading_path):
         same = list(group)
-        for level in range(_shared(above, path), len(path)):
+        for level in range(len(_common(above, path)), len(path)):
             yield Heading(level + 1, path[level], same[0].line, tuple(chunk.id for chunk in same))
         above = path

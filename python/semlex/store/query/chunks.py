@@ -19,9 +19,10 @@ from semlex.store.keyword.base import LINE_END, MAX_TERMS
 from semlex.store.postgres.settings import cursor_with_times
 from semlex.store.query.chunk_keys import chunk_keys, indexed_keys, is_indexed, keys_of
 from semlex.store.query.filters import with_rows
-from semlex.store.query.leg import BestRows, Statement, array_text, key_arrays
+from semlex.store.query.leg import BestRows, Statement, key_arrays
 from semlex.store.query.run import fetch, measure, size_seen
 from semlex.store.query.score_calibration import binary_vectors, vectors_by_key
+from semlex.store.write.copy import array_text
 from semlex.types.documents import StoredChunk, StoredPlace, place_of
 from semlex.types.results import SearchResult, Shown
 

@@ -16,6 +16,7 @@ from semlex.filters.tree import LISTS, ORDER, PATTERNS, Condition, FilterTree, G
 from semlex.filters.values import is_number, is_scalar, json_text
 from semlex.store.query.chunk_keys import chunk_keys
 from semlex.store.query.rows import check_live, of_rows, read_live_tables, text_of_type, visible_rows
+from semlex.store.write.copy import array_text
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator, Sequence
@@ -196,10 +197,8 @@ class Filter:
 
     def selecting(self, ids: NDArray[np.int64]) -> Filter:
         """Return the same filter as a list of ids, valid in one snapshot only."""
-        # As text: that costs the driver less than a list of numbers.
-        array = "{" + ",".join(map(str, ids.tolist())) + "}"
         condition = sql.SQL("c.keyword_id = ANY(%(selected)s::bigint[])")
-        return replace(self, conditions=(condition,), parameters={"selected": array}, ids=ids)
+        return replace(self, conditions=(condition,), parameters={"selected": array_text(ids.tolist())}, ids=ids)
 
     def among(self, rows: PassingRows) -> Filter:
         """Return the same filter with the rows that pass it."""

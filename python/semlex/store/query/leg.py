@@ -193,11 +193,6 @@ def key_arrays(keys: Sequence[Key]) -> dict[str, Any]:
     return {"document_ids": [key[0] for key in keys], "chunk_ids": [key[1] for key in keys]}
 
 
-def array_text(numbers: Sequence[int]) -> str:
-    """Return numbers in the text form of an array, which costs the driver less than a list."""
-    return "{" + ",".join(map(str, numbers)) + "}"
-
-
 def scores_by_key(statement: Statement, keys: Sequence[Key]) -> ScoresInOrder:
     """The query of a statement that takes `key_arrays` and returns one score a key, in their order; NULL means NaN."""
     return ScoresInOrder((Statement(statement.text, {**statement.parameters, **key_arrays(keys)}),))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from struct import pack
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
@@ -20,7 +20,7 @@ from semlex.store.query.passing_chunks import table_state
 from semlex.store.query.run import fetch
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
@@ -197,7 +197,10 @@ def vector_leg(
             parameters["state"] = rows.state
         found = FoundBy("checked_rows" if rows.must_check else "rows")
         words = f"exact, {len(rows.ids):,} rows that pass"
-        return VectorLeg(scorer, found, parameters, {}, words, None if rows.must_check else query)
+        is_compared = rows.vectors is not None and not rows.must_check
+        nearest = partial(rows.nearest, query, limit) if is_compared else None
+        takes_long = is_compared and rows.number * stored.dimensions > MAX_NUMBERS_ON_LOOP
+        return VectorLeg(scorer, found, parameters, {}, words, nearest, takes_long)
     if plan != "index":
         words = "exact, vectors by key" if plan == "keys" else "exact, all vectors"
         return VectorLeg(scorer, FoundBy(plan), parameters, {}, words)
@@ -395,14 +398,9 @@ class VectorLeg:
     parameters: dict[str, Any]  # bound by name in the statement
     settings: dict[str, str | int]  # of the leg's transaction
     plan: str  # in words
-    among_rows: NDArray[np.float32] | None = None  # the query, if it is compared with the rows of the filter here
-
-    @property
-    def takes_long(self) -> bool:
-        """Whether the query is compared with many vectors while the leg is prepared."""
-        rows = self.scorer.condition.rows
-        is_compared = self.among_rows is not None and rows is not None and rows.vectors is not None
-        return is_compared and rows is not None and rows.number * self.scorer.stored.dimensions > MAX_NUMBERS_ON_LOOP
+    # Compares the query with the vectors of a filter's rows, and returns the locations to compare on the server.
+    nearest: Callable[[], bytes] | None = None
+    takes_long: bool = False  # whether these vectors are many
 
     @property
     def side_column(self) -> SideColumn:
@@ -425,9 +423,8 @@ class VectorLeg:
         else:
             text = stored.nearest(self.found, condition.expression, column)
         parameters = self.parameters if side_column is None else self.parameters | side_column.parameters
-        if self.among_rows is not None and condition.rows is not None:
-            nearest = condition.rows.nearest(self.among_rows, parameters["limit"])
-            parameters = parameters | {"locations": _WireValue(nearest)}
+        if self.nearest is not None:
+            parameters = parameters | {"locations": _WireValue(self.nearest())}
         return PreparedVectorLeg((Statement(text, parameters),), self, has_side_column=side_column is not None)
 
 

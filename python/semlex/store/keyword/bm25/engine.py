@@ -186,7 +186,9 @@ class Bm25Engine(KeywordEngine):
     def leg(self, request: LegRequest) -> LegPlan:
         """Plan the leg that finds chunks with any word, all phrases and no excluded word, best first; ties by key."""
         analysed = AnalysedQuery.of(self.index.cache, request.query, with_phrases=request.with_phrases)
-        return Bm25Leg(request.collection, analysed, request.limit, request.condition, request.rows)
+        return Bm25Leg(
+            request.collection, analysed, request.limit, request.condition, request.rows, analysed.in_memory()
+        )
 
     async def term_scores(self, snapshot: Snapshot, names: Names, query: str, keys: Sequence[Key]) -> list[TermScores]:
         """Return the words of a query with what each adds to the scores of chunks."""

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from semlex.parameters import Bm25Options
     from semlex.store.keyword.base import Analyzers, Rebuilt, Reserved
-    from semlex.store.keyword.bm25.read import IndexRows, IndexState
+    from semlex.store.keyword.bm25.read import IndexRows, PartIds
     from semlex.store.keyword.bm25.write import BatchIndex
     from semlex.store.postgres.connection import Connection
     from semlex.store.postgres.database import Database
@@ -92,7 +92,7 @@ class IndexCache:
         self.segments: dict[bytes, str] = {}  # the last ones that a search has read, with their languages
         # Whether the next search expects the last state.
         self.is_steady = False
-        self._state: IndexState | None = None
+        self._state: PartIds | None = None
         self._in_vain = 0  # searches in a row that expected the last state and had to read the index after all
         self._quiet = 0  # searches since the index was last seen to change
 
@@ -106,7 +106,7 @@ class IndexCache:
         """Whether the index probably has not changed at all."""
         return self._quiet >= QUIET_SEARCHES
 
-    def confirmed(self, state: IndexState) -> None:
+    def confirmed(self, state: PartIds) -> None:
         """Note that a search found the index as it expected it."""
         self.is_steady, self._state, self._in_vain = True, state, 0
         self._quiet += 1

@@ -82,6 +82,6 @@ class PassingQuery:
         """Return the ids, ascending; None if there are more than `MAX_PASSING`."""
         state, array = row
         ids = self.ids
-        if ids is None or state is None or state != self.known:
+        if ids is None or state != self.known:
             ids = ids_of(array)
         return None if len(ids) > MAX_PASSING else ids

@@ -33,7 +33,7 @@ SMALL_POSTINGS = 20_000
 ALL_POSTINGS = 200_000
 
 # Ids of all segments and of all tombstones, each joined in ascending order: what equal states show is equal.
-IndexState = tuple[bytes, bytes]
+PartIds = tuple[bytes, bytes]
 # Segment, and a term that its list is needed of.
 MissingRow = tuple[bytes, bytes]
 # Segment, term, first term and data of a row; None and None without a row.
@@ -102,7 +102,7 @@ def index_statement(names: Names, plan: _core.PostingPlan) -> Statement:
     return Statement(_index_statement(names), parameters)
 
 
-def expected_state(plan: _core.PostingPlan) -> IndexState:
+def expected_state(plan: _core.PostingPlan) -> PartIds:
     """Return the state of the index as a plan knows it."""
     return b"".join(plan.known_segments), b"".join(plan.known_tombstones)
 
@@ -177,7 +177,7 @@ _JOINED_IDS = sql.SQL("pg_catalog.string_agg(pg_catalog.uuid_send({0}), ''::pg_c
 _IS_ALIVE = sql.SQL("m.generation OPERATOR(pg_catalog.=) i.keyword_generation")
 
 
-def expectation(collection: CollectionIdentity, expected: IndexState, *, with_changes: bool) -> dict[str, Any]:
+def expectation(collection: CollectionIdentity, expected: PartIds, *, with_changes: bool) -> dict[str, Any]:
     """Return the parameters of `state_row`."""
     parameters = {
         "collection": collection.names.collection,
@@ -191,7 +191,7 @@ def expectation(collection: CollectionIdentity, expected: IndexState, *, with_ch
     return parameters
 
 
-def rows_statement(collection: CollectionIdentity, expected: IndexState, missing: Sequence[MissingRow]) -> Statement:
+def rows_statement(collection: CollectionIdentity, expected: PartIds, missing: Sequence[MissingRow]) -> Statement:
     """Return the statement that checks whether the index is as expected, and reads the rows that a plan lacks."""
     # A row has the columns of `state_row`, its number in `missing` from 1, first term and data; the last three are NULL
     # if the index has no such row.
@@ -306,7 +306,7 @@ class IndexRows:
         return index
 
     @property
-    def state(self) -> IndexState:
+    def state(self) -> PartIds:
         """The state of the index."""
         segments, tombstones = (sorted(row[0] for row in rows) for rows in (self.segments, self.tombstones))
         return b"".join(segments), b"".join(tombstones)

@@ -36,11 +36,11 @@ from semlex.store.query.leg import (
     Scorer,
     SideColumn,
     Statement,
-    array_text,
     key_arrays,
 )
 from semlex.store.query.run import fetch
 from semlex.store.segments.parts import refuse_lost_parts
+from semlex.store.write.copy import array_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
     from semlex.store.keyword.bm25.index import IndexCache
     from semlex.store.keyword.bm25.passing import PassingQuery, PassingRow
-    from semlex.store.keyword.bm25.read import IndexState, MissingRow, PostingRow
+    from semlex.store.keyword.bm25.read import MissingRow, PartIds, PostingRow
     from semlex.store.postgres.snapshot import Snapshot
     from semlex.store.query.leg import Key, ScoreQuery
     from semlex.store.schema.names import CollectionIdentity, Names
@@ -79,7 +79,6 @@ class AnalysedQuery:
     known: dict[bytes, str]  # the segments that the plan knows, with their languages
     held: list[PostingRow]  # rows that the plan lacks and that are in memory
     missing: list[MissingRow]  # those that are not
-    in_memory: _core.PostingSnapshot | None  # the index, if nothing is missing and it is expected to be as it was
 
     @classmethod
     def of(cls, index: IndexCache, text: str, *, with_phrases: bool) -> AnalysedQuery:
@@ -92,14 +91,18 @@ class AnalysedQuery:
             ]
         )
         held, missing = index.small.find(plan.missing)
-        in_memory = None
-        if index.is_steady and not missing:
-            try:
-                in_memory = index.postings.complete(plan, held)
-            except DamagedSegmentError:
-                # The leg reads the index, and reports what is damaged still: the other leg may answer.
-                index.is_steady = False
-        return cls(index, text, with_phrases, by_language, plan, index.segments, held, missing, in_memory)
+        return cls(index, text, with_phrases, by_language, plan, index.segments, held, missing)
+
+    def in_memory(self) -> _core.PostingSnapshot | None:
+        """Return the index, if nothing is missing and it is expected to be as it was."""
+        if self.missing or not self.index.is_steady:
+            return None
+        try:
+            return self.index.postings.complete(self.plan, self.held)
+        except DamagedSegmentError:
+            # The leg reads the index, and reports what is damaged still: the other leg may answer.
+            self.index.is_steady = False
+            return None
 
     def phrases_of(self, query: _core.Query) -> list[list[str]]:
         """Return the phrases that every chunk must contain."""
@@ -282,7 +285,8 @@ class Bm25Leg:
     query: AnalysedQuery
     limit: int
     condition: Filter  # over the chunk's row
-    rows: BestRows | None = None  # if this leg answers alone
+    rows: BestRows | None  # if this leg answers alone
+    in_memory: _core.PostingSnapshot | None  # `AnalysedQuery.in_memory`
 
     @property
     def side_column(self) -> SideColumn | None:
@@ -305,8 +309,7 @@ class Bm25Leg:
     @property
     def takes_long(self) -> bool:
         """Whether the best chunks are sought among many postings or ids while the leg is prepared."""
-        in_memory = self.query.in_memory
-        return in_memory is not None and _takes_long(in_memory, self.condition.ids)
+        return self.in_memory is not None and _takes_long(self.in_memory, self.condition.ids)
 
     def prepare(self, side_column: SideColumn | None) -> PreparedBm25Leg | ExpectingBm25Leg | FilteringBm25Leg:
         """Read the index for this query; and the ids that pass the filter, if the last search with it needed them."""
@@ -326,10 +329,10 @@ class Bm25Leg:
         if not query.index.is_steady:
             return PreparedBm25Leg(self, side_column, (index_statement(self.collection.names, query.plan),))
         expected = expected_state(query.plan)
-        if query.in_memory is None or not with_keys:
+        if self.in_memory is None or not with_keys:
             statement = rows_statement(self.collection, expected, query.missing)
             return ExpectingBm25Leg(self, side_column, (statement,), expected)
-        best = query.best(query.in_memory, self.depth, self.condition.ids)
+        best = query.best(self.in_memory, self.depth, self.condition.ids)
         with_changes = not query.index.is_quiet
         keys = self.keys_of(best, side_column, expected=expected, with_changes=with_changes)
         return ExpectingBm25Leg(self, side_column, (keys,), expected, with_changes, best)
@@ -340,7 +343,7 @@ class Bm25Leg:
         side_column: SideColumn | None,
         *,
         looked_at: int = 0,
-        expected: IndexState | None = None,
+        expected: PartIds | None = None,
         with_changes: bool = False,
     ) -> Statement:
         """Return the statement for key, id, side column, heading and texts of chunks that exist and pass the filter."""
@@ -399,7 +402,7 @@ class ExpectingBm25Leg:
     leg: Bm25Leg
     side_column: SideColumn | None  # the other leg's
     statements: tuple[Statement]  # the state of the index, and what is missing
-    expected: IndexState  # the expected state of the index
+    expected: PartIds  # the expected state of the index
     with_changes: bool = True  # whether they also ask what has changed
     best: Best | None = None  # if nothing is missing: the best chunks, whose keys are requested
 
@@ -409,7 +412,7 @@ class ExpectingBm25Leg:
         query, cache = leg.query, leg.query.index
         if found and found[0][STATE]:
             cache.confirmed(self.expected)
-            postings = query.in_memory or cache.postings.complete(query.plan, self._rows(found))
+            postings = leg.in_memory or cache.postings.complete(query.plan, self._rows(found))
             first = None if self.best is None else (self.best, found)
             return await _result(snapshot, leg, self.side_column, postings, first=first)
         cache.moved()

@@ -90,10 +90,11 @@ def few_segments(names: Names, segments: Iterable[NewSegment], keyword_id: int) 
     return Statement(_insertion(names, only_with=True), {**_values(new, rows, []), "keyword_id": keyword_id})
 
 
-PostingRow = tuple[UUID, bytes, bytes]
+# Segment, first term and data.
+NewPostingRow = tuple[UUID, bytes, bytes]
 
 
-def _posting_rows(segments: Iterable[NewSegment]) -> list[PostingRow]:
+def _posting_rows(segments: Iterable[NewSegment]) -> list[NewPostingRow]:
     rows = [
         (segment.segment_id, term, row)
         for segment in segments
@@ -104,7 +105,7 @@ def _posting_rows(segments: Iterable[NewSegment]) -> list[PostingRow]:
     return rows
 
 
-def _columns(rows: Sequence[PostingRow]) -> tuple[list[Any], list[Any], list[Any]]:
+def _columns(rows: Sequence[NewPostingRow]) -> tuple[list[Any], list[Any], list[Any]]:
     owners, terms, data = ([row[column] for row in rows] for column in range(3))
     return owners, terms, data
 
@@ -135,7 +136,7 @@ def _insertion(names: Names, *, only_with: bool = False) -> bytes:
 
 
 def _values(
-    segments: Sequence[NewSegment], rows: Sequence[PostingRow], dead: Sequence[tuple[UUID, int, _core.IdSet]]
+    segments: Sequence[NewSegment], rows: Sequence[NewPostingRow], dead: Sequence[tuple[UUID, int, _core.IdSet]]
 ) -> dict[str, Any]:
     owners, terms, data = _columns(rows)
     return {
