@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import fields
 from inspect import isawaitable
+from operator import attrgetter
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -95,11 +96,17 @@ def _overlap(one: SearchResult, other: SearchResult) -> bool:
 
 def at_most_per_document(hits: Sequence[SearchResult], count: int) -> list[SearchResult]:
     """Return the best hits of each document, in their given order."""
+    return _at_most(hits, count, document_of)
+
+
+def _at_most(hits: Sequence[SearchResult], count: int, group_of: Callable[[SearchResult], str]) -> list[SearchResult]:
+    """Return the best hits of each group, in their given order."""
     taken: Counter[str] = Counter()
     chosen = []
     for hit in hits:
-        taken[document_of(hit)] += 1
-        if taken[document_of(hit)] <= count:
+        group = group_of(hit)
+        taken[group] += 1
+        if taken[group] <= count:
             chosen.append(hit)
     return chosen
 
@@ -187,17 +194,7 @@ def per_collection(count: int) -> HitStep:
         ConfigurationError: `count` is not such a number.
     """
     check_range("count", count, 1)
-
-    def keep(hits: list[KnowledgeHit]) -> list[KnowledgeHit]:
-        taken: Counter[str] = Counter()
-        kept = []
-        for hit in hits:
-            taken[hit.collection] += 1
-            if taken[hit.collection] <= count:
-                kept.append(hit)
-        return kept
-
-    return keep
+    return lambda hits: _at_most(hits, count, attrgetter("collection"))
 
 
 def check_steps(steps: object) -> None:
