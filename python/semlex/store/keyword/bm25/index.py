@@ -122,12 +122,13 @@ class IndexCache:
 
     def saw(self, rows: IndexRows) -> None:
         """Note what a search has read of the latest state."""
-        if rows.state == self._state:
+        state = rows.state
+        if state == self._state:
             self._in_vain = 0
         else:
             self._quiet = 0
         # If the index changes too much all the time, every search reads it until two of them see the same.
-        self.is_steady, self._state = self._in_vain < MAX_IN_VAIN, rows.state
+        self.is_steady, self._state = self._in_vain < MAX_IN_VAIN, state
         self.segments = {segment: language for segment, language, _ in rows.segments}
         self.small.keep(rows.small, self.segments)
 

@@ -4,14 +4,13 @@
 
 from __future__ import annotations
 
-import hashlib
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from psycopg import sql
 
 from semlex import _core
-from semlex.store.keyword.bm25.segments import rows_differ
+from semlex.store.keyword.bm25.segments import keys_hash, rows_differ
 from semlex.store.query.leg import Statement
 
 if TYPE_CHECKING:
@@ -299,10 +298,7 @@ class IndexRows:
             return None
         index.segments = [(one, *listed[one]) for one in ids]
         index.tombstones = [(one, data.get(one)) for one in _ids(tombstones)]
-        index.damaged = sum(
-            hashlib.sha256(b"".join(first_terms)).digest() != row_keys[one]
-            for one, (first_terms, _) in index.small.items()
-        )
+        index.damaged = sum(keys_hash(terms) != row_keys[one] for one, (terms, _) in index.small.items())
         return index
 
     @property

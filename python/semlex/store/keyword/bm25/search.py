@@ -29,15 +29,7 @@ from semlex.store.keyword.bm25.segments import refuse_lost_rows
 from semlex.store.keyword.bm25.small_segments import row_of
 from semlex.store.postgres.snapshot import SnapshotDiffersError, SnapshotEndedError
 from semlex.store.query.filters import Filter
-from semlex.store.query.leg import (
-    BestRows,
-    KnownScores,
-    LegResult,
-    Scorer,
-    SideColumn,
-    Statement,
-    key_arrays,
-)
+from semlex.store.query.leg import BestRows, KnownScores, LegResult, Scorer, SideColumn, Statement, key_arrays
 from semlex.store.query.run import fetch
 from semlex.store.segments.parts import refuse_lost_parts
 from semlex.store.write.copy import array_text

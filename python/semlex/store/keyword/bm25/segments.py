@@ -145,7 +145,7 @@ def _values(
         "languages": [segment.language for segment in segments],
         "chunks": [segment.encoded.chunks for segment in segments],
         "postings": [segment.encoded.postings for segment in segments],
-        "row_keys": [_keys_hash(segment.encoded.first_terms) for segment in segments],
+        "row_keys": [keys_hash(segment.encoded.first_terms) for segment in segments],
         "headers": [segment.encoded.header for segment in segments],
         "owners": owners,
         "terms": terms,
@@ -156,7 +156,7 @@ def _values(
     }
 
 
-def _keys_hash(keys: Iterable[bytes]) -> bytes:
+def keys_hash(keys: Iterable[bytes]) -> bytes:
     """Return the hash that is stored in `segment.row_keys`."""
     return hashlib.sha256(b"".join(keys)).digest()
 
