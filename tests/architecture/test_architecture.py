@@ -204,7 +204,7 @@ def test_a_search_from_the_shell_loads_what_it_uses(database_url: str, tmp_path:
 
 @pytest.mark.slow
 def test_methods_on_an_event_loop_load_nothing() -> None:
-    """They would keep the loop waiting. Models are apart: they are loaded in threads."""
+    """Loading would block the loop. Models are left out, because threads load them."""
     needed = {
         node.module
         for path in (PACKAGE / "retriever").glob("*.py")

@@ -1,4 +1,4 @@
-"""What type checkers, editors and `help` are told of every public name, and what they find in users' programs."""
+"""Public names have types and descriptions, and a type checker finds the mistakes in users' programs."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def revealing() -> tuple[str, list[str]]:
 
 @pytest.fixture(scope="module")
 def told(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """What a type checker says of all programs."""
+    """The output of a type checker for all programs."""
     folder = tmp_path_factory.mktemp("programs")
     programs = {"members": revealing()[0], "right": RIGHT, "mistakes": MISTAKES}
     for name, text in programs.items():

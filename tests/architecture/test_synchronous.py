@@ -15,7 +15,7 @@ import semlex
 from semlex.errors import ConfigurationError
 from semlex.retriever import synchronous
 
-assert all(hasattr(synchronous, name) for name in synchronous.__all__)  # which makes those that are made when used
+assert all(hasattr(synchronous, name) for name in synchronous.__all__)  # makes the classes that are made on first use
 PAIRS = [(kind, made) for kind, made in synchronous._KINDS.items() if made is not None]  # before those of this file
 
 

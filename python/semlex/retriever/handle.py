@@ -140,7 +140,7 @@ class Handle:
                     self._opened, self._opened_in = opened, resources.generation
         if not await opened.renew():
             self._opened = None  # made in a transaction that was rolled back
-            return await self._ready_to(create=self.create)
+            return await self.ready()
         return opened
 
     async def reading(self, read: Callable[[OpenCollection], Awaitable[T]]) -> T:

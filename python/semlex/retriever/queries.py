@@ -1,4 +1,4 @@
-"""The log of the questions that a collection was searched for."""
+"""The log of a collection's questions."""
 
 from __future__ import annotations
 

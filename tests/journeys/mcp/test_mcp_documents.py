@@ -70,7 +70,7 @@ async def test_no_document_ends_its_own_quote(client: Client, tmp_path: Path) ->
 
 
 async def told_with(assistant: Assistant, pattern: str) -> set[str]:
-    """The marks of what the tools tell of documents with a pattern, all of which stays inside of them."""
+    """Check that a pattern stays between the marks in every tool's result; return the marks."""
     calls: list[tuple[str, dict[str, Any]]] = [
         ("search", {"query": "otter", "top_k": 20}),
         ("answer_research_question", {"question": "where does an otter swim?"}),

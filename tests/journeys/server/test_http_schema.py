@@ -57,7 +57,7 @@ UNANSWERED = {
 }
 
 
-# Their options are those of a search, declared once for all: every third of their cases is asked, all of a search's.
+# Their options are declared once, with those of a search, of which every case is sent; of these, every third.
 AS_IN_A_SEARCH = {f"POST /v1/{path}" for path in ("candidates", "search/many", "why", "facets", "context", "answer")}
 
 

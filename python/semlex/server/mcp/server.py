@@ -150,7 +150,7 @@ def mcp_server(
     return AssistantServer(CollectionAccess(client, access), caller_of=caller_of)
 
 
-@cache  # its models are the same for all servers, and take longer than everything else of one
+@cache  # tools are the same for all servers, and making their models takes longer than the rest of a server
 def _tool(offer: Offer) -> Tool:
     """Return a tool that refuses unknown arguments, bound to nothing yet."""
     unbound = MethodType(getattr(Tools, offer.name), object())
