@@ -317,7 +317,7 @@ fn check_count(rule: impl fmt::Display, expected: usize, found: usize) -> Result
     refused(format!("{rule}, expected {expected}, found {found}"))
 }
 
-/// As many scores as ids of a list.
+/// Refuses a list that has not one score for each id.
 fn check_scored(list: usize, ids: usize, scores: usize) -> Result<(), FusionError> {
     let rule = format_args!("scores[{list}]: one per id of rankings[{list}]");
     check_count(rule, ids, scores)

@@ -14,6 +14,12 @@ pub fn is_typed(term: &str) -> bool {
     term.starts_with(TYPED)
 }
 
+/// The part of a text between two places.
+#[inline]
+pub(crate) fn between(text: &str, start: usize, end: usize) -> &str {
+    text.split_at(end).0.split_at(start).1
+}
+
 /// Cuts text into tokens, and tokens into terms. A token's terms depend on the token alone, so callers may remember them.
 pub trait TermSource {
     /// Calls `token` with the bytes at which each token of the text begins and ends, in order.
@@ -23,7 +29,7 @@ pub trait TermSource {
     /// Calls `token` with every token of the text, in order.
     fn tokens<'t>(&self, text: &'t str, mut token: impl FnMut(&'t str)) {
         self.offsets(text, |start, end| {
-            token(text.split_at(end).0.split_at(start).1);
+            token(between(text, start, end));
         });
     }
 }

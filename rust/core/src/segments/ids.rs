@@ -1,7 +1,6 @@
 //! Ascending ids as ranges: they are reserved in blocks, so a segment has few ranges.
 
 use super::sealed::{ByteReader, Read, write_varint};
-use super::{SegmentError, impossible};
 
 /// Ids that follow one another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -134,38 +133,35 @@ impl IdRanges {
         Some(found)
     }
 
-    /// Calls `visit` with the places of the ids that the other has as well: the first and the number of each range.
-    pub(crate) fn each_common(
-        &self,
-        other: &Self,
-        mut visit: impl FnMut(u32, u32),
-    ) -> Result<(), SegmentError> {
+    /// The ids that the other has as well: a range of these ids, and the first and the last common id in it.
+    pub(crate) fn common<'a>(
+        &'a self,
+        other: &'a Self,
+    ) -> impl Iterator<Item = (&'a IdRange, i64, i64)> {
         let (mut own, mut others) = (self.ranges.as_slice(), other.ranges.as_slice());
-        while let ([one, own_rest @ ..], [two, others_rest @ ..]) = (own, others) {
-            if one.last() < two.start {
-                own = behind(own, two.start);
-            } else if two.last() < one.start {
-                others = behind(others, one.start);
-            } else {
-                let (first, last) = (one.start.max(two.start), one.last().min(two.last()));
-                let common = one.distance(first).zip(one.distance(last));
-                let (from, to) = common.ok_or_else(|| impossible("an id outside its range"))?;
-                visit(one.ordinal + from, to - from + 1);
-                if one.last() <= two.last() {
-                    own = own_rest;
+        std::iter::from_fn(move || {
+            while let ([one, own_rest @ ..], [two, others_rest @ ..]) = (own, others) {
+                if one.last() < two.start {
+                    own = behind(own, two.start);
+                } else if two.last() < one.start {
+                    others = behind(others, one.start);
                 } else {
-                    others = others_rest;
+                    if one.last() <= two.last() {
+                        own = own_rest;
+                    } else {
+                        others = others_rest;
+                    }
+                    let last = one.last().min(two.last());
+                    return Some((one, one.start.max(two.start), last));
                 }
             }
-        }
-        Ok(())
+            None
+        })
     }
 
     /// Whether both have an id in common.
-    pub(crate) fn meets(&self, other: &Self) -> Result<bool, SegmentError> {
-        let mut meets = false;
-        self.each_common(other, |_, _| meets = true)?;
-        Ok(meets)
+    pub(crate) fn meets(&self, other: &Self) -> bool {
+        self.common(other).next().is_some()
     }
 
     /// Number of ranges, the first id (zigzag), then the length of each range and the gap to the next.
@@ -185,7 +181,7 @@ impl IdRanges {
     }
 
     /// Reads what [`Self::write`] wrote, at most `most` ids.
-    pub(crate) fn read(reader: &mut ByteReader<'_>, most: u32) -> Read<Self> {
+    pub(crate) fn read(reader: &mut ByteReader<'_>, most: usize) -> Read<Self> {
         let ranges = reader.varint_usize()?;
         // A range takes two bytes at least: nothing is reserved that the content cannot hold.
         if ranges > reader.left() / 2 {
@@ -221,7 +217,7 @@ impl IdRanges {
             read.count = read
                 .count
                 .checked_add(range.count)
-                .filter(|count| *count <= most)
+                .filter(|count| *count as usize <= most)
                 .ok_or("too many ids")?;
             read.ranges.push(range);
         }

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::bitmap::Bitmap;
-use super::{IdRanges, SegmentError};
+use super::{IdRanges, SegmentError, impossible};
 
 static NEXT: AtomicU64 = AtomicU64::new(1);
 
@@ -21,35 +21,36 @@ pub(crate) struct Liveness {
 }
 
 impl Liveness {
-    /// Of a segment with these ids, without what any of the tombstones names.
+    /// The state of a segment with these ids, in which every chunk that a tombstone names is deleted.
     pub(crate) fn new<'t>(
         ids: &IdRanges,
         tombstones: impl IntoIterator<Item = &'t IdRanges>,
     ) -> Result<Self, SegmentError> {
-        let dead = fallen(ids, None, tombstones)?;
-        Ok(Self::made(None, bitmap_without(None, ids, &dead), dead))
+        Ok(Self::made(None, ids, fallen(ids, None, tombstones)?))
     }
 
-    /// The same without what further tombstones name as well; nothing when that changes nothing.
+    /// The state in which the chunks that further tombstones name are deleted as well; nothing if it is the same.
     pub(crate) fn without<'t>(
         &self,
         ids: &IdRanges,
         tombstones: impl IntoIterator<Item = &'t IdRanges>,
     ) -> Result<Option<Self>, SegmentError> {
         let fallen = fallen(ids, self.alive.as_ref(), tombstones)?;
-        if fallen.is_empty() {
-            return Ok(None);
-        }
-        let alive = bitmap_without(self.alive.as_ref(), ids, &fallen);
-        let mut dead = [&*fallen, &self.dead].concat();
-        dead.sort_unstable();
-        Ok(Some(Self::made(Some((self.number, fallen)), alive, dead)))
+        Ok((!fallen.is_empty()).then(|| Self::made(Some(self), ids, fallen)))
     }
 
-    fn made(before: Option<(u64, Vec<u32>)>, alive: Option<Bitmap>, dead: Vec<u32>) -> Self {
+    /// `fallen` are the chunks that are deleted now and were not `before`.
+    fn made(before: Option<&Self>, ids: &IdRanges, fallen: Vec<u32>) -> Self {
+        let mut alive = before.and_then(|before| before.alive.clone());
+        if !fallen.is_empty() {
+            let alive = alive.get_or_insert_with(|| Bitmap::full(ids.len()));
+            fallen.iter().for_each(|ordinal| alive.remove(*ordinal));
+        }
+        let mut dead = [before.map_or(&[][..], |before| &before.dead), &fallen].concat();
+        dead.sort_unstable();
         Self {
             number: NEXT.fetch_add(1, Ordering::Relaxed),
-            before,
+            before: before.map(|before| (before.number, fallen)),
             dead,
             alive,
         }
@@ -70,17 +71,6 @@ impl Liveness {
     }
 }
 
-/// Those of a bitmap (all, if there is none yet) that have not fallen.
-fn bitmap_without(alive: Option<&Bitmap>, ids: &IdRanges, fallen: &[u32]) -> Option<Bitmap> {
-    if fallen.is_empty() {
-        return alive.cloned();
-    }
-    // Without a bitmap none was deleted so far.
-    let mut alive = alive.cloned().unwrap_or_else(|| Bitmap::full(ids.len()));
-    fallen.iter().for_each(|ordinal| alive.remove(*ordinal));
-    Some(alive)
-}
-
 /// The ordinals that tombstones name and that are alive, ascending and once each.
 fn fallen<'t>(
     own: &IdRanges,
@@ -89,12 +79,14 @@ fn fallen<'t>(
 ) -> Result<Vec<u32>, SegmentError> {
     let mut fallen = Vec::new();
     for ids in tombstones {
-        own.each_common(ids, |first, count| {
-            let ordinals = first..first + count;
+        for (range, first, last) in own.common(ids) {
+            let distances = range.distance(first).zip(range.distance(last));
+            let (first, last) = distances.ok_or_else(|| impossible("an id outside its range"))?;
+            let ordinals = range.ordinal + first..=range.ordinal + last;
             fallen.extend(
                 ordinals.filter(|ordinal| alive.is_none_or(|alive| alive.contains(*ordinal))),
             );
-        })?;
+        }
     }
     fallen.sort_unstable();
     fallen.dedup();

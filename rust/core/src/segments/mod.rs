@@ -3,8 +3,8 @@
 //! Nothing here knows what an index keeps of a chunk. A segment numbers its chunks 0, 1, 2 … in ascending order of their
 //! ids; these numbers are its ordinals. Every blob that is stored is sealed: version, checksum over all that it belongs
 //! to, content. What is read back is checked before it is used, so a damaged blob is an error and never a wrong answer. A
-//! blob that was sealed over other contents (by who may write to the tables) is at worst a wrong answer: every step of
-//! its reading is bounded.
+//! role that can write to the tables can seal other contents; these give at worst a wrong answer: every step of reading
+//! is bounded.
 
 pub(crate) mod bitmap;
 mod id_set;
@@ -15,7 +15,6 @@ pub(crate) mod sealed;
 pub(crate) mod spans;
 mod tombstone;
 
-use std::borrow::Cow;
 use std::fmt;
 
 pub use id_set::IdSet;
@@ -49,7 +48,7 @@ pub enum SegmentError {
         found: u8,
     },
     /// The caller gave something that cannot be done.
-    Refused(Cow<'static, str>),
+    Refused(&'static str),
     /// What this module made itself does not fit together: a defect of the program, and not of the bytes.
     Impossible(&'static str),
 }
@@ -60,11 +59,6 @@ pub(crate) fn impossible(what: &'static str) -> SegmentError {
 }
 
 impl SegmentError {
-    /// A refusal.
-    pub(crate) fn refused(message: impl Into<Cow<'static, str>>) -> Self {
-        Self::Refused(message.into())
-    }
-
     /// Damage found in the blob of `id`.
     pub(crate) fn damaged(id: &SegmentId) -> impl Fn(&'static str) -> Self {
         move |what| Self::Damaged { id: *id, what }
@@ -85,8 +79,7 @@ impl fmt::Display for SegmentError {
                     ": version {found} of the format, expected {FORMAT_VERSION}"
                 )
             }
-            Self::Refused(message) => f.write_str(message),
-            Self::Impossible(what) => f.write_str(what),
+            Self::Refused(what) | Self::Impossible(what) => f.write_str(what),
         }
     }
 }

@@ -1,5 +1,8 @@
 //! Where the ids of each of many segments lie, so that a chunk is found by its id.
 
+use std::sync::Arc;
+
+use super::known_index::Segment;
 use super::{IdRanges, SegmentError, SegmentId};
 
 /// The spans of segments from their first to their last ids, by the first. Spans may overlap; ids may not.
@@ -24,7 +27,7 @@ pub(crate) struct Hint {
 }
 
 impl Spans {
-    /// Of segments with these ids.
+    /// The spans of segments with these ids.
     pub(crate) fn new<'a>(segments: impl Iterator<Item = &'a IdRanges>) -> Self {
         let spans = segments.enumerate().filter_map(|(number, ids)| {
             let ranges = ids.ranges();
@@ -82,8 +85,8 @@ impl Spans {
 const MIN_SORTED: usize = 8;
 
 /// Refuses a chunk that stands in two segments, at least one of them new.
-pub(crate) fn refuse_shared(
-    segments: &[(&SegmentId, &IdRanges)],
+pub(crate) fn refuse_shared<S: Segment>(
+    segments: &[Arc<S>],
     is_new: &[bool],
 ) -> Result<(), SegmentError> {
     let damaged = |id| SegmentError::damaged(id)("a chunk stands in another segment as well");
@@ -92,19 +95,17 @@ pub(crate) fn refuse_shared(
         numbered.filter(|(_, is_new)| **is_new).map(|(one, _)| one)
     };
     if new().count() < MIN_SORTED {
-        for (number, (id, ids)) in new() {
-            let others = segments.iter().enumerate();
-            for (_, (_, two)) in others.filter(|(other, _)| *other != number) {
-                if two.meets(ids)? {
-                    return Err(damaged(id));
-                }
+        for (number, one) in new() {
+            let mut others = segments.iter().enumerate();
+            if others.any(|(other, two)| other != number && two.ids().meets(one.ids())) {
+                return Err(damaged(one.id()));
             }
         }
         return Ok(());
     }
-    let ranges = segments.iter().flat_map(|(id, ids)| {
-        let ranges = ids.ranges().iter();
-        ranges.map(move |range| (range.start, range.last(), *id))
+    let ranges = segments.iter().flat_map(|segment| {
+        let ranges = segment.ids().ranges().iter();
+        ranges.map(move |range| (range.start, range.last(), segment.id()))
     });
     let mut ranges: Vec<(i64, i64, &SegmentId)> = ranges.collect();
     ranges.sort_unstable_by_key(|(first, ..)| *first);

@@ -12,7 +12,7 @@ use super::{SegmentError, SegmentId};
 /// Refuses more ids than 32 bits can count.
 pub fn encode_tombstone(id: &SegmentId, ids: &IdSet) -> Result<Vec<u8>, SegmentError> {
     let ranges = IdRanges::joined(ids.ranges())
-        .ok_or_else(|| SegmentError::refused("ids: too many for one tombstone"))?;
+        .ok_or(SegmentError::Refused("ids: too many for one tombstone"))?;
     let mut content = Vec::new();
     ranges.write(&mut content);
     Ok(seal(BlobKind::Tombstone, id, &[], &content))
@@ -25,7 +25,7 @@ pub fn encode_tombstone(id: &SegmentId, ids: &IdSet) -> Result<Vec<u8>, SegmentE
 /// A damaged blob.
 pub fn decode_tombstone(id: &SegmentId, blob: &[u8]) -> Result<IdRanges, SegmentError> {
     let mut reader = ByteReader::new(open(BlobKind::Tombstone, id, &[], blob)?);
-    let read = IdRanges::read(&mut reader, u32::MAX);
+    let read = IdRanges::read(&mut reader, usize::MAX);
     read.and_then(|ids| reader.end().map(|()| ids))
         .map_err(SegmentError::damaged(id))
 }

@@ -11,6 +11,7 @@
 
 mod analyzing;
 mod chunking;
+mod every_form;
 mod index_histories;
 mod matching;
 mod pgcopy;

@@ -1,4 +1,4 @@
-//! Blobs whose contents are damaged and whose checksums fit: what who may write to the tables can make of them. Reading
+//! Blobs whose contents are damaged and whose checksums fit, as a role that can write to the tables can make them. Reading
 //! them ends, within bounds, in an answer or in an error.
 use proptest::prelude::*;
 
@@ -7,6 +7,8 @@ use semlex_core::keyword::format::*;
 use semlex_core::keyword::search::*;
 use semlex_core::segments::sealed::{BlobKind, FRONT_BYTES, seal};
 use semlex_core::segments::*;
+
+use super::every_form::segment;
 
 const ID: SegmentId = [3; 16];
 
@@ -37,25 +39,6 @@ fn changed(kind: BlobKind, key: &[u8], blob: &[u8], changes: &[Change]) -> Vec<u
 fn changes() -> impl Strategy<Value = Vec<Change>> {
     let value = prop_oneof![any::<u8>(), Just(0), Just(0xff), Just(0x80)];
     prop::collection::vec((any::<prop::sample::Index>(), 0..8_u8, value), 1..5)
-}
-
-/// A segment with lists of all forms: some thousand chunks with common words, and rare ones.
-fn segment() -> EncodedSegment {
-    let mut builder = SegmentBuilder::new();
-    for id in 0..1_500_i64 {
-        let mut terms = vec![
-            "common".to_owned(),
-            format!("rare{}", id % 97),
-            format!("once{id}"),
-        ];
-        terms.extend((0..id % 5).map(|_| "often".to_owned()));
-        // Now and then a gap, so that there are several ranges of ids.
-        let id = id + id / 100 * 3;
-        builder
-            .add_terms(id, terms.iter().map(String::as_str))
-            .unwrap();
-    }
-    builder.finish(&ID).unwrap()
 }
 
 fn is_damage<T: std::fmt::Debug>(result: Result<T, SegmentError>) -> Option<T> {
@@ -118,7 +101,7 @@ proptest! {
         row: prop::sample::Index, of_header in changes(), of_row in changes(), of_tombstone in changes(), which in 1..8_u8,
     ) {
         thread_local! {
-            static SEGMENT: EncodedSegment = segment();
+            static SEGMENT: EncodedSegment = segment(&ID);
         }
         SEGMENT.with(|segment| {
             let row = row.index(segment.rows.len());

@@ -1,6 +1,8 @@
 //! The targets: every decoder, and every reader of texts.
 
 mod copy;
+#[path = "../../../core/src/tests/every_form.rs"]
+mod every_form;
 mod segments;
 mod texts;
 mod tokenizer;

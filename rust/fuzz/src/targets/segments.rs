@@ -1,15 +1,15 @@
-//! Blobs of the keyword index whose checksums fit: what somebody who may write to the tables can make of them.
+//! Blobs of the keyword index whose checksums fit, as a role that can write to the tables can make them.
 
 use std::sync::LazyLock;
 
-use semlex_core::keyword::build::{SegmentBuilder, Source, merge};
+use semlex_core::keyword::build::{Source, merge};
 use semlex_core::keyword::format::{EncodedSegment, Header};
 use semlex_core::keyword::search::{GivenRow, LanguageQuery, Parameters, PostingCache};
 use semlex_core::segments::{
     FORMAT_VERSION, IdSet, MAX_CHUNKS, SegmentError, SegmentId, decode_tombstone, encode_tombstone,
 };
 
-use super::{Target, behaviour, coarse};
+use super::{Target, behaviour, coarse, every_form};
 use crate::inputs::Input;
 
 pub(crate) const HEADER: Target = Target {
@@ -62,28 +62,7 @@ const HEADER_KIND: u8 = 1;
 const ROW_KIND: u8 = 2;
 const TOMBSTONE_KIND: u8 = 3;
 
-/// A segment with lists of all forms: some thousand chunks with common words, and rare ones.
-#[allow(
-    clippy::expect_used,
-    reason = "without it every input would be read beside nothing"
-)]
-static SEGMENT: LazyLock<EncodedSegment> = LazyLock::new(|| {
-    let mut builder = SegmentBuilder::new();
-    for id in 0..1_500_i64 {
-        let mut terms = vec![
-            "common".to_owned(),
-            format!("rare{}", id % 97),
-            format!("once{id}"),
-        ];
-        terms.extend((0..id % 5).map(|_| "often".to_owned()));
-        // Gaps, so that there are several ranges of ids.
-        let id = id + id / 100 * 3;
-        builder
-            .add_terms(id, terms.iter().map(String::as_str))
-            .expect("ids ascend");
-    }
-    builder.finish(&ID).expect("a small segment")
-});
+static SEGMENT: LazyLock<EncodedSegment> = LazyLock::new(|| every_form::segment(&ID));
 
 /// A blob around a content. The format is that of the core, which checks whatever is not made here.
 fn sealed(kind: u8, id: &SegmentId, key: &[u8], content: &[u8]) -> Vec<u8> {

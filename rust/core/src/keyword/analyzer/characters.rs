@@ -118,7 +118,7 @@ impl CharacterKinds {
         match self.digits.get(after) {
             Some(&(first, _)) if first <= character => {
                 let value = (u32::from(character) - u32::from(first)) % 10;
-                // A digit has one.
+                // The value is below 10, so that it has a digit.
                 char::from_digit(value, 10).unwrap_or(character)
             }
             _ => character,

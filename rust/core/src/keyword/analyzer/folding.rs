@@ -140,6 +140,6 @@ fn plain(letter: char, kept: &mut String) -> char {
         }
     };
     kept.push_str(plain);
-    // Nothing is left of tatweel.
+    // Tatweel folds to nothing.
     plain.chars().next_back().unwrap_or(letter)
 }

@@ -7,6 +7,7 @@ use super::token_terms::TokenTerms;
 use super::tokens::scan;
 use super::{Analyzer, TermSource};
 use crate::hashing::{WordMap, WordSet};
+use crate::keyword::between;
 
 /// Most tokens that are remembered from text to text.
 const MAX_KNOWN: usize = 1 << 16;
@@ -74,7 +75,7 @@ impl Analyzer {
         let places = texts.into_iter().map(|text| {
             let mut places: Vec<Range<usize>> = Vec::new();
             scan(text, self.characters, |start, end| {
-                let token = text.split_at(end).0.split_at(start).1;
+                let token = between(text, start, end);
                 if !letters.can_begin(token) {
                     return;
                 }

@@ -39,7 +39,7 @@ pub(super) fn remembered(
             let (bytes, length) = known.stem.bytes();
             let stem = bytes.get(..length).map(str::from_utf8);
             letters.truncate(start);
-            // It was a text when it was remembered.
+            // These bytes were a `str` when they were remembered.
             letters.push_str(stem.and_then(Result::ok).unwrap_or_default());
         }
         return;

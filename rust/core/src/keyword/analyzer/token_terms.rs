@@ -23,7 +23,7 @@ use super::language::Apostrophe;
 use super::tokens::{character_start, first_character_end, scan};
 use super::{APOSTROPHES, Analyzer, with_apostrophes};
 use crate::hashing::identity;
-use crate::keyword::{TYPED, TermSource};
+use crate::keyword::{TYPED, TermSource, between};
 
 /// A word with more parts is noise, and gets none.
 const MAX_PARTS: usize = 8;
@@ -137,11 +137,7 @@ impl<'a> TokenTerms<'a> {
     }
 
     fn written(&self, letters: &Range<usize>) -> &str {
-        self.letters
-            .split_at(letters.end)
-            .0
-            .split_at(letters.start)
-            .1
+        between(&self.letters, letters.start, letters.end)
     }
 
     /// How many positions of a phrase they take.
@@ -291,7 +287,7 @@ impl<'a> TokenTerms<'a> {
         let bare = plain
             .strip_suffix("'s")
             .or_else(|| plain.strip_suffix("'S"))
-            // Most words end without one.
+            // Most words do not end with it.
             .unwrap_or(&plain);
         match (bare.split_once('\''), self.analyzer.language.apostrophe) {
             (None, _) => self.parts(bare, classes),
@@ -338,7 +334,7 @@ impl<'a> TokenTerms<'a> {
         if let Some(cuts @ [_, ..]) = cuts.get(..count) {
             let mut start = 0;
             for end in cuts.iter().copied().chain([text.len()]) {
-                self.part(text.split_at(end).0.split_at(start).1, classes);
+                self.part(between(text, start, end), classes);
                 start = end;
             }
         }

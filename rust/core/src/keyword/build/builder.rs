@@ -109,8 +109,7 @@ impl Counts {
     fn take_back(&mut self) -> Result<(), SegmentError> {
         let counted = self.counts.get(self.start..self.end);
         for (term, _) in counted.ok_or_else(|| impossible(UNCOUNTED_CHUNK))? {
-            let known = self.known.get_mut(*term as usize);
-            let known = known.ok_or_else(|| impossible(UNKNOWN_TERM))?;
+            let known = known_of(&mut self.known, *term)?;
             known.behind = 0;
             known.chunks -= 1;
         }
@@ -196,7 +195,7 @@ impl SegmentBuilder {
         fill: impl FnOnce(&mut Vocabulary, &mut Counts) -> Result<(), SegmentError>,
     ) -> Result<(), SegmentError> {
         if self.chunks.len() >= MAX_CHUNKS {
-            return Err(SegmentError::refused(
+            return Err(SegmentError::Refused(
                 "a segment holds at most 65,536 chunks",
             ));
         }
@@ -247,8 +246,7 @@ impl SegmentBuilder {
         // Postings of one term stand together: sum up, distribute.
         let mut sum = 0;
         for (_, term) in &sorted {
-            let known = known.get_mut(*term as usize);
-            let known = known.ok_or_else(|| impossible(UNKNOWN_TERM))?;
+            let known = known_of(&mut known, *term)?;
             known.behind = sum;
             sum += known.chunks;
         }
@@ -262,8 +260,7 @@ impl SegmentBuilder {
         for ((chunk, start), ordinal) in order.iter().zip(0..=u16::MAX) {
             let counts = counts.get(start + 1..chunk.end);
             for (term, frequency) in counts.ok_or_else(|| impossible(UNCOUNTED_CHUNK))? {
-                let known = known.get_mut(*term as usize);
-                let known = known.ok_or_else(|| impossible(UNKNOWN_TERM))?;
+                let known = known_of(&mut known, *term)?;
                 let posting = postings.get_mut(known.behind as usize);
                 *posting.ok_or_else(|| impossible(LOST_POSTINGS))? = Posting {
                     ordinal,
@@ -276,17 +273,19 @@ impl SegmentBuilder {
         let mut rows = RowWriter::new(id, &lengths)?;
         let mut postings = postings.as_slice();
         for (_, term) in &sorted {
-            let known = known
-                .get(*term as usize)
-                .zip(self.vocabulary.spelling(*term));
-            let (known, spelling) = known.ok_or_else(|| impossible(UNKNOWN_TERM))?;
-            let split = postings.split_at_checked(known.chunks as usize);
+            let spelling = self.vocabulary.spelling(*term);
+            let split = postings.split_at_checked(known_of(&mut known, *term)?.chunks as usize);
             let (list, behind) = split.ok_or_else(|| impossible(LOST_POSTINGS))?;
-            rows.push(spelling, list)?;
+            rows.push(spelling.ok_or_else(|| impossible(UNKNOWN_TERM))?, list)?;
             postings = behind;
         }
         EncodedSegment::new(id, order.iter().map(|(chunk, _)| chunk.id), &lengths, rows)
     }
+}
+
+fn known_of(known: &mut [Known], term: u32) -> Result<&mut Known, SegmentError> {
+    let known = known.get_mut(term as usize);
+    known.ok_or_else(|| impossible(UNKNOWN_TERM))
 }
 
 /// The first eight bytes as a number of the same order.

@@ -38,7 +38,7 @@ impl<'a> SegmentCursor<'a> {
                 && row.next(&self.header.codes).map_err(&damaged)?
             {
                 if row.term <= self.before {
-                    return Err(SegmentError::refused(
+                    return Err(SegmentError::Refused(
                         "sources: rows must be sorted by their first term",
                     ));
                 }
@@ -88,7 +88,7 @@ pub fn merge(
     let mut living = Vec::new();
     for (number, source) in sources.into_iter().enumerate() {
         let header = Header::decode(&source.id, source.header)?;
-        for (ordinal, chunk) in (0_usize..).zip(header.ids.iter()) {
+        for (ordinal, chunk) in (0_u32..).zip(header.ids.iter()) {
             if !dead.contains(chunk) {
                 living.push((chunk, number, ordinal));
             }
@@ -102,7 +102,7 @@ pub fn merge(
             postings: 0,
         });
         if living.len() > MAX_CHUNKS {
-            return Err(SegmentError::refused(
+            return Err(SegmentError::Refused(
                 "sources: more living chunks than the 65,536 of a segment",
             ));
         }
@@ -112,9 +112,8 @@ pub fn merge(
     for ((_, number, ordinal), new) in living.iter().zip(0..=u16::MAX) {
         let cursor = cursors.get_mut(*number);
         let cursor = cursor.ok_or_else(|| impossible("a chunk of no source"))?;
-        let ordinal = u32::try_from(*ordinal).map_err(|_| impossible("ordinals beyond 32 bits"))?;
-        lengths.push(cursor.header.length(ordinal)?);
-        let moved = cursor.moved.get_mut(ordinal as usize);
+        lengths.push(cursor.header.length(*ordinal)?);
+        let moved = cursor.moved.get_mut(*ordinal as usize);
         *moved.ok_or_else(|| impossible("a chunk of no source"))? = Some(new);
     }
     let rows = merge_terms(id, &lengths, &mut cursors)?;

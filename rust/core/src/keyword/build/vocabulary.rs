@@ -54,7 +54,7 @@ pub(super) struct Overflow;
 
 impl Overflow {
     pub(super) fn refused(self) -> SegmentError {
-        SegmentError::refused("a segment holds more than 32 bits can count; finish it earlier")
+        SegmentError::Refused("a segment holds more than 32 bits can count; finish it earlier")
     }
 }
 
@@ -254,7 +254,7 @@ impl Vocabulary {
             return Ok(number);
         }
         if term.is_empty() || term.len() > MAX_TERM {
-            return Err(SegmentError::refused("a term must have 1 to 128 bytes"));
+            return Err(SegmentError::Refused("a term must have 1 to 128 bytes"));
         }
         let number = u32::try_from(self.spelled.len() + 1)
             .ok()

@@ -57,9 +57,7 @@ pub(crate) fn write_ascending(
     for block in blocks {
         let start = out.len();
         out.resize(start + packed_bytes(bits), 0);
-        let packed = out.get_mut(start..);
-        let packed = packed.ok_or_else(|| impossible("no room for a block of numbers"))?;
-        BitPacker4x::new().compress(block, packed, bits);
+        BitPacker4x::new().compress(block, out.split_at_mut(start).1, bits);
     }
     out.append(&mut rest.finish());
     out.append(&mut high.finish());

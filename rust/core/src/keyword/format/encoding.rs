@@ -27,8 +27,8 @@ impl EncodedSegment {
         lengths: &[u32],
         rows: RowWriter<'_>,
     ) -> Result<Self, SegmentError> {
-        let ids = IdRanges::new(ids)
-            .ok_or_else(|| SegmentError::refused("a keyword id was given twice"))?;
+        let ids =
+            IdRanges::new(ids).ok_or(SegmentError::Refused("a keyword id was given twice"))?;
         let FinishedRows {
             rows,
             postings,

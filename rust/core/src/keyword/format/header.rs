@@ -57,9 +57,8 @@ impl Header {
     /// A damaged blob.
     pub fn decode(id: &SegmentId, blob: &[u8]) -> Result<Self, SegmentError> {
         let mut reader = ByteReader::new(open(BlobKind::Header, id, &[], blob)?);
-        let most = u32::try_from(MAX_CHUNKS).map_err(|_| impossible("ordinals beyond 32 bits"))?;
         let mut read = || {
-            let ids = IdRanges::read(&mut reader, most)?;
+            let ids = IdRanges::read(&mut reader, MAX_CHUNKS)?;
             let postings = reader.varint()?;
             let lengths = (0..ids.len())
                 .map(|_| reader.varint_u32())

@@ -71,9 +71,7 @@ impl BlockEncoder {
         let start = self.blocks.len();
         let (gaps, others) = (packed_bytes(gap_bits), packed_bytes(frequency_bits));
         self.blocks.resize(start + gaps + others, 0);
-        let packed = self.blocks.get_mut(start..);
-        let packed = packed.and_then(|bytes| bytes.split_at_mut_checked(gaps));
-        let (gaps, others) = packed.ok_or(UNPACKED)?;
+        let (gaps, others) = self.blocks.split_at_mut(start).1.split_at_mut(gaps);
         packer.compress_strictly_sorted(self.before, ordinals, gaps, gap_bits);
         packer.compress(tf_minus_one, others, frequency_bits);
         let last = *ordinals.last().ok_or(UNPACKED)?;

@@ -384,7 +384,7 @@ pub(crate) fn find_term(
 ) -> Result<Option<List>, SegmentError> {
     let damaged = SegmentError::damaged(&header.id);
     if key > term {
-        return Err(SegmentError::refused(
+        return Err(SegmentError::Refused(
             "rows: a row begins above the term it was read for",
         ));
     }

@@ -282,7 +282,7 @@ fn listed_segments(
             (Some(known), _) => Arc::clone(&known.header),
             (None, Some(header)) => Arc::new(Header::decode(id, header)?),
             (None, None) => {
-                return Err(SegmentError::refused(
+                return Err(SegmentError::Refused(
                     "segments: a header is missing that the plan did not know",
                 ));
             }
@@ -314,7 +314,7 @@ fn listed_tombstones(
         .map(|(id, data)| match (plan.known.tombstone(id), data) {
             (Some(known), _) => Ok(known.clone()),
             (None, Some(data)) => Ok((*id, Arc::new(decode_tombstone(id, data)?))),
-            (None, None) => Err(SegmentError::refused(
+            (None, None) => Err(SegmentError::Refused(
                 "tombstones: data is missing that the plan did not know",
             )),
         });
@@ -334,7 +334,7 @@ impl ReadRows {
         rows: &[GivenRow<'_>],
     ) -> Result<Self, SegmentError> {
         if seen.lists_one_twice() {
-            return Err(SegmentError::refused("segments: one is listed twice"));
+            return Err(SegmentError::Refused("segments: one is listed twice"));
         }
         let mut places = WordMap::default();
         for (language, planned) in plan.languages.iter().enumerate() {
@@ -355,7 +355,7 @@ impl ReadRows {
         };
         for given in rows {
             let Some(segment) = seen.segment(&given.segment) else {
-                return Err(SegmentError::refused(
+                return Err(SegmentError::Refused(
                     "rows: one belongs to a segment that is not listed",
                 ));
             };
@@ -402,7 +402,7 @@ impl ReadRows {
                         None => {
                             hits += 1;
                             let missing = || {
-                                SegmentError::refused(
+                                SegmentError::Refused(
                                     "rows: none was given for a term that is not at hand",
                                 )
                             };

@@ -68,7 +68,7 @@ impl PostingPlan {
         slots.dedup();
         let mut names = FxHashSet::default();
         if !queries.iter().all(|query| names.insert(&query.language)) {
-            return Err(SegmentError::refused("languages: one is named twice"));
+            return Err(SegmentError::Refused("languages: one is named twice"));
         }
         let folded = |slot: &u64| {
             let base = slot & !u64::from(TYPED_BIT);
@@ -141,7 +141,7 @@ impl PlannedLanguage {
             .into_iter()
             .any(|((slot, _), (next, _))| slot == next)
         {
-            return Err(SegmentError::refused(
+            return Err(SegmentError::Refused(
                 "wanted: a slot has two terms in one language",
             ));
         }

@@ -149,7 +149,7 @@ impl Snapshot {
     ) -> Result<Found, SegmentError> {
         let Parameters { k1, b } = parameters;
         if !(0.0..=1_000.0).contains(&k1) || !(0.0..=1.0).contains(&b) {
-            return Err(SegmentError::refused(
+            return Err(SegmentError::Refused(
                 "k1 must be from 0 to 1,000, b from 0 to 1",
             ));
         }
@@ -280,10 +280,7 @@ impl Snapshot {
             if lists.asked.is_empty() {
                 continue;
             }
-            let cursors = lists.wanted.iter();
-            let cursors =
-                cursors.map(|(slot, list)| Ok((weight_of(&weights, *slot)?, Cursor::new(list))));
-            let mut cursors = cursors.collect::<Result<Vec<_>, SegmentError>>()?;
+            let mut cursors = lists.cursors(&weights)?;
             for (_, ordinal, place) in of_segment {
                 if !segment.liveness.is_alive(*ordinal) {
                     continue;
@@ -310,7 +307,7 @@ impl Snapshot {
     /// typed with them weighs as what was typed, and accents that all texts have weigh nothing.
     fn weights(&self) -> Result<Vec<f64>, SegmentError> {
         if !self.missing_languages.is_empty() {
-            return Err(SegmentError::refused(
+            return Err(SegmentError::Refused(
                 "the plan lacks languages of the snapshot: plan for them and take the snapshot again",
             ));
         }
@@ -404,6 +401,14 @@ impl SegmentLists {
         Ok(eligible)
     }
 
+    /// The weight of each wanted word, and a cursor of its list.
+    fn cursors(&self, weights: &[f64]) -> Result<Vec<(f64, Cursor<'_>)>, SegmentError> {
+        let wanted = self.wanted.iter();
+        let cursors =
+            wanted.map(|(slot, list)| Ok((weight_of(weights, *slot)?, Cursor::new(list))));
+        cursors.collect()
+    }
+
     #[allow(
         clippy::cast_possible_truncation,
         reason = "the margin covers the rounding"
@@ -456,9 +461,6 @@ impl Scorer<'_> {
         ordinals: impl Iterator<Item = u32>,
         mut give: impl FnMut(usize, f64) -> Result<(), SegmentError>,
     ) -> Result<Unpacked, SegmentError> {
-        let cursors = self.lists.wanted.iter();
-        let cursors =
-            cursors.map(|(slot, list)| Ok((weight_of(self.weights, *slot)?, Cursor::new(list))));
         let mut ordinals = ordinals.enumerate().peekable();
         let mut unpacked = Unpacked::default();
         if ordinals.peek().is_none() {
@@ -466,7 +468,7 @@ impl Scorer<'_> {
             unpacked.skipped = lists.map(|(_, list)| list.all_blocks()).sum();
             return Ok(unpacked);
         }
-        let mut cursors = cursors.collect::<Result<Vec<_>, SegmentError>>()?;
+        let mut cursors = self.lists.cursors(self.weights)?;
         for (place, ordinal) in ordinals {
             let length = self.segment.header().length(ordinal)?;
             let norm = self.parameters.norm(length, self.average);

@@ -54,8 +54,7 @@ impl View {
                 None => Arc::new(LiveSegment::new(segment, ids_of(tombstones))?),
             });
         }
-        let ids: Vec<_> = segments.iter().map(|one| (one.id(), one.ids())).collect();
-        refuse_shared(&ids, &is_new)?;
+        refuse_shared(segments, &is_new)?;
         let (mut chunks, mut length) = (0, 0);
         for live in &live {
             chunks += live.chunks()?;
@@ -125,11 +124,7 @@ fn kept(
     removed: &[&IdRanges],
 ) -> Result<Arc<LiveSegment>, SegmentError> {
     let ids = &known.header().ids;
-    let mut has_risen = false;
-    for gone in removed {
-        has_risen |= ids.meets(gone)?;
-    }
-    let live = if has_risen {
+    let live = if removed.iter().any(|gone| ids.meets(gone)) {
         // What went may be named elsewhere: merges put tombstones together.
         let live = LiveSegment::new(&known.segment, ids_of(tombstones))?;
         (!live.equals(known)).then_some(live)
