@@ -296,20 +296,21 @@ class Retrieval:
         found, limit = self._remembered(state), request.max_filter_ids
         remaining = request.remaining()
         has_time = remaining is None or remaining >= SECONDS_FOR_ROWS
-        leaves_out_index = plan == "index" and not is_short and found.leaves_out_index()
+        leaves_out_index = plan == "index" and found.leaves_out_index()
         if is_short:
             found.leave_out_index()
         elif after == NEVER and not leaves_out_index:
             return None
         if found.rows is None or found.is_moving:
-            compares_all = is_short or plan != "index" or leaves_out_index
+            compares_all = plan != "index" or leaves_out_index
             is_due = has_time and found.is_due(0 if is_short else after)
             if (found.rows is None or not compares_all) and not is_due:
                 return None
             asked = snapshot, state.collection.names, state.collection.vectors.version, condition, limit
-            known, rows = found.rows, None
+            rows: PassingRows | None = None
             async with snapshot.in_time():
-                rows = None if known is None else await read_again(*asked, rows=known)
+                if found.rows is not None:
+                    rows = await read_again(*asked, rows=found.rows)
                 if rows is None and not has_time:
                     found.rows = None
                     return None
