@@ -358,7 +358,7 @@ class Together:
 async def test_writers_and_searchers_share_few_connections(database_url: str, size: int, full: bool) -> None:
     """Nobody waits for a second connection while holding one: over a single one all would stand still."""
     async with pooled(database_url, size) as pooler:
-        await Together(pooler.address, 100 if full else 3).run()
+        await Together(pooler.address, 100 if full else 6).run()
         check_index(database_url)
         async with retriever_of(pooler.address) as retriever, retriever_of(database_url) as direct:
             for query in ("constant", "yellow fruit", "key rotation"):

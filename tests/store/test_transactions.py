@@ -439,7 +439,7 @@ async def test_the_same_inside_a_users_transaction(database_url: str, monkeypatc
 async def test_writers_of_the_same_rows_do_not_deadlock(
     database_url: str, deadlocks: Deadlocks, kind: str, size: int, full: bool
 ) -> None:
-    rounds = 100 if full else 4
+    rounds = 100 if full else 8
     ones = np.ones((size, 8), np.float32)
     embedder = HashEmbedder(8) if kind == "model" else "none"
     async with opened(database_url, embedder) as retriever:

@@ -5,7 +5,6 @@ Its coverage of every keyword is the same in each run; ``--random`` and ``--full
 
 from __future__ import annotations
 
-import itertools
 import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,7 +18,7 @@ from hypothesis import assume, given, seed, settings
 from hypothesis import strategies as st
 from requests import Session
 from schemathesis.generation.modes import GenerationMode
-from schemathesis.specs.openapi.checks import ignored_auth, negative_data_rejection
+from schemathesis.specs.openapi.checks import negative_data_rejection
 
 from semlex import Document, SyncClient
 from semlex.errors import SemlexError
@@ -55,10 +54,6 @@ UNANSWERED = {
     "POST /v1/rerank",
     "POST /v1/index",
 }
-
-
-# Their options are declared once, with those of a search, of which every case is sent; of these, every third.
-AS_IN_A_SEARCH = {f"POST /v1/{path}" for path in ("candidates", "search/many", "why", "facets", "context", "answer")}
 
 
 def with_rules(description: Any, rules: dict[Any, dict[str, Any]]) -> Any:
@@ -103,10 +98,6 @@ def can_be_good(case: Any) -> bool:
 
 
 def cases(schema: Any, label: str) -> Iterator[Any]:
-    return itertools.islice(all_cases(schema, label), None, None, 3 if label in AS_IN_A_SEARCH else 1)
-
-
-def all_cases(schema: Any, label: str) -> Iterator[Any]:
     operation = schema.find_operation_by_label(label)
     generation = schema.config.generation_for(operation=operation, phase="coverage")
     for case in schema.iter_coverage_cases(operation, generation_modes=generation.modes, generation_config=generation):
@@ -161,11 +152,7 @@ def address(label: str, request: pytest.FixtureRequest) -> str:
 def test_the_schema_is_kept(label: str, address: str, session: Session) -> None:
     """At every bound of every value, from both sides."""
     answered, refused = (
-        {
-            # Nothing is answered without a token: test_access asks every route.
-            case.call_and_validate(address, session, excluded_checks=[ignored_auth]).status_code
-            for case in cases(schema, label)
-        }
+        {case.call_and_validate(address, session).status_code for case in cases(schema, label)}
         for schema in (POSITIVE, NEGATIVE)
     )
     assert any(status < 300 for status in answered) == (label not in UNANSWERED)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import psycopg
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from psycopg import sql
 
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
 kinds = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 SMALL = BulkIngestConfig(batch_size=4, small_batch_rows=0)
-# For each kind of table: once their rows are read, all kinds share their code.
-EXAMPLES = max(1, settings().max_examples // 3)
 
 texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1).filter(str.strip)
 keys = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=8)
@@ -90,7 +88,7 @@ def test_texts_ids_metadata_and_bits_are_equal(database_url: str, kind: Kind, ve
         kind.make(source, vector_type)
         every: list[str] = []
 
-        @settings(OWN_ROWS, max_examples=EXAMPLES)
+        @OWN_ROWS
         @given(rows=rows_of_all_kinds)
         def check(rows: list[tuple[str, dict[str, Any], list[float], list[float]]]) -> None:
             source.execute(sql.SQL("TRUNCATE {}").format(sql.Identifier(kind.table)))
