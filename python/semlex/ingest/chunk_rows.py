@@ -63,6 +63,12 @@ def embedded_text(context: str, text: str) -> str:
     return f"{context}\n{text}" if context else text
 
 
+def document_texts(documents: GivenDocuments, *, with_context: bool) -> list[str]:
+    """Return the text of each document that a model embeds when the document is added."""
+    contexts = _named_in_metadata(documents.metadata, with_context=with_context)["context"]
+    return [embedded_text(context, text) for context, text in zip(contexts, documents.contents, strict=True)]
+
+
 def unrepeated(ids: Sequence[str], on_duplicate: OnDuplicate) -> list[int]:
     """Return row numbers so that each id occurs once: the last row of an id, or the first with ``skip``."""
     rows = list(enumerate(ids))

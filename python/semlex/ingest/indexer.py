@@ -27,6 +27,7 @@ from semlex.store.indexes.build import (
 )
 from semlex.store.indexes.catalog import Looks, indexes_wanted
 from semlex.store.postgres.errors import UNIQUE_VIOLATION
+from semlex.store.query.chunk_keys import chunk_keys
 from semlex.store.query.chunks import cut_contexts
 from semlex.store.write import documents as ingestion
 from semlex.store.write.chunks import NewRows, VectorsGoneError, write_chunks
@@ -142,21 +143,45 @@ class Indexer:
     ) -> int:
         with_context = self.collection.settings.with_context
         rows = DocumentRows.of(documents, numbers, embeddings, with_context=with_context)
-        indexed = rows.indexed()
-        if indexed:
-            rows = replace(rows, contexts=await self._cut_contexts(indexed))
+        rows = await self._with_cut_contexts(rows)
         batch: RowSource = rows
         if self.embedder is not None and (embeddings is None or isinstance(embeddings, list)):
             batch = whole = rows.whole()
             await self.embed_rows(whole, await self.changed_rows(whole, on_duplicate))
-        within = list(dict.fromkeys(document_id for document_id, _ in indexed))
+        within = list(dict.fromkeys(document_id for document_id, _ in rows.indexed()))
         written = await self._write(batch, mode, on_duplicate=on_duplicate, within=within)
         self.sample.note_written(len(numbers))
         return written
 
+    async def unstored(self, documents: GivenDocuments) -> list[int]:
+        """Return the numbers of the checked documents that are not stored as given, or have no vector."""
+        numbers = unrepeated(documents.ids, "update")
+        rows = DocumentRows.of(documents, numbers, None, with_context=self.collection.settings.with_context)
+        batch = (await self._with_cut_contexts(rows)).whole()
+
+        async def look(connection: Connection) -> set[Key]:
+            await keep_lines(connection, self.collection, batch)
+            return await ingestion.unchanged_rows(connection, self.collection, batch)
+
+        stored = await self.database.read("look for stored rows", look)
+        keyed = zip(batch.keys(), rows.keyed, strict=True)
+        return sorted(number for key, (*_, number) in keyed if key not in stored)
+
+    async def _with_cut_contexts(self, rows: DocumentRows) -> DocumentRows:
+        """Return the rows with the stored contexts of those that belong to chunks of indexed documents."""
+        indexed = rows.indexed()
+        return replace(rows, contexts=await self._cut_contexts(indexed)) if indexed else rows
+
     async def is_empty(self) -> bool:
         """Return whether the collection has no chunks."""
         return await self.database.read("look at the collection", lambda c: ingestion.is_empty(c, self.collection))
+
+    async def are_new(self, documents: GivenDocuments) -> bool:
+        """Return whether none of the documents, nor of those to which they belong, has chunks."""
+        keys = chunk_keys(documents.ids)
+        return not await self.database.read(
+            "look for stored rows", lambda c: ingestion.have_chunks(c, self.collection, keys)
+        )
 
     async def embed_missing(self, progress: Callable[[Progress], None] | None = None) -> int:
         """Compute missing vectors; return how many were written."""

@@ -111,7 +111,7 @@ class TableWriter:
 
     def write(self, columns: Sequence[ColumnBuffers]) -> int:
         """Write rows; return how many."""
-        arrays = [_array(field.type, column) for field, column in zip(self._schema, columns, strict=True)]
+        arrays = [arrow_array(field.type, column) for field, column in zip(self._schema, columns, strict=True)]
         rows = arrow().record_batch(arrays, schema=self._schema)
         self._writer.write_batch(rows)
         if self._embedding is not None:
@@ -152,7 +152,8 @@ def arrow_schema(table: str, embedding: EmbeddingVersion | None) -> pa.Schema:
     return pyarrow.schema(columns)
 
 
-def _array(kind: pa.DataType, column: ColumnBuffers) -> pa.Array:
+def arrow_array(kind: pa.DataType, column: ColumnBuffers) -> pa.Array:
+    """Return a decoded column as an array of Arrow, without copying it if possible."""
     pyarrow = arrow()
     nulls, offsets, values = column
     buffer = pyarrow.py_buffer
@@ -169,7 +170,7 @@ def _array(kind: pa.DataType, column: ColumnBuffers) -> pa.Array:
         numbers = values.astype(np.int32, copy=False) if pyarrow.types.is_int32(kind) else values
         return pyarrow.Array.from_buffers(kind, len(numbers), [valid, buffer(numbers)])
     if pyarrow.types.is_list(kind):
-        elements = _array(kind.value_type, ColumnBuffers(*values))
+        elements = arrow_array(kind.value_type, ColumnBuffers(*values))
         return pyarrow.Array.from_buffers(kind, len(offsets) - 1, [valid, buffer(offsets)], children=[elements])
     return pyarrow.Array.from_buffers(kind, len(offsets) - 1, [valid, buffer(offsets), buffer(values)])
 

@@ -5,6 +5,7 @@ from datetime import datetime
 from numpy.typing import ArrayLike
 from os import PathLike
 from pathlib import Path
+from pyarrow import RecordBatch
 from semlex.chat.base import ChatModel
 from semlex.diagnostics.status import CollectionStatus, CountedCollection, ServerHealth
 from semlex.embedding.base import Embedder
@@ -818,6 +819,20 @@ class SyncTables(Synchronous):
         progress: ProgressOption = None,
     ) -> LoadReport:
         """Load rows that have vectors, at the speed of COPY; each row becomes a chunk, and nothing is cut or embedded."""
+
+    def unstored(
+        self,
+        rows: Any,
+        *,
+        text_field: str = 'text',
+        id_field: str | None = None,
+        metadata_fields: Sequence[str] | None = None,
+        metadata_field: str = 'metadata',
+    ) -> list[int]:
+        """Return the numbers of the rows that `load` would change: look before you embed rows a second time."""
+
+    def read(self, *, part: int = 0, parts: int = 1, after: str | None = None, limit: int = 5000) -> RecordBatch:
+        """Return chunks with their vectors as an Arrow batch, in the order of their keys; needs the extra ``arrow``."""
 
     def follow(self, table: str, *, name: str | None = None, **options: Unpack[TableOptions]) -> FollowedTable:
         """Follow a table or view: its rows become documents, which `sync` or a worker keeps up to date."""

@@ -2,35 +2,42 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import asdict
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 from semlex.errors import ConfigurationError, SemlexError
 from semlex.ingest.bulk.load import LoadReport, VectorLoad
 from semlex.ingest.bulk.row_batch import RowFields
+from semlex.ingest.bulk.sources import arrow, stream_batches
 from semlex.ingest.bulk.table_import import TableSource, import_table, inspect_table
 from semlex.ingest.deletion import Deletion
 from semlex.ingest.followed.sync import stored_tables, sync_tables
 from semlex.ingest.loaders.office import OfficeLoader
 from semlex.ingest.loaders.registry import loaders
-from semlex.maintenance.dump import TransferReport, dump
+from semlex.maintenance.dump import TransferReport, arrow_array, dump
 from semlex.options.declare import check_options, operation
 from semlex.options.indexing import TableOptions
 from semlex.progress import ProgressOption, shown
 from semlex.retriever.handle import Part
+from semlex.search.request import check_ids
 from semlex.store.followed.connection import read_source
 from semlex.store.followed.declaration import changed_table, declared_table, refuse_own, resolve
 from semlex.store.followed.definitions import delete_table, insert_table, read_status, read_tables, replace_definition
 from semlex.store.followed.triggers import TableTriggers, remove_triggers
 from semlex.store.foreign_tables import WantedTable
+from semlex.store.query.chunk_keys import keys_of
 from semlex.store.query.filters import Filter
 from semlex.store.query.hits import Relation, fill_table, statement
 from semlex.store.schema.locks import hold_collection
+from semlex.store.tables import copy_page
 from semlex.store.write.sources import read_sources
 from semlex.validation import (
     check_parameters,
+    check_range,
     kind_errors,
     needed_path_errors,
     text_errors,
@@ -42,7 +49,10 @@ if TYPE_CHECKING:
     from os import PathLike
     from typing import Unpack
 
+    from pyarrow import RecordBatch
+
     from semlex.ingest.indexer import Indexer
+    from semlex.open_collection import OpenCollection
     from semlex.store.followed.definitions import StoredTable
     from semlex.store.followed.source import SourceTable
     from semlex.store.foreign_tables import LayoutName
@@ -54,6 +64,10 @@ if TYPE_CHECKING:
     from semlex.types.followed import FollowedStatus, FollowedTable, TableSync
     from semlex.types.reports import TableImport
     from semlex.types.results import SearchResult
+
+
+READ_ROWS, MAX_READ_ROWS = 5_000, 10_000
+MAX_PARTS = 65_536
 
 
 class Tables(Part):
@@ -106,6 +120,94 @@ class Tables(Part):
         fields = RowFields(text_field, vector_field, id_field, metadata_fields, metadata_field)
         with bars as tell:
             return await VectorLoad(await self._handle.indexer(), fields, on_duplicate, tell).run(rows)
+
+    async def unstored(
+        self,
+        rows: Any,
+        *,
+        text_field: str = "text",
+        id_field: str | None = None,
+        metadata_fields: Sequence[str] | None = None,
+        metadata_field: str = "metadata",
+    ) -> list[int]:
+        """Return the numbers of the rows that `load` would change: look before you embed rows a second time.
+
+        A row is stored if its id is stored with the same text and metadata, and has a vector of the model in use.
+
+        Args:
+            rows: A table with an Arrow stream, without vectors; needs the extra ``arrow``. If an id is repeated, only
+                the last row of a batch is looked at.
+            text_field: As for `load`.
+            id_field: As for `load`.
+            metadata_fields: As for `load`.
+            metadata_field: As for `load`.
+
+        Returns:
+            Numbers from 0, ascending.
+
+        Raises:
+            ConfigurationError: A field is missing or of another type.
+            ValidationError: With every error of every row of a batch.
+        """
+        fields = RowFields(text_field, None, id_field, metadata_fields, metadata_field).checked()
+        indexer = await self._handle.indexer()
+        batches = stream_batches(rows, fields, indexer.bulk.batch_size)
+        found: list[int] = []
+        while (batch := await asyncio.to_thread(next, batches, None)) is not None:
+            documents = await asyncio.to_thread(batch.given, fields, indexer.vector_storage)
+            found += [batch.first + number for number in await indexer.unstored(documents)]
+        return found
+
+    async def read(
+        self, *, part: int = 0, parts: int = 1, after: str | None = None, limit: int = READ_ROWS
+    ) -> RecordBatch:
+        """Return chunks with their vectors as an Arrow batch, in the order of their keys; needs the extra ``arrow``.
+
+        Call it again with the last id until a batch is empty. Each call sees the collection as it is then.
+
+        Args:
+            part: Number of the part that is read, from 0. Parts are equal ranges of keys, so that several programs can
+                read a collection together.
+            parts: Number of parts, 1 to 65,536.
+            after: Id of the last chunk of the batch before; None for the first one.
+            limit: Maximum number of chunks, 1 to 10,000.
+
+        Returns:
+            Columns ``id``, ``text``, ``metadata`` (JSON text), ``source_document`` and, if the collection has vectors,
+            ``vector``: float32, null if a chunk has none.
+
+        Raises:
+            ConfigurationError: A number is out of range.
+            ValidationError: `after` is refused.
+        """
+        check_range("parts", parts, 1, MAX_PARTS)
+        check_range("part", part, 0, parts - 1)
+        check_range("limit", limit, 1, MAX_READ_ROWS)
+        begin = None if after is None else keys_of(check_ids([after]))[0]
+        pyarrow, whole = arrow(), 2**128
+        documents = UUID(int=whole * part // parts), UUID(int=whole * (part + 1) // parts - 1)
+
+        async def read(opened: OpenCollection) -> RecordBatch:
+            collection = opened.info
+            found = await opened.database.read_whole(
+                "read chunks", lambda connection: copy_page(connection, collection, documents, begin, limit)
+            )
+            kinds: dict[str, Any] = dict.fromkeys(("id", "text", "metadata", "source_document"), pyarrow.string())
+            if collection.embedding is not None:
+                kinds["vector"] = pyarrow.list_(pyarrow.float32(), collection.embedding.dimensions)
+            schema = pyarrow.schema(kinds)
+
+            def decoded() -> RecordBatch:
+                made = [
+                    pyarrow.record_batch(list(map(arrow_array, schema.types, rows.buffers())), schema=schema)
+                    for rows in found
+                ]
+                return pyarrow.Table.from_batches(made, schema).combine_chunks().to_batches()
+
+            batches = await asyncio.to_thread(decoded)
+            return batches[0] if batches else pyarrow.RecordBatch.from_pylist([], schema)
+
+        return await self._handle.reading(read)
 
     @operation("follow table", "admin", TableOptions)
     async def follow(self, table: str, *, name: str | None = None, **options: Unpack[TableOptions]) -> FollowedTable:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from psycopg.pq.abc import PGconn
 
     from semlex.store.postgres.connection import Connection
+    from semlex.store.query.leg import Key
     from semlex.store.schema.collection import CollectionInfo
     from semlex.store.schema.names import Names
 
@@ -168,6 +169,46 @@ async def copy_out(connection: Connection, collection: CollectionInfo, table: st
     )
     async for part in copy_parts(connection, statement, types):
         yield part
+
+
+# Columns of `copy_page`, and how they travel.
+PAGE_COLUMNS = {"chunk_id": "text", "chunk_text": "text", "metadata": "jsonb", "source_document": "text"}
+
+
+async def copy_page(
+    connection: Connection,
+    collection: CollectionInfo,
+    documents: tuple[uuid.UUID, uuid.UUID],
+    after: Key | None,
+    limit: int,
+) -> list[RowPart]:
+    """Return chunks with their vectors, in the order of their keys: `PAGE_COLUMNS` and `VECTOR`, if there are any.
+
+    `documents` are the first and the last key of a document.
+    """
+    first, last = documents
+    read = {name: _READ.get(wire, _AS_IS) for name, wire in PAGE_COLUMNS.items()}
+    types = [own or PAGE_COLUMNS[name] for name, (_, own) in read.items()]
+    columns = [sql.SQL(form).format(sql.Identifier("c", name)) for name, (form, _) in read.items()]
+    source = sql.SQL("{} AS c").format(collection.names.chunk)
+    if collection.embedding is not None:
+        types.append(collection.embedding.storage)
+        columns.append(sql.SQL("{}").format(sql.Identifier("e", VECTOR)))
+        source += sql.SQL(" LEFT JOIN {} AS e USING (document_id, chunk_id)").format(
+            collection.names.embedding(collection.embedding.version)
+        )
+    begin = (
+        sql.SQL("c.document_id >= {}").format(sql.Literal(first))
+        if after is None
+        else sql.SQL("(c.document_id, c.chunk_id) > ({}, {})").format(*map(sql.Literal, after))
+    )
+    # A page is read in the order of both keys; a hash of one of the tables would take it as a whole.
+    await set_local(connection, enable_hashjoin="off")
+    statement = sql.SQL(
+        "COPY (SELECT {} FROM {} WHERE {} AND c.document_id <= {} ORDER BY c.document_id, c.chunk_id LIMIT {}) "
+        "TO STDOUT (FORMAT binary)"
+    ).format(sql.SQL(", ").join(columns), source, begin, sql.Literal(last), sql.Literal(limit))
+    return [part async for part in copy_parts(connection, statement, types)]
 
 
 async def copy_parts(connection: Connection, statement: sql.Composed, types: list[str]) -> AsyncIterator[RowPart]:

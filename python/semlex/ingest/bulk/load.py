@@ -95,8 +95,8 @@ class VectorLoad:
         """Write checked batches while the next one is made; `storage` is the default of a new collection."""
         started, report, indexer = time.perf_counter(), self._report, self._indexer
         indexer.refuse_write()
-        is_empty = await indexer.is_empty() and self._on_duplicate == "update"
-        mode: WriteMode = "direct" if is_empty else "merge"
+        updates = self._on_duplicate == "update"
+        is_empty = updates and await indexer.is_empty()
         # After a row that is refused because it exists, nothing is stored.
         alone = self._on_duplicate == "fail" or not indexer.database.has_several_connections
         writes = BatchWrites(1 if alone else WRITES_AT_ONCE, self._tell(total))
@@ -104,6 +104,10 @@ class VectorLoad:
             async with writes, aclosing(ahead(batches)) as checked:
                 async for batch in checked:
                     await indexer.ensure_version(batch.vectors, storage)
+                    # New rows are copied, which takes half as long as merging them. If another writer is first with
+                    # one of them, the batch is merged.
+                    is_new = is_empty or (updates and await indexer.are_new(batch.documents))
+                    mode: WriteMode = "direct" if is_new else "merge"
                     write = indexer.add_rows(batch.documents, batch.vectors, mode, self._on_duplicate)
                     await writes.begin(batch.read, set(batch.documents.ids), write)
         except (ValidationError, DuplicateError, ConfigurationError) as error:

@@ -24,14 +24,15 @@ if TYPE_CHECKING:
 # Every other field is a key of every row's metadata.
 MAX_FIELDS = 1_000
 SHOWN_FIELDS = 12
+NO_VECTORS = np.empty((0, 0), np.float32)
 
 
 @dataclass(frozen=True, slots=True)
 class RowFields:
-    """The names of the fields that hold text, vector, id and metadata of a row."""
+    """The names of the fields that hold text, vector, id and metadata of a row; without `vector`, rows have none."""
 
     text: str = "text"
-    vector: str = "vector"
+    vector: str | None = "vector"
     id: str | None = None
     metadata: Sequence[str] | None = None
     merged: str = "metadata"
@@ -74,7 +75,8 @@ class RowFields:
         repeated = [name for name, count in Counter(there).items() if count > 1 and name in used]
         if repeated:
             raise ConfigurationError(f"{where} has two fields named {repeated[0]!r}: rename one of them")
-        needed = [("text_field", self.text), ("vector_field", self.vector)]
+        needed = [("text_field", self.text)]
+        needed += [("vector_field", self.vector)] if self.vector is not None else []
         needed += [("id_field", self.id)] if self.id is not None else []
         needed += [("metadata_fields", name) for name in self.metadata or ()] if whole else []
         for option, name in needed:
@@ -125,9 +127,9 @@ class RowBatch:
         """Return the rows as checked documents."""
         documents = GivenDocuments.plain(self.ids, self.texts, self.metadata)
         try:
-            return documents.checked(self.vectors, storage)
+            return documents.checked(None if fields.vector is None else self.vectors, storage)
         except ValidationError as error:
-            names = {"content": fields.text, "embedding": fields.vector, "id": fields.id or "id"}
+            names = {"content": fields.text, "embedding": fields.vector or "", "id": fields.id or "id"}
             raise ValidationError(
                 (replace(one, row=self.first + one.row, field=names.get(one.field, one.field)) for one in error.errors),
                 f"in {self.where}" if self.where else "",
@@ -148,14 +150,14 @@ def batch_of(columns: Mapping[str, Any], count: int, fields: RowFields, *, where
     names = list(columns)
     id_field = fields.id_in(names)
     found = _Found(first, _ids_of(columns[id_field], id_field, first) if id_field is not None else [""] * count)
-    vectors = columns[fields.vector]
+    vectors = NO_VECTORS if fields.vector is None else columns[fields.vector]
     return RowBatch(
         where,
         first,
         found.ids,
         found.given(columns[fields.text], fields.text),
         found.metadata({name: columns[name] for name in fields.metadata_in(names)}, count, fields.merged),
-        vectors if isinstance(vectors, np.ndarray) else found.vectors(vectors, fields.vector),
+        vectors if isinstance(vectors, np.ndarray) else found.vectors(vectors, fields.vector or ""),
     )
 
 

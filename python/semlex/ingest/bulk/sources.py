@@ -112,10 +112,10 @@ def check_schema(schema: pa.Schema, fields: RowFields, where: str) -> None:
     """Refuse columns of the wrong types before any row is read."""
     fields.check(schema.names, where)
     types = arrow().types
-    text, vector = _plain(schema.field(fields.text).type), schema.field(fields.vector).type
+    text = _plain(schema.field(fields.text).type)
     if not _is_text(text):
         raise _other_type(where, fields.text, "text", text)
-    if not _is_vector(vector):
+    if fields.vector is not None and not _is_vector(vector := schema.field(fields.vector).type):
         raise _other_type(where, fields.vector, "lists of numbers", vector)
     own = fields.id_in(schema.names)
     if own is not None and not (_is_text(kind := _plain(schema.field(own).type)) or types.is_integer(kind)):
@@ -169,7 +169,8 @@ def _rows(batch: pa.RecordBatch, fields: RowFields, where: str, first: int) -> R
     names = batch.schema.names
     wanted = {fields.text, fields.id_in(names), *fields.metadata_in(names)} - {None}
     columns: dict[str, Any] = {name: _values(batch.column(name)) for name in names if name in wanted}
-    columns[fields.vector] = _vectors(batch.column(fields.vector), fields.vector, first)
+    if fields.vector is not None:
+        columns[fields.vector] = _vectors(batch.column(fields.vector), fields.vector, first)
     return batch_of(columns, batch.num_rows, fields, where=where, first=first)
 
 
@@ -350,9 +351,9 @@ class GivenRows:
             yield batch_of(lists, rows, self._fields, first=first + start)
 
     def _wanted(self, part: Mapping[str, Any]) -> set[str]:
-        own = self._fields.id_in(part)
-        needed = {self._fields.text, self._fields.vector, *self._fields.metadata_in(list(part))}
-        return needed if own is None else needed | {own}
+        fields = self._fields
+        needed = (fields.text, fields.vector, fields.id_in(part), *fields.metadata_in(list(part)))
+        return {name for name in needed if name is not None}
 
 
 def opened_sources(given: Any, fields: RowFields) -> list[RowSource]:

@@ -32,7 +32,14 @@ from semlex.store.query.leg import Statement
 from semlex.store.schema.locks import gone, writing_lock
 from semlex.store.write.chunk_batch import AS_JSON, COLUMNS, KEYWORD_ID
 from semlex.store.write.copy import DEFAULT_BULK, NO_IDS, BulkIngestConfig, copy_rows, ids_of, joined
-from semlex.store.write.documents import RowDocuments, begin_write, key_array, share_documents, write_documents
+from semlex.store.write.documents import (
+    RowDocuments,
+    begin_write,
+    have_chunks,
+    key_array,
+    share_documents,
+    write_documents,
+)
 from semlex.types.documents import utc_now
 
 if TYPE_CHECKING:
@@ -376,16 +383,7 @@ def _keys_of(documents: Sequence[DocumentRow] | RowDocuments) -> str:
 async def _have_chunks(write: _Write, documents: AbstractSet[bytes]) -> bool:
     """Return whether another writer has stored chunks of one of these documents, whose rows are locked here."""
     # Chunks of a different text, or split differently, have other keys, so that no key would conflict.
-    if not documents:
-        return False
-    cursor = await write.connection.execute(
-        sql.SQL("SELECT EXISTS (SELECT 1 FROM {} WHERE document_id = ANY(%s::uuid[]))").format(
-            write.collection.names.chunk
-        ),
-        [key_array(documents)],
-    )
-    row = await cursor.fetchone()
-    return bool(row and row[0])
+    return bool(documents) and await have_chunks(write.connection, write.collection, documents)
 
 
 async def _copy_direct(write: _Write, rows: RowSource, bulk: BulkIngestConfig) -> int:

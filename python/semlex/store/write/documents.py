@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from semlex.store.query.leg import Key
     from semlex.store.schema.collection import CollectionInfo
     from semlex.store.schema.names import Names
+    from semlex.store.write.chunk_batch import ChunkBatch
 
 
 # document_id, chunk_id, content_hash, context, chunk_text
@@ -319,6 +320,35 @@ async def embedded_hashes(connection: Connection, collection: CollectionInfo, ke
         [[key[0] for key in keys], [key[1] for key in keys]],
     )
     return {(row[0], row[1]): row[2] for row in await cursor.fetchall()}
+
+
+async def have_chunks(connection: Connection, collection: CollectionInfo, documents: Iterable[bytes]) -> bool:
+    """Return whether one of these documents has chunks."""
+    cursor = await connection.execute(
+        sql.SQL("SELECT EXISTS (SELECT 1 FROM {} WHERE document_id = ANY(%s::uuid[]))").format(collection.names.chunk),
+        [key_array(documents)],
+    )
+    row = await cursor.fetchone()
+    return bool(row and row[0])
+
+
+async def unchanged_rows(connection: Connection, collection: CollectionInfo, rows: ChunkBatch) -> set[Key]:
+    """Return the keys of the rows that are stored with the same text and metadata and have a vector."""
+    if collection.embedding is None or not len(rows):
+        return set()
+    keys = rows.keys()
+    metadata = [_core.to_json(value).decode() for value in rows.metadata]
+    cursor = await connection.cursor(binary=True).execute(
+        sql.SQL(
+            "SELECT c.document_id, c.chunk_id "
+            "FROM unnest(%s::uuid[], %s::text[], %s::bytea[], %s::text[]) "
+            "AS k(document_id, chunk_id, content_hash, metadata) "
+            "JOIN {} AS c USING (document_id, chunk_id) JOIN {} AS e USING (document_id, chunk_id) "
+            "WHERE c.content_hash = k.content_hash AND c.metadata = k.metadata::jsonb"
+        ).format(collection.names.chunk, collection.names.embedding(collection.embedding.version)),
+        [[key[0] for key in keys], [key[1] for key in keys], rows.content_hash, metadata],
+    )
+    return {(row[0], row[1]) for row in await cursor.fetchall()}
 
 
 async def is_empty(connection: Connection, collection: CollectionInfo) -> bool:

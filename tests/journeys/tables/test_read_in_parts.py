@@ -1,0 +1,105 @@
+"""`tables.read` and `tables.unstored`: a collection read in parts, and rows that are stored already."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from semlex import BulkIngestConfig, SyncCollection, SyncRetriever
+from semlex.errors import ConfigurationError, ValidationError
+from tests.support.retrievers import sync_opened
+
+ROWS = 60
+SMALL = BulkIngestConfig(batch_size=7, small_batch_rows=0)
+
+
+def table(rows: list[dict[str, Any]], *, with_vectors: bool = True) -> pa.Table:
+    made = pa.Table.from_pylist(rows)
+    vectors = [[float(len(row["text"])), float(row["year"] or 0), 0.5] for row in rows]
+    return made.append_column("vector", pa.array(vectors, pa.list_(pa.float32(), 3))) if with_vectors else made
+
+
+def rows_of(count: int) -> list[dict[str, Any]]:
+    return [
+        {"id": f"r{n}", "text": f"apple number {n}", "year": 2000 + n, "section_title": "Fruit"} for n in range(count)
+    ]
+
+
+@pytest.fixture
+def store(database_url: str) -> Iterator[SyncRetriever]:
+    with sync_opened(database_url, model="none", collection="rows", bulk=SMALL) as opened:
+        yield opened
+
+
+def parts_read(collection: SyncCollection, parts: int, limit: int) -> list[list[dict[str, Any]]]:
+    found = []
+    for part in range(parts):
+        rows, after = [], None
+        while (batch := collection.tables.read(part=part, parts=parts, after=after, limit=limit)).num_rows:
+            assert batch.num_rows <= limit
+            rows += batch.to_pylist()
+            after = batch["id"][-1].as_py()
+        found.append(rows)
+    return found
+
+
+@pytest.mark.parametrize(("parts", "limit"), [(1, 1), (1, 10_000), (3, 7), (64, 5)])
+def test_parts_are_the_whole_collection_once(store: SyncRetriever, parts: int, limit: int) -> None:
+    assert store.tables.read().num_rows == 0
+    store.tables.load(table(rows_of(ROWS)))
+    store.add_documents([{"id": "plain", "text": "no vector"}])
+    found = [row for part in parts_read(store, parts, limit) for row in part]
+    assert [row["id"] for row in found] == [one.id for one in store.list_chunks(limit=1_000)]  # in the order of keys
+    given = {row["id"]: row for row in table(rows_of(ROWS)).to_pylist()}
+    for row in found:
+        if row["id"] == "plain":
+            assert (row["text"], row["metadata"], row["vector"]) == ("no vector", "{}", None)
+            continue
+        expected = given[row["id"]]
+        assert (row["text"], row["source_document"]) == (expected["text"], "")
+        assert np.array_equal(row["vector"], expected["vector"])
+        assert row["metadata"] == f'{{"year": {expected["year"]}, "section_title": "Fruit"}}'
+
+
+def test_numbers_of_parts_are_checked(store: SyncRetriever) -> None:
+    for wrong in (
+        {"part": 2, "parts": 2},
+        {"part": -1},
+        {"parts": 0},
+        {"limit": 0},
+        {"limit": 10_001},
+        {"parts": True},
+    ):
+        with pytest.raises(ConfigurationError):
+            store.tables.read(**wrong)  # type: ignore[arg-type]
+
+
+def test_rows_are_unstored_until_they_are_loaded_as_they_are(store: SyncRetriever) -> None:
+    rows = rows_of(ROWS)
+    assert store.tables.unstored(table(rows, with_vectors=False)) == list(range(ROWS))
+    store.tables.load(table(rows[:20]))
+    assert store.tables.unstored(table(rows, with_vectors=False)) == list(range(20, ROWS))
+    store.tables.load(table(rows))
+    assert store.tables.unstored(table(rows, with_vectors=False)) == []
+    rows[3]["text"] = "a pear"
+    rows[11]["year"] = 1
+    rows[12]["section_title"] = "Trees"  # embedded with the text
+    rows[13]["year"] = None  # no key
+    store.add_documents([{"id": "plain", "text": "no vector"}])
+    rows.append({"id": "plain", "text": "no vector", "year": None, "section_title": None})
+    rows.append({"id": "r0", "text": "the last of an id counts", "year": 1, "section_title": None})
+    given = table(rows, with_vectors=False)
+    assert store.tables.unstored(given) == [3, 11, 12, 13, ROWS, ROWS + 1]
+    store.tables.load(table(rows))
+    assert store.tables.unstored(given.slice(1)) == []
+
+
+def test_what_cannot_be_loaded_is_refused(store: SyncRetriever) -> None:
+    with pytest.raises(ConfigurationError, match="no field 'text'"):
+        store.tables.unstored(pa.table({"id": ["a"]}))
+    with pytest.raises(ValidationError, match="text"):
+        store.tables.unstored(pa.table({"id": ["a", "b"], "text": ["fine", ""]}))
