@@ -17,6 +17,7 @@ BENCHES = (
     "rrf",
     "copy",
     "load",
+    "ray",
     "follow",
     "moving",
     "tokens",

@@ -36,7 +36,7 @@ OWN_OPTIONS = {
     "query": ("device",),
     "follow": ("rows",),
 }
-WITH_MILLION = ("bm25", "ingest", "load", "peers")
+WITH_MILLION = ("bm25", "ingest", "load", "peers", "ray")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -55,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--million",
         action="store_true",
-        help="bm25: also a million chunks, half an hour long; peers: a million; ingest, load: also memory",
+        help="bm25: also a million chunks, half an hour long; peers, ray: a million; ingest, load: also memory",
     )
     parser.add_argument(
         "--data",

@@ -19,7 +19,7 @@ from tests.support.programs import Program
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 # The frameworks that the other tests' environment has not.
-FRAMEWORKS = ("llama_index", "haystack", "sqlalchemy")
+FRAMEWORKS = ("llama_index", "haystack", "ray", "sqlalchemy")
 
 
 def framework_of(program: str) -> str | None:

@@ -1,0 +1,463 @@
+"""Ray Data: rows embedded by many workers and written into a collection, and a collection as a dataset.
+
+Any task may be run again, because a worker died or the whole program did. A row is stored under its id, so a row that
+is written twice is stored once. `skip_stored` leaves out what an earlier run has stored.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from functools import cache, lru_cache
+from types import NoneType
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+import pyarrow as pa
+import ray.data
+from ray.data.block import BlockAccessor, BlockMetadata
+from ray.data.datasource import Datasink, Datasource, ReadTask
+
+from semlex.embedding.base import BaseEmbedder, EmbedderIdentity
+from semlex.embedding.registry import choose_embedder
+from semlex.errors import CollectionNotFoundError, ConfigurationError
+from semlex.ingest.bulk.row_batch import RowFields
+from semlex.ingest.bulk.sources import stream_batches
+from semlex.ingest.chunk_rows import document_texts
+from semlex.ingest.embed import usable_vectors
+from semlex.parameters import CollectionOptions
+from semlex.retriever.synchronous import SyncClient
+from semlex.store.write.copy import BulkIngestConfig
+from semlex.validation import check_parameters, kind_errors, model_errors, text_errors, text_parameter
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from semlex.embedding.base import Embedder
+    from semlex.ingest.bulk.load import LoadReport
+    from semlex.retriever.synchronous import SyncCollection
+    from semlex.store.write.chunks import OnDuplicate
+
+# Column that says which model has made the vectors; a table without it has vectors from elsewhere.
+MODEL = "embedding_model"
+# A worker writes one batch while it sends the next.
+CONNECTIONS = 2
+# An index would be kept up to date row by row. It is built once, after the last row.
+WITHOUT_INDEXES = BulkIngestConfig(build_indexes=False)
+ANY_OPTIONS = CollectionOptions()
+
+
+class NamedModel(BaseEmbedder):
+    """A model by its identity alone: it says whose vectors are written, and makes none."""
+
+    def __init__(self, identity: EmbedderIdentity, counter_name: str) -> None:
+        self._identity = identity
+        self.counter_name = counter_name
+
+    @classmethod
+    def of(cls, embedder: Embedder) -> Self:
+        """Return the identity of a model."""
+        return cls(embedder.identity, embedder.counter_name)
+
+    @property
+    def identity(self) -> EmbedderIdentity:
+        """Return the model's identity."""
+        return self._identity
+
+    def to_json(self) -> str:
+        """Return the identity as text for the column `MODEL`."""
+        return json.dumps({**asdict(self._identity), "counter_name": self.counter_name}, sort_keys=True)
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Return the identity of such a text."""
+        try:
+            values = json.loads(text)
+            counter_name = values.pop("counter_name")
+            return cls(EmbedderIdentity(**values), counter_name)
+        except (ValueError, TypeError, KeyError, AttributeError):
+            raise ConfigurationError(
+                f"the column {MODEL!r} is not what SemlexEmbed writes: rename yours, or name it in metadata_fields"
+            ) from None
+
+    def embed_documents(self, texts: Sequence[str]) -> NDArray[np.float32]:  # noqa: ARG002
+        """Refuse: rows are embedded by `SemlexEmbed`."""
+        raise ConfigurationError(f"{self._identity.model} makes no vectors here: embed rows with SemlexEmbed first")
+
+
+@dataclass(frozen=True)
+class Address:
+    """A collection, as it travels to workers.
+
+    Attributes:
+        url: libpq connection string; None: ``DATABASE_URL`` of the process that opens it.
+        collection: Its name.
+        schema: Schema of its tables.
+        options: Options of a new collection.
+    """
+
+    url: str | None
+    collection: str
+    schema: str
+    options: CollectionOptions
+
+    def checked(self) -> Address:
+        """Return this address after checking its arguments, with the address of the driver's database."""
+        check_parameters(
+            text_parameter("url", self.url),
+            text_errors("collection", self.collection, blank=False),
+            kind_errors("options", self.options, CollectionOptions),
+        )
+        return replace(self, url=self.url or os.environ.get("DATABASE_URL"))
+
+    def open(self, model: str | NamedModel, *, create: bool = True) -> SyncCollection:
+        """Return the collection on this process' client for a model."""
+        key = model if isinstance(model, str) else model.to_json()
+        return _client(self._url(), self.schema, key).collection(
+            self.collection, self.options, create=create, bulk=WITHOUT_INDEXES
+        )
+
+    def _url(self) -> str:
+        url = self.url or os.environ.get("DATABASE_URL")
+        if not url:
+            raise ConfigurationError("name a database that every worker reaches: url=, or DATABASE_URL on each worker")
+        return url
+
+    def __repr__(self) -> str:
+        return f"Address(collection={self.collection!r}, schema={self.schema!r})"  # an address may hold a password
+
+
+_making = threading.Lock()
+
+
+def _client(url: str, schema: str, model: str) -> SyncClient:
+    with _making:
+        return _made_client(url, schema, model)
+
+
+@cache
+def _made_client(url: str, schema: str, model: str) -> SyncClient:
+    """Return the only client of this process for a database and a model; it lives as long as the process."""
+    named: str | NamedModel = NamedModel.from_json(model) if model.startswith("{") else model
+    return SyncClient(url, named, use_reranking=False, schema=schema, max_connections=CONNECTIONS)
+
+
+def _model(name: str, device: str | None, dimensions: int | None) -> Embedder:
+    with _making:
+        return _opened_model(name, device, dimensions)
+
+
+@lru_cache(maxsize=4)
+def _opened_model(name: str, device: str | None, dimensions: int | None) -> Embedder:
+    """Return a model of this process, which all of its tasks share."""
+    chosen = choose_embedder(name, device=device, dimensions=dimensions).model
+    if chosen is None:
+        raise ConfigurationError(f"{name!r} is not a model that embeds: name one, such as 'static'")
+    return chosen
+
+
+class SemlexSink(Datasink[int]):
+    """Writes rows with vectors into a collection: ``dataset.write_datasink(SemlexSink(url, "articles"))``.
+
+    Rows are written in transactions of 5,000, each worker process with up to two connections. A row that was written
+    before is written again without effect. When all rows are stored, the driver builds the vector index.
+
+    Args:
+        url: libpq connection string that every worker reaches. None: ``DATABASE_URL`` of the driver; if it has none,
+            of each worker.
+        collection: Lower-case letters, digits and underscores, at most 48.
+        schema: Schema of its tables.
+        options: Options of a new collection; an existing one must have them.
+        embedding_model: Name of the model that made the vectors, if they do not come from `SemlexEmbed`, which names
+            its own. None: vectors from elsewhere, which are searched by words and by vectors, not by texts.
+        text_field: As for `Collection.tables.load`, as are the next four.
+        vector_field: Column of the vectors.
+        id_field: Column of the ids; without ids, they are computed from text and metadata.
+        metadata_fields: Columns that become metadata; by default all others.
+        metadata_field: Column of objects, or of their JSON text, whose keys become metadata.
+        on_duplicate: ``update`` replaces a stored row of the same id, ``skip`` keeps it.
+        build_indexes: Whether the driver builds the vector index at the end.
+
+    Raises:
+        ConfigurationError: An argument is refused.
+    """
+
+    def __init__(
+        self,
+        url: str | None,
+        collection: str,
+        *,
+        schema: str = "semlex",
+        options: CollectionOptions = ANY_OPTIONS,
+        embedding_model: str | None = None,
+        text_field: str = "text",
+        vector_field: str = "vector",
+        id_field: str | None = None,
+        metadata_fields: Sequence[str] | None = None,
+        metadata_field: str = "metadata",
+        on_duplicate: OnDuplicate = "update",
+        build_indexes: bool = True,
+    ) -> None:
+        check_parameters(
+            text_parameter("embedding_model", embedding_model),
+            kind_errors("build_indexes", build_indexes, bool),
+        )
+        if on_duplicate not in ("update", "skip"):  # with "fail", a task that is run again fails on its own rows
+            raise ConfigurationError(
+                f"on_duplicate must be 'update' or 'skip', because a task may be run again; got {on_duplicate!r:.80}"
+            )
+        self.address = Address(url, collection, schema, options).checked()
+        self.fields = RowFields(text_field, vector_field, id_field, metadata_fields, metadata_field).checked()
+        self._embedding_model = embedding_model
+        self._on_duplicate: OnDuplicate = on_duplicate
+        self._build_indexes = build_indexes
+
+    def get_name(self) -> str:
+        """Return the name of the write tasks."""
+        return "Semlex"
+
+    def on_write_start(self, schema: Any = None) -> None:  # noqa: ARG002
+        """Look at the collection from the driver, so that a wrong address or option fails before any work."""
+        try:
+            self.address.open("none", create=False).open()
+        except CollectionNotFoundError:
+            return
+
+    def write(self, blocks: Iterable[Any], ctx: Any) -> int:  # noqa: ARG002
+        """Write blocks of one task; return how many rows were stored.
+
+        Raises:
+            ConfigurationError: A column is missing or of another type.
+            ValidationError: With every error of every row of a batch; the batches before it are stored.
+            ModelMismatchError: The vectors are of another model or dimension than the collection's.
+        """
+        return sum(self._load(BlockAccessor.for_block(block).to_arrow()) for block in blocks)
+
+    def _load(self, table: pa.Table) -> int:
+        fields = self.fields
+        if not table.num_rows:
+            return 0
+        named: str | NamedModel = self._embedding_model or "none"
+        if MODEL in table.column_names and MODEL not in (fields.metadata or ()):
+            (text, *others) = table[MODEL].unique().to_pylist()
+            if others:
+                raise ConfigurationError("the rows have vectors of several models: write each with a sink of its own")
+            named, table = NamedModel.from_json(text), table.drop_columns([MODEL])
+        report: LoadReport = self.address.open(named).tables.load(
+            table,
+            text_field=fields.text,
+            vector_field=fields.vector or "vector",
+            id_field=fields.id,
+            metadata_fields=fields.metadata,
+            metadata_field=fields.merged,
+            on_duplicate=self._on_duplicate,
+        )
+        return report.written
+
+    def on_write_complete(self, write_result: Any) -> None:
+        """Build the vector index from the driver, if the collection is large enough for one."""
+        if self._build_indexes and sum(write_result.write_returns):
+            self.address.open("none", create=False).indexes.create(concurrently=True)
+
+
+class SemlexEmbed:
+    """Embeds the texts of batches: ``dataset.map_batches(SemlexEmbed("static"))``.
+
+    It adds the columns of the vectors and of the model's identity, and embeds what `Collection.add_documents` would
+    embed: titles in the metadata with the text. Each worker process loads the model once. For a GPU give Ray the class:
+    ``map_batches(SemlexEmbed, fn_constructor_args=["Qwen/Qwen3-Embedding-0.6B"], num_gpus=1, batch_size=1024)``.
+
+    Args:
+        model: A model's name or folder, as for `connect`; or an `Embedder` that can be pickled.
+        skip_stored: Sink of the dataset. Rows that its collection holds as they are, with a vector of this model, are
+            left out: they are neither embedded nor written again.
+        text_field: Column of the text. This and the next four are by default those of `skip_stored`, else as for
+            `SemlexSink`.
+        vector_field: Column of the vectors; one that exists is replaced.
+        id_field: Column of the ids.
+        metadata_fields: Columns that become metadata.
+        metadata_field: Column of objects whose keys become metadata.
+        device: Where the model runs: ``cuda``, ``mps``, ``cpu``.
+        dimensions: Length to which vectors are cut, for models that allow it.
+
+    Raises:
+        ConfigurationError: An argument is refused.
+    """
+
+    def __init__(
+        self,
+        model: str | Embedder,
+        *,
+        skip_stored: SemlexSink | None = None,
+        text_field: str | None = None,
+        vector_field: str | None = None,
+        id_field: str | None = None,
+        metadata_fields: Sequence[str] | None = None,
+        metadata_field: str | None = None,
+        device: str | None = None,
+        dimensions: int | None = None,
+    ) -> None:
+        check_parameters(
+            model_errors("model", model, "identity", "embed_documents", "embed_query"),
+            text_errors("model", model, blank=False) if model is None or isinstance(model, str) else [],
+            kind_errors("skip_stored", skip_stored, SemlexSink, NoneType),
+        )
+        given: dict[str, Any] = {
+            "text": text_field,
+            "vector": vector_field,
+            "id": id_field,
+            "metadata": metadata_fields,
+            "merged": metadata_field,
+        }
+        fields = RowFields() if skip_stored is None else skip_stored.fields
+        self._fields = replace(fields, **{name: one for name, one in given.items() if one is not None}).checked()
+        self._model, self._device, self._dimensions = model, device, dimensions
+        self._sink = skip_stored
+
+    def __call__(self, batch: Any) -> pa.Table:
+        """Return the rows of a batch, in any format of Ray, with their vectors.
+
+        Raises:
+            ConfigurationError: A column is missing or of another type.
+            ValidationError: With every error of every row of the batch.
+            ModelError: The model cannot be loaded, or its vectors cannot be stored.
+        """
+        embedder = self._embedder()
+        fields = self._fields
+        table = _arrow(batch)
+        table = table.drop_columns([name for name in (fields.vector, MODEL) if name in table.column_names])
+        texts = replace(fields, vector=None)
+        with_context = True
+        if self._sink is not None and table.num_rows:
+            table, with_context = self._unstored(table, texts, NamedModel.of(embedder))
+        wanted = [
+            text
+            for rows in stream_batches(table, texts, max(table.num_rows, 1))
+            for text in document_texts(rows.given(texts, "vector"), with_context=with_context)
+        ]
+        size, name = embedder.dimensions, embedder.identity.model
+        vectors = np.empty((0, size), np.float32)
+        if wanted:
+            vectors = usable_vectors(embedder.embed_documents(wanted), len(wanted), size, name, "vector")
+        column = pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), size)
+        model = pa.DictionaryArray.from_arrays(
+            pa.array(np.zeros(len(wanted), np.int32)), pa.array([NamedModel.of(embedder).to_json()])
+        )
+        return table.append_column(fields.vector or "vector", column).append_column(MODEL, model)
+
+    def _embedder(self) -> Embedder:
+        return _model(self._model, self._device, self._dimensions) if isinstance(self._model, str) else self._model
+
+    def _unstored(self, table: pa.Table, fields: RowFields, model: NamedModel) -> tuple[pa.Table, bool]:
+        """Return the rows that are not stored as they are, and whether the collection embeds titles with the text."""
+        assert self._sink is not None  # noqa: S101 - the caller has looked
+        address = self._sink.address
+        collection = address.open(model, create=False)
+        try:
+            numbers = collection.tables.unstored(
+                table,
+                text_field=fields.text,
+                id_field=fields.id,
+                metadata_fields=fields.metadata,
+                metadata_field=fields.merged,
+            )
+        except CollectionNotFoundError:
+            return table, address.options.with_context is not False
+        if len(numbers) < table.num_rows:
+            table = table.take(pa.array(numbers, pa.int64()))
+        return table, collection.info.settings.with_context
+
+
+def _arrow(batch: Any) -> pa.Table:
+    """Return a batch of any of Ray's formats as a table."""
+    if isinstance(batch, Mapping):
+        batch = BlockAccessor.batch_to_block(dict(batch))
+    return BlockAccessor.for_block(batch).to_arrow()
+
+
+class SemlexSource(Datasource):
+    """A collection as a source of Ray Data; `read_semlex` reads it."""
+
+    def __init__(self, address: Address, rows: int) -> None:
+        super().__init__()
+        self._address, self._rows = address.checked(), rows
+
+    def get_name(self) -> str:
+        """Return the name of the read tasks."""
+        return "Semlex"
+
+    def estimate_inmemory_data_size(self) -> int | None:
+        """Return None: counting a large collection takes long."""
+        return None
+
+    def get_read_tasks(
+        self,
+        parallelism: int,
+        per_task_row_limit: int | None = None,
+        data_context: Any = None,  # noqa: ARG002
+    ) -> list[ReadTask]:
+        """Return a task for each range of keys."""
+        address, rows = self._address, self._rows
+        address.open("none", create=False).open()  # a wrong name fails in the driver
+        unknown = BlockMetadata(num_rows=None, size_bytes=None, exec_stats=None, input_files=None)
+
+        def task(part: int) -> ReadTask:
+            def read() -> Iterator[pa.Table]:
+                yield from _read(address, part, parallelism, rows)
+
+            return ReadTask(read, unknown, per_task_row_limit=per_task_row_limit)
+
+        return [task(part) for part in range(parallelism)]
+
+
+def _read(address: Address, part: int, parts: int, rows: int) -> Iterator[pa.Table]:
+    tables, after = address.open("none", create=False).tables, None
+    while (batch := tables.read(part=part, parts=parts, after=after, limit=rows)).num_rows:
+        after = batch["id"][-1].as_py()
+        yield pa.Table.from_batches([batch])
+    if after is None:
+        yield pa.Table.from_batches([batch])  # Ray takes the columns from it
+
+
+def read_semlex(
+    url: str | None,
+    collection: str,
+    *,
+    schema: str = "semlex",
+    rows: int = 5_000,
+    concurrency: int | None = None,
+    override_num_blocks: int | None = None,
+    ray_remote_args: dict[str, Any] | None = None,
+) -> ray.data.Dataset:
+    """Return a collection as a dataset, read by many workers.
+
+    Each task reads one range of keys, page by page, and sees each page as it is then.
+
+    Args:
+        url: As for `SemlexSink`.
+        collection: Its name.
+        schema: Schema of its tables.
+        rows: Rows of a page, 1 to 10,000.
+        concurrency: Maximum number of tasks at once, as for `ray.data.read_datasource`.
+        override_num_blocks: Number of tasks, up to 65,536.
+        ray_remote_args: Arguments of the tasks.
+
+    Returns:
+        A dataset with the columns ``id``, ``text``, ``metadata`` (JSON text), ``source_document`` and ``vector``.
+
+    Raises:
+        ConfigurationError: An argument is refused.
+        CollectionNotFoundError: The collection does not exist.
+    """
+    source = SemlexSource(Address(url, collection, schema, ANY_OPTIONS), rows)
+    return ray.data.read_datasource(
+        source,
+        concurrency=concurrency,
+        override_num_blocks=override_num_blocks,
+        ray_remote_args=ray_remote_args,
+    )

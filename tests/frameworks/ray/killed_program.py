@@ -1,0 +1,34 @@
+"""A program that loads rows with Ray, until it is killed: `python -m … CLUSTER URL FOLDER ROWS`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import ray
+import ray.data
+
+from semlex.integrations.ray import SemlexEmbed
+from tests.frameworks.ray.killed_work import DRIVER, MortalModel, MortalSink
+
+BLOCKS = 8
+
+
+def text_of(number: int) -> str:
+    return f"text {number:06}"
+
+
+def load(url: str, folder: Path, rows: int, blocks: int = BLOCKS) -> None:
+    """Embeds and stores rows that are not stored yet."""
+    sink = MortalSink(url, "killed", folder)
+    items = [{"id": f"row-{number}", "text": text_of(number), "number": number} for number in range(rows)]
+    dataset = ray.data.from_items(items, override_num_blocks=blocks)
+    dataset.map_batches(SemlexEmbed(MortalModel(folder), skip_stored=sink)).write_datasink(sink)
+
+
+if __name__ == "__main__":
+    cluster, url, folder, rows = sys.argv[1:]
+    (Path(folder) / DRIVER).write_text(str(os.getpid()))
+    ray.init(cluster, log_to_driver=False)
+    load(url, Path(folder), int(rows))

@@ -1,0 +1,100 @@
+"""Models and sinks whose workers, and whose driver, are killed at chosen places."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import psycopg
+from numpy.typing import NDArray
+
+from semlex.embedding.base import BaseEmbedder, EmbedderIdentity
+from semlex.integrations.ray import SemlexSink
+
+DIMENSIONS = 8
+DRIVER = "driver"  # holds the process id of the driver
+
+
+def vectors_of(texts: Sequence[str]) -> NDArray[np.float32]:
+    """Vectors that follow from the texts alone."""
+    made = np.array([np.frombuffer(text.encode().ljust(DIMENSIONS)[-DIMENSIONS:], np.uint8) for text in texts])
+    return made.reshape(-1, DIMENSIONS).astype(np.float32)
+
+
+class Deaths:
+    """Kills that wait in a folder, one file each; who takes one dies of it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def plan(self, place: str, times: int) -> None:
+        for number in range(times):
+            (self.folder / f"{place}-{number}").touch()
+
+    def left(self) -> list[str]:
+        return sorted(one.name for one in self.folder.glob("*-*"))
+
+    def die(self, place: str) -> None:
+        """Ends this process, and its driver if the place says so, if a kill is planned here."""
+        for planned in sorted(self.folder.glob(f"{place}-*")):
+            try:
+                planned.unlink()
+            except FileNotFoundError:  # another worker has taken it
+                continue
+            if place.startswith(DRIVER):
+                os.kill(int((self.folder / DRIVER).read_text()), signal.SIGKILL)
+            else:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return
+
+
+class MortalModel(BaseEmbedder):
+    """Dies on the way, and notes each text that it has embedded."""
+
+    def __init__(self, folder: Path) -> None:
+        self._deaths = Deaths(folder)
+
+    @property
+    def identity(self) -> EmbedderIdentity:
+        return EmbedderIdentity("test/mortal", "1", DIMENSIONS, None, "mean", False)
+
+    def embed_documents(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        self._deaths.die("embedding")
+        with (self._deaths.folder / "embedded").open("a", encoding="utf-8") as file:
+            file.write("".join(f"{text}\n" for text in texts))
+        return vectors_of(texts)
+
+
+def commands() -> list[list[str]]:
+    """Command lines of all processes."""
+    return [process.info["cmdline"] or [] for process in psutil.process_iter(["cmdline"])]
+
+
+class MortalSink(SemlexSink):
+    """Dies before, between and after its batches, and notes connections of its database and processes of Ray."""
+
+    def __init__(self, url: str, collection: str, folder: Path, **options: Any) -> None:
+        super().__init__(url, collection, **options)
+        self._deaths = Deaths(folder)
+
+    def write(self, blocks: Iterable[Any], ctx: Any) -> int:
+        def dying() -> Iterator[Any]:
+            for block in blocks:
+                self._deaths.die("before")
+                yield block
+                self._deaths.die("between")
+
+        written = super().write(dying(), ctx)
+        with psycopg.connect(self.address.url or "") as connection:
+            open_ones = connection.execute("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()")
+            processes = sum(command[0].startswith("ray::") for command in commands() if command)
+            with (self._deaths.folder / "connections").open("a", encoding="utf-8") as file:
+                file.write(f"{open_ones.fetchall()[0][0]} {processes}\n")
+        self._deaths.die("after")
+        self._deaths.die(DRIVER)
+        return written
