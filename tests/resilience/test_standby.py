@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,8 +18,6 @@ from semlex import Client, open_collection
 from semlex.errors import ModelMismatchError, ReadOnlyError
 from semlex.retriever.postgres import PostgreSQLRetriever
 from semlex.store.postgres.database import Database
-from semlex.store.postgres.embedded.folder import find_installations, run_as, server_account
-from semlex.store.postgres.embedded.server import EmbeddedServer
 from semlex.store.write.copy import BulkIngestConfig
 from semlex.testing import HashEmbedder
 from semlex.types.documents import Document
@@ -31,81 +27,16 @@ from tests.support.folders import new_open_folder
 from tests.support.keyword_index import check_index
 from tests.support.plain_bm25 import plain_bm25
 from tests.support.retrievers import opened
+from tests.support.standbys import Pair, replicated
 from tests.support.two_models import OtherEmbedder
 from tests.support.waiting import eventually
 
-SETTINGS = {
-    "fsync": "off",  # thrown away afterwards
-    # A row that a search on the standby still sees may be gone on the primary: with feedback the primary would keep it,
-    # and with a delay (30 s) the standby would wait for the search. Without both every conflict ends the search at
-    # once, which is the worst that a standby can do to one.
-    "hot_standby_feedback": "off",
-    "max_standby_streaming_delay": "0",
-    "autovacuum": "off",  # the tests say when
-}
 SEARCHERS = 3
-
-
-class Pair:
-    """A primary and its standby.
-
-    Attributes:
-        primary: Address.
-        standby: Address of the same database.
-    """
-
-    def __init__(self, primary: str, standby: str) -> None:
-        self.primary, self.standby = primary, standby
-
-    async def catch_up(self) -> None:
-        """Waits until the standby has everything that the primary has written."""
-        with psycopg.connect(self.primary, autocommit=True) as connection:
-            row = connection.execute("SELECT pg_current_wal_flush_lsn()").fetchone()
-        assert row is not None
-        with psycopg.connect(self.standby, autocommit=True) as connection:
-            replayed = "SELECT pg_last_wal_replay_lsn() >= %s"
-            await eventually(lambda: connection.execute(replayed, row).fetchone() == (True,))
-
-    def conflicts(self) -> int:
-        """How many searches the standby has ended for the primary's sake."""
-        with psycopg.connect(self.standby, autocommit=True) as connection:
-            row = connection.execute(
-                "SELECT confl_snapshot + confl_lock FROM pg_stat_database_conflicts WHERE datname = current_database()"
-            ).fetchone()
-        assert row is not None
-        return int(row[0])
-
-
-@contextmanager
-def _replicated(folder: Path, major: int) -> Iterator[Pair]:
-    with EmbeddedServer(folder / "primary", major=major) as primary:
-        with psycopg.connect(primary.url, autocommit=True) as connection:
-            for name, value in SETTINGS.items():
-                connection.execute(sql.SQL("ALTER SYSTEM SET {} = {}").format(sql.Identifier(name), value))
-            connection.execute("SELECT pg_reload_conf()")
-            connection.execute("CREATE EXTENSION vector")
-        _copy(primary, folder / "standby")
-        with EmbeddedServer(folder / "standby", major=major) as standby:
-            yield Pair(primary.url, standby.url)
-
-
-def _copy(primary: EmbeddedServer, folder: Path) -> None:
-    """Makes a standby's folder: a copy of the primary's data, with the primary's address in its settings."""
-    account = server_account(primary.folder / "data")
-    folder.mkdir(mode=0o711)
-    (folder / "start.lock").touch()  # by which the embedded server knows a folder of its own
-    (folder / "data").mkdir(mode=0o700)
-    if account is not None:
-        shutil.chown(folder / "data", account.uid, account.gid)
-    program = find_installations(account)[primary.major] / "pg_basebackup"
-    options = ["--checkpoint=fast", "--no-sync", "--write-recovery-conf", "--wal-method=stream"]
-    made = run_as(account, [str(program), f"--dbname={primary.url}", "--pgdata=data", *options], folder=folder)
-    assert made.returncode == 0, made.stderr
 
 
 @pytest.fixture(scope="module")
 def pair(postgres_major: int) -> Iterator[Pair]:
-    with new_open_folder() as folder, _replicated(folder, postgres_major) as pair:
+    with new_open_folder() as folder, replicated(folder, postgres_major) as pair:
         yield pair
 
 

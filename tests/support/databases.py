@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import LiteralString
 
 import psycopg
@@ -97,24 +98,39 @@ def new_role(url: str, *rights: LiteralString) -> Iterator[str]:
             connection.execute(sql.SQL("DROP OWNED BY {0} CASCADE; DROP ROLE {0}").format(name))
 
 
-class Databases:
-    """The databases of one server.
+@dataclass(frozen=True)
+class ServerAddress:
+    """How to reach a server.
 
-    Args:
-        url: Its address, of a database that tests leave alone; the role may do everything.
+    Attributes:
+        direct: Address of a database that tests leave alone; the role may do everything, and nothing is in between.
+        given: Address of the same database for tests.
+        owner: The role of that address; databases are its own.
+        is_pooled: Whether what is in between keeps connections to databases.
     """
 
-    def __init__(self, url: str) -> None:
-        self.url = url
-        self._administration = psycopg.connect(url, autocommit=True)
+    direct: str
+    given: str
+    owner: str = "postgres"
+    is_pooled: bool = False
+
+
+class Databases:
+    """The databases of one server."""
+
+    def __init__(self, server: ServerAddress) -> None:
+        self._server = server
+        self._administration = psycopg.connect(server.direct, autocommit=True)
         self._make(TEMPLATE, "template1")
-        with psycopg.connect(self.at(TEMPLATE), autocommit=True) as connection:
+        with psycopg.connect(self._directly(TEMPLATE), autocommit=True) as connection:
             connection.execute("CREATE EXTENSION vector")
         self._make(PREPARED, TEMPLATE)
-        with SyncClient(self.at(PREPARED), "none", use_reranking=False) as client:
+        # What is in between would keep a connection to the database, which then could not be copied.
+        prepared = make_conninfo(self._directly(PREPARED), user=server.owner)
+        with SyncClient(prepared, "none", use_reranking=False) as client:
             client.collection("x").count()  # makes it, and what is shared
             client.drop("x")
-        with psycopg.connect(self.at(PREPARED), autocommit=True) as connection:
+        with psycopg.connect(self._directly(PREPARED), autocommit=True) as connection:
             self._unchanged = connection.execute(FINGERPRINT).fetchone()
         self._reused: str | None = None
         self._cleaning = self._administration
@@ -125,11 +141,15 @@ class Databases:
         self._administration.close()
 
     def at(self, name: str) -> str:
-        return make_conninfo(self.url, dbname=name)
+        return make_conninfo(self._server.given, dbname=name)
+
+    def _directly(self, name: str) -> str:
+        return make_conninfo(self._server.direct, dbname=name)
 
     def _make(self, name: str, template: str) -> None:
-        made = sql.SQL("CREATE DATABASE {} TEMPLATE {} STRATEGY file_copy")
-        self._administration.execute(made.format(sql.Identifier(name), sql.Identifier(template)))
+        made = sql.SQL("CREATE DATABASE {} TEMPLATE {} STRATEGY file_copy OWNER {}")
+        names = (sql.Identifier(one) for one in (name, template, self._server.owner))
+        self._administration.execute(made.format(*names))
 
     def _drop(self, name: str) -> None:
         self._administration.execute(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name)))
@@ -147,12 +167,16 @@ class Databases:
     @contextmanager
     def reused(self) -> Iterator[str]:
         """Address of a copy of `PREPARED` that the next test gets as well, if this one leaves it as it was."""
+        if self._server.is_pooled:  # a session that ends between two tests would be lent to the second one
+            with self.copy(PREPARED) as url:
+                yield url
+            return
         if self._reused is None:
             self._reused = f"test_{uuid.uuid4().hex}"
             self._uses = 0
             self._make(self._reused, PREPARED)
             # One connection for all uses: a new one would read the catalogs again.
-            self._cleaning = psycopg.connect(self.at(self._reused), autocommit=True, application_name=CLEANING)
+            self._cleaning = psycopg.connect(self._directly(self._reused), autocommit=True, application_name=CLEANING)
         self._uses += 1
         try:
             yield self.at(self._reused)

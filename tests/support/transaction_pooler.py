@@ -117,7 +117,7 @@ class TransactionPooler:
     """Few connections to a server, for many clients.
 
     Args:
-        url: A database, on a Unix socket.
+        url: A database, on a Unix socket or a port.
         size: Number of connections to it; also an attribute.
 
     Attributes:
@@ -128,7 +128,7 @@ class TransactionPooler:
 
     def __init__(self, url: str, size: int = 2) -> None:
         parts = conninfo_to_dict(url)
-        self._socket = f"{parts['host']}/.s.PGSQL.{parts['port']}"
+        self._host, self._port = str(parts["host"]), str(parts["port"])
         self._user, self._database = str(parts["user"]), str(parts["dbname"])
         self.size = size
         self._idle: asyncio.Queue[Server] = asyncio.Queue()  # first in, first out: lent in turn
@@ -160,8 +160,13 @@ class TransactionPooler:
 
     # --- the server's side ------------------------------------------------------------------------------------------
 
+    async def _open(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        if self._host.startswith("/"):
+            return await asyncio.open_unix_connection(f"{self._host}/.s.PGSQL.{self._port}")
+        return await asyncio.open_connection(self._host, self._port)
+
     async def _connect(self) -> None:
-        server = Server(*await asyncio.open_unix_connection(self._socket))
+        server = Server(*await self._open())
         await server.start(self._user, self._database)
         self._parameters = server.parameters
         self._run(self._answer(server))
@@ -202,7 +207,7 @@ class TransactionPooler:
             return
         async with server.cancelling:
             if server.client is client:
-                reader, writer = await asyncio.open_unix_connection(self._socket)
+                reader, writer = await self._open()
                 async with closing(writer):
                     writer.write(startup(CANCEL, server.key))
                     await reader.read()  # ends when the server has passed it on

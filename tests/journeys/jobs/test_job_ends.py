@@ -225,6 +225,7 @@ async def test_progress_is_told(database_url: str, docs: Path, blocking: Blockin
         assert await working == 1
 
 
+@pytest.mark.direct
 async def test_behind_a_transaction_pooler(database_url: str, docs: Path) -> None:
     async with TransactionPooler(database_url) as pooler, client(pooler.address) as opened:
         book = opened.collection("book")

@@ -115,6 +115,7 @@ async def answer(retriever: PostgreSQLRetriever, chance: random.Random, question
     return found, wanted
 
 
+@pytest.mark.direct
 async def test_no_hit_holds_what_is_excluded(database_url: str, full: bool) -> None:
     async with opened(database_url, collection="fruit") as retriever:
         await retriever.add_documents(

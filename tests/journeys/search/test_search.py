@@ -128,6 +128,7 @@ def test_deleted_rows_do_not_shorten_the_answer(database_url: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.direct
 def test_searches_pass_dead_rows_in_the_index(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retrieval, "INDEX_FROM_ROWS", 1)  # a small collection is searched exactly instead
     vectors, url = unit_vectors(1500), without_scans(database_url)

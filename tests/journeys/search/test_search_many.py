@@ -184,6 +184,7 @@ def test_a_model_that_fails_leaves_the_words(database_url: str) -> None:
         assert (by_both.mode, by_words.mode) == ("hybrid", "keyword")
 
 
+@pytest.mark.direct
 def test_a_lost_connection_is_replaced(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     lost: list[int] = []
     load = retrieval.load_results

@@ -124,6 +124,7 @@ def test_a_definition_is_part_of_a_callers_transaction(database_url: str, table:
         assert news.tables.followed() == []
 
 
+@pytest.mark.direct
 async def test_behind_a_transaction_pooler(database_url: str, table: Articles) -> None:
     async with (
         TransactionPooler(database_url, size=2) as pooler,
@@ -339,6 +340,7 @@ def test_unknown_options_are_refused_as_arguments(table: Articles, news: SyncRet
 WRITING: tuple[LiteralString, ...] = ("CREATE, USAGE ON SCHEMA semlex", "ALL ON ALL TABLES IN SCHEMA semlex")
 
 
+@pytest.mark.superuser
 def test_a_role_needs_to_read_the_columns_alone(database_url: str, table: Articles) -> None:
     with new_role(database_url, *WRITING) as role, retriever(database_url, role=role) as news:
         with pytest.raises(PrivilegeError, match=r"may not read shop\.articles") as refused:
@@ -357,6 +359,7 @@ def test_a_role_needs_to_read_the_columns_alone(database_url: str, table: Articl
         assert news.tables.follow(**table.options()).key == ("id",)
 
 
+@pytest.mark.superuser
 def test_readers_need_no_right_to_definitions(database_url: str, table: Articles, news: SyncRetriever) -> None:
     news.tables.follow(**table.options())
     with new_role(database_url, *WRITING) as role, retriever(database_url, role=role, create=False) as theirs:

@@ -545,6 +545,7 @@ class Picky(CountingEmbedder):
         return super().embed_documents(texts)
 
 
+@pytest.mark.direct
 def test_rows_that_cannot_be_stored_keep_no_other_waiting(database_url: str) -> None:
     with (
         articles(database_url, "text") as table,

@@ -58,6 +58,7 @@ texts = st.lists(st.sampled_from(WORDS), min_size=1, max_size=12).map(" ".join)
     deleted=st.sets(st.integers(0, 30).map(str), max_size=5),
     query=texts,
 )
+@pytest.mark.superuser
 async def test_scores_are_those_of_a_plain_bm25(
     empty_database_url: str, batches: list[dict[str, str]], deleted: set[str], query: str
 ) -> None:
@@ -125,6 +126,7 @@ def first_asked_after(meanwhile: list[Any], writing: PostgreSQLRetriever, patch:
     steps=st.lists(st.one_of(searches, searches, writes), min_size=2, max_size=14),
     limits=st.tuples(st.sampled_from([0, 8, 20_000]), st.sampled_from([0, 2, 100])),
 )
+@pytest.mark.superuser
 async def test_searches_among_commits_answer_as_a_new_client(
     empty_database_url: str, steps: list[Any], limits: tuple[int, int]
 ) -> None:
@@ -739,6 +741,8 @@ async def test_another_analyzers_index_is_not_searched(database_url: str) -> Non
         assert set(await scores(retriever, "cat dog")) == {"1", "2"}
 
 
+@pytest.mark.direct
+@pytest.mark.superuser
 async def test_a_role_that_may_only_read_can_search(database_url: str) -> None:
     async with bm25_retriever(database_url) as retriever:
         await retriever.add_documents([Document("a cat", id="1")])

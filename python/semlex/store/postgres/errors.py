@@ -100,6 +100,23 @@ _REMEDIES = {
     DISK_FULL: "; nothing of it is stored: make room on the server's disk, then try again",
 }
 
+# By a part of the message with which the server or the driver refuses a login.
+_LOGIN_REMEDIES = {
+    "password authentication failed": (
+        "check user and password; in an address, characters with a meaning are percent-encoded (@ as %40)"
+    ),
+    "no password supplied": "give the password in the address, in PGPASSWORD or in ~/.pgpass",
+    "does not match host name": (
+        "connect by a name that is in the certificate, or have a certificate made for this host; sslmode=verify-full "
+        "checks the name"
+    ),
+    "certificate verify failed": (
+        "sslrootcert= must name the certificate of the authority that issued the server's certificate"
+    ),
+    "server does not support SSL": "turn TLS on in the server (ssl = on), or choose another sslmode=",
+    "no encryption": "the server takes this login over TLS only: sslmode=require, or verify-full with sslrootcert=",
+}
+
 
 def _of_a_missing_table(text: str, message: str, state: str) -> SemlexError:
     if _VECTORS.search(message):
@@ -125,7 +142,9 @@ def _of_the_driver(error: psycopg.Error, doing: str, message: str) -> SemlexErro
     if isinstance(error, PoolClosed):
         return ConnectionFailedError(f"{doing}: {message}; your pool must stay open as long as it is used")
     if isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError)):
-        return ConnectionFailedError(f"{doing}: the connection failed: {message.removeprefix('connection failed: ')}")
+        remedy = next((f"; {what}" for part, what in _LOGIN_REMEDIES.items() if part in message), "")
+        message = message.removeprefix("connection failed: ")
+        return ConnectionFailedError(f"{doing}: the connection failed: {message}{remedy}")
     if isinstance(error, OutOfOrderTransactionNesting):
         return StoreError(
             f"{doing}: two tasks use one connection at the same time; give each task a connection of its own, or let "

@@ -289,7 +289,7 @@ async def _ensure_extension(connection: Connection) -> None:
             return
         if error.sqlstate == "42501":
             raise PrivilegeError(
-                "this role may not create the extension pgvector; ask the owner of the database to run: "
+                "this role may not create the extension pgvector; ask a superuser of the server to run: "
                 "CREATE EXTENSION vector;",
                 sqlstate=error.sqlstate,
             ) from None

@@ -1,0 +1,114 @@
+"""A primary and its hot standby by streaming replication, on this machine."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psycopg
+from psycopg import sql
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from semlex.store.postgres.embedded.folder import find_installations, run_as, server_account
+from semlex.store.postgres.embedded.server import EmbeddedServer
+from tests.support.embedded_servers import postmaster_pid, server_processes
+from tests.support.waiting import eventually, until
+
+SETTINGS = {
+    "fsync": "off",  # thrown away afterwards
+    # A row that a search on the standby still sees may be gone on the primary: with feedback the primary would keep it,
+    # and with a delay (30 s) the standby would wait for the search. Without both every conflict ends the search at
+    # once, which is the worst that a standby can do to one.
+    "hot_standby_feedback": "off",
+    "max_standby_streaming_delay": "0",
+    "autovacuum": "off",  # the tests say when
+}
+
+
+class Pair:
+    """A primary and its standby.
+
+    Attributes:
+        primary: Address.
+        standby: Address of the same database.
+    """
+
+    def __init__(self, primary: EmbeddedServer, standby: EmbeddedServer) -> None:
+        self.primary, self.standby = primary.url, standby.url
+        self._folders = primary.folder, standby.folder
+        self._standby = standby
+
+    def both(self, **options: str) -> str:
+        """The address of both, the standby first, which a client tries first."""
+        parts = [conninfo_to_dict(one) for one in (self.standby, self.primary)]
+        hosts = {name: ",".join(str(one[name]) for one in parts) for name in ("host", "port")}
+        return make_conninfo(self.primary, **hosts, **options)
+
+    def stop_primary(self) -> None:
+        """Ends the primary as a crash does."""
+        os.kill(postmaster_pid(self._folders[0]), signal.SIGQUIT)
+        until(lambda: not server_processes(self._folders[0]))
+
+    def stop_standby(self) -> None:
+        """Ends the standby as a crash does."""
+        os.kill(postmaster_pid(self._folders[1]), signal.SIGQUIT)
+        until(lambda: not server_processes(self._folders[1]))
+
+    def start_standby(self) -> None:
+        """Starts it again after `stop_standby`, at the same address."""
+        self._standby.close()
+        assert self._standby.start() == self.standby
+
+    def promote(self) -> None:
+        """Makes the standby a primary."""
+        with psycopg.connect(self.standby, autocommit=True) as connection:
+            assert connection.execute("SELECT pg_promote(true, 120)").fetchone() == (True,)
+
+    async def catch_up(self) -> None:
+        """Waits until the standby has everything that the primary has written."""
+        with psycopg.connect(self.primary, autocommit=True) as connection:
+            row = connection.execute("SELECT pg_current_wal_flush_lsn()").fetchone()
+        assert row is not None
+        with psycopg.connect(self.standby, autocommit=True) as connection:
+            replayed = "SELECT pg_last_wal_replay_lsn() >= %s"
+            await eventually(lambda: connection.execute(replayed, row).fetchone() == (True,))
+
+    def conflicts(self) -> int:
+        """How many searches the standby has ended for the primary's sake."""
+        with psycopg.connect(self.standby, autocommit=True) as connection:
+            row = connection.execute(
+                "SELECT confl_snapshot + confl_lock FROM pg_stat_database_conflicts WHERE datname = current_database()"
+            ).fetchone()
+        assert row is not None
+        return int(row[0])
+
+
+@contextmanager
+def replicated(folder: Path, major: int) -> Iterator[Pair]:
+    with EmbeddedServer(folder / "primary", major=major) as primary:
+        with psycopg.connect(primary.url, autocommit=True) as connection:
+            for name, value in SETTINGS.items():
+                connection.execute(sql.SQL("ALTER SYSTEM SET {} = {}").format(sql.Identifier(name), value))
+            connection.execute("SELECT pg_reload_conf()")
+            connection.execute("CREATE EXTENSION vector")
+        _copy(primary, folder / "standby")
+        with EmbeddedServer(folder / "standby", major=major) as standby:
+            yield Pair(primary, standby)
+
+
+def _copy(primary: EmbeddedServer, folder: Path) -> None:
+    """Makes a standby's folder: a copy of the primary's data, with the primary's address in its settings."""
+    account = server_account(primary.folder / "data")
+    folder.mkdir(mode=0o711)
+    (folder / "start.lock").touch()  # by which the embedded server knows a folder of its own
+    (folder / "data").mkdir(mode=0o700)
+    if account is not None:
+        shutil.chown(folder / "data", account.uid, account.gid)
+    program = find_installations(account)[primary.major] / "pg_basebackup"
+    options = ["--checkpoint=fast", "--no-sync", "--write-recovery-conf", "--wal-method=stream"]
+    made = run_as(account, [str(program), f"--dbname={primary.url}", "--pgdata=data", *options], folder=folder)
+    assert made.returncode == 0, made.stderr
