@@ -221,6 +221,11 @@ class OpenCollection:
             _may_be_undone=may_be_undone,
         )
 
+    @property
+    def reader(self) -> Database:
+        """The database for reads that may be a little behind."""
+        return self.database.reader
+
     async def refresh(self) -> None:
         """Read the collection's metadata again, since another process may have changed it."""
         self._take(await open_collection(self.database, self.info.names, None, create=False))
@@ -279,6 +284,7 @@ class OpenCollection:
             found = await read_versions(snapshot.connection, self.info)
             if found is None:
                 raise gone(self.info)
+            self.info = self._with(found, self.info)  # which a standby that is behind may refuse
             self.seen.at, self.seen.versions = self.clock.monotonic(), found
         return self._as_seen()
 

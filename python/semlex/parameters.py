@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from psycopg import AsyncConnection
     from psycopg_pool import AsyncConnectionPool
 
+    from semlex.types.replicas import ReadPreference
+
 
 DistanceName = Literal["cosine", "l2", "inner_product"]
 StorageName = Literal["vector", "halfvec"]
@@ -73,6 +75,8 @@ class ServerOptions:
         keep_alive: Seconds for which the embedded Postgres stays after its last user; 0 stops it then.
         max_connections: Size of the pool.
         timeout: Seconds to wait for the server or for a free connection.
+        read_from: Where searches and other reads of users go: ``primary``, or ``replica`` for a standby among the hosts
+            of `db_url`.
     """
 
     db_url: str | None = None
@@ -83,6 +87,7 @@ class ServerOptions:
     keep_alive: float = 0
     max_connections: int = 8
     timeout: float = 10.0
+    read_from: ReadPreference = "primary"
 
 
 @dataclass(frozen=True, slots=True)

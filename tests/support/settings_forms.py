@@ -24,6 +24,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "calibration": PATHS,
     "fallback_folder": PATHS,
     "keep_alive": st.floats(0, 1e6),
+    "read_from": st.sampled_from(["primary", "replica"]),
     "embedding_model": MODELS,
     "reranker_model": MODELS,
     "chat_model": st.just("openai:gpt"),

@@ -29,6 +29,7 @@ from semlex.cli.options import (  # noqa: TC001 - `with_context` reads the annot
     Keyword,
     Language,
     Model,
+    ReadFrom,
     Reranker,
     Tokenizer,
 )
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
 
 # Names of shared options that often go together.
 SERVER = ("database_url", "data_dir", "keep_alive")
+READER = (*SERVER, "read_from")
 OUTPUT = ("as_json", "shown_fields", "header")
 MODEL = ("embedding_model", "device", "dimensions", "tokenizer")
 ONLY = "the only one"  # the origin of a collection's name that nobody has given
@@ -61,6 +63,7 @@ class Context:
     database_url: Database = None
     data_dir: DataDir = None
     keep_alive: KeepAlive = None
+    read_from: ReadFrom = None
     embedding_model: Model = None
     device: Device = None
     dimensions: Dimensions = None

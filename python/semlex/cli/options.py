@@ -247,6 +247,15 @@ KeepAlive = Annotated[
         rich_help_panel=COMMON,
     ),
 ]
+ReadFrom = Annotated[
+    str | None,
+    typer.Option(
+        "--read-from",
+        metavar="[primary|replica]",
+        rich_help_panel=COMMON,
+        help="Where searches read: primary, or replica: a standby among the hosts of the URL.",
+    ),
+]
 Model = Annotated[
     str | None,
     typer.Option(

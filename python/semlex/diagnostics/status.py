@@ -29,10 +29,12 @@ if TYPE_CHECKING:
     from semlex.store.indexes.running import RunningBuild
     from semlex.store.postgres.connection import Connection
     from semlex.store.postgres.database import Database
+    from semlex.store.postgres.snapshot import Snapshot
     from semlex.store.schema.collection import CollectionInfo
     from semlex.types.chunks import ChunkSettings
     from semlex.types.followed import FollowedStatus
     from semlex.types.query_log import QueryLogFigures
+    from semlex.types.replicas import ReadServer
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +89,7 @@ class CollectionStatus:
         last_run: The newest run over files, or None.
         calibration: The stored curve as by `ConfidenceCurve.to_dict`, or None.
         followed: The followed tables, by name; None if this role may not read about them.
+        read_from: The server that was read, with its lag, if the client has ``read_from="replica"``; otherwise None.
     """
 
     collection: str
@@ -130,6 +133,7 @@ class CollectionStatus:
     last_run: LogEntry | None
     calibration: dict[str, Any] | None = None
     followed: list[FollowedStatus] | None = None
+    read_from: ReadServer | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return the status as a dict, without the figures of a BM25 index if none exists."""
@@ -176,8 +180,9 @@ async def collection_status(
 ) -> CollectionStatus:
     """Read the figures of a collection."""
 
-    async def count(connection: Connection) -> tuple[str, dict[str, Any]]:
-        return describe_connection(connection), await collection_figures(connection, collection, exact=exact)
+    async def count(snapshot: Snapshot) -> tuple[ReadServer | None, str, dict[str, Any]]:
+        figures = await collection_figures(snapshot.connection, collection, exact=exact)
+        return snapshot.read_from, describe_connection(snapshot.connection), figures
 
     async def look(connection: Connection) -> tuple[VectorIndexes, tuple[RunningBuild, ...]]:
         found = await read_vector_indexes(connection, collection, with_size=True)
@@ -192,7 +197,7 @@ async def collection_status(
         vectors = await count_vectors(connection, collection, version.version, exact=exact)
         return found.serving, BuildingVersion(version.version, version.model, vectors, running)
 
-    server, figures = await database.read("count", count)
+    read_from, server, figures = await database.read_snapshot("count", count)
     serving, building = await database.read("look at the embedding versions", look_for_building)
     followed = await database.read("list the followed tables", lambda c: readable_status(c, collection))
     indexes, builds = await database.read("look at the indexes", look)
@@ -227,6 +232,7 @@ async def collection_status(
         last_run=None if run is None else LogEntry(**run),
         calibration=embedding.calibration if embedding else None,
         followed=followed,
+        read_from=read_from,
     )
 
 

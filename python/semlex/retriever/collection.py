@@ -1023,7 +1023,7 @@ class Collection(Part):
             folder = self._handle.resources.data_folder
             log = self._handle.resources.query_log.figures(opened.database.role, opened.info)
             return await collection_status(
-                opened.database, opened.info, opened.query_cache, data_folder=folder, query_log=log, exact=exact
+                opened.reader, opened.info, opened.query_cache, data_folder=folder, query_log=log, exact=exact
             )
 
         return await self._handle.reading(read)

@@ -92,7 +92,7 @@ class Documents(Part):
         limits = self._handle.resources.file_limits
 
         async def read(opened: OpenCollection) -> DocumentStates:
-            return await documents_with_states(opened.database, opened.info, source, limits, limit=limit, after=after)
+            return await documents_with_states(opened.reader, opened.info, source, limits, limit=limit, after=after)
 
         return await self._handle.reading(read)
 
@@ -260,7 +260,7 @@ async def named_document(handle: Handle, document: str) -> tuple[NamedDocument, 
             found = await fetch_documents(connection, opened.info, ids)
             return named, [found[one] for one in ids if one in found]
 
-        found = await opened.database.read("read a document", look)
+        found = await opened.reader.read("read a document", look)
         if isinstance(found, Records):
             absent = await absence(handle, document, sources, places, found)
             helps = f"; what helps: {absent.remedy}" if absent.remedy else ""
@@ -272,7 +272,7 @@ async def named_document(handle: Handle, document: str) -> tuple[NamedDocument, 
 
 async def document_places(handle: Handle, opened: OpenCollection, document: str) -> tuple[KnownSources, Places]:
     """Return the sources, and the places in their folders that a document's name can mean on this machine."""
-    sources = await opened.database.read(
+    sources = await opened.reader.read(
         "read the sources", lambda connection: read_known_sources(connection, handle.names)
     )
     # Of a file whose name ends like a line, both are looked for.

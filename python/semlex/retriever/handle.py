@@ -154,7 +154,7 @@ class Handle:
         """Run statements that read the collection, in one transaction."""
 
         async def read(opened: OpenCollection) -> T:
-            return await opened.database.read(doing, lambda connection: work(connection, opened.info))
+            return await opened.reader.read(doing, lambda connection: work(connection, opened.info))
 
         return await self.reading(read)
 

@@ -9,6 +9,7 @@ from semlex.options.indexing import ChunkSizes, FindOptions, FolderKeys, ReadOpt
 from semlex.options.search import Mode, QuestionOptions, Rerank, SearchDefaults
 from semlex.parameters import DistanceName, StorageName
 from semlex.types.queries import MAX_TOP_K
+from semlex.types.replicas import ReadPreference
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -99,6 +100,13 @@ class ServerKeys(TypedDict, total=False):
             text="Seconds to wait for the server. A call that waits for a connection is refused if none becomes free "
             "in this time. Default: 10.",
             form="object",
+        ),
+    ]
+    read_from: Annotated[
+        ReadPreference,
+        Option(
+            text="Where searches, get, count and status read: 'primary' (the default), or 'replica': a standby among "
+            "the hosts of db_url, which may be a little behind; if none answers, the primary, with a warning.",
         ),
     ]
     cached_queries: Annotated[

@@ -24,6 +24,7 @@ from semlex.retriever.query_log import QueryLog
 from semlex.store.indexes.background import IndexBuilds
 from semlex.store.postgres.database import Database, check_access
 from semlex.store.postgres.embedded.server import EmbeddedServer
+from semlex.store.postgres.replica import Replica, address_of_primary
 from semlex.types.query_log import QueryLogOptions
 from semlex.validation import check_parameters, kind_errors, model_errors, path_errors, whole_number_errors
 
@@ -89,6 +90,12 @@ class Resources:
             max_connections=server.max_connections,
             timeout=server.timeout,
         )
+        if server.read_from == "replica":
+            if server.db_url is None:
+                raise ConfigurationError(
+                    "read_from='replica' needs a database URL whose hosts are a primary and its standbys"
+                )
+            address_of_primary(server.db_url)
         self.server = server
         self.models = models
         self.clock = clock
@@ -166,8 +173,9 @@ class Resources:
             folder = None if server.data_folder is None else Path(server.data_folder)
             self._embedded = EmbeddedServer(folder, keep_alive=server.keep_alive)
             url = await asyncio.to_thread(self._embedded.start)
+        reads_replica = url is not None and server.read_from == "replica"
         self._database = Database(
-            url,
+            address_of_primary(url) if url is not None and reads_replica else url,
             pool=server.pool,
             connection=server.connection,
             max_size=server.max_connections,
@@ -175,6 +183,9 @@ class Resources:
             clock=self.clock,
         )
         await self._database.open()
+        if url is not None and reads_replica:
+            replica = Replica(url, max_size=server.max_connections, timeout=server.timeout, clock=self.clock)
+            self._database.beside(replica)
 
     async def close(self) -> None:
         """Close what was opened here: the pool, models loaded by name, the use of the embedded server.

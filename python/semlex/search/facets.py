@@ -60,7 +60,7 @@ async def facets_of_filter(opened: OpenCollection, asked: FacetRequest, conditio
         names = opened.info.names
         return await _counted(snapshot, names, asked, await with_rows(snapshot.connection, names, condition))
 
-    return await opened.database.read_snapshot("count values", count)
+    return await opened.reader.read_snapshot("count values", count)
 
 
 async def facets_of_query(opened: OpenCollection, asked: FacetRequest, request: Request) -> Facets:
@@ -74,7 +74,7 @@ async def facets_of_query(opened: OpenCollection, asked: FacetRequest, request: 
         found = await pipeline.find(own, replace(opened, database=SnapshotReads(snapshot)))
         return own, found, await _counted(snapshot, opened.info.names, asked, Filter(), found.keys)
 
-    own, found, facets = await opened.database.read_snapshot("count values", count, with_vectors=True)
+    own, found, facets = await opened.reader.read_snapshot("count values", count, with_vectors=True)
     legs = found.results
     failed = [f"the {name} search did not answer: {leg.error}" for name, leg in legs.items() if leg.error]
     told = [warning for leg in legs.values() if leg.error is None for warning in leg.warnings]

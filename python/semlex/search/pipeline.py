@@ -85,7 +85,7 @@ class SearchPipeline:
             again = [state.copy() for state in states]  # this may be run once more
             return [(state, await self.find(state, opened)) for state in again]
 
-        found = await self._opened.database.read_snapshot("search", find_all, with_vectors=True)
+        found = await self._opened.reader.read_snapshot("search", find_all, with_vectors=True)
         return [await self.results(*one) for one in found]
 
     def begin(self, request: Request) -> SearchState:

@@ -102,6 +102,7 @@ def search_results(
             warnings.append(f"the {name} search did not answer: {error}")
     if found.fusion != request.fusion:
         warnings.append("the scores of both searches were not completed in time; the order is that of rrf")
+    warnings += [] if state.read_from is None else state.read_from.warnings
     timings = dict(state.timings)
     for name in answered:
         warnings += legs[name].warnings
@@ -127,6 +128,7 @@ def search_results(
         next_cursor=next_cursor,
         without_vector=_without_vector(results, answered, found),
         documents=[_document(rank, [hit for _, hit in group]) for rank, group in enumerate(groups, 1)],
+        read_from=state.read_from,
     )
 
 

@@ -9,7 +9,7 @@ from functools import partial
 from itertools import compress, islice
 from typing import TYPE_CHECKING, TypeVar
 
-from semlex.errors import ModelError, SearchTimeoutError, SemlexError
+from semlex.errors import ModelError, ModelMismatchError, SearchTimeoutError, SemlexError, StoreError
 from semlex.options.search import MAX_CANDIDATES
 from semlex.search.fusion import (
     DEFAULT_VECTOR_WEIGHT,
@@ -93,7 +93,7 @@ class Retrieval:
     """Finds the hits of a search in an open collection."""
 
     def __init__(self, opened: OpenCollection, *, reranks: bool) -> None:
-        self._database = opened.database
+        self._database = opened.reader
         self._opened = opened
         self._embedder = opened.models.embedder
         self._sample = opened.sample
@@ -140,11 +140,14 @@ class Retrieval:
         async def search(snapshot: Snapshot) -> Found | dict[str, LegResult] | None:
             nonlocal was_asked, has_moved
             was_asked = has_moved = False
+            state.read_from = snapshot.read_from
             try:
-                return await self._find(snapshot, state, depth, seconds, rows, exact=exact)
+                result = await self._find(snapshot, state, depth, seconds, rows, exact=exact)
             except SnapshotEndedError as error:
                 was_asked, has_moved = snapshot.is_asked, isinstance(error, SnapshotDiffersError)
                 return None
+            _refuse_failed(result, snapshot)
+            return result
 
         started = time.perf_counter()
         rows = None if exact else self._rows_along(state)
@@ -533,6 +536,15 @@ class Retrieval:
             return await self._database.read_snapshot("look at the filter's fields", look, deadline=remaining)
         except SemlexError:
             return []  # the results are good without the hint
+
+
+def _refuse_failed(found: Found | dict[str, LegResult] | None, snapshot: Snapshot) -> None:
+    """Raise the error of a search that a replica could not answer: the primary can, perhaps."""
+    if found is None or snapshot.read_from is None or snapshot.read_from.kind == "primary":
+        return
+    for result in (found.results if isinstance(found, Found) else found).values():
+        if isinstance(result.error, (StoreError, ModelMismatchError)):
+            raise result.error
 
 
 def _snapshots(state: SearchState, rows: int | None, *, exact: bool) -> Sequence[Lasting]:

@@ -232,7 +232,7 @@ async def find_standing(
         found = await pipeline.find(state, inside)
         return await _standing(snapshot, inside, state, found, named, reranks=pipeline.reranks)
 
-    return await opened.database.read_snapshot("explain a search", look, with_vectors=True)
+    return await opened.reader.read_snapshot("explain a search", look, with_vectors=True)
 
 
 async def _standing(

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from semlex.store.query.leg import Key, LegResult
     from semlex.store.query.score_calibration import Spread
     from semlex.store.schema.collection import CollectionInfo
+    from semlex.types.replicas import ReadServer
     from semlex.types.results import SearchResult
 
 
@@ -38,6 +39,7 @@ class SearchState:
     warnings: list[str] = field(default_factory=list)  # for the user
     # Mean and deviation of the query's cosines in a sample; None without a sample in memory.
     spread: Spread | None = None
+    read_from: ReadServer | None = None  # where its last stage read, if reads may be on a standby
     condition: Filter = field(default_factory=Filter)  # the filter of the request, as SQL for the snapshot that is read
 
     @property

@@ -361,7 +361,7 @@ async def explained_search(opened: OpenCollection, reranker: Reranker | None, re
         found = await pipeline.find(state, replace(opened, database=SnapshotReads(snapshot)))
         return state, found, await _terms(snapshot, state, found)
 
-    state, found, terms = await opened.database.read_snapshot(
+    state, found, terms = await opened.reader.read_snapshot(
         "search", look, deadline=request.remaining(), with_vectors=True
     )
     numbers = {candidate.key[1]: number for number, (candidate, _) in enumerate(found.hits)}

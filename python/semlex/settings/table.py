@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from semlex.options.search import FusionMethod
     from semlex.types.queries import RouteBy
+    from semlex.types.replicas import ReadPreference
     from semlex.types.results import SearchMode
 
 PREFIX, FOREIGN_PREFIX = "SEMLEX_", "RAG_"
@@ -240,6 +241,9 @@ class Settings:
     keep_alive: float = setting(
         300.0, number_between(0, math.inf, "a number of seconds"),
         "seconds for which the embedded Postgres stays after its last user", "database")
+    read_from: ReadPreference = setting(
+        "primary", one_of("primary", "replica"), "where searches read: primary, or replica (a standby)",
+        "database", example="replica")
     schema_name: str = setting("semlex", text, "schema of semlex's tables", "database", name="schema")
     collection: str = setting(
         "default_collection", text, "collection to work on", "database", json_keys=("collectionName",))
@@ -341,6 +345,7 @@ class Settings:
             "db_url": self.database_url,
             "data_folder": self.server_folder if self.database_url is None else None,
             "keep_alive": self.keep_alive,
+            "read_from": self.read_from,
             "schema": self.schema_name,
         }
 

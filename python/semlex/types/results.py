@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from semlex.types.explanations import SearchExplanation
     from semlex.types.queries import Route
+    from semlex.types.replicas import ReadServer
 
 
 SearchMode = Literal["vector", "keyword", "hybrid"]
@@ -349,6 +350,7 @@ class SearchResults(list[SearchResult]):
             None.
         explanation: With ``explain=True``, how the hits were found.
         route: The kind of the question, with ``route=``.
+        read_from: The server that answered, with its lag, if the client has ``read_from="replica"``; otherwise None.
     """
 
     def __init__(
@@ -373,6 +375,7 @@ class SearchResults(list[SearchResult]):
         fallback: str | None = None,
         explanation: SearchExplanation | None = None,
         route: Route | None = None,
+        read_from: ReadServer | None = None,
     ) -> None:
         super().__init__(hits or [])
         self.mode: SearchMode = mode
@@ -393,6 +396,7 @@ class SearchResults(list[SearchResult]):
         self.fallback = fallback
         self.explanation = explanation
         self.route = route
+        self.read_from = read_from
 
     def to_dict(self) -> dict[str, Any]:
         """Return the attributes and, as ``hits``, every hit's `SearchResult.to_dict`, as JSON values."""

@@ -64,7 +64,7 @@ def semlex(*arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
 
 def test_every_setting_comes_from_every_source(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     samples: dict[str, object] = {"models": ["a/b"], "vector_storage": "halfvec", "use_reranking": False}
-    samples |= {"query_log": "text", "stop_words": False, "dimensions": 8, "keep_alive": 5.5}
+    samples |= {"read_from": "replica", "query_log": "text", "stop_words": False, "dimensions": 8, "keep_alive": 5.5}
     samples |= {"chunk_tokens": 100, "overlap_tokens": 7, "min_tokens": 9, "vector_index": "ivfflat"}
     samples |= {"hnsw_m": 8, "hnsw_ef_construction": 99, "top_k": 7, "mode": "keyword", "fusion": "rrf"}
     samples |= {"hybrid_weight": 0.25, "rrf_k": 20.5, "oversampling": 2, "min_similarity": -0.5, "route": "chat"}

@@ -10,7 +10,7 @@ import typer
 from rich.markup import escape
 
 from semlex.cli.commands.search import Question
-from semlex.cli.context import SERVER, Context, with_context
+from semlex.cli.context import READER, Context, with_context
 from semlex.cli.flags import Flags
 from semlex.cli.options import questions_of
 from semlex.cli.output import number, print_json, print_note, summary_object
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 AROUND = ("sections", "parents", "near_duplicates")
 
 
-@with_context("collection", ..., *SERVER, "embedding_model", "device", "reranker_model", "chat_model")
+@with_context("collection", ..., *READER, "embedding_model", "device", "reranker_model", "chat_model")
 def ask(
     context: Context,
     question: Question,
@@ -104,7 +104,7 @@ def _print_end(answer: Answer) -> None:
     inform(f"[dim]{timings}[/dim]")
 
 
-@with_context("collection", ..., *SERVER, "embedding_model", "device", "tokenizer", "reranker_model", "chat_model")
+@with_context("collection", ..., *READER, "embedding_model", "device", "tokenizer", "reranker_model", "chat_model")
 def context(
     shared: Context,
     question: Question,

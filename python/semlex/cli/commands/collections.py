@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.markup import escape
 
-from semlex.cli.context import SERVER, Context, with_context
+from semlex.cli.context import READER, SERVER, Context, with_context
 from semlex.cli.groups import group_with_default
 from semlex.cli.options import Yes, agree, collection_names
 from semlex.cli.output import print_json, print_note, print_table
@@ -37,7 +37,7 @@ def collections(context: Context) -> None:
     context.emit(found, lambda: print_collections(found, header=context.header))
 
 
-@with_context("collection", ..., *SERVER)
+@with_context("collection", ..., *READER)
 def status(
     context: Context,
     *,

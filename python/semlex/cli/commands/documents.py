@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.markup import escape
 
-from semlex.cli.context import MODEL, SERVER, Context, with_context
+from semlex.cli.context import MODEL, READER, SERVER, Context, with_context
 from semlex.cli.exit_codes import SOME_FILES
 from semlex.cli.flags import Flags
 from semlex.cli.groups import group_with_default
@@ -107,7 +107,7 @@ def _delete_all(retriever: SyncRetriever, parts: Sequence[dict[str, Any]], *, dr
 
 
 @documents_app.command("list")
-@with_context("collection", *SERVER)
+@with_context("collection", *READER)
 def documents(context: Context, *, source: Source = None) -> None:
     """List the documents that were read, whether their files have changed, and what could not be read.
 
@@ -147,7 +147,7 @@ LINE_WIDTH = 6
 
 
 @documents_app.command()
-@with_context("collection", ..., *SERVER)
+@with_context("collection", ..., *READER)
 def show(context: Context, document: Annotated[str, DOCUMENT]) -> None:
     """Print the text of a document, of a chunk, or at a line of a document."""
     with context.opened() as retriever:
@@ -163,7 +163,7 @@ def show(context: Context, document: Annotated[str, DOCUMENT]) -> None:
 
 
 @documents_app.command()
-@with_context("collection", ..., *SERVER)
+@with_context("collection", ..., *READER)
 def outline(context: Context, document: Annotated[str, DOCUMENT]) -> None:
     """Print the headings of a document with their lines."""
     with context.opened() as retriever:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 import typer
 from rich.markup import escape
 
-from semlex.cli.context import MODEL, OUTPUT, SERVER, Context, with_context
+from semlex.cli.context import MODEL, OUTPUT, READER, Context, with_context
 from semlex.cli.exit_codes import STOPPED, on_signals
 from semlex.cli.options import integer
 from semlex.cli.output import print_note
@@ -45,7 +45,7 @@ class Place:
     token_file: Path | None
 
 
-@with_context(..., *SERVER, *MODEL, "reranker_model", "chat_model")
+@with_context(..., *READER, *MODEL, "reranker_model", "chat_model")
 def mcp(
     context: Context,
     *,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 from rich.markup import escape
 
-from semlex.cli.context import MODEL, SERVER, Context, with_context
+from semlex.cli.context import MODEL, READER, SERVER, Context, with_context
 from semlex.cli.editor import open_hit, require_editor
 from semlex.cli.exit_codes import SOME_FILES
 from semlex.cli.flags import Flags, flag_of
@@ -94,7 +94,7 @@ def try_folder(
         raise typer.Exit(SOME_FILES)
 
 
-@with_context("collection", ..., *SERVER, "embedding_model", "device", "calibration", "reranker_model", "chat_model")
+@with_context("collection", ..., *READER, "embedding_model", "device", "calibration", "reranker_model", "chat_model")
 def search(
     context: Context,
     question: Annotated[list[str] | None, QUESTION] = None,
@@ -161,7 +161,7 @@ WHY_DOCUMENT = typer.Argument(
 )
 
 
-@with_context("collection", ..., *SERVER, "embedding_model", "device", "reranker_model", "chat_model")
+@with_context("collection", ..., *READER, "embedding_model", "device", "reranker_model", "chat_model")
 def why(
     context: Context,
     document: Annotated[str, WHY_DOCUMENT],

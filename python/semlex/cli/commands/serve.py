@@ -14,7 +14,7 @@ from urllib.parse import urlencode
 import typer
 from rich.markup import escape
 
-from semlex.cli.context import MODEL, SERVER, Context, with_context
+from semlex.cli.context import MODEL, READER, Context, with_context
 from semlex.cli.groups import group_with_default
 from semlex.cli.options import AsJson, duration, integer, time_with_zone
 from semlex.cli.output import print_json
@@ -41,7 +41,7 @@ TokenName = Annotated[str, typer.Argument(help="Name of the token.", metavar="NA
 
 
 @serve_app.command("run", hidden=True)
-@with_context(..., "collection", *SERVER, *MODEL, "calibration", "reranker_model", "chat_model")
+@with_context(..., "collection", *READER, *MODEL, "calibration", "reranker_model", "chat_model")
 def serve(
     context: Context,
     *,
@@ -205,7 +205,7 @@ def list_tokens(*, token_file: File = None, as_json: AsJson = False) -> None:
 DISPLAYS = ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")
 
 
-@with_context("collection", ..., *SERVER, *MODEL, "calibration", "reranker_model", "chat_model")
+@with_context("collection", ..., *READER, *MODEL, "calibration", "reranker_model", "chat_model")
 def ui(
     context: Context,
     *,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Self, get_args
 import typer
 from rich.markup import escape
 
-from semlex.cli.context import SERVER, Context, with_context
+from semlex.cli.context import READER, Context, with_context
 from semlex.cli.editor import open_hit, require_editor
 from semlex.cli.exit_codes import exit_code
 from semlex.cli.flags import Flags
@@ -303,7 +303,7 @@ def hits_wanted(number: str | int, where: str) -> int:
 HISTORY_FILE = "shell_history"
 
 
-@with_context("collection", ..., *SERVER, "embedding_model", "device", "calibration", "reranker_model", "chat_model")
+@with_context("collection", ..., *READER, "embedding_model", "device", "calibration", "reranker_model", "chat_model")
 def shell(
     context: Context,
     *,

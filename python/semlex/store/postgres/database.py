@@ -16,7 +16,7 @@ from contextlib import asynccontextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TypeAlias, TypeVar
 
 import psycopg
 from psycopg.pq import TransactionStatus
@@ -137,8 +137,30 @@ class Watch(Protocol):
         ...
 
 
+class Replica(Protocol):
+    """Reads on a standby, or on the primary while none answers."""
+
+    async def read_snapshot(
+        self,
+        primary: Database,
+        doing: str,
+        work: Callable[[Snapshot], Awaitable[T]],
+        *,
+        deadline: float | None,
+        **options: Any,
+    ) -> T:
+        """Run `work` as `Database.read_snapshot` does."""
+        ...
+
+    async def close(self) -> None:
+        """Close its connections."""
+
+
 class Database:
     """semlex's own pool, or a caller's pool or connection."""
+
+    # Whether others answer in its place: then a lost connection is not replaced within a call.
+    is_replica: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -148,18 +170,19 @@ class Database:
         connection: Connection | None = None,
         max_size: int = 8,
         timeout: float = 10.0,
+        queue_timeout: float | None = None,
         clock: Clock = SYSTEM,
     ) -> None:
         # `connection` is the caller's and open: all work joins its transaction and begins it if needed. In autocommit
         # and outside a transaction, work has transactions of its own. `timeout` is in seconds, for the server or for a
-        # free connection.
+        # free connection, `queue_timeout` for the latter if it differs.
         if sum(given is not None for given in (url, pool, connection)) != 1:
             raise ConfigurationError("give exactly one of db_url, pool and connection")
         check_access(url, pool=pool, connection=connection, max_connections=max_size, timeout=timeout)
         self.url = url
         self.timeout = timeout
         self.clock = clock
-        self._max_size = max_size
+        self._max_size, self._queue_timeout = max_size, timeout if queue_timeout is None else queue_timeout
         self._pool = pool
         self._owns_pool = pool is None and connection is None
         # For the connections of semlex's own pool.
@@ -168,6 +191,9 @@ class Database:
         # Whose rights transactions have; None: the login's.
         self.role: str | None = None
         self._watch: Watch | None = None
+        # A standby that reads may use, and the database to which writes go if this one reads there.
+        self._replica: Replica | None = None
+        self._primary: Database | None = None
         # One connection cannot carry two searches at once; callers queue here.
         self._connection_lock = asyncio.Lock()
         self._turns = Turns()
@@ -199,6 +225,28 @@ class Database:
         watched._watch, watched._owns_pool = watch, False  # noqa: SLF001 - of this class
         return watched
 
+    def beside(self, replica: Replica) -> None:
+        """Let `reader` read on a standby, which is closed together with this database."""
+        self._replica = replica
+
+    @property
+    def reader(self) -> Database:
+        """The database for reads that may be a little behind: on a standby if there is one, else this one."""
+        if self._replica is None or self._primary is not None:
+            return self
+        reading = copy.copy(self)
+        reading._primary, reading._owns_pool = self, False  # noqa: SLF001 - of this class
+        return reading
+
+    def take_view(self, other: Database) -> None:
+        """Take over the rights and the watch of another database."""
+        self.role, self._watch, self._owns_pool = other.role, other._watch, False
+
+    async def renew_connections(self) -> None:
+        """Replace the idle connections of the pool, because the server has been away."""
+        if self._pool is not None:
+            await self._pool.drain()
+
     async def open(self) -> None:
         """Open the pool with a first connection, whose error says what is wrong; the pool would only time out."""
         if not self._owns_pool or self._pool is not None or self.url is None:
@@ -228,7 +276,7 @@ class Database:
             if isinstance(error, psycopg.Error):
                 raise translate(error, f"connect to {describe(self.url)}", self.url) from None
             raise
-        self._pool, self._queue = pool, ConnectionQueue(self._max_size, self.timeout, self.clock)
+        self._pool, self._queue = pool, ConnectionQueue(self._max_size, self._queue_timeout, self.clock)
 
     async def __aenter__(self) -> Self:
         await self.open()
@@ -239,9 +287,14 @@ class Database:
 
     async def close(self) -> None:
         """Close semlex's pool; a caller's pool or connection stays open."""
-        if self._owns_pool and self._pool is not None:
-            pool, self._pool = self._pool, None
-            await pool.close()
+        replica, self._replica = self._replica, None
+        try:
+            if replica is not None:
+                await replica.close()
+        finally:
+            if self._owns_pool and self._pool is not None:
+                pool, self._pool = self._pool, None
+                await pool.close()
 
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[Connection]:
@@ -291,6 +344,16 @@ class Database:
         # All statements have one snapshot, in the form that standbys and poolers accept. With `lasting="statement"`
         # nobody checks whether the collection still exists: the statement has to. `settings` are what the snapshot
         # probably needs; they are set in the statement that sets those of all snapshots.
+        if self._replica is not None and self._primary is not None:
+            return await self._replica.read_snapshot(
+                self._primary,
+                doing,
+                work,
+                deadline=deadline,
+                with_vectors=with_vectors,
+                lasting=lasting,
+                settings=settings,
+            )
         transaction = partial(self._read, work, with_vectors=with_vectors, lasting=lasting, settings=settings)
         # After `deadline` seconds, a server that does not answer at all is given up. Normally the server's
         # statement_timeout ends late work; the deadline is for a network that swallows the answer.
@@ -451,7 +514,7 @@ class Database:
                             told.note({NAMESPACE: connection.info.dbname})
                         return await transaction(connection)
                 except CollectionDroppedError:
-                    if self._watch is not None:
+                    if self._watch is not None and not self.is_replica:  # which may be behind
                         self._watch.is_gone = True
                     raise
                 except PrivilegeError as error:  # of a stage that asks further before it gives up
@@ -459,7 +522,7 @@ class Database:
                 except psycopg.Error as error:
                     # A read is retried for as long as semlex waits for a server.
                     is_over = attempt >= RETRY_ATTEMPTS and (writing or self.clock.monotonic() - begun >= self.timeout)
-                    if self.joins_transaction or is_over or not is_retryable(error):
+                    if self.joins_transaction or is_over or not self._is_worth_retrying(error, connection):
                         told.note({SQLSTATE: error.sqlstate})
                         raise await self._explained(translate(error, doing, self.url, writing=writing)) from None
                     if is_outdated(error) and isinstance(connection, PooledConnection):
@@ -471,6 +534,10 @@ class Database:
                     told.tell(RETRY, {SQLSTATE: error.sqlstate})
                     logger.info("%s: retry %d after %s", doing, attempt, error.sqlstate or type(error).__name__)
                     await self.clock.sleep(pause)
+
+    def _is_worth_retrying(self, error: psycopg.Error, connection: Connection | None) -> bool:
+        is_lost = connection is None or connection.closed
+        return is_retryable(error) and not (is_lost and self.is_replica)
 
     async def _explained(self, error: BaseException) -> BaseException:
         """Return the error; if a role was refused, with the GRANT statement that it needs."""

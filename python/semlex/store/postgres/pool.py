@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from semlex.clock import Clock
     from semlex.store.postgres.connection import Connection
+    from semlex.types.replicas import ReadServer
 
 # The system may allow less.
 SEND_BUFFER_BYTES = 1024 * 1024
@@ -105,6 +106,8 @@ class PooledConnection(psycopg.AsyncConnection[Any]):
     """A connection of semlex's pool: cancelling does not wait for an unresponsive server."""
 
     _searches = 0
+    # Where it leads, with the time when that was asked; only of connections to a standby.
+    seen_server: tuple[float, ReadServer] | None = None
 
     async def note_search(self) -> None:
         """Let the statements of searches be prepared after the first ones, if no pooler is in between."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, LiteralString
 import psycopg
 from psycopg.pq import PipelineStatus, TransactionStatus
 
+from semlex.store.postgres.addresses import describe_connection
 from semlex.store.postgres.pool import is_prepared
 from semlex.store.postgres.settings import (
     READ_SETTINGS,
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
     from semlex.store.postgres.connection import Connection
     from semlex.store.postgres.turns import Turns
+    from semlex.types.replicas import ReadServer
 
     Query = sql.Composed | bytes
     FixSettings = Callable[[], Awaitable[psycopg.AsyncCursor[Any] | None]]
@@ -68,6 +70,8 @@ class Snapshot:
     turns: Turns | None = None
     # To the question that travelled with the settings; None if it has not been asked.
     answer: psycopg.AsyncCursor[Any] | None = None
+    # Where it is, if reads may be on a standby.
+    read_from: ReadServer | None = None
 
     # Whether a single statement is all that it answers.
     is_single: ClassVar[bool] = False
@@ -78,6 +82,11 @@ class Snapshot:
         if self.has_ended:
             raise SnapshotEndedError
         return self._connection
+
+    @property
+    def address(self) -> str:
+        """Host, port, database and user, also when the transaction has ended."""
+        return describe_connection(self._connection)
 
     async def set_up(self, settings: Mapping[str, str | int]) -> None:
         """Set what differs of some settings for the rest of the transaction."""

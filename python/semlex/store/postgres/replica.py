@@ -1,0 +1,213 @@
+"""Read on a standby: connections of their own, how far it lags, and the primary in its place while it cannot answer."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import logging
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from semlex.errors import ConfigurationError, ConnectionFailedError, ModelMismatchError, SearchTimeoutError, StoreError
+from semlex.store.postgres.addresses import describe, describe_connection
+from semlex.store.postgres.connection import own_connection
+from semlex.store.postgres.database import Database
+from semlex.store.postgres.pool import PooledConnection
+from semlex.types.replicas import ReadServer
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from semlex.clock import Clock
+    from semlex.store.postgres.connection import Connection
+    from semlex.store.postgres.snapshot import Snapshot
+
+T = TypeVar("T")
+logger = logging.getLogger("semlex")
+
+# How long a replica may take to accept a connection, or to say how far it lags.
+CONNECT_SECONDS = 2.0
+# A replica that could not be reached is tried again after this time, beside the reads that the primary answers.
+RETRY_SECONDS = 5.0
+# A connection asks at most this often how far its server lags.
+LOOK_SECONDS = 1.0
+# Share of a deadline that a replica has; the rest is for the primary.
+DEADLINE_SHARE = 0.5
+NOT_LOOKED = "no replica has answered yet"
+# Attributes of an address that lead to the primary, or leave it open.
+OF_PRIMARY = (None, "any", "primary", "read-write")
+# The standby knows what it has received; what the primary has not sent yet it cannot know. Without a receiver, or after
+# all is replayed long ago, the age of the newest transaction is an upper bound.
+LAG = (
+    b"SELECT pg_catalog.pg_is_in_recovery(), CASE WHEN pg_catalog.pg_is_in_recovery() THEN pg_catalog.pg_wal_lsn_diff("
+    b"pg_catalog.pg_last_wal_receive_lsn(), pg_catalog.pg_last_wal_replay_lsn())::pg_catalog.int8 END, "
+    b"CASE WHEN NOT pg_catalog.pg_is_in_recovery() THEN NULL "
+    b"WHEN pg_catalog.pg_last_wal_receive_lsn() OPERATOR(pg_catalog.<=) pg_catalog.pg_last_wal_replay_lsn() "
+    b"AND EXISTS (SELECT FROM pg_catalog.pg_stat_wal_receiver) THEN 0 ELSE EXTRACT(epoch FROM "
+    b"pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) pg_catalog.pg_last_xact_replay_timestamp()) END"
+    b"::pg_catalog.float8"
+)
+IN_RECOVERY = b"SELECT pg_catalog.pg_is_in_recovery(), NULL, NULL"
+
+
+def address_of_primary(url: str) -> str:
+    """Return the address with which writes find the primary among several hosts."""
+    given = conninfo_to_dict(url).get("target_session_attrs")
+    if given not in OF_PRIMARY:
+        raise ConfigurationError(
+            f"read_from='replica' chooses a server for reads and one for writes: leave target_session_attrs={given} "
+            "out of the database URL"
+        )
+    return url if given in ("primary", "read-write") else make_conninfo(url, target_session_attrs="primary")
+
+
+class StandbyReads(Database):
+    """Reads on connections to a standby; they are not repeated when a connection is lost, because others answer."""
+
+    is_replica = True
+
+    async def _read(self, work: Callable[[Snapshot], Awaitable[T]], connection: Connection, **options: Any) -> T:
+        read_from = await self._look(connection)
+
+        async def known(snapshot: Snapshot) -> T:
+            snapshot.read_from = read_from
+            return await work(snapshot)
+
+        return await super()._read(known, connection, **options)
+
+    async def _look(self, connection: Connection) -> ReadServer:
+        """Return the server of a connection, with its lag; raise if it is a standby no more."""
+        now = self.clock.monotonic()
+        seen = connection.seen_server if isinstance(connection, PooledConnection) else None
+        if seen is not None and now - seen[0] < LOOK_SECONDS:
+            return seen[1]
+        try:
+            async with self.clock.timeout(CONNECT_SECONDS):
+                is_standby, lag_bytes, lag_seconds = await _lag(connection)
+        except TimeoutError:
+            connection.pgconn.finish()
+            raise psycopg.OperationalError("the replica did not answer in time") from None
+        if not is_standby:
+            connection.pgconn.finish()  # for another one, to a standby
+            raise psycopg.OperationalError("the replica has become a primary")
+        found = ReadServer("replica", describe_connection(connection), lag_seconds, lag_bytes)
+        if isinstance(connection, PooledConnection):
+            connection.seen_server = (now, found)
+        return found
+
+
+async def _lag(connection: Connection) -> tuple[bool, int | None, float | None]:
+    try:
+        cursor = await connection.execute(LAG)
+    except psycopg.Error:
+        if connection.closed:
+            raise
+        # Some managed standbys have no such functions.
+        cursor = await connection.execute(IN_RECOVERY)
+    [(is_standby, lag_bytes, lag_seconds)] = await cursor.fetchall()
+    return is_standby, lag_bytes, lag_seconds
+
+
+class Replica:
+    """A standby beside a primary, and whether it can be reached."""
+
+    def __init__(self, url: str, *, max_size: int, timeout: float, clock: Clock) -> None:
+        # `timeout` is in seconds, for a free connection.
+        self._url = make_conninfo(url, target_session_attrs="standby")
+        self._clock = clock
+        self._database = StandbyReads(
+            self._url, max_size=max_size, timeout=min(timeout, CONNECT_SECONDS), queue_timeout=timeout, clock=clock
+        )
+        self._is_open = False
+        # Why it cannot be read; None if it can. Tried again from `_retry_at` on.
+        self._away: str | None = NOT_LOOKED
+        self._retry_at = -1.0
+        self._probe: asyncio.Task[None] | None = None
+
+    async def close(self) -> None:
+        """Close the connections."""
+        if self._probe is not None:
+            self._probe.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._probe
+        await self._database.close()
+
+    async def read_snapshot(
+        self,
+        primary: Database,
+        doing: str,
+        work: Callable[[Snapshot], Awaitable[T]],
+        *,
+        deadline: float | None = None,
+        **options: Any,
+    ) -> T:
+        """Run `work` on a standby as `Database.read_snapshot` does; if it cannot answer, on the primary."""
+        # A standby may lack what the primary has already: a collection, a column, a set of vectors.
+        started, reason = self._clock.monotonic(), self._unreachable()
+        if reason is NOT_LOOKED:  # by then
+            limit = CONNECT_SECONDS if deadline is None else min(CONNECT_SECONDS, deadline * DEADLINE_SHARE)
+            await self._clock.wait_for_tasks({self._probing()}, limit)
+            reason = self._away
+        if reason is None:
+            share = None if deadline is None else deadline * DEADLINE_SHARE
+            try:
+                return await self._as(primary).read_snapshot(doing, work, deadline=share, **options)
+            except (StoreError, ModelMismatchError, SearchTimeoutError) as error:
+                reason = _first_line(error)
+                if isinstance(error, (ConnectionFailedError, SearchTimeoutError)):
+                    self._doubt(reason)
+
+        async def known(snapshot: Snapshot) -> T:
+            snapshot.read_from = ReadServer("primary", snapshot.address, reason=reason)
+            return await work(snapshot)
+
+        left = None if deadline is None else max(deadline - (self._clock.monotonic() - started), 0.0)
+        return await primary.read_snapshot(doing, known, deadline=left, **options)
+
+    def _as(self, primary: Database) -> Database:
+        """Return the standby's database with the rights and the checks of another one."""
+        reading = copy.copy(self._database)
+        reading.take_view(primary)
+        return reading
+
+    def _unreachable(self) -> str | None:
+        """Return why no standby can be read now; see to it that one is looked for again when it is time."""
+        if self._away is not None and self._clock.monotonic() >= self._retry_at:
+            self._probing()
+        return self._away
+
+    def _doubt(self, why: str) -> None:
+        """Read on the primary until a new connection shows that the standby is there."""
+        if self._away is None:
+            self._away, self._retry_at = why, -1.0
+            logger.warning("reads go to the primary: %s", why)
+        self._unreachable()
+
+    def _probing(self) -> asyncio.Task[None]:
+        if self._probe is None or self._probe.done():
+            self._probe = asyncio.get_running_loop().create_task(self._try())
+        return self._probe
+
+    async def _try(self) -> None:
+        try:
+            if self._is_open:
+                async with own_connection(self._url, CONNECT_SECONDS):
+                    await self._database.renew_connections()
+            else:
+                await self._database.open()
+                self._is_open = True
+        except (StoreError, OSError) as error:
+            self._away = _first_line(error)
+            self._retry_at = self._clock.monotonic() + RETRY_SECONDS
+        else:
+            if self._away is not None:
+                logger.info("reads go to a replica: %s", describe(self._url))
+            self._away = None
+
+
+def _first_line(error: Exception) -> str:
+    # The driver lists what failed at every host.
+    return str(error).partition("\n")[0]

@@ -1,0 +1,312 @@
+"""Reads on a standby beside writes on the primary, with all that can go wrong between them."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg_pool import AsyncConnectionPool
+
+from semlex import Client
+from semlex.errors import ConfigurationError, StoreError
+from semlex.retriever.postgres import PostgreSQLRetriever
+from semlex.store.postgres import replica
+from semlex.testing import HashEmbedder
+from semlex.types.documents import Document
+from semlex.types.replicas import ReadServer
+from semlex.types.results import SearchResults
+from tests.resilience.test_standby import QUESTIONS, many, told
+from tests.support.folders import new_open_folder
+from tests.support.keyword_index import check_index
+from tests.support.manual_clock import ManualClock
+from tests.support.retrievers import opened, sync_opened
+from tests.support.shell import Shell
+from tests.support.standbys import Pair, replicated
+from tests.support.waiting import eventually
+
+reading = partial(opened, model=16, read_from="replica")
+
+
+@pytest.fixture(scope="module")
+def pair(postgres_major: int) -> Iterator[Pair]:
+    with new_open_folder() as folder, replicated(folder, postgres_major) as pair:
+        yield pair
+
+
+@pytest.fixture
+def pair_alone(postgres_major: int) -> Iterator[Pair]:
+    """One that the test may end."""
+    with new_open_folder() as folder, replicated(folder, postgres_major) as pair:
+        yield pair
+
+
+@contextmanager
+def paused(pair: Pair) -> Iterator[None]:
+    """Lets the standby receive and replay nothing inside the block."""
+    with psycopg.connect(pair.standby, autocommit=True) as connection:
+        connection.execute("SELECT pg_wal_replay_pause()")
+        try:
+            yield
+        finally:
+            connection.execute("SELECT pg_wal_replay_resume()")
+
+
+def of_replica(found: Any) -> ReadServer:
+    assert found.read_from is not None
+    assert found.read_from.kind == "replica", found.read_from
+    return found.read_from  # type: ignore[no-any-return]
+
+
+def of_primary(found: Any) -> str:
+    """Why the primary answered."""
+    assert found.read_from is not None
+    assert found.read_from.kind == "primary", found.read_from
+    assert found.read_from.lag_seconds is None
+    if isinstance(found, SearchResults):
+        assert any("the primary answered instead of a replica" in one for one in found.warnings)
+    return str(found.read_from.reason)
+
+
+async def test_reads_are_on_the_standby_and_writes_on_the_primary(pair: Pair) -> None:
+    async with reading(pair.both(), collection="both") as both, opened(pair.primary, 16, collection="both") as primary:
+        await both.add_documents(many(400))
+        await both.delete([f"d{number}" for number in range(50, 100)])
+        assert "hnsw_1" in await both.indexes.create()
+        await pair.catch_up()
+        for question in QUESTIONS:
+            found, expected = await both.search(**question), await primary.search(**question)
+            assert told(found) == told(expected), question
+            assert of_replica(found).address.startswith(f"host={conninfo_to_dict(pair.standby)['host']} ")
+            assert expected.read_from is None
+        for found in await both.search_many(["yellow fruit", "key rotation"], 5):
+            of_replica(found)
+        first = await both.search("key rotation", 5, max_results=20)
+        of_replica(await both.search_page(first.next_cursor or ""))
+        explained = await both.search("key rotation", explain=True)
+        of_replica(explained)
+        assert explained.explanation is not None
+        status, other = await both.status(), await primary.status()
+        of_replica(status)
+        assert (status.chunks, other.chunks, other.read_from) == (350, 350, None)
+        assert await both.get(["d1", "missing", "d2"]) == await primary.get(["d1", "missing", "d2"])
+        assert await both.count({"even": True}) == await primary.count({"even": True}) > 0
+        assert await both.list_chunks(limit=10) == await primary.list_chunks(limit=10)
+        assert await both.why("d1", "key rotation") == await primary.why("d1", "key rotation")
+        assert await both.fields.facets(["even"], query="cat") == await primary.fields.facets(["even"], query="cat")
+    check_index(pair.standby, "both")
+
+
+async def test_what_is_not_replayed_yet_is_missing_and_the_lag_says_so(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replica, "LOOK_SECONDS", 0.0)
+    async with reading(pair.both(), collection="lag") as both, opened(pair.primary, 16, collection="lag") as primary:
+        await both.add_documents(many(40))
+        await pair.catch_up()
+        assert of_replica(await both.search("cat")).lag_seconds == 0.0
+        with paused(pair):
+            await both.add_documents([Document("a zebra", id="zebra")])
+            assert [hit.id for hit in await primary.search("zebra", 1, mode="keyword")] == ["zebra"]
+
+            async def behind() -> bool:
+                found = await both.search("zebra", mode="keyword")
+                assert [hit.id for hit in found] == []
+                server = of_replica(found)
+                return (server.lag_bytes or 0) > 0 and (server.lag_seconds or 0) > 0
+
+            await eventually(behind)
+            # A whole collection is missing: the primary has it.
+            async with reading(pair.both(), collection="new") as new:
+                await new.add_documents(many(10))
+                found = await new.search("cat", 10)
+                assert len(found) == 10
+                assert of_primary(found)
+                assert await new.count() == 10
+        await pair.catch_up()
+        found = await both.search("zebra", 1, mode="keyword")
+        assert [hit.id for hit in found] == ["zebra"]
+        assert of_replica(found).lag_bytes == 0
+
+
+async def test_a_replica_far_behind_is_worth_a_warning() -> None:
+    assert ReadServer("replica", "host=two", 3.0, 10).warnings == []
+    [warning] = ReadServer("replica", "host=two", 61.0, 10).warnings
+    assert "lags 61 s behind" in warning
+
+
+async def test_a_changed_model_is_found_on_a_standby_that_lacks_it(pair: Pair) -> None:
+    """The new vectors are not there yet: the primary answers, and writes go on with the new model."""
+    async with reading(pair.both(), collection="models") as both:
+        await both.add_documents(many(40))
+        await pair.catch_up()
+        of_replica(await both.search("yellow fruit"))
+        with paused(pair):
+            await both.embeddings.change(HashEmbedder(24))
+            async with reading(pair.both(), model=HashEmbedder(24), collection="models") as new:
+                found = await new.search("yellow fruit")
+                assert of_primary(found)
+                assert len(found) == 5
+                await new.add_documents(many(5, 40))
+                assert of_primary(await new.search("yellow fruit"))
+                assert (await new.status()).chunks >= 40
+        await pair.catch_up()
+        async with reading(pair.both(), model=HashEmbedder(24), collection="models") as new:
+            found = await new.search("yellow fruit", 45)
+            of_replica(found)
+            assert len(found) == 45
+
+
+async def test_jobs_work_on_the_primary(pair: Pair) -> None:
+    async with Client(pair.both(), HashEmbedder(16), use_reranking=False, read_from="replica") as client:
+        with paused(pair):
+            job = await client.collection("jobs").jobs.submit("add", {"documents": [Document("a stone", id="stone")]})
+            assert await client.work(drain=True) == 1
+            assert (await job.status()).state == "done"
+        await pair.catch_up()
+        found = await client.collection("jobs").search("stone")
+        assert [hit.id for hit in found] == ["stone"]
+        of_replica(found)
+
+
+async def test_a_lost_connection_costs_no_search(pair: Pair) -> None:
+    async with reading(pair.both(), collection="lost") as both:
+        await both.add_documents(many(40))
+        await pair.catch_up()
+        of_replica(await both.search("cat"))
+        with psycopg.connect(pair.standby, autocommit=True) as connection:
+            connection.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()")
+        found = await both.search("cat", 40, mode="vector")
+        assert len(found) == 40
+
+        async def is_back() -> bool:
+            return (await both.search("cat")).read_from.kind == "replica"  # type: ignore[union-attr]
+
+        await eventually(is_back)
+
+
+class Silence:
+    """A server that takes connections and never answers."""
+
+    def __enter__(self) -> str:
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        return str(self._socket.getsockname()[1])
+
+    def __exit__(self, *_: object) -> None:
+        self._socket.close()
+
+
+async def test_a_replica_that_never_answers_is_not_waited_for(pair: Pair) -> None:
+    parts = conninfo_to_dict(pair.primary)
+    with Silence() as port:
+        url = make_conninfo(pair.primary, host=f"{parts['host']},127.0.0.1", port=f"{parts['port']},{port}")
+        async with reading(url, collection="silent", clock=ManualClock()) as both:
+            await both.add_documents(many(40))
+            found = await both.search("cat", 40, deadline=60.0, mode="vector")
+            assert of_primary(found)
+            assert len(found) == 40
+
+
+async def test_a_primary_alone(pair: Pair) -> None:
+    async with reading(pair.primary, collection="alone") as alone:
+        await alone.add_documents(many(10))
+        assert "standby" in of_primary(await alone.search("cat"))
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"read_from": "anywhere"}, "'primary' or 'replica'|'primary', 'replica'"),
+        ({"read_from": "replica"}, "needs a database URL"),
+        ({"db_url": "postgresql://a,b/x?target_session_attrs=standby", "read_from": "replica"}, "target_session_attrs"),
+    ],
+)
+def test_what_cannot_be(options: dict[str, Any], match: str) -> None:
+    with pytest.raises(ConfigurationError, match=match):
+        PostgreSQLRetriever(**options)
+    if "db_url" not in options and options["read_from"] == "replica":
+        pool = AsyncConnectionPool("postgresql://nowhere", open=False)
+        with pytest.raises(ConfigurationError, match=match):
+            PostgreSQLRetriever(pool=pool, **options)
+
+
+async def test_on_the_command_line(pair: Pair, tmp_path: Path) -> None:
+    async with opened(pair.primary, 16, collection="shell") as primary:
+        await primary.add_documents(many(10))
+    await pair.catch_up()
+    shell = Shell(pair.both(), tmp_path)
+    options = ("-c", "shell", "--mode", "keyword", "--read-from", "replica")
+    found = await asyncio.to_thread(shell, "search", "cat", *options, "--json")
+    assert '"kind": "replica"' in found.stdout or '"kind":"replica"' in found.stdout
+
+
+def test_from_threads(pair: Pair) -> None:
+    with sync_opened(pair.both(), 16, collection="threads", read_from="replica") as one:
+        one.add_documents(many(40))
+        asyncio.run(pair.catch_up())
+        kinds: list[str] = []
+
+        def search() -> None:
+            found = one.search("cat")
+            assert found.read_from is not None
+            kinds.append(found.read_from.kind)
+
+        threads = [threading.Thread(target=search) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert kinds == ["replica"] * 8
+
+
+async def test_a_replica_goes_and_comes_back_and_is_promoted(pair_alone: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Searches never fail; writes are refused only while no primary is there."""
+    pair = pair_alone
+    monkeypatch.setattr(replica, "RETRY_SECONDS", 0.0)
+    monkeypatch.setattr(replica, "LOOK_SECONDS", 0.0)
+    async with reading(pair.both(), collection="words", timeout=3) as both:  # expires
+        await both.add_documents(many(60))
+        await pair.catch_up()
+        expected = told(await both.search("yellow fruit", 20))
+
+        async def from_(kind: str) -> bool:
+            found = await both.search("yellow fruit", 20, deadline=60.0)
+            assert [hit.id for hit in found] == [one[0] for one in expected]
+            assert found.read_from is not None
+            return found.read_from.kind == kind
+
+        assert await from_("replica")
+        await asyncio.to_thread(pair.stop_standby)
+        await eventually(lambda: from_("primary"))
+        await asyncio.to_thread(pair.start_standby)
+        await eventually(lambda: from_("replica"))
+        # The primary is gone: searches go on, writes do not.
+        await pair.catch_up()
+        await asyncio.to_thread(pair.stop_primary)
+        assert await from_("replica")
+        with pytest.raises(StoreError):
+            await both.add_documents([Document("a zebra", id="zebra")])
+        assert await from_("replica")
+        await asyncio.to_thread(pair.promote)
+
+        async def is_written() -> bool:
+            try:
+                await both.add_documents([Document("a zebra", id="zebra")])
+            except StoreError:
+                return False
+            return True
+
+        await eventually(is_written)
+        await eventually(lambda: from_("primary"))
+        found = await both.search("zebra", 1, mode="keyword")
+        assert [hit.id for hit in found] == ["zebra"]
+        assert "standby" in of_primary(found) or "primary" in of_primary(found)
+    check_index(pair.standby, "words")
