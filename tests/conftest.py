@@ -14,15 +14,14 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
 
-import psycopg
 import pytest
 from hypothesis import HealthCheck, settings
-from psycopg import sql
 
 from semlex.embedding.static import StaticEmbedder
 from semlex.store.postgres.embedded.server import EmbeddedServer
 from tests.support.browser import REQUIRED
 from tests.support.databases import PREPARED, TEMPLATE, Databases, ServerAddress
+from tests.support.embedded_servers import configure
 from tests.support.folders import TEMPORARY
 from tests.support.shell import PAGE, Shell, run_process
 
@@ -167,6 +166,8 @@ def make_server_folder(postgres_major: int) -> Iterator[Callable[[Path], Path]]:
     try:
         with EmbeddedServer(prepared / "server", major=postgres_major):
             pass
+        # Every start and every dropped table goes through all buffers, and a new file of the log is filled first.
+        configure(prepared / "server", shared_buffers="32MB", wal_init_zero="off")
         yield make
     finally:
         shutil.rmtree(prepared, ignore_errors=True)
@@ -195,13 +196,11 @@ def server_address(static_model: StaticEmbedder, request: pytest.FixtureRequest)
     folder = Path(tempfile.mkdtemp(prefix="semlex-tests-", dir=TEMPORARY))
     folder.chmod(0o711)
     try:
-        with EmbeddedServer(make_server_folder(folder / "server")) as server:
-            with psycopg.connect(server.url, autocommit=True) as connection:
-                # This server is thrown away: what survives a crash is tested with servers of their own. Statistics that
-                # a background process takes at some moment would change plans by chance.
-                for setting in ("fsync", "full_page_writes", "autovacuum"):
-                    connection.execute(sql.SQL("ALTER SYSTEM SET {} = off").format(sql.Identifier(setting)))
-                connection.execute("SELECT pg_reload_conf()")
+        made = make_server_folder(folder / "server")
+        # This server is thrown away: what survives a crash is tested with servers of their own. Statistics that a
+        # background process takes at some moment would change plans by chance.
+        configure(made, fsync="off", full_page_writes="off", autovacuum="off")
+        with EmbeddedServer(made) as server:
             yield ServerAddress(server.url, server.url)
     finally:
         shutil.rmtree(folder, ignore_errors=True)

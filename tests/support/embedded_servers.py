@@ -29,3 +29,9 @@ def ask(url: str, statement: str) -> object:
         row = connection.execute(statement).fetchone()
     assert row is not None
     return row[0]
+
+
+def configure(folder: Path, **settings: str) -> None:
+    """Sets what the server of a folder starts with."""
+    with (folder / "data" / "postgresql.auto.conf").open("a") as file:
+        file.writelines(f"{name} = {value}\n" for name, value in settings.items())

@@ -25,6 +25,7 @@ from semlex.settings.table import SETTINGS, Settings, camel
 from semlex.store.postgres.embedded.server import DATABASE, EmbeddedServer
 from tests.support.command_tree import RUNNABLE, TREE, parted
 from tests.support.documented_programs import FRAMEWORKS, PAGES, documented_programs, run_documented
+from tests.support.embedded_servers import configure
 from tests.support.folders import ROOT, TEMPORARY
 from tests.support.settings_forms import world
 from tests.support.shell import Shell
@@ -43,10 +44,9 @@ def running(make_server_folder: Callable[[Path], Path]) -> Iterator[EmbeddedServ
     folder = Path(tempfile.mkdtemp(prefix="semlex-test-", dir=TEMPORARY))
     folder.chmod(0o711)
     try:
-        with EmbeddedServer(make_server_folder(folder / "postgres")) as server:
+        configure(make_server_folder(folder / "postgres"), fsync="off")
+        with EmbeddedServer(folder / "postgres") as server:
             with psycopg.connect(make_conninfo(server.url, dbname="template1"), autocommit=True) as connection:
-                connection.execute("ALTER SYSTEM SET fsync = off")
-                connection.execute("SELECT pg_reload_conf()")
                 connection.execute(f"CREATE DATABASE untouched TEMPLATE {DATABASE}")
             yield server
     finally:

@@ -29,6 +29,7 @@ from semlex.store.query.passing_ids import SERVER_RUN
 from semlex.store.query.passing_rows import MAX_WAIT, USES_THAT_PAY, PassingRows, RememberedFilter, RememberedRows
 from semlex.store.query.run import fetch
 from semlex.types.documents import Document
+from tests.support.embedded_servers import configure
 from tests.support.retrievers import sync_opened
 from tests.support.waiting import until
 
@@ -340,8 +341,7 @@ def test_a_crash_of_the_server_loses_writes_and_what_is_remembered_of_them(
 ) -> None:
     """The numbers of lost transactions come again, for other writes, while the server's start stays the same."""
     folder = make_server_folder(open_folder / "server")
-    with (folder / "data" / "postgresql.auto.conf").open("a") as settings:
-        settings.write("synchronous_commit = off\nwal_writer_delay = 10s\nautovacuum = off\n")
+    configure(folder, synchronous_commit="off", wal_writer_delay="10s", autovacuum="off")
     with (
         EmbeddedServer(folder) as server,
         sync_opened(server.url, "none", collection="passing") as writer,
