@@ -18,7 +18,7 @@ RULE = """
     __main__
     cli
     server
-    evaluation integrations
+    evaluation integrations proof
     retriever
     diagnostics maintenance testing jobs answering progress
     ingest search

@@ -18,6 +18,7 @@ import pytest
 from semlex import SyncRetriever
 from semlex.cli.exit_codes import DATABASE
 from semlex.embedding.static import StaticEmbedder
+from semlex.proof.stirred_folder import StirredFolder
 from semlex.store.indexes import catalog
 from semlex.store.postgres.embedded.server import EmbeddedServer
 from tests.support.clients import killed_client
@@ -26,7 +27,6 @@ from tests.support.folders import new_open_folder
 from tests.support.programs import Program
 from tests.support.retrievers import sync_opened
 from tests.support.shell import Shell
-from tests.support.stirred_folder import StirredFolder
 from tests.support.waiting import until
 from tests.support.whole_collection import answers, check_searches, check_whole, indexes_of, is_made, rows_of
 

@@ -12,13 +12,13 @@ from typing import Any
 import psycopg
 import pytest
 
+from semlex.proof.plain_bm25 import plain_bm25
 from semlex.retriever.postgres import PostgreSQLRetriever
 from semlex.store.keyword.bm25 import rebuild
 from semlex.store.write.copy import BulkIngestConfig
 from tests.support.clients import keyword_index_client
 from tests.support.clients.keyword_index_client import IDS, WORDS, some_documents
 from tests.support.keyword_index import check_index
-from tests.support.plain_bm25 import plain_bm25
 from tests.support.programs import Program
 from tests.support.retrievers import opened, sync_opened
 

@@ -16,6 +16,7 @@ from psycopg import sql
 
 from semlex import Client, open_collection
 from semlex.errors import ModelMismatchError, ReadOnlyError
+from semlex.proof.plain_bm25 import plain_bm25
 from semlex.retriever.postgres import PostgreSQLRetriever
 from semlex.store.postgres.database import Database
 from semlex.store.write.copy import BulkIngestConfig
@@ -25,7 +26,6 @@ from semlex.types.results import SearchResults
 from tests.support.clients.keyword_index_client import WORDS
 from tests.support.folders import new_open_folder
 from tests.support.keyword_index import check_index
-from tests.support.plain_bm25 import plain_bm25
 from tests.support.retrievers import opened
 from tests.support.standbys import Pair, replicated
 from tests.support.two_models import OtherEmbedder

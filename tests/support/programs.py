@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
-import sys
-import tempfile
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING
 
 import psutil
 
-from tests.support.folders import TEMPORARY
-from tests.support.waiting import LIMIT, until, until_stopped
+from semlex.proof.children import PRELOADED, PROCESSES, Child
+from tests.support.waiting import until, until_stopped
 
 if TYPE_CHECKING:
     import signal
     from collections.abc import Callable
 
-PROCESSES = multiprocessing.get_context("forkserver")
 PROCESSES.set_forkserver_preload(
     [
         "pytest",
+        *PRELOADED,
         "semlex.cli.app",
         "semlex.server.app",
         "semlex.server.mcp.http",
@@ -34,28 +30,8 @@ PROCESSES.set_forkserver_preload(
 )
 
 
-class Program:
-    """A function in a process of its own.
-
-    Args:
-        main: Of a module of `tests.support.clients`.
-        arguments: Its arguments.
-    """
-
-    def __init__(self, main: Callable[..., None], *arguments: Any) -> None:
-        self._output = tempfile.NamedTemporaryFile("w", prefix="semlex-test-", dir=TEMPORARY)  # noqa: SIM115 - in close
-        self._process = PROCESSES.Process(target=_run, args=(main, self._output.name, arguments))
-        self._process.start()
-
-    @property
-    def pid(self) -> int:
-        assert self._process.pid is not None
-        return self._process.pid
-
-    @property
-    def said(self) -> str:
-        """All that it has written, to either stream."""
-        return Path(self._output.name).read_text(encoding="utf-8")
+class Program(Child):
+    """A function of a module of `tests.support.clients` in a process of its own."""
 
     @property
     def is_alive(self) -> bool:
@@ -85,27 +61,3 @@ class Program:
         """Kills it, wherever it is, and waits until it is gone."""
         self._process.kill()
         self.ended()
-
-    def ended(self) -> int | None:
-        """Its exit code, once it has ended."""
-        self._process.join(LIMIT)
-        assert self._process.exitcode is not None, f"it does not end: {self.said}"
-        return self._process.exitcode
-
-    def close(self) -> None:
-        self.kill()
-        self._process.close()
-        self._output.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-
-def _run(main: Callable[..., None], output: str, arguments: tuple[Any, ...]) -> None:
-    with Path(output).open("wb") as said:
-        for stream in (sys.stdout, sys.stderr):
-            os.dup2(said.fileno(), stream.fileno())
-    main(*arguments)

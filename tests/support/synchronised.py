@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
-import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,21 +26,6 @@ class CountingEmbedder(HashEmbedder):
 
 def opened(url: str, collection: str = "files") -> SyncRetriever:
     return sync_opened(url, CountingEmbedder(8), collection=collection)
-
-
-_clock = itertools.count(1)
-
-
-def write(path: Path, text: str) -> None:
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(text, encoding="utf-8")
-    age(path)
-
-
-def age(path: Path) -> None:
-    """Gives a file a time of its own that is long past."""
-    moment = 1_600_000_000 + next(_clock)
-    os.utime(path, (moment, moment))
 
 
 def contents(store: SyncRetriever) -> set[tuple[Any, ...]]:

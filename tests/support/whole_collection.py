@@ -14,25 +14,12 @@ from psycopg.rows import dict_row
 from semlex import SyncRetriever
 from semlex.embedding.static import StaticEmbedder
 from semlex.ingest.chunk_rows import embedded_text
+from semlex.proof.stirred_folder import StirredFolder
+from semlex.store.proving import faults
+from semlex.store.schema.names import Names
 from semlex.types.results import SearchMode
 from tests.support.keyword_index import check_index
-from tests.support.stirred_folder import StirredFolder
 
-# SQL that counts what must not be there; `@` stands for the collection's prefix.
-FAULTS = {
-    "a chunk id that stands twice": "SELECT count(*) - count(DISTINCT chunk_id) FROM @chunk",
-    "a chunk without a vector": "SELECT count(*) FROM @chunk c WHERE NOT EXISTS (SELECT FROM @embedding_1 e "
-    "WHERE (e.document_id, e.chunk_id) = (c.document_id, c.chunk_id))",
-    "a vector without a chunk": "SELECT count(*) FROM @embedding_1 e WHERE NOT EXISTS (SELECT FROM @chunk c "
-    "WHERE (e.document_id, e.chunk_id) = (c.document_id, c.chunk_id))",
-    "a wrong number of chunks": "SELECT count(*) FROM @document d WHERE chunk_count <> "
-    "(SELECT count(*) FROM @chunk c WHERE c.document_id = d.document_id)",
-    "a chunk without a document": "SELECT count(*) FROM @chunk c WHERE NOT EXISTS "
-    "(SELECT FROM @document d WHERE d.document_id = c.document_id)",
-    "a file that stands twice": "SELECT count(*) - count(DISTINCT (source_id, uri)) FROM @document",
-    "a chunk under another name than its document": "SELECT count(*) FROM @chunk c JOIN @document d "
-    "USING (document_id) WHERE c.source_document <> d.uri",
-}
 # What differs between two collections of the same files: when and in which order they were written.
 DIFFERENT = {"created_at", "updated_at", "modified_at", "file_state", "keyword_id", "previous_id"}
 QUESTIONS: dict[str, SearchMode] = {"key shutter zenith": "hybrid", "a vault": "vector", "ship banana": "keyword"}
@@ -40,18 +27,12 @@ QUESTIONS: dict[str, SearchMode] = {"key shutter zenith": "hybrid", "a vault": "
 
 def count_faults(connection: psycopg.Connection[Any], collection: str) -> dict[str, int]:
     """Faults that a collection has, with how often."""
-    found = {}
-    for fault, statement in FAULTS.items():
-        row = connection.execute(statement.replace("@", f"semlex.{collection}_")).fetchone()
-        assert row is not None
-        found[fault] = row[0]
-    return {fault: count for fault, count in found.items() if count}
+    return faults.count_faults(connection, Names("semlex", collection))
 
 
 def is_made(connection: psycopg.Connection[Any], collection: str) -> bool:
     """Whether the tables of a collection are there, those of its vectors included."""
-    row = connection.execute("SELECT to_regclass(%s) IS NOT NULL", [f"semlex.{collection}_embedding_1"]).fetchone()
-    return row == (True,)
+    return faults.is_made(connection, Names("semlex", collection))
 
 
 def check_whole(url: str, collection: str, folder: StirredFolder, model: StaticEmbedder) -> None:

@@ -23,6 +23,7 @@ PANELS: dict[str, dict[str, str]] = {
         "delete": "documents:delete",
         "config": "config:config_app",
         "doctor": "doctor:doctor_app",
+        "prove": "prove:prove",
     },
     "Groups of commands": {
         "documents": "documents:documents_app",
@@ -64,6 +65,7 @@ EXAMPLES: dict[str, str] = {
     "doctor run": "semlex doctor run -c handbook",
     "doctor models": "semlex doctor models --model static",
     "doctor server": "semlex doctor server --json",
+    "prove": "semlex prove --minutes 5 --only kill,crash",
     "documents": "semlex documents -c handbook --fields state,source_document",
     "documents list": "semlex documents list -c handbook",
     "documents show": "semlex documents show keys.md -c handbook",
@@ -128,8 +130,8 @@ EXAMPLES: dict[str, str] = {
     "worker": "semlex worker --allow ./docs --drain",
 }
 
-# Commands that use no server.
-WITHOUT_SERVER = ("documents preview", "config", "models pull", "models known", "doctor models", "serve token")
+# Commands that use no server, or one of their own.
+WITHOUT_SERVER = ("prove", "documents preview", "config", "models pull", "models known", "doctor models", "serve token")
 # Commands of the embedded server alone.
 EMBEDDED = "postgres"
 # Other commands that name no collection, or another one.

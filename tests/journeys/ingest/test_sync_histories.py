@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 
 from semlex import SyncRetriever
+from semlex.proof.stirred_folder import age, write
 from tests.support.folders import TEMPORARY
-from tests.support.synchronised import CountingEmbedder, age, contents, counts, opened, write
+from tests.support.synchronised import CountingEmbedder, contents, counts, opened
 
 NAMES = ("a.md", "b.md", "c.md", "sub/a.md", "sub/b.md", "x.py")
 WORDS = ("key", "shutter", "zenith", "vault", "ship", "banana", "console", "park")

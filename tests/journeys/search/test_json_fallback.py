@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from semlex import Document, DocumentRetriever, JSONKBRetriever, SyncRetriever
 from semlex.errors import ConfigurationError, ReadOnlyError, ValidationError
+from semlex.proof.plain_bm25 import plain_bm25
 from semlex.testing import HashEmbedder
 from semlex.types.results import SearchResults
-from tests.support.plain_bm25 import plain_bm25
 
 WORDS = ("sea", "hill", "rivers", "stone", "cloud", "grass", "wind", "light")
 

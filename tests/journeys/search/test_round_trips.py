@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from semlex import Client, Document, PostgreSQLRetriever, SyncRetriever
+from semlex.proof.plain_bm25 import plain_bm25
 from semlex.search import retrieval
 from semlex.search.retrieval import Retrieval
 from semlex.store.keyword.bm25 import index, read
@@ -24,7 +25,6 @@ from semlex.store.postgres import database
 from semlex.store.postgres.snapshot import SingleSnapshot
 from semlex.store.postgres.snapshot import Snapshot as AnySnapshot
 from semlex.types.results import SearchResults
-from tests.support.plain_bm25 import plain_bm25
 from tests.support.retrievers import opened, sync_opened
 from tests.support.tenants import tenants_of
 from tests.support.waiting import Rounds, eventually, held, until, waiting

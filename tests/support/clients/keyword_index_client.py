@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 
+from semlex.proof.moments import stop_at
 from semlex.types.documents import Document
-from tests.support.clients.moments import stop_at
 from tests.support.retrievers import sync_opened
 
 WORDS = ["cat", "dog", "ship", "running", "the", "key", "rotation", "vault", "banana", "yellow", "fruit"]

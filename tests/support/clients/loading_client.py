@@ -5,8 +5,8 @@ It says ``open``, and then a number for each batch that the server has confirmed
 
 from __future__ import annotations
 
+from semlex.proof.moments import say, stop_at
 from semlex.types.documents import Document
-from tests.support.clients.moments import say, stop_at
 from tests.support.retrievers import sync_opened
 
 

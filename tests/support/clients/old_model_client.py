@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from semlex import open_collection
+from semlex.proof.moments import say
 from semlex.retriever.synchronous import SyncRetriever
 from semlex.types.documents import Document
-from tests.support.clients.moments import say
 from tests.support.retrievers import sync_opened
 from tests.support.two_models import NAME, old_model
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from semlex.maintenance import version_fill
+from semlex.proof.moments import stop_at
 from semlex.store import embedding_versions
 from semlex.store.indexes import catalog
-from tests.support.clients.moments import stop_at
 from tests.support.retrievers import sync_opened
 from tests.support.two_models import NAME, new_model
 from tests.support.waiting import LIMIT

@@ -82,6 +82,14 @@ class _Rebuild:
         """Begin the new generation; return the first id not to be read, and the approximate number of chunks."""
         state = await read_state(connection, self._collection)
         self._generation = max(state.live) + 1
+        # Nobody writes now, and nobody has begun this generation or a later one: such rows are damage.
+        await connection.execute(
+            sql.SQL(
+                "WITH s AS (DELETE FROM {} WHERE generation >= %(new)s), "
+                "t AS (DELETE FROM {} WHERE generation >= %(new)s) DELETE FROM {} WHERE generation >= %(new)s"
+            ).format(self._names.segment, self._names.tombstone, self._names.manifest),
+            {"new": self._generation},
+        )
         await connection.execute(
             sql.SQL("UPDATE {} SET building_generation = %s, building_analyzer_version = %s WHERE name = %s").format(
                 self._names.registry

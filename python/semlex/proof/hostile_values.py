@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import datetime as dt
 import decimal
-import random
-from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from semlex.types.documents import MAX_CHUNK_BYTES, MAX_ID_BYTES, Document
 from semlex.types.queries import MAX_QUERY_BYTES
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Callable
 
 DIMENSIONS = 8
 TEXTS: tuple[str, ...] = (
@@ -150,7 +152,7 @@ def document(draw: random.Random) -> Any:
     if draw.random() < 0.02:
         return draw.choice((*STRANGERS, None, "text", {"content": "x"}))
     fields: dict[str, Any] = {"content": "harmless", "id": f"id-{draw.random()}"}
-    hostile = {
+    hostile: dict[str, Callable[[], Any]] = {
         "content": lambda: text(draw) if draw.random() < 0.9 else draw.choice((*STRANGERS, None)),
         "id": lambda: text(draw) if draw.random() < 0.9 else draw.choice((*STRANGERS, None)),
         "metadata": lambda: mapping(draw) if draw.random() < 0.95 else value(draw),

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from semlex import _core
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 MAX_TERMS = 64
 TYPED_BIT = 1 << 31

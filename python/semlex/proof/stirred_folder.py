@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import os
-import random
-from collections.abc import Sequence
-from pathlib import Path
+from typing import TYPE_CHECKING
 
-from tests.support.synchronised import write
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Sequence
+    from pathlib import Path
 
 WORDS = ("key", "shutter", "zenith", "vault", "ship", "banana", "console", "park")
 FILES = 24
@@ -16,6 +18,21 @@ NAMES = [
     f"{'sub/' if number % 3 else ''}{number}{suffix}"
     for number, suffix in enumerate((".md", ".txt", ".md", ".py", ".md") * 8)
 ]
+
+_clock = itertools.count(1)
+
+
+def write(path: Path, text: str) -> None:
+    """Write a file whose time is long past, and its own."""
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    age(path)
+
+
+def age(path: Path) -> None:
+    """Give a file a time of its own that is long past."""
+    moment = 1_600_000_000 + next(_clock)
+    os.utime(path, (moment, moment))
 
 
 class StirredFolder:
@@ -39,11 +56,11 @@ class StirredFolder:
             self._write(self._free())
 
     def stir(self, *, deletes: bool = True) -> None:
-        """Writes most of the files anew and touches some; if that is wanted, some are deleted, made and moved."""
+        """Rewrite most of the files and touch some; if that is wanted, delete, make and move some."""
         there = [self.root / name for name in NAMES if (self.root / name).exists()]
         self._chance.shuffle(there)
         if deletes:
-            # The bytes of another format, and code under another name, are no move.
+            # Bytes of another format, and code under another name, do not count as moved.
             moved = [path for path in there if path.suffix == ".md"][:4]
             others = [path for path in there if path not in moved]
             deleted, there = others[:5], others[5:]
@@ -59,7 +76,7 @@ class StirredFolder:
             self._write(path)
 
     def _move(self, moved: Sequence[Path]) -> None:
-        """Two files get each other's names, the others new ones."""
+        """Give two files each other's names, and the others new ones."""
         asides = [path.rename(path.with_name(f".{path.name}")) for path in moved]
         for aside, path in zip(asides[:2], reversed(moved[:2]), strict=True):
             aside.rename(path)
@@ -87,3 +104,11 @@ class StirredFolder:
         if path.suffix == ".py":
             return f"def {self._chance.choice(WORDS)}():\n    return '{words}'"
         return f"# {self._chance.choice(WORDS)}\n\n{words}."
+
+    def digests(self) -> dict[str, bytes]:
+        """Return the present files: name -> SHA-256 of the bytes."""
+        return {
+            path.relative_to(self.root).as_posix(): hashlib.sha256(path.read_bytes()).digest()
+            for path in self.root.rglob("*")
+            if path.is_file()
+        }

@@ -1,18 +1,20 @@
-"""The moments of semlex's transactions, at which a program of tests stops itself or kills something."""
+"""The moments of semlex's transactions, at which a process of a proof kills or stops itself, or kills something."""
 
 from __future__ import annotations
 
 import signal
 import sys
 import threading
-from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 
 from semlex.store.postgres.database import Database
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
 
 # The name of the transaction that a task is in.
 DOING = ContextVar("doing", default="")
@@ -22,7 +24,7 @@ class Moments:
     """Calls a function at every moment of every transaction.
 
     A moment has the transaction's name and one of these: ``before``; ``copying``, whenever a block was sent;
-    ``worked``, when all is done but the commit; ``committed``, of which nobody has been told.
+    ``worked``, when all is done but the commit; ``committed``, of which nobody has heard yet.
 
     Args:
         reached: Gets the name and the moment.
@@ -36,7 +38,7 @@ class Moments:
         self.backend = 0
 
     def watch(self) -> None:
-        """Wraps functions of semlex and of the driver, which know nothing of it."""
+        """Wrap functions of semlex and of the driver, which know nothing of it."""
         run, write, send = Database._run, Database.write, psycopg.AsyncCopy.write
 
         async def running(
@@ -65,31 +67,33 @@ class Moments:
             self.backend = copy.connection.info.backend_pid
             self._reached(DOING.get(), "copying")
 
-        Database._run = running  # type: ignore[method-assign]
-        Database.write = writing  # type: ignore[method-assign]
-        psycopg.AsyncCopy.write = sent  # type: ignore[method-assign]
+        database_class: Any = Database
+        copy_class: Any = psycopg.AsyncCopy
+        database_class._run, database_class.write, copy_class.write = running, writing, sent
 
 
-def set_limits(limits: dict[str, dict[str, int]]) -> None:
-    """Sets constants of modules, with which little data comes to every moment."""
+def set_limits(limits: Mapping[str, Mapping[str, float]]) -> None:
+    """Set constants of modules, with which little data comes to every moment."""
     for module, constants in limits.items():
         for name, value in constants.items():
-            assert hasattr(import_module(module), name), f"{module} has no {name}"
+            if not hasattr(import_module(module), name):
+                raise AttributeError(f"{module} has no {name}")
             setattr(import_module(module), name, value)
 
 
 def say(what: object) -> None:
+    """Write a line."""
     sys.stdout.write(f"{what}\n")
     sys.stdout.flush()
 
 
 def stop_here(number: signal.Signals = signal.SIGSTOP) -> None:
-    """Stops or kills this process; this thread does not go on meanwhile, as it might were the signal another's."""
+    """Stop or kill this process; this thread does not go on meanwhile, as it might were the signal another's."""
     signal.pthread_kill(threading.get_ident(), number)
 
 
 def stop_at(doing: str, moment: str, times: int = 1) -> None:
-    """Stops this process at a moment of the transactions whose name begins so, when it is reached for so many times."""
+    """Stop this process at a moment of the transactions whose name begins so, when it is reached for so many times."""
     left = times
 
     def reached(name: str, now: str) -> None:

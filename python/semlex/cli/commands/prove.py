@@ -1,0 +1,137 @@
+"""Kill, crash and overload semlex on a server, and compare what is stored with what must be."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.markup import escape
+
+from semlex.cli.context import Context, with_context
+from semlex.cli.exit_codes import INTERRUPTED, OTHER
+from semlex.cli.options import NUMBER, integer, number_that
+from semlex.cli.terminal import counted, inform, is_quiet, messages, output
+from semlex.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from semlex.proof.report import ProofReport
+
+MINUTES = 5.0
+NEWS_SECONDS = 15.0  # between two lines of progress where no line can be replaced
+positive = number_that(lambda value: 0 < value < math.inf, "a number above 0")
+
+
+@with_context("database_url")
+def prove(
+    context: Context,
+    *,
+    minutes: Annotated[
+        float | None, typer.Option(parser=positive, metavar=NUMBER, help="How long it runs. Default: 5.")
+    ] = None,
+    hours: Annotated[
+        float | None, typer.Option(parser=positive, metavar=NUMBER, help="The same in hours, for a long run.")
+    ] = None,
+    only: Annotated[
+        str | None,
+        typer.Option(metavar="NAMES", help="Scenarios or groups of them, separated by commas, such as kill,crash."),
+    ] = None,
+    seed: Annotated[int, integer("Number from which the scenarios draw what they do.", between=(0,))] = 1,
+    schema: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Schema that is made and removed. Default: semlex_proof.")
+    ] = None,
+    page: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the report as an HTML page as well.")] = None,
+) -> None:
+    """Kill, crash and overload semlex on a server, and compare what is stored with what must be.
+
+    With --database, it works on your server, in a schema of its own that must not exist and is removed afterwards; else
+    on a new embedded server. Your collections are not touched, but the server is busy meanwhile. Scenarios that crash
+    servers or fill disks run only on servers that semlex starts itself.
+
+    The exit code is 1 if anything was lost, doubled or wrong, or a call hung.
+    """
+    from semlex.proof import children
+    from semlex.proof.catalogue import chosen
+    from semlex.proof.page import html_page
+    from semlex.proof.run import Proof
+    from semlex.proof.site import SCHEMA, Site
+
+    if minutes is not None and hours is not None:
+        raise ConfigurationError("--minutes and --hours exclude each other: give one of them")
+    seconds = 3600 * hours if hours is not None else 60 * (minutes or MINUTES)
+    kinds = chosen([name.strip() for name in (only or "").split(",") if name.strip()])
+    settings = context.settings()
+    children.preload()
+    with quiet_log(), messages.status("") as status, Site(settings.database_url, schema or SCHEMA) as site:
+        news = News(seconds, status if messages.is_terminal else None)
+        report = Proof(site, kinds, seed=seed, seconds=seconds, tell=news.tell).run()
+    found = report.to_dict()
+    if page is not None:
+        page.write_text(html_page(found), encoding="utf-8")
+    context.emit(found, lambda: _print(found))
+    if report.interrupted:
+        raise typer.Exit(INTERRUPTED)
+    if not report.passed:
+        raise typer.Exit(OTHER)
+
+
+@contextmanager
+def quiet_log() -> Iterator[None]:
+    """Keep warnings of what scenarios provoke from the terminal: the report says what went wrong."""
+    logger = logging.getLogger("semlex")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
+class News:
+    """Progress on stderr: one line that is replaced, or a line now and then."""
+
+    def __init__(self, seconds: float, status: Any) -> None:
+        self._seconds, self._status, self._told = seconds, status, time.monotonic()
+
+    def tell(self, report: ProofReport, passed: float) -> None:
+        """Show how far the proof is."""
+        left = max(0, round(self._seconds - passed))
+        faults = f"[red]{counted(report.faults, 'fault')}[/red]" if report.faults else "no fault"
+        line = f"{counted(report.tries, 'tries').removesuffix('s')}, {report.kills:,} kills, {faults}; "
+        line += f"{left // 60}:{left % 60:02} left"
+        if self._status is not None:
+            if not is_quiet():
+                self._status.update(line)
+        elif time.monotonic() - self._told > NEWS_SECONDS:
+            self._told = time.monotonic()
+            inform(line)
+
+
+def _print(report: dict[str, Any]) -> None:
+    heads = ("tries", "kills", "lost", "doubled", "wrong", "hung")
+    width = max(len(one["name"]) for one in report["scenarios"]) + 2
+    output.print(f"[bold]{'scenario':{width}}{''.join(f'{head:>9}' for head in heads)}[/bold]")
+    for one in report["scenarios"]:
+        numbers = "".join(f"{one[head]:9,}" for head in heads)
+        is_bad = any(one[head] for head in heads[2:])
+        output.print(f"[red]{one['name']:{width}}{numbers}[/red]" if is_bad else f"{one['name']:{width}}{numbers}")
+    for one in report["scenarios"]:
+        for fault in one["faults"]:
+            output.print(escape(f"{one['name']}: {fault['kind']} in try {fault['try']}: {fault['what']}"))
+    for name, why in report["not_run"].items():
+        output.print(f"[dim]{name:{width}}not run: it {escape(why)}[/dim]")
+    names = ("postgres", "pgvector", "fsync", "semlex", "python", "cores")
+    facts = ", ".join(f"{name} {report['versions'].get(name, '?')}" for name in names)
+    output.print(f"{escape(report['server'])}: {escape(facts)}")
+    output.print(f"vectors: {report['vectors']}")
+    verdict = "[green]passed[/green]" if report["passed"] else "[red]failed[/red]"
+    output.print(
+        f"{verdict}: {report['tries']:,} tries and {report['kills']:,} kills in {report['seconds'] / 60:.1f} minutes "
+        f"({report['kills_per_minute']:g} kills a minute), seed {report['seed']}"
+    )

@@ -1,0 +1,155 @@
+"""A network that swallows everything: calls come back when their deadline is over, and the next search works."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING
+
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from semlex.errors import SearchTimeoutError
+from semlex.proof.check import check_stored, draw_text
+from semlex.proof.embedder import WordDirections
+from semlex.proof.faults import Fault, expect
+from semlex.proof.scenarios import Kind, Scenario, Tries
+from semlex.proof.works import WORDS, documents
+from semlex.store.postgres.database import DEADLINE_GRACE_SECONDS
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import AsyncIterator
+
+    from semlex.proof.site import Site
+    from semlex.types.results import SearchResults
+
+CLIENTS = 6  # that wait at the same time
+DEADLINES = (0.1, 0.2, 0.4)
+# How much later than its deadline a call may come back: the time that semlex gives the server, and a busy machine.
+LATE_SECONDS = DEADLINE_GRACE_SECONDS + 2.0
+TEXTS = 20
+
+
+class Proxy:
+    """Passes bytes to a server until it has to swallow them; connections stay open."""
+
+    def __init__(self, url: str) -> None:
+        parts = conninfo_to_dict(url)
+        self._host = str(parts.get("hostaddr") or parts.get("host") or "localhost").split(",")[0]
+        self._port = str(parts.get("port") or 5432).split(",")[0]
+        self.hearing = asyncio.Event()
+        self.hearing.set()
+        self.swallowed = 0  # messages that are kept while it does not hear
+        self.tasks: set[asyncio.Task[None]] = set()
+        self.writers: list[asyncio.StreamWriter] = []
+
+    async def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Connect a client with the server."""
+        if self._host.startswith("/"):
+            opened = await asyncio.open_unix_connection(f"{self._host}/.s.PGSQL.{self._port}")
+        else:
+            opened = await asyncio.open_connection(self._host, int(self._port))
+        self.writers += [writer, opened[1]]
+        for source, target in ((reader, opened[1]), (opened[0], writer)):
+            task = asyncio.ensure_future(self._forward(source, target))
+            self.tasks.add(task)
+            task.add_done_callback(self.tasks.discard)
+
+    async def _forward(self, source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+        with suppress(ConnectionError):
+            while data := await source.read(65536):
+                self.swallowed += not self.hearing.is_set()
+                await self.hearing.wait()
+                target.write(data)
+                await target.drain()
+        target.close()
+
+    async def close(self) -> None:
+        """End all connections."""
+        self.hearing.set()
+        for task in list(self.tasks):
+            task.cancel()
+        await asyncio.gather(*self.tasks, return_exceptions=True)
+        for writer in self.writers:
+            writer.close()
+        await asyncio.gather(*(writer.wait_closed() for writer in self.writers), return_exceptions=True)
+
+
+@asynccontextmanager
+async def proxied(url: str) -> AsyncIterator[tuple[Proxy, str]]:
+    """Give a proxy of a server, and the address of its database through it."""
+    proxy = Proxy(url)
+    listener = await asyncio.start_server(proxy.accept, "127.0.0.1", 0)
+    port = listener.sockets[0].getsockname()[1]
+    host = str(conninfo_to_dict(url).get("host") or "")
+    # A server's certificate is checked against the name of its host, which stays.
+    where = {"host": host, "hostaddr": "127.0.0.1"} if host and not host.startswith("/") else {"host": "127.0.0.1"}
+    try:
+        yield proxy, make_conninfo(url, **where, port=port)
+    finally:
+        listener.close()
+        await proxy.close()
+        await listener.wait_closed()
+
+
+class BlackHole(Scenario):
+    """Searches of several clients, each behind a proxy that goes silent at some moment of the search."""
+
+    def __init__(self, site: Site, chance: random.Random) -> None:
+        super().__init__(site, chance)
+        self._names = site.names("hole")
+        with site.client(site.application("hole")) as client:
+            self._texts = {f"d{n}": draw_text(chance, WORDS) for n in range(TEXTS)}
+            client.collection(self._names.collection).add_documents(documents(list(self._texts.items())))
+
+    def attempt(self) -> Tries:
+        asyncio.run(self._round())
+        self.site.sabotage(self._names)
+        check_stored(self.site.url, self._names, [self._texts], WordDirections())
+        return Tries(CLIENTS)
+
+    async def _round(self) -> None:
+        await asyncio.gather(*(self._silence() for _ in range(CLIENTS)))
+
+    async def _silence(self) -> None:
+        async with (
+            proxied(self.site.url) as (proxy, url),
+            self.site.async_client(self.site.application("hole"), url, max_connections=2) as client,
+        ):
+            collection = client.collection(self._names.collection)
+            expected = _found(await collection.search("key vault", 5))
+            deadline, before = self.chance.choice(DEADLINES), self.chance.choice((0.0, 0.0, 0.002, 0.01))
+            loop = asyncio.get_running_loop()
+            began = time.monotonic()
+            if before:
+                loop.call_later(before, proxy.hearing.clear)
+            else:
+                proxy.hearing.clear()
+            try:
+                async with asyncio.timeout(deadline + LATE_SECONDS):
+                    await collection.search(draw_text(self.chance, WORDS, 3), 5, deadline=deadline)
+                self.notes["answered before the silence"] += 1
+            except SearchTimeoutError:
+                late = round(1000 * (time.monotonic() - began - deadline))
+                self.notes["latest in ms after the deadline"] = max(self.notes["latest in ms after the deadline"], late)
+            except TimeoutError:
+                raise Fault("hung", f"a search was not back {LATE_SECONDS:g} s after its deadline") from None
+            await asyncio.sleep(before)
+            proxy.hearing.set()
+            is_same = _found(await collection.search("key vault", 5)) == expected
+            expect(is_same, "wrong", "a search after a silence finds something else than before")
+
+
+def _found(results: SearchResults) -> list[tuple[str, float | None]]:
+    return [(hit.id, hit.fused_score) for hit in results]
+
+
+KINDS = [
+    Kind(
+        "black-hole",
+        "black-hole",
+        "a network that goes silent in the middle of a search with a deadline: the call comes back, the next one works",
+        BlackHole,
+    )
+]

@@ -1,0 +1,28 @@
+"""All scenarios by name, and which of them a word on the command line means."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from semlex.errors import ConfigurationError
+from semlex.proof import black_hole, crashes, damaged_rows, ended_backends, hostile, kills, together
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from semlex.proof.scenarios import Kind
+
+KINDS: dict[str, Kind] = {
+    kind.name: kind
+    for module in (kills, crashes, ended_backends, together, hostile, damaged_rows, black_hole)
+    for kind in module.KINDS
+}
+
+
+def chosen(only: Sequence[str]) -> list[Kind]:
+    """Return the scenarios of these names and groups; all of them if none is named."""
+    known = {*KINDS, *(kind.group for kind in KINDS.values())}
+    unknown = [name for name in only if name not in known]
+    if unknown:
+        raise ConfigurationError(f"unknown scenario {unknown[0]!r}; known: {', '.join(sorted(known))}")
+    return [kind for kind in KINDS.values() if not only or kind.name in only or kind.group in only]

@@ -1,0 +1,181 @@
+"""Hostile values in every parameter: stored as they are, or refused by an error of semlex with nothing written."""
+
+from __future__ import annotations
+
+import json
+import random
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from semlex.errors import SemlexError
+from semlex.json_values import json_tree
+from semlex.proof import hostile_values as hostile
+from semlex.proof.check import check_stored
+from semlex.proof.faults import Fault, expect
+from semlex.proof.scenarios import Kind, Scenario, Tries
+from semlex.store.proving.faults import count_rows
+from semlex.store.proving.ground import Connection, connected
+from semlex.testing import HashEmbedder
+from semlex.types.documents import Document
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from semlex.proof.site import Site
+    from semlex.retriever.synchronous import SyncCollection
+    from semlex.store.schema.names import Names
+
+T = TypeVar("T")
+CALLS = 20  # of a round
+MAX_MESSAGE = 1_500
+MAX_TEXTS = 300  # in a collection, before another one is begun
+
+
+class Doors:
+    """The calls of a collection that take hostile values; each returns whether it refused them."""
+
+    def __init__(self, collection: SyncCollection, url: str, connection: Connection, names: Names) -> None:
+        self._collection, self._url, self._connection, self._names = collection, url, connection, names
+        self.calls = (self.add, self.add, self.ask, self.look_up)
+        self.texts: dict[str, str] = {}  # of everything that was stored
+
+    def begin(self) -> None:
+        """Store a first document."""
+        [one] = self._collection.add_documents([first := hostile.good_document(random.Random(0))])
+        self.texts[one] = first.content
+
+    def rows(self) -> tuple[int, ...]:
+        """Return how many rows each table has."""
+        return count_rows(self._connection, self._names)
+
+    def add(self, draw: random.Random) -> bool:
+        """Add documents, some of them hostile: all are there afterwards, or none."""
+        documents = [hostile.good_document(draw) for _ in range(draw.randrange(3))]
+        documents.insert(draw.randint(0, len(documents)), hostile.document(draw))
+        embeddings = hostile.vectors(draw, len(documents))
+        before = self.rows()
+        ids = _result_of(lambda: self._collection.add_documents(documents, embeddings))
+        if ids is None:
+            expect(self.rows() == before, "wrong", "a call was refused and has written something")
+            return True
+        found = {document.id: document for document in self._collection.get(ids)}
+        expect(set(found) == set(ids), "lost", "a call has stored fewer documents than it says")
+        last = dict(zip(ids, documents, strict=True))
+        for chunk_id, given in last.items():
+            stored = found[chunk_id]
+            content = given.content if isinstance(given, Document) else given["content"]  # of a mapping
+            self.texts[chunk_id] = content
+            expect(stored.content == content, "wrong", "a text came back other than it was stored")
+            if not isinstance(given, Document):
+                continue
+            # A document that takes the place of another keeps the time at which that was made.
+            is_new = self.rows()[0] >= before[0] + len(last)
+            parent = None if given.parent_id is None else str(given.parent_id)  # ids may be whole numbers
+            is_right = (
+                _same(json_tree(given.metadata), dict(stored.metadata))
+                and stored.updated_at == given.updated_at
+                and (stored.created_at == given.created_at or not is_new)
+                and (stored.parent_id, stored.child_ids) == (parent, [str(child) for child in given.child_ids])
+            )
+            expect(is_right, "wrong", "a document came back other than it was stored")
+        return False
+
+    def ask(self, draw: random.Random) -> bool:
+        """Search with hostile words, filter or vector; nothing changes."""
+        before = self.rows()
+        options: dict[str, Any] = {}
+        if draw.random() < 0.3:
+            options["filters"] = hostile.filters(draw)
+        if draw.random() < 0.2:
+            made = hostile.vectors(draw, 1)
+            options["vector"] = None if made is None or len(made) == 0 else made[0]
+        text, count = hostile.text(draw), draw.choice((1, 5, 1000))
+        hits = _result_of(lambda: self._collection.search(text, count, **options))
+        _result_of(lambda: self._collection.count(options.get("filters")))
+        expect(self.rows() == before, "wrong", "a search has changed something")
+        json.dumps([hit.metadata for hit in hits or ()])
+        return hits is None
+
+    def look_up(self, draw: random.Random) -> bool:
+        """Look up hostile ids that do not exist: nothing is found, or they are refused."""
+        before = self.rows()
+        ids: list[Any] = [f"not there {hostile.text(draw)}" for _ in range(draw.randrange(3))]
+        if draw.random() < 0.3:
+            ids.append(draw.choice(hostile.STRANGERS))
+        found = _result_of(lambda: self._collection.get(ids))
+        expect(self.rows() == before, "wrong", "looking up has changed something")
+        expect(not found, "wrong", "something was found under an id that was never stored")
+        return found is None
+
+    def check(self) -> None:
+        """Check that everything is stored that was, and nothing else, and that both ways of searching have it."""
+        check_stored(self._url, self._names, [self.texts], HashEmbedder(hostile.DIMENSIONS), own_vectors=True)
+        count = self._collection.count()
+        expect(count == len(self.texts), "lost", f"{len(self.texts)} chunks are stored, and {count} are counted")
+        expect(self._collection.search("harmless text", 5).mode == "hybrid", "wrong", "hybrid search does not work")
+
+
+def _result_of(call: Callable[[], T]) -> T | None:
+    """Return the result of a call; None if it was refused, in a message of bounded length."""
+    try:
+        return call()
+    except SemlexError as error:
+        length = len(str(error))
+    expect(0 < length < MAX_MESSAGE, "wrong", f"an error's message has {length} characters")
+    return None
+
+
+def _same(given: Any, found: Any) -> bool:
+    """Return whether JSON came back as it went in, its numbers with their kinds."""
+    if isinstance(given, dict):
+        return (
+            isinstance(found, dict)
+            and sorted(given) == sorted(found)
+            and all(_same(given[name], found[name]) for name in given)
+        )
+    if isinstance(given, (list, tuple)):
+        return isinstance(found, list) and len(given) == len(found) and all(map(_same, given, found))
+    return type(given) is type(found) and given == found
+
+
+class HostileValues(Scenario):
+    """Rounds of calls with hostile values."""
+
+    def __init__(self, site: Site, chance: random.Random) -> None:
+        super().__init__(site, chance)
+        self._names = site.names("hostile")
+        self._client = site.client(site.application("hostile"), embedding_model=HashEmbedder(hostile.DIMENSIONS))
+        self._collection = self._client.collection(self._names.collection)
+        self._texts: dict[str, str] = {}
+
+    def attempt(self) -> Tries:
+        if len(self._texts) > MAX_TEXTS:
+            self._client.drop(self._names.collection)
+            self._texts = {}
+        with connected(self.site.url) as connection:
+            doors = Doors(self._collection, self.site.url, connection, self._names)
+            if not self._texts:
+                doors.begin()
+            doors.texts = self._texts = doors.texts | self._texts
+            for _ in range(CALLS):
+                door = self.chance.choice(doors.calls)
+                try:
+                    self.notes["refused"] += door(self.chance)
+                except Fault as fault:
+                    raise Fault(fault.kind, f"{door.__name__}: {fault.what}") from None
+            self.site.sabotage(self._names)
+            doors.check()
+        return Tries(CALLS)
+
+    def close(self) -> None:
+        self._client.close()
+
+
+KINDS = [
+    Kind(
+        "hostile",
+        "hostile",
+        "values that break stores, as texts, ids, metadata, times, vectors, queries and filters: stored as they are, "
+        "or refused with nothing written",
+        HostileValues,
+    )
+]

@@ -1,0 +1,206 @@
+"""Run scenarios beside each other until the time is over, and count what they find."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+import traceback
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from semlex.clock import SYSTEM, Clock
+from semlex.proof.faults import LIMIT_SECONDS, Fault
+from semlex.proof.report import ProofReport, ScenarioReport
+from semlex.store.postgres.addresses import describe
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from semlex.proof.scenarios import Kind, Scenario
+    from semlex.proof.site import Site
+
+LOOK_SECONDS = 0.1
+LANES = 2
+DETAIL_LINES = 4
+NEEDS_OWN = "runs only on servers that semlex starts itself: leave out --database"
+
+
+@dataclass
+class Running:
+    """A kind of scenario in a proof."""
+
+    kind: Kind
+    report: ScenarioReport
+    scenario: Scenario | None = None
+    made: int = 0  # scenarios so far; another one is made after a fault
+    is_busy: bool = False
+    is_given_up: bool = False
+    began: float = 0.0
+    lane: threading.Thread | None = None
+
+    @property
+    def used(self) -> float:
+        """Seconds that it has had, by its weight."""
+        return self.report.seconds / self.kind.weight
+
+
+@dataclass
+class Proof:
+    """Scenarios on a site.
+
+    Args:
+        site: An open site.
+        kinds: The scenarios.
+        seed: From which each scenario draws what it does.
+        seconds: After which no try begins; each scenario has at least one.
+        lanes: How many run beside each other.
+        tell: Is called now and then with the report as it is.
+    """
+
+    site: Site
+    kinds: Sequence[Kind]
+    seed: int = 1
+    seconds: float = 0.0
+    lanes: int = LANES
+    tell: Callable[[ProofReport, float], object] | None = None
+    clock: Clock = SYSTEM
+    _runs: list[Running] = field(default_factory=list)
+    _changed: threading.Condition = field(default_factory=threading.Condition)
+    _lanes: set[threading.Thread] = field(default_factory=set)
+    _hung: list[threading.Thread] = field(default_factory=list)
+    _is_over: bool = False
+
+    def run(self) -> ProofReport:
+        """Run the scenarios; Ctrl-C ends them early, and the report says so."""
+        wanted = [kind for kind in self.kinds if self.site.is_own or not kind.own_server]
+        self._runs = [Running(kind, ScenarioReport(kind.name, kind.what)) for kind in wanted]
+        report = ProofReport(
+            "a new embedded server" if self.site.is_own else describe(self.site.url),
+            self.site.facts(),
+            self.seed,
+            [one.report for one in self._runs],
+            {kind.name: NEEDS_OWN for kind in self.kinds if kind not in wanted},
+        )
+        self._began = self.clock.monotonic()
+        try:
+            for _ in range(min(self.lanes, len(self._runs))):
+                self._add_lane()
+            self._wait(report)
+        except KeyboardInterrupt:
+            report.interrupted = True
+        finally:
+            self._is_over = True
+            self._join(report)
+        report.seconds = self.clock.monotonic() - self._began
+        report.facts = self.site.facts()  # the extension is there by now
+        for one in self._runs:
+            if one.scenario is not None and not one.is_given_up:
+                self._close(one)
+        return report
+
+    def join(self) -> None:
+        """Wait for the threads of tries that were given up."""
+        for lane in self._hung:
+            lane.join()
+
+    # --- lanes ----------------------------------------------------------------------------------------------------
+
+    def _add_lane(self) -> None:
+        lane = threading.Thread(target=self._work, daemon=True)
+        self._lanes.add(lane)
+        lane.start()
+
+    def _work(self) -> None:
+        while (running := self._next()) is not None:
+            self._try(running)
+            if running.is_given_up:
+                return  # another lane has taken the place of this one
+
+    def _next(self) -> Running | None:
+        """Take the scenario that has had the least time; None if the proof is over."""
+        with self._changed:
+            while True:
+                free = [one for one in self._runs if not one.is_busy and not one.is_given_up]
+                if self._is_late():
+                    free = [one for one in free if one.made == 0]
+                    if not free:
+                        return None
+                if free:
+                    running = min(free, key=lambda one: one.used)
+                    running.is_busy, running.began = True, self.clock.monotonic()
+                    running.lane = threading.current_thread()
+                    running.made += running.scenario is None
+                    return running
+                self._changed.wait(LOOK_SECONDS)
+
+    def _is_late(self) -> bool:
+        return self._is_over or self.clock.monotonic() - self._began >= self.seconds
+
+    def _try(self, running: Running) -> None:
+        report = running.report
+        seed = f"{self.seed}/{running.kind.name}/{running.made}"
+        fault: Fault | None = None
+        tries: Any = None
+        try:
+            if running.scenario is None:
+                running.scenario = running.kind.make(self.site, random.Random(seed))
+            tries = running.scenario.attempt()
+        except Fault as found:
+            fault = found
+        except Exception as error:  # noqa: BLE001 - whatever a try raises is a finding
+            trace = "".join(traceback.format_exception(error)[-DETAIL_LINES:])
+            fault = Fault("wrong", f"{type(error).__name__}: {error}\n{trace}")
+        with self._changed:
+            if running.is_given_up:
+                scenario, running.scenario = running.scenario, None
+                if scenario is not None:
+                    scenario.close()
+                return
+            report.tries += 1 if tries is None else tries.tries
+            report.kills += 0 if tries is None else tries.kills
+            report.seconds += self.clock.monotonic() - running.began
+            if fault is not None:
+                report.add_fault(fault, seed)
+        if fault is not None and running.scenario is not None:
+            self._close(running)
+        with self._changed:
+            running.is_busy = False
+            self._changed.notify_all()
+
+    @staticmethod
+    def _close(running: Running) -> None:
+        if running.scenario is not None:
+            running.report.notes += running.scenario.notes
+            try:
+                running.scenario.close()
+            finally:
+                running.scenario = None
+
+    # --- the main thread --------------------------------------------------------------------------------------------
+
+    def _wait(self, report: ProofReport) -> None:
+        while any(lane.is_alive() for lane in self._lanes):
+            self._give_up_hung()
+            if self.tell is not None:
+                self.tell(report, self.clock.monotonic() - self._began)
+            time.sleep(LOOK_SECONDS)
+
+    def _join(self, report: ProofReport) -> None:
+        """Wait for tries that have begun."""
+        tell, self.tell = self.tell, None
+        self._wait(report)
+        self.tell = tell
+
+    def _give_up_hung(self) -> None:
+        """Count a try that has taken too long as hung; its thread is left alone, and another one goes on."""
+        with self._changed:
+            for one in self._runs:
+                if one.is_busy and not one.is_given_up and self.clock.monotonic() - one.began > LIMIT_SECONDS:
+                    one.is_given_up = True
+                    if one.lane is not None:
+                        self._lanes.discard(one.lane)
+                        self._hung.append(one.lane)
+                    one.report.tries += 1
+                    one.report.add_fault(Fault("hung", f"a try took longer than {LIMIT_SECONDS:g} s"), str(self.seed))
+                    self._add_lane()

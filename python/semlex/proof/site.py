@@ -1,0 +1,123 @@
+"""Where scenarios work: a schema of their own on a server, and servers that the proof starts itself."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+import tempfile
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from semlex.proof.children import Child
+from semlex.proof.embedder import WordDirections
+from semlex.retriever.client import Client
+from semlex.retriever.synchronous import SyncClient
+from semlex.store.postgres.embedded.server import EmbeddedServer
+from semlex.store.proving.ground import Ground, named_clients
+from semlex.store.schema.names import Names
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+SCHEMA = "semlex_proof"
+CONNECTIONS = 6
+
+
+class Site:
+    """A schema on the user's server, or on one that the proof starts; and a folder for files.
+
+    Args:
+        url: Address of the user's server; None: a new embedded server, which is removed afterwards.
+        schema: Name of the schema; it must not exist.
+        place: Where folders are made; None: where the system has temporary files.
+        major: Version of the embedded servers.
+        template: Makes the folder of an embedded server; None: the server makes it.
+        sabotage: Is called with an address and a collection before the last check of a try, and may break something.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        schema: str = SCHEMA,
+        *,
+        place: Path | None = None,
+        major: int = 18,
+        template: Callable[[Path], object] | None = None,
+        sabotage: Callable[[str, Names], None] | None = None,
+    ) -> None:
+        self.is_own = url is None
+        self._given, self.schema, self._major, self._template = url, schema, major, template
+        self._place, self._sabotage = place, sabotage
+        self._servers: dict[str, EmbeddedServer] = {}
+        self._lock = threading.Lock()
+        self._numbers = itertools.count(1)
+        self.url = ""
+
+    def __enter__(self) -> Self:
+        self.folder = Path(tempfile.mkdtemp(prefix="semlex-proof-", dir=self._place))
+        self.folder.chmod(0o711)  # as root, a server runs under another account, which passes through
+        try:
+            self.url = self._given or self.server("main").url
+            self._ground = Ground(self.url, self.schema)
+            self._ground.create()
+        except BaseException:
+            self._close_servers()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        Child.close_all()
+        try:
+            self._ground.remove()
+        finally:
+            self._close_servers()
+
+    def _close_servers(self) -> None:
+        for server in self._servers.values():
+            server.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def facts(self) -> dict[str, str]:
+        """Return versions and settings of the server."""
+        return self._ground.facts()
+
+    def server(self, name: str) -> EmbeddedServer:
+        """Return a server that the proof starts, by its name; it is started when it is first needed."""
+        with self._lock:
+            if name not in self._servers:
+                folder = self.folder / name
+                if self._template is not None:
+                    self._template(folder)
+                self._servers[name] = EmbeddedServer(folder, major=self._major)
+                self._servers[name].start()
+            return self._servers[name]
+
+    def names(self, collection: str) -> Names:
+        """Return the tables of a new collection."""
+        return Names(self.schema, f"{collection}_{next(self._numbers)}")
+
+    def new_folder(self, name: str) -> Path:
+        """Return the path of a new folder for files, which does not exist yet."""
+        return self.folder / f"{name}-{next(self._numbers)}"
+
+    def client(self, application: str, url: str | None = None, **options: Any) -> SyncClient:
+        """Return a client of the site; its connections carry a name."""
+        return SyncClient(named_clients(url or self.url, application), **self._options(options))
+
+    def async_client(self, application: str, url: str | None = None, **options: Any) -> Client:
+        """Return a client for programs with an event loop."""
+        return Client(named_clients(url or self.url, application), **self._options(options))
+
+    def _options(self, options: dict[str, Any]) -> dict[str, Any]:
+        usual = {"embedding_model": WordDirections(), "max_connections": CONNECTIONS}
+        return usual | {"schema": self.schema, "use_reranking": False} | options
+
+    def application(self, scenario: str) -> str:
+        """Return a new name for connections."""
+        return f"semlex-proof-{scenario}-{next(self._numbers)}"
+
+    def sabotage(self, names: Names, url: str | None = None) -> None:
+        """Let a test break what a scenario is about to check."""
+        if self._sabotage is not None:
+            self._sabotage(url or self.url, names)

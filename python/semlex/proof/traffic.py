@@ -1,0 +1,141 @@
+"""Writers and searchers of one collection in one event loop, and the texts that their acknowledged writes give."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections import Counter
+from typing import TYPE_CHECKING, Any, Self
+
+from semlex.errors import SemlexError
+from semlex.proof.check import draw_text
+from semlex.proof.faults import LIMIT_SECONDS, Fault
+from semlex.proof.works import WORDS, documents
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Awaitable, Callable
+
+    from semlex.retriever.collection import Collection
+
+PAUSE_SECONDS = 0.005
+IDS = 40  # of each writer
+
+Write = tuple[dict[str, str], list[str]]
+
+
+class Traffic:
+    """Writers with ids of their own, and searchers, until they are stopped.
+
+    Attributes:
+        texts: What is stored, by all acknowledged writes.
+        uncertain: Writes that failed, by their writer: each is stored as a whole, or not at all.
+        done: Calls that have succeeded, by who made them.
+        failed: Errors of calls.
+    """
+
+    def __init__(self, collection: Collection, texts: dict[str, str], chance: random.Random) -> None:
+        self.collection, self.texts, self.chance = collection, texts, chance
+        self.uncertain: dict[int, Write] = {}
+        self.done: Counter[str] = Counter()
+        self.failed: list[SemlexError] = []
+        self._ended = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self, writers: int, searchers: int, *, optimizer: bool = False) -> None:
+        """Begin."""
+        works: list[Callable[[], Awaitable[object]]] = [self._writing(number) for number in range(writers)]
+        works += [self._searching for _ in range(searchers)]
+        works += [self.collection.indexes.optimize] if optimizer else []
+        names = [f"writer {number}" for number in range(writers)]
+        names += [f"searcher {number}" for number in range(searchers)]
+        names += ["optimizer"] if optimizer else []
+        for name, work in zip(names, works, strict=True):
+            self._tasks.append(asyncio.create_task(self._again(name, work), name=name))
+
+    async def stop(self) -> None:
+        """Let everybody finish what is being done; an error that is not semlex's own is raised."""
+        self._ended.set()
+        await asyncio.gather(*self._tasks)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def progress(self, calls: int = 1) -> None:
+        """Wait until everybody has succeeded so often from now on."""
+        wanted = {task.get_name(): self.done[task.get_name()] + calls for task in self._tasks}
+        await eventually(
+            lambda: all(self.done[name] >= count for name, count in wanted.items()) or self._broken(),
+            "a call of every writer and searcher",
+        )
+
+    def states(self) -> list[dict[str, str]]:
+        """Return in which states the collection may be."""
+        found = []
+        for chosen in itertools.product((False, True), repeat=len(self.uncertain)):
+            state = dict(self.texts)
+            for (added, deleted), is_stored in zip(self.uncertain.values(), chosen, strict=True):
+                if is_stored:
+                    state = {one: text for one, text in (state | added).items() if one not in deleted}
+            found.append(state)
+        return found
+
+    def _broken(self) -> bool:
+        return any(task.done() for task in self._tasks)
+
+    async def _again(self, name: str, work: Callable[[], Awaitable[object]]) -> None:
+        while not self._ended.is_set():
+            try:
+                await work()
+                self.done[name] += 1
+            except SemlexError as error:
+                self.failed.append(error)
+                if name.startswith("writer"):
+                    return  # what it wrote is uncertain
+            await asyncio.sleep(0)
+
+    def _writing(self, number: int) -> Callable[[], Awaitable[None]]:
+        async def write() -> None:
+            added, deleted = self._drawn(number)
+            self.uncertain[number] = added, deleted
+            if added:
+                await self.collection.add_documents(documents(list(added.items())))
+            else:
+                await self.collection.delete(deleted)
+            del self.uncertain[number]
+            self.texts |= added
+            for one in deleted:
+                self.texts.pop(one, None)
+
+        return write
+
+    def _drawn(self, number: int) -> Write:
+        ids = [f"w{number}-{one}" for one in self.chance.sample(range(IDS), self.chance.choice((1, 2, 8)))]
+        if self.chance.random() < 0.2:
+            return {}, ids
+        return {one: draw_text(self.chance, WORDS) for one in ids}, []
+
+    async def _searching(self) -> None:
+        await self.collection.search(draw_text(self.chance, WORDS, 3), 5)
+
+
+async def begun(collection: Collection, texts: dict[str, str]) -> None:
+    """Make the collection, with a first text that nobody changes."""
+    if not texts:
+        texts["first"] = "the first text"
+        await collection.add_documents(documents(list(texts.items())))
+
+
+async def eventually(condition: Callable[[], Any], what: str) -> None:
+    """Wait until a condition is true; one that never becomes true is a fault."""
+    try:
+        async with asyncio.timeout(LIMIT_SECONDS):
+            while not condition():  # noqa: ASYNC110 - most conditions are the server's
+                await asyncio.sleep(PAUSE_SECONDS)
+    except TimeoutError:
+        raise Fault("hung", f"not within {LIMIT_SECONDS:g} s: {what}") from None

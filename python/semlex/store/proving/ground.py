@@ -1,0 +1,130 @@
+"""The schema in which a proof works: made, refused if it exists, and removed; and the backends of its clients."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+from psycopg import sql
+from psycopg.conninfo import make_conninfo
+
+from semlex.errors import ConfigurationError
+from semlex.store.postgres.addresses import describe
+from semlex.store.postgres.errors import translate
+from semlex.store.schema.names import Names
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+Connection = psycopg.Connection[Any]
+# What decides how much a crash may cost, and what the report names.
+SETTINGS = ("fsync", "synchronous_commit", "full_page_writes", "wal_level", "max_connections")
+CONNECT_SECONDS = 10
+
+
+@contextmanager
+def connected(url: str, application: str = "semlex-proof") -> Iterator[Connection]:
+    """Connect in autocommit mode; an error of the server or the network becomes one of semlex."""
+    try:
+        address = make_conninfo(url, application_name=application, connect_timeout=CONNECT_SECONDS)
+        with psycopg.connect(address, autocommit=True, prepare_threshold=None) as connection:
+            yield connection
+    except psycopg.Error as error:
+        raise translate(error, "prove", url) from None
+
+
+def named_clients(url: str, application: str) -> str:
+    """Return an address whose connections carry a name, by which `backends` finds them."""
+    return make_conninfo(url, application_name=application)
+
+
+@dataclass
+class Ground:
+    """A schema on a server, in which the collections of a proof are."""
+
+    url: str
+    schema: str
+    _brought_extension: bool = field(default=False, repr=False)
+
+    def create(self) -> None:
+        """Make the schema; refuse one that exists."""
+        describe(self.url)
+        with connected(self.url) as connection:
+            # Through `Names`, which refuses what cannot be a schema.
+            schema = sql.Identifier(Names(self.schema, "proof").schema)
+            row = connection.execute("SELECT to_regnamespace(quote_ident(%s)) IS NULL", [self.schema]).fetchone()
+            if row != (True,):
+                raise ConfigurationError(
+                    f"the schema {self.schema!r} exists, and a proof works only in a schema that it makes itself: name "
+                    "another one (--schema NAME), or drop it if an earlier proof left it"
+                )
+            self._brought_extension = not _has_extension(connection)
+            connection.execute(sql.SQL("CREATE SCHEMA {}").format(schema))
+
+    def remove(self) -> None:
+        """Drop the schema, and the extension ``vector`` if the proof was the first to need it."""
+        with connected(self.url) as connection:
+            self._end_all(connection)
+            connection.execute(sql.SQL("DROP SCHEMA IF EXISTS {} CASCADE").format(sql.Identifier(self.schema)))
+            if self._brought_extension:
+                with suppress(psycopg.Error):  # somebody else's column has its type by now
+                    connection.execute("DROP EXTENSION IF EXISTS vector")
+
+    @staticmethod
+    def _end_all(connection: Connection) -> None:
+        """End what clients of the proof have left."""
+        connection.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+            "WHERE starts_with(application_name, 'semlex-proof-') AND datname = current_database() "
+            "AND usename = current_user AND pid <> pg_backend_pid()"
+        )
+
+    def facts(self) -> dict[str, str]:
+        """Return versions and settings of the server."""
+        with connected(self.url) as connection:
+            found = {"postgres": _text(connection, "SELECT current_setting('server_version')")}
+            found["pgvector"] = _text(
+                connection,
+                "SELECT coalesce((SELECT extversion FROM pg_extension WHERE extname = 'vector'), 'not installed')",
+            )
+            rows = connection.execute(
+                "SELECT name, current_setting(name) FROM pg_settings WHERE name = ANY(%s)", [list(SETTINGS)]
+            ).fetchall()
+        return found | dict(sorted(rows))
+
+
+def _has_extension(connection: Connection) -> bool:
+    return connection.execute("SELECT FROM pg_extension WHERE extname = 'vector'").fetchone() is not None
+
+
+def _text(connection: Connection, statement: Any) -> str:
+    row = connection.execute(statement).fetchone()
+    return "" if row is None else str(row[0])
+
+
+def backends(connection: Connection, application: str) -> list[int]:
+    """Return the processes of the server that serve the clients of a name."""
+    rows = connection.execute(
+        "SELECT pid FROM pg_stat_activity WHERE application_name = %s AND datname = current_database()", [application]
+    ).fetchall()
+    return [pid for (pid,) in rows]
+
+
+def end_backends(connection: Connection, pids: list[int]) -> int:
+    """End processes of the server; return how many were there."""
+    rows = connection.execute("SELECT pg_terminate_backend(pid) FROM unnest(%s::int[]) AS pid", [pids]).fetchall()
+    return sum(ended for (ended,) in rows)
+
+
+def end_leases(connection: Connection, schema: str) -> None:
+    """Let the lease of every change of a model end now, as if its time was over."""
+    connection.execute(sql.SQL("UPDATE {} SET run_until = now()").format(sql.Identifier(schema, "embedding_version")))
+
+
+def set_server(connection: Connection, settings: Mapping[str, str]) -> None:
+    """Set settings of a server that a proof has started, for everybody and for good."""
+    for name, value in settings.items():
+        connection.execute(sql.SQL("ALTER SYSTEM SET {} = {}").format(sql.Identifier(name), sql.Literal(value)))
+    connection.execute("SELECT pg_reload_conf()")

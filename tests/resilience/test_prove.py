@@ -1,0 +1,205 @@
+"""`semlex prove`: every scenario runs and finds nothing, finds what is broken on purpose, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import psycopg
+import pytest
+from psycopg import sql
+
+from semlex.errors import ConfigurationError
+from semlex.proof import children
+from semlex.proof.catalogue import KINDS, chosen
+from semlex.proof.faults import LIMIT_SECONDS
+from semlex.proof.page import html_page
+from semlex.proof.report import ProofReport
+from semlex.proof.run import Proof
+from semlex.proof.site import SCHEMA, Site
+from semlex.store.schema.names import Names
+from tests.support.folders import TEMPORARY
+from tests.support.manual_clock import ManualClock
+from tests.support.shell import Shell
+
+OWN = {name for name, kind in KINDS.items() if kind.own_server}
+
+
+@pytest.fixture(autouse=True)
+def _preloaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The processes of tests are forked from one that has imported more."""
+    monkeypatch.setattr(children, "preload", lambda: None)
+
+
+@pytest.fixture
+def make_site(make_server_folder: Callable[[Path], Path], postgres_major: int) -> Callable[..., Site]:
+    """Makes sites whose servers begin with a copy of a database."""
+
+    def make(sabotage: Callable[[str, Names], None] | None = None) -> Site:
+        return Site(place=TEMPORARY, template=make_server_folder, major=postgres_major, sabotage=sabotage)
+
+    return make
+
+
+def schemas(url: str) -> set[str]:
+    with psycopg.connect(url) as connection:
+        return {
+            name
+            for (name,) in connection.execute("SELECT nspname FROM pg_namespace WHERE nspname !~ '^pg_'").fetchall()
+        }
+
+
+def faults_of(report: ProofReport) -> dict[str, dict[str, int]]:
+    return {one.name: dict(one.found) for one in report.scenarios}
+
+
+# --- nothing is broken ------------------------------------------------------------------------------------------------
+
+
+def test_every_scenario_finds_nothing(make_site: Callable[..., Site]) -> None:
+    with make_site() as site:
+        folder = site.folder
+        report = Proof(site, list(KINDS.values())).run()
+    found = report.to_dict()
+    assert report.passed, [one["faults"] for one in found["scenarios"]]
+    assert {one["name"] for one in found["scenarios"] if one["tries"]} == set(KINDS)
+    assert found["not_run"] == {}
+    assert found["kills"] > 0
+    assert found["versions"]["fsync"] == "on"
+    assert not folder.exists()
+    page = html_page(json.loads(json.dumps(found)))
+    assert page.count("<td><b>") == len(KINDS)
+    assert "passed" in page
+
+
+# --- something is broken ----------------------------------------------------------------------------------------------
+
+
+BREAKS = {
+    "lost": ["DELETE FROM {vectors} WHERE chunk_id = {first}", "DELETE FROM {chunk} WHERE chunk_id = {first}"],
+    "doubled": [
+        (
+            "INSERT INTO {chunk} OVERRIDING SYSTEM VALUE SELECT (jsonb_populate_record(c, jsonb_build_object("
+            "'chunk_id', 'another', 'keyword_id', 1000000000, 'chunk_no', c.chunk_no + 1000))).* "
+            "FROM {chunk} AS c WHERE chunk_id = {first}"
+        ),
+        (
+            'INSERT INTO {vectors} SELECT (jsonb_populate_record(v, \'{{"chunk_id": "another"}}\')).* '
+            "FROM {vectors} AS v WHERE chunk_id = {first}"
+        ),
+    ],
+    "wrong": ["UPDATE {chunk} SET chunk_text = chunk_text || ' more' WHERE chunk_id = {first}"],
+}
+
+
+def breaking(statements: list[str]) -> Callable[[str, Names], None]:
+    """Changes one chunk of a collection, in the vectors that searches use."""
+
+    def change(url: str, names: Names) -> None:
+        with psycopg.connect(url) as connection:
+            version = connection.execute(
+                sql.SQL("SELECT embedding_version FROM {} WHERE name = %s").format(names.registry), [names.collection]
+            ).fetchone()
+            assert version is not None
+            parts = {"chunk": names.chunk, "vectors": names.embedding(version[0])}
+            row = connection.execute(sql.SQL("SELECT min(chunk_id) FROM {}").format(names.chunk)).fetchone()
+            assert row is not None
+            for statement in statements:
+                changed = connection.execute(sql.SQL(statement).format(first=sql.Literal(row[0]), **parts))
+                assert changed.rowcount == 1
+
+    return change
+
+
+@pytest.mark.parametrize("way", BREAKS)
+def test_every_scenario_finds_what_is_broken(make_site: Callable[..., Site], way: str) -> None:
+    with make_site(breaking(BREAKS[way])) as site:
+        report = Proof(site, list(KINDS.values())).run()
+    assert not report.passed
+    found = faults_of(report)
+    assert {name for name, counts in found.items() if sum(counts.values()) == 1} == set(KINDS)
+    # Of files, a chunk that is there once too often is one that its document does not count.
+    of_files = {"kill-index", "kill-sync"}
+    assert {name: counts for name, counts in found.items() if counts != {way: 1}}.keys() <= of_files
+
+
+def test_every_scenario_that_hangs_is_given_up(make_site: Callable[..., Site]) -> None:
+    clock, goes_on, proof = ManualClock(), threading.Event(), None
+
+    def hang(url: str, names: Names) -> None:
+        clock.advance(LIMIT_SECONDS + 1)
+        goes_on.wait()
+
+    with make_site(hang) as site:
+        kinds = chosen(["kill-add", "crash", "damage"])
+        proof = Proof(site, kinds, clock=clock)
+        report = proof.run()
+        goes_on.set()
+        proof.join()
+    assert faults_of(report) == {kind.name: {"hung": 1} for kind in kinds}
+
+
+def test_a_call_that_comes_back_late_is_found(make_site: Callable[..., Site], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("semlex.proof.black_hole.LATE_SECONDS", -1.0)
+    with make_site() as site:
+        report = Proof(site, chosen(["black-hole"])).run()
+    assert faults_of(report) == {"black-hole": {"hung": 1}}
+
+
+def test_an_answer_that_lacks_a_hit_is_found(make_site: Callable[..., Site], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the tables have."""
+    from semlex.proof import check
+
+    compare = check.compare_scores
+    for module in ("check", "together", "damaged_rows"):
+        monkeypatch.setattr(
+            f"semlex.proof.{module}.compare_scores",
+            lambda found, wanted, query: compare(dict(list(found.items())[1:]), wanted, query),
+        )
+    names = ["kill-delete", "kill-optimize", "together"]
+    with make_site() as site:
+        report = Proof(site, chosen(names)).run()
+    assert faults_of(report) == {key: {"wrong": 1} for key in names}
+
+
+# --- the user's server ------------------------------------------------------------------------------------------------
+
+
+def test_a_users_server_is_left_as_it_was(shell: Shell, database_url: str, tmp_path: Path) -> None:
+    before = schemas(database_url)
+    options = ("prove", "--only", "kill-add,kill-index,hostile,crash", "--minutes", "0.001", "--seed", "7")
+    done = shell(*options, "--json", "--page", str(tmp_path / "page.html"))
+    report = json.loads(done.stdout)
+    assert (report["passed"], report["seed"]) == (True, 7)
+    assert [one["name"] for one in report["scenarios"]] == ["kill-index", "kill-add", "hostile"]
+    assert set(report["not_run"]) == {"crash"}
+    assert "kill-index" in (tmp_path / "page.html").read_text()
+    assert schemas(database_url) == before
+    table = shell(*options[:2], "kill-add", *options[3:5]).stdout
+    assert "passed: 1 tries" in table
+
+
+def test_what_exists_is_refused(shell: Shell, database_url: str) -> None:
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        connection.execute(sql.SQL("CREATE SCHEMA {}").format(sql.Identifier(SCHEMA)))
+        assert "--schema" in shell("prove", "--minutes", "0.001", code=2).stderr
+        connection.execute(sql.SQL("DROP SCHEMA {}").format(sql.Identifier(SCHEMA)))
+    assert "known: " in shell("prove", "--only", "kil", code=2).stderr
+    assert "exclude" in shell("prove", "--minutes", "1", "--hours", "1", code=2).stderr
+
+
+def test_a_fault_ends_with_1(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = breaking(BREAKS["lost"])
+    monkeypatch.setattr(Site, "sabotage", lambda site, names, url=None: broken(url or site.url, names))
+    done = shell("prove", "--only", "kill-add", "--minutes", "0.001", code=1)
+    assert "kill-add: lost in try 1" in done.stdout
+    assert "failed" in done.stdout
+
+
+def test_names_of_scenarios() -> None:
+    assert {kind.group for kind in chosen(["kill", "crash"])} == {"kill", "crash"}
+    assert len(chosen([])) == len(KINDS)
+    with pytest.raises(ConfigurationError):
+        chosen(["none"])
