@@ -19,6 +19,7 @@ from semlex.testing import HashEmbedder
 from semlex.types.documents import Document
 from tests.support.clients import loading_client
 from tests.support.clients.loading_client import documents_of
+from tests.support.keyword_index import check_index
 from tests.support.programs import Program
 from tests.support.retrievers import opened, sync_opened
 
@@ -164,6 +165,37 @@ async def test_a_commit_whose_answer_is_lost_is_not_done_twice(
     assert lost == 1
     ids, vectors, unpaired = stored(database_url)
     assert (len(ids), len(set(ids)), vectors, unpaired) == (100, 100, 100, 0)
+
+
+async def test_postings_are_not_written_twice_when_the_answer_is_lost(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A row is committed with its postings, the client does not hear of it, and a merge takes their segment away."""
+    async with opened(database_url) as retriever, opened(database_url) as other:
+        for batch in range(2):  # the second write remembers what the next one needs
+            await retriever.add_documents(documents_of(batch, 1))
+        run = type(retriever._handle.opened.database)._run
+        lost = 0
+
+        async def losing(self: Any, doing: str, transaction: Callable[[Any], Any], **options: Any) -> Any:
+            async def unheard(connection: Any) -> Any:
+                nonlocal lost
+                result = await transaction(connection)
+                if doing == "add documents" and lost == 0:
+                    lost += 1
+                    assert await other.indexes.optimize() > 0
+                    raise psycopg.OperationalError("the connection was lost")
+                return result
+
+            return await run(self, doing, unheard, **options)
+
+        monkeypatch.setattr(type(retriever._handle.opened.database), "_run", losing)
+        await retriever.add_documents(documents_of(2, 1))
+        assert lost == 1
+        check_index(database_url, "default_collection")
+        await other.indexes.optimize()
+        assert (await retriever.search("number 2", 9, mode="keyword"))[0].id == "d2"
+    check_index(database_url, "default_collection")
 
 
 # --- the stream is short --------------------------------------------------------------------------------------------

@@ -144,7 +144,6 @@ class HostileValues(Scenario):
         super().__init__(site, chance)
         self._names = site.names("hostile")
         self._client = site.client(site.application("hostile"), embedding_model=HashEmbedder(hostile.DIMENSIONS))
-        self._collection = self._client.collection(self._names.collection)
         self._texts: dict[str, str] = {}
 
     def attempt(self) -> Tries:
@@ -152,7 +151,8 @@ class HostileValues(Scenario):
             self._client.drop(self._names.collection)
             self._texts = {}
         with connected(self.site.url) as connection:
-            doors = Doors(self._collection, self.site.url, connection, self._names)
+            collection = self._client.collection(self._names.collection)  # another one after a drop
+            doors = Doors(collection, self.site.url, connection, self._names)
             if not self._texts:
                 doors.begin()
             doors.texts = self._texts = doors.texts | self._texts

@@ -82,7 +82,7 @@ async def write_segments(
 
 
 def few_segments(names: Names, segments: Iterable[NewSegment], keyword_id: int) -> Statement | None:
-    """Return the statement that writes segments if a chunk has that id; None if they have too many rows for one."""
+    """Return the statement that writes segments if this transaction stored a chunk with that id; None if too many."""
     new = [segment for segment in segments if segment.encoded.chunks]
     rows = _posting_rows(new)
     if len(rows) > FEW_POSTING_ROWS:
@@ -115,7 +115,12 @@ def _insertion(names: Names, *, only_with: bool = False) -> bytes:
     """Return the statement that inserts `_values`."""
     condition: sql.Composable = sql.SQL("")
     if only_with:
-        condition = sql.SQL("WHERE EXISTS (SELECT FROM {} WHERE keyword_id = %(keyword_id)s)").format(names.chunk)
+        # Only with a chunk of this transaction: one of an earlier attempt, whose commit was not heard of, has its
+        # postings, and a merge may have moved them to another segment.
+        condition = sql.SQL(
+            "WHERE EXISTS (SELECT FROM {} WHERE keyword_id = %(keyword_id)s "
+            "AND xmin = pg_current_xact_id_if_assigned()::xid)"
+        ).format(names.chunk)
     # Every segment and every tombstone is in the manifest, too.
     return (
         sql.SQL(
