@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import socket
 import threading
 from collections.abc import Iterator
@@ -20,18 +21,21 @@ from semlex import Client
 from semlex.errors import ConfigurationError, StoreError
 from semlex.retriever.postgres import PostgreSQLRetriever
 from semlex.store.postgres import replica
+from semlex.store.postgres.database import DEADLINE_GRACE_SECONDS
+from semlex.store.postgres.replica import Replica
 from semlex.testing import HashEmbedder
 from semlex.types.documents import Document
 from semlex.types.replicas import ReadServer
 from semlex.types.results import SearchResults
-from tests.resilience.test_standby import QUESTIONS, many, told
+from tests.resilience.test_deadline import proxied
+from tests.resilience.test_standby import QUESTIONS, Following, many, told
 from tests.support.folders import new_open_folder
 from tests.support.keyword_index import check_index
 from tests.support.manual_clock import ManualClock
 from tests.support.retrievers import opened, sync_opened
 from tests.support.shell import Shell
 from tests.support.standbys import Pair, replicated
-from tests.support.waiting import eventually
+from tests.support.waiting import LIMIT, eventually
 
 reading = partial(opened, model=16, read_from="replica")
 
@@ -177,6 +181,47 @@ async def test_jobs_work_on_the_primary(pair: Pair) -> None:
         of_replica(found)
 
 
+class Alternating(Following):
+    """Searchers that read now on the standby, now on the primary, whose states differ."""
+
+    async def _search(self, seed: int) -> None:
+        numbers = random.Random(f"search {seed}")
+        kinds = set()
+        async with reading(self.pair.both(), collection="following") as both:
+            while not self.done:
+                query = numbers.choice(["yellow fruit", "key rotation", "dog ship"])
+                found = await both.search(query, 1000, mode="keyword")
+                scores = {one.id: one.keyword_score for one in found}
+                texts = {one.id: one.content for one in found}
+                await asyncio.to_thread(self._state_of, 0, query, scores, texts)
+                assert found.read_from is not None
+                kinds.add(found.read_from.kind)
+                even = await both.search(query, 1000, {"even": True}, mode="vector")
+                assert self._is_one({one.id: one.content for one in even})
+                hybrid = await both.search(query, 10, deadline=60.0)
+                assert len(hybrid) == 10
+                self.searches[seed] += 1
+        assert kinds == {"replica", "primary"}
+
+    def _is_one(self, even: dict[str, str]) -> bool:
+        """Whether these are the even documents of one of the states."""
+        return any(even == {key: text for key, text in state.items() if not int(key[1:]) % 2} for state in self.states)
+
+
+@pytest.mark.timeout(3600)
+async def test_answers_are_exact_whichever_server_gives_them(
+    pair: Pair, full: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    numbers = random.Random("which")
+    unreachable = Replica._unreachable
+
+    def sometimes(replica: Replica) -> str | None:
+        return "not this time" if numbers.random() < 0.4 else unreachable(replica)
+
+    monkeypatch.setattr(Replica, "_unreachable", sometimes)
+    await Alternating(pair, 300 if full else 8).run()
+
+
 async def test_a_lost_connection_costs_no_search(pair: Pair) -> None:
     async with reading(pair.both(), collection="lost") as both:
         await both.add_documents(many(40))
@@ -191,6 +236,36 @@ async def test_a_lost_connection_costs_no_search(pair: Pair) -> None:
             return (await both.search("cat")).read_from.kind == "replica"  # type: ignore[union-attr]
 
         await eventually(is_back)
+
+
+async def test_a_replica_that_falls_silent_costs_no_search(
+    pair: Pair, open_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its connections stay open, and nothing comes: the primary answers in what is left of the deadline."""
+    monkeypatch.setattr(replica, "RETRY_SECONDS", 0.0)
+    clock, primary = ManualClock(), conninfo_to_dict(pair.primary)
+    async with proxied(pair.standby, open_folder) as (proxy, address):
+        hosts = {name: f"{primary[name]},{conninfo_to_dict(address)[name]}" for name in ("host", "port")}
+        url = make_conninfo(pair.primary, **hosts)
+        async with reading(url, collection="silent", clock=clock, timeout=LIMIT) as both:
+
+            async def from_(kind: str) -> bool:
+                found = await both.search("cat", 40, mode="vector", deadline=LIMIT)
+                assert len(found) == 40
+                assert found.read_from is not None
+                return found.read_from.kind == kind
+
+            await both.add_documents(many(40))
+            await pair.catch_up()
+            await eventually(lambda: from_("replica"))
+            proxy.hearing.clear()
+            searches = [asyncio.create_task(from_("primary")) for _ in range(8)]
+            await eventually(lambda: proxy.swallowed)
+            clock.advance(LIMIT * replica.DEADLINE_SHARE + DEADLINE_GRACE_SECONDS)
+            assert await asyncio.gather(*searches) == [True] * 8
+            assert await from_("primary")
+            proxy.hearing.set()
+            await eventually(lambda: from_("replica"))
 
 
 class Silence:
@@ -208,7 +283,7 @@ async def test_a_replica_that_never_answers_is_not_waited_for(pair: Pair) -> Non
     parts = conninfo_to_dict(pair.primary)
     with Silence() as port:
         url = make_conninfo(pair.primary, host=f"{parts['host']},127.0.0.1", port=f"{parts['port']},{port}")
-        async with reading(url, collection="silent", clock=ManualClock()) as both:
+        async with reading(url, collection="mute", clock=ManualClock()) as both:
             await both.add_documents(many(40))
             found = await both.search("cat", 40, deadline=60.0, mode="vector")
             assert of_primary(found)
