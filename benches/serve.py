@@ -1,8 +1,8 @@
 """HTTP server.
 
 A collection over HTTP beside calls of the library, on one machine. "Added" is what a search takes longer, "processor"
-the server's processor time for a request. Then twice as many clients as the server takes ask at once, for
-`SEMLEX_BENCH_SECONDS`.
+the server's processor time for a request. Then several processes behind one address are asked, by a load on the same
+cores; and twice as many clients as the server takes ask at once, for `SEMLEX_BENCH_SECONDS`.
 """
 
 from __future__ import annotations
@@ -12,6 +12,10 @@ import json
 import multiprocessing
 import os
 import random
+import re
+import subprocess
+import sys
+import threading
 import time
 from contextlib import contextmanager
 from statistics import median
@@ -39,6 +43,7 @@ AT_ONCE, CAPACITY = 32, 16
 SECONDS, QUICK_SECONDS, READY_SECONDS = 10.0, 3.0, 60.0
 TURN_SECONDS, TURNS, QUICK_TURNS = 2.0, 15, 3
 ADDED_BAR, PROCESSOR_BAR, REFUSAL_BAR = 5.0, 1.4, 100.0
+PROCESSES = (1, 2, 4)
 # What a process holds more at the end of the load than after its first tenth.
 MEMORY_BAR = 16.0
 MIB = 1024 * 1024
@@ -58,6 +63,7 @@ def run(bench: Bench, *, quick: bool, state: Path) -> None:
         with served(url, AT_ONCE) as (address, process):
             added(bench, url, address, questions, 200 if quick else 1_000)
             processor(bench, url, address, process, questions, QUICK_TURNS if quick else TURNS)
+        several(bench, url, questions, seconds)
         with served(url, CAPACITY) as (address, process):
             overload(bench, address, process, questions, float(os.environ.get("SEMLEX_BENCH_SECONDS", seconds)))
 
@@ -184,6 +190,41 @@ async def _server_cost(address: str, process: psutil.Process, questions: list[st
 
     await asyncio.gather(*(ask(number) for number in range(AT_ONCE)))
     return (_processor_seconds(process) - before) / done
+
+
+def several(bench: Bench, url: str, questions: list[str], seconds: float) -> None:
+    """Searches of words in a second by several processes behind one address, which share the machine with the load."""
+    for number in PROCESSES:
+        options = ("--port", "0", "--processes", str(number), "-c", COLLECTION, "--model", "none")
+        command = [sys.executable, "-P", "-m", "semlex", "serve", *options, "--concurrency", str(AT_ONCE)]
+        environment = os.environ | {"DATABASE_URL": url}
+        with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as process:
+            assert process.stderr is not None
+            found = re.search(r"http://[^\s,]+", process.stderr.readline())
+            assert found is not None
+            threading.Thread(target=process.stderr.read, daemon=True).start()
+            asyncio.run(_searches(found[0], questions, seconds / 5))
+            rate = asyncio.run(_searches(found[0], questions, seconds)) / seconds
+            process.terminate()
+        bench.at_least(f"searches of words, processes: {number}", rate, unit="searches/s", bar=None)
+
+
+async def _searches(address: str, questions: list[str], seconds: float) -> int:
+    bodies = [json.dumps({"query": question, "top_k": TOP}).encode() for question in questions]
+    until, done = time.monotonic() + seconds, 0
+
+    async def ask(number: int) -> None:
+        nonlocal done
+        connection = await BareConnection.open(address)
+        while time.monotonic() < until:
+            number = (number + 1) % len(bodies)
+            answer = await connection.post("/v1/search", bodies[number], {})
+            assert answer.status == 200
+            done += 1
+        connection.close()
+
+    await asyncio.gather(*(ask(number) for number in range(AT_ONCE)))
+    return done
 
 
 def _processor_seconds(process: psutil.Process) -> float:

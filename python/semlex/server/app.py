@@ -24,6 +24,7 @@ from semlex.server.limits import Admission, Bodies
 from semlex.server.observability import OWN_TELEMETRY, Traces
 from semlex.server.options import ServeOptions
 from semlex.server.problems import Problem, answer_error, answer_http, answer_problem, answer_refusal
+from semlex.server.processes import follow
 from semlex.server.request_context import RETURNS
 from semlex.server.routes import ROUTERS
 from semlex.server.state import ServerState
@@ -160,7 +161,14 @@ class Server(StoppingServer):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start to listen, then report that the server is ready."""
         await super().startup(sockets)
+        for one in sockets or ():
+            one.listen(BACKLOG)
         self._ready()
+
+    def retire(self) -> None:
+        """Take no new connections, and end the open ones with their next answers."""
+        self._served.state.server.is_retiring = True
+        super().retire()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Refuse new requests and let those in progress end."""
@@ -179,7 +187,8 @@ def config_of(app: FastAPI, options: ServeOptions) -> uvicorn.Config:
         access_log=False,
         server_header=False,
         proxy_headers=False,
-        backlog=BACKLOG,
+        # So many connections are accepted at a time: processes that share an address leave the others some.
+        backlog=1 if options.processes > 1 else BACKLOG,
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
     )
 
@@ -189,11 +198,14 @@ def serve(
     source: WatchedSettings,
     tell: Callable[[str], None],
     ready: Callable[[str], None] | None = None,
+    listening: socket.socket | None = None,
 ) -> None:
-    """Run the server until a signal stops it."""
-    listening = bound_socket(options.host, options.port)
+    """Run the server until a signal stops it; one of several processes gets the socket that they share."""
+    is_one_of_several = listening is not None
+    if listening is None:
+        listening = bound_socket(options.host, options.port)
     try:
-        asyncio.run(_serve(listening, options, source, tell, ready))
+        asyncio.run(_serve(listening, options, source, tell, ready, is_one_of_several=is_one_of_several))
     finally:
         listening.close()
 
@@ -204,6 +216,8 @@ async def _serve(
     source: WatchedSettings,
     tell: Callable[[str], None],
     ready: Callable[[str], None] | None,
+    *,
+    is_one_of_several: bool,
 ) -> None:
     app = create_app(options, source)
     state = app.state.server
@@ -215,7 +229,10 @@ async def _serve(
             tell(f"semlex serves on {address}{'' if options.token_file is None else ', to callers with a token'}")
             tell(f"ask: {example(address, needs_token=options.token_file is not None)}")
         listens = (lambda: None) if ready is None else (lambda: ready(address))
-        await Server(config_of(app, options), app, options.stop_seconds, tell, listens).serve([listening])
+        server = Server(config_of(app, options), app, options.stop_seconds, tell, listens)
+        if is_one_of_several:
+            follow(server)
+        await server.serve([listening])
     finally:
         await state.stop()
 

@@ -241,11 +241,30 @@ class StoppingServer(uvicorn.Server):
         super().__init__(config)
         self._seconds, self._clock, self._is_urged = seconds, clock, False
         self._stopping = asyncio.Event()
+        # Whether every answer is the last one of its connection.
+        self.is_retiring = False
+        self._retiring: asyncio.Task[None] | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start to listen, and give every request the event of the server's stop."""
         self.lifespan.state[STOPPING] = self._stopping
         await super().startup(sockets)
+
+    def retire(self) -> None:
+        """Take no new connections, serve those that are open to their ends, then stop."""
+        if self._retiring is None:
+            self._retiring = asyncio.ensure_future(self._retire())
+
+    async def _retire(self) -> None:
+        for server in self.servers:
+            server.close()
+        self._stopping.set()
+        self.is_retiring = True
+        end = self._clock.monotonic() + self._seconds
+        # A connection ends with its next answer, or when it has been idle for long enough.
+        while self.server_state.connections and self._clock.monotonic() < end and not self.should_exit:
+            await self._clock.sleep(LOOK_SECONDS)
+        self.should_exit = True
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Stop at the first signal; end the requests in progress at the second one."""

@@ -25,6 +25,8 @@ REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 MAX_LINES_BYTES = 32 * 1024
 # Whatever a page of another site embeds, it gets none of the server's answers.
 NOT_EMBEDDED = ((b"cross-origin-resource-policy", b"same-origin"), (b"x-frame-options", b"DENY"))
+# After it a client connects again, to another process.
+LAST_ANSWER = ((b"connection", b"close"),)
 EXPOSED_HEADERS = ("X-Request-ID", "Retry-After")
 LEFT = 499  # the status, in figures and logs, of a request whose client was gone before the answer
 
@@ -60,6 +62,7 @@ class Guard:
                     own += _readable(origin)  # a refusal of this guard
                 message["headers"] = [
                     *own,
+                    *(LAST_ANSWER if self._state.is_retiring else ()),
                     (b"x-request-id", request_id.encode()),
                     (b"x-content-type-options", b"nosniff"),
                     *NOT_EMBEDDED,

@@ -38,6 +38,7 @@ BOUNDS = {
     "connections": (1, 100_000),
     "database_connections": (1, 10_000),
     "jobs": (0, MAX_CONCURRENCY),
+    "processes": (1, 256),
 }
 
 
@@ -67,6 +68,7 @@ class ServeOptions:
     stop_seconds: float = 30.0  # for requests in progress when the server stops
     role: str | None = None  # role of the database that narrows all rights
     jobs: int = 0  # at a time; 0 leaves them to ``semlex worker``
+    processes: int = 1  # that share the address
     stateless: bool = False  # assistants without sessions, so that any of several processes can answer
     judgements: Path | None = None  # folder for what people judge on the page
 
@@ -98,6 +100,8 @@ class ServeOptions:
                 )
             origins.append(written)
         object.__setattr__(self, "origins", tuple(origins))
+        if self.processes > 1:  # any of which gets the next request
+            object.__setattr__(self, "stateless", True)
         if self.token_file is None and not is_loopback(self.host):
             raise ConfigurationError(
                 f"host {self.host[:80]!a} can be reached from other machines, and no token file is given: make a "

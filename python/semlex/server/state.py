@@ -58,6 +58,8 @@ class ServerState:
         self.problems: tuple[str, ...] = ()
         self._opens_again = math.inf  # when settings are opened that could not be before
         self.is_stopping = False
+        # Whether each answer is the last one of its connection, whose client then meets another process.
+        self.is_retiring = False
         # The files of judgements are written by one request at a time. It is held by the thread that writes: a request
         # whose client leaves ends before its thread.
         self.judging = threading.Lock()

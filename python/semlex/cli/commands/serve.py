@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
+import socket
 import sys
 import threading
 import webbrowser
@@ -73,6 +75,7 @@ def serve(
     ] = 16,
     connections: Annotated[int, integer("Maximum number of connections to the database.")] = 8,
     role: Annotated[str | None, typer.Option(help="Role of the database to use for everything.")] = None,
+    processes: Annotated[int, integer("Number of processes that share the address, each with all limits.")] = 1,
     jobs: Annotated[int, integer("Number of jobs that the server runs at a time; 0: workers run them.")] = 0,
     stateless: Annotated[
         bool,
@@ -86,6 +89,7 @@ def serve(
     judgements: Annotated[
         Path | None, typer.Option(help="Folder for judgements made on the page, with a folder for each collection.")
     ] = None,
+    listening: Annotated[int | None, typer.Option(hidden=True)] = None,
 ) -> None:
     """Serve search, documents and jobs over HTTP until stopped.
 
@@ -113,17 +117,30 @@ def serve(
         database_connections=connections,
         role=role,
         jobs=jobs,
+        processes=processes,
         stateless=stateless,
         judgements=None if judgements is None else judgements.expanduser().absolute(),
     )
     log_to_stderr(log_format)
     if log_format != "text":
         leave_interruption_untold()  # every line is of its form
-    run(
-        options,
-        WatchedSettings(**context.given()),
-        tell if log_format == "text" else logging.getLogger("semlex.server").info,
-    )
+    say = tell if log_format == "text" else logging.getLogger("semlex.server").info
+    source = WatchedSettings(**context.given())
+    if listening is not None:
+        from semlex.server.processes import report_ready
+
+        shared = socket.socket(fileno=listening)
+        run(options, source, lambda _line: None, lambda _address: report_ready(), shared)
+    elif processes > 1:
+        from semlex.server.processes import serve_together
+
+        code = serve_together(options, say, sys.argv[1:])
+        if code < 0:  # what a single process does with its signal, when it has stopped
+            signal.signal(-code, signal.default_int_handler if -code == signal.SIGINT else signal.SIG_DFL)
+            signal.raise_signal(-code)
+        raise typer.Exit(code)
+    else:
+        run(options, source, say)
 
 
 def server_parts(command: str) -> tuple[Any, Any]:

@@ -1,0 +1,203 @@
+"""Several processes behind one address: they share the listening socket, and are replaced one after another."""
+
+# Each process is `semlex serve` with the same arguments; it accepts connections from the same queue. So none is lost
+# while one process stops: the others take what waits. The processes share nothing else but the database.
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+from semlex.errors import ConfigurationError
+from semlex.server.addresses import address_to_ask, bound_socket
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Callable, Sequence
+
+    from semlex.server.connections import StoppingServer
+    from semlex.server.options import ServeOptions
+
+logger = logging.getLogger("semlex.server")
+
+# What a process reads on its standard input, whose end means that the first process is gone; and what it writes.
+RETIRE: Final = b"retire\n"
+READY: Final = b"ready\n"
+# Before another process takes the place of one that has ended unexpectedly.
+PAUSE_SECONDS = 1.0
+# Beyond the time that requests in progress have.
+MORE_SECONDS = 10.0
+
+
+class FailedStartError(Exception):
+    """A process ended before it was ready; it has said why."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(f"a process ended with the code {code} before it was ready")
+        self.code = code
+
+
+def serve_together(options: ServeOptions, tell: Callable[[str], None], arguments: Sequence[str]) -> int:
+    """Run the processes until a signal stops them; return the code to exit with.
+
+    Args:
+        options: Address and limits; the number of processes.
+        tell: Called with lines for the user.
+        arguments: Of the command line that started this process.
+    """
+    if sys.platform == "win32":
+        raise ConfigurationError("processes cannot share an address on Windows: start each on a port of its own")
+    listening = bound_socket(options.host, options.port)
+    try:
+        return asyncio.run(_Processes(options, tell, arguments, listening).run())
+    finally:
+        listening.close()
+
+
+class _Processes:
+    def __init__(
+        self, options: ServeOptions, tell: Callable[[str], None], arguments: Sequence[str], listening: socket.socket
+    ) -> None:
+        self._options, self._tell, self._listening = options, tell, listening
+        # -P: a folder of the name in the working directory is not the package.
+        self._command = [sys.executable, "-P", "-m", "semlex", *arguments, "--listening", str(listening.fileno())]
+        self._running: list[asyncio.subprocess.Process] = []
+        self._signal: int | None = None
+        self._stops = asyncio.Event()
+        self._rolling: asyncio.Task[None] | None = None
+
+    async def run(self) -> int:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self._stop, number)
+        loop.add_signal_handler(signal.SIGHUP, lambda: None)  # the processes are new
+        keepers: list[asyncio.Task[None]] = []
+        try:
+            if (code := await self._start_all()) is not None:
+                return code
+            address = address_to_ask(self._listening)
+            self._tell(f"semlex serves on {address} with {len(self._running)} processes; SIGHUP replaces them in turn")
+            keepers = [asyncio.create_task(self._keep(place)) for place in range(len(self._running))]
+            loop.add_signal_handler(signal.SIGHUP, self._roll)
+            await self._stops.wait()
+            self._tell("stopping: requests in progress end first; Ctrl-C once more ends them at once")
+        finally:
+            self._stops.set()
+            for task in (*keepers, *(() if self._rolling is None else (self._rolling,))):
+                task.cancel()
+            self._listening.close()
+            await self._end()
+        return -(self._signal or 0)
+
+    async def _start_all(self) -> int | None:
+        """Start the processes; return the code to exit with if one of them could not."""
+        starting = (self._started() for _ in range(self._options.processes))
+        made = await asyncio.gather(*starting, return_exceptions=True)
+        self._running = [one for one in made if isinstance(one, asyncio.subprocess.Process)]
+        for one in made:
+            if isinstance(one, FailedStartError):
+                return one.code if self._signal is None else -self._signal
+            if isinstance(one, BaseException):
+                raise one
+        return None
+
+    def _stop(self, number: int) -> None:
+        self._signal = number
+        if self._stops.is_set():
+            self._send(signal.SIGTERM)  # the second one ends what is in progress
+        self._stops.set()
+
+    def _roll(self) -> None:
+        if self._rolling is None or self._rolling.done():
+            self._rolling = asyncio.create_task(self._replace_all())
+
+    async def _started(self) -> asyncio.subprocess.Process:
+        """Start a process; return it when it takes requests."""
+        # Ctrl-C in a terminal reaches this process alone, which passes it on.
+        process = await asyncio.create_subprocess_exec(
+            *self._command,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            pass_fds=[self._listening.fileno()],
+            start_new_session=True,
+        )
+        assert process.stdout is not None  # noqa: S101 - a pipe
+        try:
+            if await process.stdout.readline() != READY:
+                raise FailedStartError(await process.wait())
+        except asyncio.CancelledError:
+            process.kill()
+            raise
+        return process
+
+    async def _keep(self, place: int) -> None:
+        """Start another process whenever the one in a place has ended unexpectedly."""
+        while True:
+            process = self._running[place]
+            code = await process.wait()
+            while self._running[place] is process:
+                self._tell(f"a process ended unexpectedly (code {code}); another one takes its place")
+                await asyncio.sleep(PAUSE_SECONDS)
+                with suppress(FailedStartError):
+                    self._running[place] = await self._started()
+
+    async def _replace_all(self) -> None:
+        """Replace one process after another; the new one is ready before the old one stops."""
+        for place in range(len(self._running)):
+            try:
+                new = await self._started()
+            except FailedStartError:
+                self._tell("the new process did not start; the old ones go on")
+                return
+            old, self._running[place] = self._running[place], new
+            await self._retire(old)
+        self._tell("all processes were replaced")
+
+    async def _retire(self, process: asyncio.subprocess.Process) -> None:
+        assert process.stdin is not None  # noqa: S101 - a pipe
+        with suppress(ConnectionError):
+            process.stdin.write(RETIRE)
+            await process.stdin.drain()
+        await self._wait_for(process)
+
+    async def _end(self) -> None:
+        self._send(signal.SIGTERM)
+        await asyncio.gather(*(self._wait_for(process) for process in self._running))
+
+    def _send(self, number: int) -> None:
+        for process in self._running:
+            with suppress(ProcessLookupError):
+                process.send_signal(number)
+
+    async def _wait_for(self, process: asyncio.subprocess.Process) -> None:
+        try:
+            await asyncio.wait_for(process.wait(), self._options.stop_seconds + MORE_SECONDS)
+        except TimeoutError:
+            process.kill()
+            await process.wait()
+
+
+def follow(server: StoppingServer) -> None:
+    """Do in one of the processes what the first one says: retire, or stop when it is gone."""
+    loop = asyncio.get_running_loop()
+
+    def heard() -> None:
+        said = os.read(sys.stdin.fileno(), len(RETIRE))
+        if said:
+            server.retire()
+        else:
+            loop.remove_reader(sys.stdin.fileno())
+            server.should_exit = True
+
+    loop.add_reader(sys.stdin.fileno(), heard)
+
+
+def report_ready() -> None:
+    """Say in one of the processes that it takes requests."""
+    sys.stdout.buffer.write(READY)
+    sys.stdout.buffer.flush()
