@@ -181,7 +181,7 @@ class SemlexSink(Datasink[int]):
         metadata_fields: Columns that become metadata; by default all others.
         metadata_field: Column of objects, or of their JSON text, whose keys become metadata.
         on_duplicate: ``update`` replaces a stored row of the same id, ``skip`` keeps it.
-        build_indexes: Whether the driver builds the vector index at the end.
+        build_indexes: Whether the driver packs the keyword index and builds the vector index at the end.
 
     Raises:
         ConfigurationError: An argument is refused.
@@ -260,9 +260,11 @@ class SemlexSink(Datasink[int]):
         return report.written
 
     def on_write_complete(self, write_result: Any) -> None:
-        """Build the vector index from the driver, if the collection is large enough for one."""
+        """Pack the keyword index and build the vector index from the driver, if the collection is large enough."""
         if self._build_indexes and sum(write_result.write_returns):
-            self.address.open("none", create=False).indexes.create(concurrently=True)
+            indexes = self.address.open("none", create=False).indexes
+            indexes.optimize()
+            indexes.create(concurrently=True)
 
 
 class SemlexEmbed:
