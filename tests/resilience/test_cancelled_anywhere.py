@@ -7,11 +7,11 @@ import itertools
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-import psycopg
 import pytest
 from psycopg.pq import PipelineStatus, TransactionStatus
 
 from semlex import Document, PostgreSQLRetriever
+from semlex.store.postgres.pool import PooledConnection
 from tests.support.retrievers import opened
 
 CALLS: dict[str, Callable[[PostgreSQLRetriever], Coroutine[Any, Any, Any]]] = {
@@ -82,14 +82,14 @@ class Counted(Coroutine[Any, Any, Any]):
 @pytest.fixture(autouse=True)
 def slow_server(monkeypatch: pytest.MonkeyPatch) -> None:
     """However fast the server is, who waits for an answer goes on in another turn of the loop."""
-    wait = psycopg.AsyncConnection.wait
+    wait = PooledConnection.wait
 
     async def waits(*arguments: Any, **options: Any) -> Any:
         answer = await wait(*arguments, **options)
         await asyncio.sleep(0)
         return answer
 
-    monkeypatch.setattr(psycopg.AsyncConnection, "wait", waits)
+    monkeypatch.setattr(PooledConnection, "wait", waits)
 
 
 @pytest.mark.parametrize("name", CALLS)

@@ -9,7 +9,10 @@ use pyo3::pybacked::PyBackedStr;
 use semlex_core::keyword::analyzer::{self, AnalyzerError, QueryTerms, parse_query};
 
 use crate::arguments::at_least;
-use crate::errors::detached;
+use crate::errors::{detached, run};
+
+/// Nanoseconds, at most, of analysing a byte of a query.
+const QUERY_BYTE_NANOSECONDS: usize = 200;
 
 static NEXT: AtomicU64 = AtomicU64::new(0);
 
@@ -116,7 +119,10 @@ impl Analyzer {
     #[pyo3(signature = (text: "str", max_terms: "int" = 64) -> "Query")]
     fn query(&self, py: Python<'_>, text: &str, max_terms: i64) -> PyResult<Query> {
         let max_terms = at_least("max_terms", max_terms, 0)?;
-        let terms = detached(py, || self.inner.query(&parse_query(text), max_terms))?;
+        let nanoseconds = text.len().saturating_mul(QUERY_BYTE_NANOSECONDS);
+        let terms = run(py, nanoseconds, || {
+            self.inner.query(&parse_query(text), max_terms)
+        })?;
         Ok(Query { terms })
     }
 

@@ -22,6 +22,23 @@ pub(crate) type FieldErrorTuple = (
     Option<String>,
 );
 
+/// Nanoseconds of work that are worth releasing the interpreter. Another thread that takes it keeps it for up to 5 ms; one
+/// that waits for it meanwhile waits as long anyway.
+const WORTH_RELEASING: usize = 200_000;
+
+/// Runs `work`, which takes about so many nanoseconds; the interpreter is released if that is worth it.
+pub(crate) fn run<T, F>(py: Python<'_>, nanoseconds: usize, work: F) -> PyResult<T>
+where
+    T: Send,
+    F: Send + FnOnce() -> T,
+{
+    if nanoseconds < WORTH_RELEASING {
+        caught(|| Ok(work()))
+    } else {
+        detached(py, work)
+    }
+}
+
 /// Runs `work` with the interpreter released.
 ///
 /// A panic in `work` would otherwise reach Python as a `BaseException`, which `except Exception` misses.

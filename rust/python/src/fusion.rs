@@ -6,11 +6,10 @@ use pyo3::prelude::*;
 use semlex_core::fusion::{self, FusionError, LegScores, Spread};
 
 use crate::arguments::{self, at_least};
-use crate::errors::{caught, detached};
+use crate::errors;
 
-// Fusing costs about 20 ns an id. Below 50 us of work, handing the interpreter over costs more than it gives: another
-// thread that takes it keeps it for up to 5 ms.
-const IDS_WORTH_RELEASING: usize = 2_000;
+/// Nanoseconds that fusing takes for an id.
+const ID_NANOSECONDS: usize = 20;
 
 type Ids<'py> = Bound<'py, PyArray1<i64>>;
 type Scores<'py> = Bound<'py, PyArray1<f64>>;
@@ -270,11 +269,7 @@ fn run<T: Send>(
     ids: usize,
     work: impl Send + FnOnce() -> Result<T, FusionError>,
 ) -> PyResult<T> {
-    let fused = if ids < IDS_WORTH_RELEASING {
-        caught(|| Ok(work()))?
-    } else {
-        detached(py, work)?
-    };
+    let fused = errors::run(py, ids.saturating_mul(ID_NANOSECONDS), work)?;
     fused.map_err(|error| PyValueError::new_err(error.to_string()))
 }
 

@@ -11,8 +11,15 @@ use semlex_core::keyword::search::{
 use semlex_core::segments::SegmentId;
 
 use crate::arguments::{at_least, vector};
-use crate::errors::{caught, detached};
+use crate::errors::{caught, detached, run};
 use crate::segments::{id, segment_error};
+
+/// Nanoseconds, at most, of planning a term; of keeping a byte of a row that was read; of the coverage of a chunk; of an id
+/// that a search is restricted to. A posting takes up to one.
+const TERM_NANOSECONDS: usize = 2_000;
+const ROW_BYTE_NANOSECONDS: usize = 2;
+const COVERAGE_NANOSECONDS: usize = 1_000;
+const ID_NANOSECONDS: usize = 20;
 
 type Query = (
     String,
@@ -119,7 +126,13 @@ impl PostingCache {
                 excluded,
             });
         let queries: Vec<_> = queries.collect();
-        let plan = detached(py, || self.core.plan(&queries))?;
+        let terms = queries
+            .iter()
+            .map(|query| query.wanted.len())
+            .sum::<usize>();
+        let plan = run(py, terms.saturating_mul(TERM_NANOSECONDS), || {
+            self.core.plan(&queries)
+        })?;
         Ok(PostingPlan {
             core: plan.map_err(|error| segment_error(py, error))?,
         })
@@ -205,7 +218,10 @@ impl PostingCache {
         rows: Vec<Row>,
     ) -> PyResult<PostingSnapshot> {
         let rows = given_rows(&rows)?;
-        let snapshot = detached(py, || self.core.complete(&plan.core, &rows))?;
+        let read = |row: &GivenRow<'_>| row.row.map_or(0, |(_, data)| data.len());
+        let read = rows.iter().map(read).sum::<usize>();
+        let nanoseconds = read.saturating_mul(ROW_BYTE_NANOSECONDS);
+        let snapshot = run(py, nanoseconds, || self.core.complete(&plan.core, &rows))?;
         Ok(PostingSnapshot {
             core: snapshot.map_err(|error| segment_error(py, error))?,
         })
@@ -368,7 +384,8 @@ impl PostingSnapshot {
         keyword_ids: &Bound<'py, PyAny>,
     ) -> PyResult<Bound<'py, PyArray1<f64>>> {
         let ids = vector::<i64>(&|| "keyword_ids".to_owned(), keyword_ids)?;
-        let found = detached(py, || self.core.coverage(&ids))?;
+        let nanoseconds = ids.len().saturating_mul(COVERAGE_NANOSECONDS);
+        let found = run(py, nanoseconds, || self.core.coverage(&ids))?;
         let found = found.map_err(|error| segment_error(py, error))?;
         Ok(PyArray1::from_vec(py, found))
     }
@@ -420,7 +437,10 @@ impl PostingSnapshot {
         };
         let allowed = taken("allowed", allowed)?;
         let score_ids = taken("score_ids", score_ids)?.unwrap_or_default();
-        let found = detached(py, || {
+        let ids = allowed.as_ref().map_or(0, Vec::len) + score_ids.len();
+        let postings = usize::try_from(self.core.postings()).unwrap_or(usize::MAX);
+        let nanoseconds = ids.saturating_mul(ID_NANOSECONDS).saturating_add(postings);
+        let found = run(py, nanoseconds, || {
             self.core
                 .search(k, Parameters { k1, b }, allowed.as_deref(), &score_ids)
         })?;

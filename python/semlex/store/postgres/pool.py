@@ -8,17 +8,19 @@ import socket
 import sys
 from collections import deque
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import psycopg
 from psycopg import IsolationLevel
 
 from semlex.errors import ConnectionFailedError
 from semlex.store.postgres.settings import read_times_as_utc
+from semlex.store.postgres.waiting import Interrupted, Pipeline, waited
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from psycopg.abc import RV, PQGen
     from psycopg_pool import AsyncConnectionPool
 
     from semlex.clock import Clock
@@ -103,11 +105,29 @@ class ConnectionQueue:
 
 
 class PooledConnection(psycopg.AsyncConnection[Any]):
-    """A connection of semlex's pool: cancelling does not wait for an unresponsive server."""
+    """A connection of semlex's pool: cancelling does not wait for an unresponsive server, waiting costs little."""
 
     _searches = 0
     # Where it leads, with the time when that was asked; only of connections to a standby.
     seen_server: tuple[float, ReadServer] | None = None
+
+    @asynccontextmanager
+    async def pipeline(self) -> AsyncIterator[psycopg.AsyncPipeline]:
+        """Do not wait for answers inside the block."""
+        if self._pipeline is None:
+            self._pipeline = Pipeline(self)
+        async with super().pipeline() as pipeline:
+            yield pipeline
+
+    async def wait(self, gen: PQGen[RV], *limits: Any, **named: Any) -> RV:
+        """Return what a generator of the driver returns."""
+        if limits or named:
+            return await super().wait(gen, *limits, **named)
+        try:
+            return await waited(gen, self.pgconn)
+        except (asyncio.CancelledError, KeyboardInterrupt, SystemExit) as reason:
+            interrupted = cast("PQGen[RV]", Interrupted(gen, reason))
+            return await super().wait(interrupted)  # cancels the statement, or closes the connection
 
     async def note_search(self) -> None:
         """Let the statements of searches be prepared after the first ones, if no pooler is in between."""

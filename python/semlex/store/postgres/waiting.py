@@ -1,0 +1,173 @@
+"""Wait for the server's answers in an event loop, with few releases of the interpreter."""
+
+# At each system call that releases the interpreter, another thread that is busy may take it, and keeps it for 5 ms. Of
+# those of the driver, these are left out: it looks whether it can write (what is here writes), it writes and reads with
+# the interpreter released, and lets the task that wants an answer go on in another round of the event loop.
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import suppress
+from contextvars import copy_context
+from functools import partial
+from typing import TYPE_CHECKING, Any, Generic
+
+import psycopg
+from psycopg.abc import RV
+from psycopg.errors import error_from_result
+from psycopg.pq import ConnStatus, DiagnosticField, ExecStatus
+from psycopg.waiting import READY_R, READY_W, WAIT_R, WAIT_W
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextvars import Context
+
+    from psycopg.abc import PQGen
+    from psycopg.pq.abc import PGconn
+
+# A task that never has to wait lets others run after this time.
+BUSY_SECONDS = 0.01
+_others_ran = 0.0
+
+
+async def waited(gen: PQGen[RV], pgconn: PGconn) -> RV:
+    """Return what a generator of the driver returns, for a connection in non-blocking mode."""
+    global _others_ran  # noqa: PLW0603 - of the process, like the driver's own
+    try:
+        wanted = next(gen)
+        if wanted & WAIT_W:
+            wanted = gen.send(READY_W)
+    except StopIteration as ended:
+        if time.monotonic() - _others_ran >= BUSY_SECONDS:
+            await asyncio.sleep(0)
+            _others_ran = time.monotonic()
+        value: RV = ended.value
+        return value
+    answer = Answer(gen, pgconn, wanted)
+    try:
+        return await answer
+    finally:
+        answer.stop_listening()
+        _others_ran = time.monotonic()
+
+
+class Answer(asyncio.Future[RV]):
+    """What a generator of the driver returns. The task that awaits it goes on in the callback in which it arrives."""
+
+    def __init__(self, gen: PQGen[RV], pgconn: PGconn, wanted: int) -> None:
+        loop = asyncio.get_running_loop()
+        super().__init__(loop=loop)
+        self._gen, self._pgconn = gen, pgconn
+        self._socket = pgconn.socket
+        self._reads = self._writes = False
+        self._go_on: Callable[[], object] | None = None
+        self._listen(wanted)
+
+    def _listen(self, wanted: int) -> None:
+        """Call `_ready` when the socket is ready; also while a part of what was sent is still here."""
+        loop, reads = self.get_loop(), bool(wanted & WAIT_R)
+        writes = bool(wanted & WAIT_W or self._pgconn.flush())
+        try:
+            if reads and not self._reads:
+                loop.add_reader(self._socket, self._ready, READY_R)
+            elif self._reads and not reads:
+                loop.remove_reader(self._socket)
+            if writes and not self._writes:
+                loop.add_writer(self._socket, self._ready, READY_W)
+            elif self._writes and not writes:
+                loop.remove_writer(self._socket)
+        except OSError as error:
+            raise psycopg.OperationalError("connection socket closed") from error
+        self._reads, self._writes = reads, writes
+        self._wanted = wanted
+
+    def stop_listening(self) -> None:
+        """Forget the socket."""
+        if self._reads:
+            self.get_loop().remove_reader(self._socket)
+        if self._writes:
+            self.get_loop().remove_writer(self._socket)
+        self._reads = self._writes = False
+
+    def _ready(self, ready: int) -> None:
+        """Let the generator go on, and its task when it has ended."""
+        if self.done():
+            return
+        try:
+            if ready & READY_R:
+                # This reads without a release of the interpreter. The generator's own reading finds nothing left, or
+                # the end of the connection, which the generator knows how to report.
+                with suppress(psycopg.OperationalError):
+                    self._pgconn.consume_input()
+            # A socket that can be written although nobody wants it takes the rest of what was sent.
+            self._listen(self._gen.send(ready) if ready & self._wanted else self._wanted)
+        except StopIteration as ended:
+            self.set_result(ended.value)
+        except psycopg.OperationalError as error:
+            self.set_exception(self._last_words() or error)
+        except BaseException as error:  # noqa: BLE001 - raised where the answer is awaited
+            self.set_exception(error)
+        else:
+            return
+        self.stop_listening()
+        if self._go_on is not None:
+            self._go_on()
+
+    def _last_words(self) -> psycopg.Error | None:
+        """Return why the server has closed the connection, if it said so before the end that the generator has read."""
+        was_end = False  # behind the answers to each statement is one, behind the last another
+        while self._pgconn.status == ConnStatus.BAD:
+            result = self._pgconn.get_result()
+            if result is None and was_end:
+                break
+            was_end = result is None
+            if result is not None and result.status == ExecStatus.FATAL_ERROR:
+                return error_from_result(result) if result.error_field(DiagnosticField.SQLSTATE) else None
+        return None
+
+    def add_done_callback(self, go_on: Callable[[Any], object], *, context: Context | None = None) -> None:
+        """Keep what lets the awaiting task go on."""
+        self._go_on = partial((context or copy_context()).run, go_on, self)
+
+    def cancel(self, msg: Any = None) -> bool:
+        """Cancel; the awaiting task goes on in the next round of the event loop."""
+        if not super().cancel(msg):
+            return False
+        self.stop_listening()
+        if self._go_on is not None:
+            self.get_loop().call_soon(self._go_on)
+        return True
+
+
+class Interrupted(Generic[RV]):
+    """A generator of the driver whose waiting was interrupted: the driver's own `wait` sees it, and then goes on."""
+
+    def __init__(self, gen: PQGen[RV], reason: BaseException) -> None:
+        self._gen = gen
+        self._reason: BaseException | None = reason
+
+    def __next__(self) -> int:
+        """Raise the interruption; later, go on."""
+        if self._reason is not None:
+            reason, self._reason = self._reason, None
+            raise reason
+        return next(self._gen)
+
+    def send(self, ready: int) -> int:
+        """Go on."""
+        return self._gen.send(ready)
+
+
+class Pipeline(psycopg.AsyncPipeline):
+    """A pipeline of the driver that sends each statement at once; its answers are read when they are wanted."""
+
+    # If a later driver has no such method, it sends as it is made.
+
+    def _communicate_gen(self) -> PQGen[None]:
+        is_wanted = bool(self.command_queue) and self.command_queue[-1] == self.pgconn.pipeline_sync
+        while self.command_queue:
+            self.command_queue.popleft()()
+        self.pgconn.flush()  # the rest, if the server does not take all of it, while waiting
+        if is_wanted:
+            yield from super()._communicate_gen()

@@ -1,0 +1,156 @@
+"""Waiting for answers: what the driver's own waiting returns, in fewer rounds of the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import selectors
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+from psycopg.pq import PipelineStatus, TransactionStatus
+
+from semlex.store.postgres.connection import connected
+from semlex.store.postgres.pool import PooledConnection
+from tests.support.waiting import LIMIT, eventually
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+# Bytes that are sent and that are returned. The largest do not fit the buffers of a socket in either direction.
+SIZES = st.sampled_from([0, 1, 8_000, 300_000, 3_000_000])
+STATEMENTS = st.lists(st.tuples(SIZES, SIZES, st.booleans()), max_size=5)
+ANSWER = "SELECT length(%s), repeat('x', %s), 1 / %s"
+
+
+@pytest.fixture
+async def connection(database_url: str) -> AsyncIterator[PooledConnection]:
+    connection = await connected(database_url, LIMIT, PooledConnection)
+    async with connection:
+        yield connection
+
+
+async def answers(connection: psycopg.AsyncConnection[Any], statements: list[Any], *, pipelined: bool) -> list[Any]:
+    """The answer to each statement, or its error; in a pipeline none is sent behind an error."""
+    found: list[Any] = []
+
+    async def ask(sent: int, returned: int, fails: bool) -> Any:
+        return await connection.execute(ANSWER, ["y" * sent, returned, 0 if fails else 1])
+
+    if not pipelined:
+        for statement in statements:
+            try:
+                found.append(await (await ask(*statement)).fetchall())
+            except psycopg.Error as error:
+                found.append(type(error))
+        return found
+    cursors: list[Any] = []
+    try:
+        async with connection.pipeline():
+            cursors = [await ask(*statement) for statement in statements]
+    except psycopg.Error as error:
+        return [type(error)]
+    return [await cursor.fetchall() for cursor in cursors]
+
+
+@pytest.mark.parametrize("pipelined", [False, True])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=15)
+@example(statements=[(3_000_000, 3_000_000, False)] * 4)
+@example(statements=[(0, 1, False), (1, 8_000, True), (1, 1, False)])
+@given(statements=STATEMENTS)
+def test_answers_are_those_of_the_driver(database_url: str, statements: list[Any], *, pipelined: bool) -> None:
+    async def both() -> None:
+        async with asyncio.timeout(LIMIT):
+            own = await connected(database_url, LIMIT, PooledConnection)
+            theirs = await connected(database_url, LIMIT, psycopg.AsyncConnection)
+            async with own, theirs:
+                expected = await answers(theirs, statements, pipelined=pipelined)
+                assert await answers(own, statements, pipelined=pipelined) == expected
+                assert own.pgconn.pipeline_status == PipelineStatus.OFF
+                assert own.info.transaction_status == TransactionStatus.IDLE
+
+    asyncio.run(both())
+
+
+async def test_the_task_goes_on_in_the_round_in_which_the_answer_arrives(
+    connection: PooledConnection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rounds = 0
+    select = selectors.DefaultSelector.select
+
+    def counted(*arguments: Any) -> Any:
+        nonlocal rounds
+        rounds += 1
+        return select(*arguments)
+
+    await connection.execute("SELECT 1")
+    monkeypatch.setattr(selectors.DefaultSelector, "select", counted)
+    await connection.execute("SELECT pg_sleep(0.01)")
+    assert rounds == 1
+
+
+async def test_others_run_while_it_waits(connection: PooledConnection) -> None:
+    ran = asyncio.Event()
+
+    async def other() -> None:
+        ran.set()
+
+    task = asyncio.ensure_future(other())
+    await connection.execute("SELECT pg_sleep(0.01)")
+    assert ran.is_set()
+    await task
+
+
+async def test_others_run_beside_a_task_that_never_waits(connection: PooledConnection) -> None:
+    ran = asyncio.Event()
+    asyncio.get_running_loop().call_soon(ran.set)
+
+    def ended() -> Any:
+        return None
+        yield
+
+    async with asyncio.timeout(LIMIT):
+        while not ran.is_set():
+            await connection.wait(ended())
+
+
+async def sleeping(connection: PooledConnection, url: str) -> asyncio.Task[Any]:
+    """A statement that the server has begun, and that takes long."""
+    task = asyncio.ensure_future(connection.execute("SELECT pg_sleep(600)"))
+    text = "SELECT count(*) FROM pg_stat_activity WHERE pid = %s AND wait_event = 'PgSleep'"
+    async with await psycopg.AsyncConnection.connect(url, autocommit=True) as other:
+
+        async def has_begun() -> bool:
+            return await (await other.execute(text, [connection.info.backend_pid])).fetchone() == (1,)
+
+        await eventually(has_begun)
+    return task
+
+
+async def test_a_cancelled_wait_cancels_the_statement(connection: PooledConnection, database_url: str) -> None:
+    task = await sleeping(connection, database_url)
+    task.cancel()
+    async with asyncio.timeout(LIMIT):
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert await (await connection.execute("SELECT 1")).fetchall() == [(1,)]
+
+
+async def test_a_closed_socket_is_an_error(connection: PooledConnection) -> None:
+    def closing() -> Any:
+        connection.pgconn.finish()
+        yield psycopg.waiting.Wait.R
+
+    with pytest.raises(psycopg.OperationalError):
+        await connection.wait(closing())
+
+
+async def test_what_the_server_says_last_is_heard(connection: PooledConnection, database_url: str) -> None:
+    """A backend that is ended while its answer is awaited."""
+    waiting = await sleeping(connection, database_url)
+    async with asyncio.timeout(LIMIT), await psycopg.AsyncConnection.connect(database_url) as other:
+        await other.execute("SELECT pg_terminate_backend(%s)", [connection.info.backend_pid])
+        with pytest.raises(psycopg.errors.AdminShutdown):
+            await waiting
