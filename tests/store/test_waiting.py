@@ -138,6 +138,17 @@ async def test_a_cancelled_wait_cancels_the_statement(connection: PooledConnecti
         assert await (await connection.execute("SELECT 1")).fetchall() == [(1,)]
 
 
+async def test_a_wait_on_a_closed_connection_can_be_cancelled(connection: PooledConnection, database_url: str) -> None:
+    task = await sleeping(connection, database_url)
+    backend = connection.info.backend_pid
+    connection.pgconn.finish()
+    task.cancel()
+    async with asyncio.timeout(LIMIT), await psycopg.AsyncConnection.connect(database_url) as other:
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await other.execute("SELECT pg_terminate_backend(%s)", [backend])
+
+
 async def test_a_closed_socket_is_an_error(connection: PooledConnection) -> None:
     def closing() -> Any:
         connection.pgconn.finish()

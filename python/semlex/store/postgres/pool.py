@@ -126,8 +126,10 @@ class PooledConnection(psycopg.AsyncConnection[Any]):
         try:
             return await waited(gen, self.pgconn)
         except (asyncio.CancelledError, KeyboardInterrupt, SystemExit) as reason:
-            interrupted = cast("PQGen[RV]", Interrupted(gen, reason))
-            return await super().wait(interrupted)  # cancels the statement, or closes the connection
+            if self.closed:
+                raise
+            # The driver cancels the statement, or closes the connection.
+            return await super().wait(cast("PQGen[RV]", Interrupted(gen, reason)))
 
     async def note_search(self) -> None:
         """Let the statements of searches be prepared after the first ones, if no pooler is in between."""
