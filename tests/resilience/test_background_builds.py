@@ -12,6 +12,7 @@ import psycopg
 import pytest
 from numpy.typing import NDArray
 
+from semlex.proof.transaction_pooler import TransactionPooler
 from semlex.retriever.client import Client
 from semlex.retriever.postgres import PostgreSQLRetriever
 from semlex.store.indexes import background, catalog
@@ -21,7 +22,6 @@ from tests.resilience.test_index_builds import VECTORS, directions, filled, unfi
 from tests.support.index_builds import held_build
 from tests.support.manual_clock import ManualClock
 from tests.support.retrievers import opened, sync_opened
-from tests.support.transaction_pooler import TransactionPooler
 from tests.support.waiting import eventually
 
 ROWS = 300

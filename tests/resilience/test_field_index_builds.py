@@ -9,6 +9,7 @@ import psycopg
 import pytest
 
 from semlex.errors import StoreError
+from semlex.proof.transaction_pooler import TransactionPooler
 from semlex.retriever.postgres import PostgreSQLRetriever
 from semlex.store.indexes.build import building_lock
 from semlex.store.indexes.options import NoIndex
@@ -18,7 +19,6 @@ from semlex.types.documents import Document
 from tests.support.index_builds import held_build
 from tests.support.manual_clock import ManualClock
 from tests.support.retrievers import opened
-from tests.support.transaction_pooler import TransactionPooler
 from tests.support.waiting import eventually
 
 WRITE = "UPDATE semlex.built_chunk SET summary = summary"

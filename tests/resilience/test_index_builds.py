@@ -17,6 +17,7 @@ from psycopg_pool import AsyncConnectionPool
 
 from semlex.errors import ConfigurationError, StoreError
 from semlex.ingest.progress import Progress
+from semlex.proof.transaction_pooler import TransactionPooler
 from semlex.retriever.postgres import PostgreSQLRetriever
 from semlex.store.indexes import build, catalog, estimate
 from semlex.store.indexes.build import IndexBuilder
@@ -27,7 +28,6 @@ from semlex.store.schema.names import Names, TableIndex
 from semlex.types.documents import Document
 from tests.support.index_builds import held_build
 from tests.support.retrievers import opened
-from tests.support.transaction_pooler import TransactionPooler
 from tests.support.waiting import eventually
 
 VECTORS = "semlex.built_embedding_1"

@@ -12,12 +12,12 @@ import pytest
 from semlex import open_collection
 from semlex.errors import ModelMismatchError
 from semlex.maintenance import version_fill
+from semlex.proof.transaction_pooler import TransactionPooler
 from semlex.types.documents import Document
 from tests.journeys.maintenance.test_reembedding import documents
 from tests.support.clients import old_model_client
 from tests.support.clients.old_model_client import WORDS
 from tests.support.programs import PROCESSES, Program
-from tests.support.transaction_pooler import TransactionPooler
 from tests.support.two_models import assert_vectors, new_model, old_model, opened, texts_of, vectors_of, versions
 from tests.support.waiting import eventually
 

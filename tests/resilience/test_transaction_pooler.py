@@ -17,17 +17,17 @@ from psycopg.pq import TransactionStatus
 
 from semlex import Client
 from semlex.errors import SearchTimeoutError
+from semlex.proof import transaction_pooler
+from semlex.proof.transaction_pooler import TransactionPooler
 from semlex.store.postgres.pool import PREPARED_FROM
 from semlex.store.write.copy import BulkIngestConfig
 from semlex.testing import HashEmbedder
 from semlex.types.documents import Document
 from semlex.types.results import SearchResults
-from tests.support import transaction_pooler
 from tests.support.clients.keyword_index_client import IDS, WORDS, some_documents
 from tests.support.keyword_index import check_index
 from tests.support.manual_clock import ManualClock
 from tests.support.retrievers import opened
-from tests.support.transaction_pooler import TransactionPooler
 from tests.support.waiting import eventually, waiting
 
 CHUNK = "semlex.words_chunk"

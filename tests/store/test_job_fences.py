@@ -12,9 +12,9 @@ import psycopg
 import pytest
 
 from semlex.errors import LeaseLostError
+from semlex.proof.transaction_pooler import TransactionPooler
 from semlex.store.jobs import Claim, JobLeases, JobQueue, NewJob
 from semlex.store.postgres.database import Database, write_guard
-from tests.support.transaction_pooler import TransactionPooler
 from tests.support.waiting import LIMIT, eventually
 
 pytestmark = pytest.mark.pg16

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from psycopg_pool import AsyncConnectionPool
 
 from semlex.errors import ConfigurationError, PrivilegeError, StoreError
+from semlex.proof.transaction_pooler import TransactionPooler
 from semlex.store.postgres.database import Database, SnapshotReads
 from semlex.store.postgres.snapshot import Snapshot
 from tests.support.properties import OWN_ROWS, examples
 from tests.support.tenants import Tenants, tenants_of
-from tests.support.transaction_pooler import TransactionPooler
 
 pytestmark = pytest.mark.pg16
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,9 +10,8 @@ from pathlib import Path
 
 import psycopg
 from psycopg import sql
-from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from semlex.store.postgres.embedded.folder import find_installations, run_as, server_account
+from semlex.proof.standby import address_of_both, copy_for_standby
 from semlex.store.postgres.embedded.server import EmbeddedServer
 from tests.support.embedded_servers import postmaster_pid, server_processes
 from tests.support.waiting import eventually, until
@@ -44,9 +42,7 @@ class Pair:
 
     def both(self, **options: str) -> str:
         """The address of both, the standby first, which a client tries first."""
-        parts = [conninfo_to_dict(one) for one in (self.standby, self.primary)]
-        hosts = {name: ",".join(str(one[name]) for one in parts) for name in ("host", "port")}
-        return make_conninfo(self.primary, **hosts, **options)
+        return address_of_both(self.standby, self.primary, **options)
 
     def stop_primary(self) -> None:
         """Ends the primary as a crash does."""
@@ -95,20 +91,6 @@ def replicated(folder: Path, major: int) -> Iterator[Pair]:
                 connection.execute(sql.SQL("ALTER SYSTEM SET {} = {}").format(sql.Identifier(name), value))
             connection.execute("SELECT pg_reload_conf()")
             connection.execute("CREATE EXTENSION vector")
-        _copy(primary, folder / "standby")
+        copy_for_standby(primary, folder / "standby")
         with EmbeddedServer(folder / "standby", major=major) as standby:
             yield Pair(primary, standby)
-
-
-def _copy(primary: EmbeddedServer, folder: Path) -> None:
-    """Makes a standby's folder: a copy of the primary's data, with the primary's address in its settings."""
-    account = server_account(primary.folder / "data")
-    folder.mkdir(mode=0o711)
-    (folder / "start.lock").touch()  # by which the embedded server knows a folder of its own
-    (folder / "data").mkdir(mode=0o700)
-    if account is not None:
-        shutil.chown(folder / "data", account.uid, account.gid)
-    program = find_installations(account)[primary.major] / "pg_basebackup"
-    options = ["--checkpoint=fast", "--no-sync", "--write-recovery-conf", "--wal-method=stream"]
-    made = run_as(account, [str(program), f"--dbname={primary.url}", "--pgdata=data", *options], folder=folder)
-    assert made.returncode == 0, made.stderr

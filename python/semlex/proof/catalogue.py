@@ -5,7 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from semlex.errors import ConfigurationError
-from semlex.proof import black_hole, crashes, damaged_rows, ended_backends, hostile, kills, together
+from semlex.proof import (
+    black_hole,
+    crashes,
+    damaged_rows,
+    ended_backends,
+    failovers,
+    full_disks,
+    hostile,
+    kills,
+    pooler_restarts,
+    together,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -14,7 +25,10 @@ if TYPE_CHECKING:
 
 KINDS: dict[str, Kind] = {
     kind.name: kind
-    for module in (kills, crashes, ended_backends, together, hostile, damaged_rows, black_hole)
+    for module in (
+        *(kills, crashes, failovers, pooler_restarts, full_disks, ended_backends),
+        *(together, hostile, damaged_rows, black_hole),
+    )
     for kind in module.KINDS
 }
 

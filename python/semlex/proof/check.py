@@ -145,6 +145,24 @@ def check_files(url: str, names: Names, folder: StirredFolder, model: Embedder, 
         expect(not stale, "wrong", f"files that are stored as they were: {stale[:SHOWN]}")
 
 
+Rows = list[tuple[str, str]]
+
+
+def check_rows_of_files(url: str, names: Names, model: Embedder) -> Rows:
+    """Check that every document is whole; return name and text of each, which has one chunk."""
+    with connected(url) as connection:
+        if not is_made(connection, names):
+            return []
+        snapshot(connection)
+        chunks, documents = stored_chunks(connection, names), stored_documents(connection, names)
+        faults, index = count_faults(connection, names), check_keyword_index(connection, names)
+        end_snapshot(connection)
+    _refuse(faults, index)
+    check_vectors(chunks, model)
+    texts = {chunk.document_id: chunk.text for chunk in chunks}
+    return [(name, texts.get(key, "")) for key, name, _ in documents]
+
+
 def check_answers(collection: SyncCollection, texts: Mapping[str, str], words: Sequence[str], chance: Any) -> None:
     """Check one keyword search against BM25 as written in the books, and one vector search against all texts."""
     query = " ".join(chance.sample(words, 2))

@@ -7,13 +7,30 @@ import signal
 import time
 from dataclasses import dataclass
 from functools import partial
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from semlex.proof.children import Child, kill_after, until
 from semlex.proof.faults import Fault
+from semlex.proof.followed_tables import Following
+from semlex.proof.index_builds import Building
 from semlex.proof.moments import Moments, say, set_limits
+from semlex.proof.queued_jobs import Working
+from semlex.proof.restores import Restoring
 from semlex.proof.scenarios import Kind, Scenario, Tries
-from semlex.proof.works import WORKS, Limits, Work, collection_of
+from semlex.proof.works import (
+    Adding,
+    Deleting,
+    Indexing,
+    Limits,
+    Loading,
+    Optimizing,
+    Rebuilding,
+    Reembedding,
+    Syncing,
+    Work,
+    collection_of,
+)
 from semlex.retriever.synchronous import SyncClient
 from semlex.store.proving.ground import backends, connected, named_clients
 
@@ -23,6 +40,14 @@ if TYPE_CHECKING:
     from semlex.proof.site import Site
     from semlex.store.schema.names import Names
 
+WORKS: dict[str, type[Work]] = {
+    work.name: work
+    for work in (
+        *(Indexing, Syncing, Adding, Deleting, Loading, Optimizing, Rebuilding, Reembedding),
+        *(Building, Following, Working),
+        *((Restoring,) if find_spec("pyarrow") is not None else ()),  # dumps are Parquet
+    )
+}
 # Before a run has come to its end: moments that it is thought to have, and seconds.
 MOMENTS, SECONDS = 12, 0.05
 LATER = 8

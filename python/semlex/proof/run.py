@@ -73,14 +73,17 @@ class Proof:
 
     def run(self) -> ProofReport:
         """Run the scenarios; Ctrl-C ends them early, and the report says so."""
-        wanted = [kind for kind in self.kinds if self.site.is_own or not kind.own_server]
+        left_out = {kind.name: kind.needs for kind in self.kinds if kind.needs}
+        if not self.site.is_own:
+            left_out |= {kind.name: NEEDS_OWN for kind in self.kinds if kind.own_server}
+        wanted = [kind for kind in self.kinds if kind.name not in left_out]
         self._runs = [Running(kind, ScenarioReport(kind.name, kind.what)) for kind in wanted]
         report = ProofReport(
             "a new embedded server" if self.site.is_own else describe(self.site.url),
             self.site.facts(),
             self.seed,
             [one.report for one in self._runs],
-            {kind.name: NEEDS_OWN for kind in self.kinds if kind not in wanted},
+            left_out,
         )
         self._began = self.clock.monotonic()
         try:

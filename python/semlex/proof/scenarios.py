@@ -47,6 +47,7 @@ class Kind:
         what: A sentence for the report.
         make: Makes one.
         own_server: Whether it needs a server that the proof starts itself.
+        needs: What this machine lacks for it; empty if nothing.
         weight: Its share of the time, beside 1 of others.
     """
 
@@ -55,4 +56,5 @@ class Kind:
     what: str
     make: Callable[[Site, random.Random], Any]
     own_server: bool = False
+    needs: str = ""
     weight: float = 1.0

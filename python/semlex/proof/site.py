@@ -93,6 +93,15 @@ class Site:
                 self._servers[name].start()
             return self._servers[name]
 
+    def new_server(self, name: str, place: Path | None = None) -> EmbeddedServer:
+        """Return a new server that its user closes."""
+        folder = (place or self.folder) / f"{name}-{next(self._numbers)}"
+        if self._template is not None:
+            self._template(folder)
+        server = EmbeddedServer(folder, major=self._major)
+        server.start()
+        return server
+
     def names(self, collection: str) -> Names:
         """Return the tables of a new collection."""
         return Names(self.schema, f"{collection}_{next(self._numbers)}")

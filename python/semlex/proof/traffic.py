@@ -74,6 +74,19 @@ class Traffic:
             "a call of every writer and searcher",
         )
 
+    async def progress_of_the_living(self) -> None:
+        """Wait until everybody who has not given up, if anybody has not, has succeeded once from now on."""
+        wanted = {task.get_name(): self.done[task.get_name()] + 1 for task in self._tasks}
+        await eventually(
+            lambda: all(task.done() or self.done[task.get_name()] >= wanted[task.get_name()] for task in self._tasks),
+            "a call of every writer and searcher that goes on",
+        )
+
+    def is_refused(self) -> bool:
+        """Return whether a writer was refused, or none writes any more."""
+        writers = [task for task in self._tasks if task.get_name().startswith("writer")]
+        return any(task.done() for task in writers)
+
     def states(self) -> list[dict[str, str]]:
         """Return in which states the collection may be."""
         found = []

@@ -382,8 +382,3 @@ class Syncing(Indexing):
     def do(client: SyncClient, collection: SyncCollection, arguments: Any, acknowledge: Acknowledge) -> None:
         del client, acknowledge
         collection.sync(arguments, **SIZES)  # type: ignore[arg-type]
-
-
-WORKS: dict[str, type[Work]] = {
-    work.name: work for work in (Indexing, Syncing, Adding, Deleting, Loading, Optimizing, Rebuilding, Reembedding)
-}

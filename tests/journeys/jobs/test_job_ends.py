@@ -12,11 +12,11 @@ import pytest
 from semlex import Document
 from semlex.errors import ConfigurationError
 from semlex.jobs import worker
+from semlex.proof.transaction_pooler import TransactionPooler
 from semlex.store.jobs import JobLeases
 from semlex.types.reports import DEFAULT_LEASE_SECONDS
 from tests.support.job_clients import Blocking, client, reached, sql
 from tests.support.manual_clock import ManualClock
-from tests.support.transaction_pooler import TransactionPooler
 from tests.support.waiting import eventually
 
 

@@ -16,11 +16,11 @@ from psycopg_pool import AsyncConnectionPool
 
 from semlex import Client, Collection, Document, HnswIndex, PostgreSQLRetriever, SemlexError
 from semlex.errors import CollectionNotFoundError, ConfigurationError, PrivilegeError
+from semlex.proof.transaction_pooler import TransactionPooler
 from semlex.testing import HashEmbedder
 from tests.support.properties import OWN_ROWS, examples
 from tests.support.tenant_reads import reads, told
 from tests.support.tenants import Tenant, Tenants, tenants_of
-from tests.support.transaction_pooler import TransactionPooler
 from tests.support.waiting import held, until_waiting
 
 ROWS = 30

@@ -16,10 +16,10 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from semlex import SyncClient
 from semlex.errors import ConfigurationError, ConnectionFailedError, PrivilegeError
 from semlex.ingest.indexer import Indexer
+from semlex.proof.transaction_pooler import TransactionPooler
 from tests.support.databases import new_role
 from tests.support.followed import KEYS, RELATIONS, Articles, Key, Relation, articles
 from tests.support.retrievers import opened, sync_opened
-from tests.support.transaction_pooler import TransactionPooler
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -17,10 +17,10 @@ from psycopg.rows import dict_row
 
 from semlex import Document, SearchResult, SearchResults
 from semlex.errors import ConfigurationError, ConnectionFailedError, ReadOnlyError, ValidationError
+from semlex.proof.transaction_pooler import TransactionPooler
 from semlex.store.query.hits import BATCH_ROWS, COLUMNS, INCLUDED, Relation, fill_table, statement
 from semlex.types.display import UNSAFE
 from tests.support.retrievers import opened, sync_opened
-from tests.support.transaction_pooler import TransactionPooler
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -112,6 +112,15 @@ def backends(connection: Connection, application: str) -> list[int]:
     return [pid for (pid,) in rows]
 
 
+def has_busy_backends(connection: Connection) -> bool:
+    """Return whether a client of the database, other than this one, is inside a transaction."""
+    statement = (
+        "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid() "
+        "AND backend_type = 'client backend' AND state <> 'idle'"
+    )
+    return connection.execute(statement).fetchone() != (0,)
+
+
 def end_backends(connection: Connection, pids: list[int]) -> int:
     """End processes of the server; return how many were there."""
     rows = connection.execute("SELECT pg_terminate_backend(pid) FROM unnest(%s::int[]) AS pid", [pids]).fetchall()
@@ -128,3 +137,22 @@ def set_server(connection: Connection, settings: Mapping[str, str]) -> None:
     for name, value in settings.items():
         connection.execute(sql.SQL("ALTER SYSTEM SET {} = {}").format(sql.Identifier(name), sql.Literal(value)))
     connection.execute("SELECT pg_reload_conf()")
+
+
+def end_job_leases(connection: Connection, schema: str) -> None:
+    """Let the lease of every running job end now, as if its time was over."""
+    statement = sql.SQL("UPDATE {} SET due_at = due_at - interval '1 day' WHERE state = 'running'")
+    connection.execute(statement.format(sql.Identifier(schema, "job")))
+
+
+def end_table_leases(connection: Connection, names: Names) -> None:
+    """Let the leases of followed tables and of their queues end now."""
+    connection.execute(sql.SQL("UPDATE {} SET leased_until = NULL, look_at = now()").format(names.followed_table))
+    connection.execute(sql.SQL("UPDATE {} SET due_at = now() WHERE error_code IS NULL").format(names.row_change))
+
+
+def job_states(connection: Connection, schema: str, ids: list[str]) -> dict[str, str]:
+    """Return the state of jobs by their ids."""
+    statement = sql.SQL("SELECT job_id::text, state FROM {} WHERE job_id = ANY(%s::uuid[])")
+    rows = connection.execute(statement.format(sql.Identifier(schema, "job")), [ids]).fetchall()
+    return dict(rows)

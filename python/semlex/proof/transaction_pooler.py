@@ -13,11 +13,13 @@ from __future__ import annotations
 import asyncio
 import itertools
 import struct
-from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager, suppress
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Coroutine
 
 PROTOCOL, CANCEL, TLS, GSS = 196608, 80877102, 80877103, 80877104
 # PgBouncer takes a few more, among them the encoding, and keeps them for each client.
@@ -39,20 +41,24 @@ async def read_startup(reader: asyncio.StreamReader) -> tuple[int, bytes]:
 
 
 def message(kind: bytes, body: bytes) -> bytes:
+    """Return a message of a type."""
     return kind + struct.pack("!i", len(body) + 4) + body
 
 
 def startup(code: int, body: bytes) -> bytes:
+    """Return a message without a type, with which a connection begins."""
     return struct.pack("!ii", len(body) + 8, code) + body
 
 
 def refusal(state: str, text: str) -> bytes:
+    """Return an error that ends a connection."""
     fields = {"S": "FATAL", "V": "FATAL", "C": state, "M": text}
     return message(b"E", b"".join(f"{name}{value}\0".encode() for name, value in fields.items()) + b"\0")
 
 
 @asynccontextmanager
 async def closing(writer: asyncio.StreamWriter) -> AsyncIterator[None]:
+    """Close a stream at the end of the block."""
     try:
         yield
     finally:
@@ -94,7 +100,8 @@ class Server:
         kind = b""
         while kind != b"Z":
             kind, data = await read_message(self.reader)
-            assert kind in b"RSKZN", data
+            if kind not in b"RSKZN":
+                raise ConnectionError(data)
             self.parameters += data if kind == b"S" else b""
             self.key = data[5:] if kind == b"K" else self.key
 
@@ -126,11 +133,12 @@ class TransactionPooler:
         discarded: How many were closed because their client vanished in the middle of something.
     """
 
-    def __init__(self, url: str, size: int = 2) -> None:
+    def __init__(self, url: str, size: int = 2, port: int = 0) -> None:
         parts = conninfo_to_dict(url)
         self._host, self._port = str(parts["host"]), str(parts["port"])
         self._user, self._database = str(parts["user"]), str(parts["dbname"])
         self.size = size
+        self._wanted_port = port  # 0: any
         self._idle: asyncio.Queue[Server] = asyncio.Queue()  # first in, first out: lent in turn
         self._clients: dict[bytes, Client] = {}
         self._parameters = b""
@@ -141,7 +149,7 @@ class TransactionPooler:
     async def __aenter__(self) -> Self:
         for _ in range(self.size):
             await self._connect()
-        self._listener = await asyncio.start_server(self._accept, "127.0.0.1", 0)
+        self._listener = await asyncio.start_server(self._accept, "127.0.0.1", self._wanted_port)
         host, port = self._listener.sockets[0].getsockname()
         self.address = make_conninfo(host=host, port=port, user=self._user, dbname=self._database)
         return self

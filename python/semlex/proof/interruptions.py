@@ -1,0 +1,90 @@
+"""Servers and networks that go away under writers and searchers: what was acknowledged is stored, clients come back."""
+
+from __future__ import annotations
+
+import asyncio
+from abc import abstractmethod
+from typing import TYPE_CHECKING
+
+from semlex.errors import SemlexError
+from semlex.proof.check import check_stored
+from semlex.proof.embedder import WordDirections
+from semlex.proof.scenarios import Scenario, Tries
+from semlex.proof.traffic import PAUSE_SECONDS, Traffic, begun, eventually
+
+if TYPE_CHECKING:
+    import random
+
+    from semlex.proof.site import Site
+    from semlex.retriever.collection import Collection
+
+WRITERS, SEARCHERS = 3, 2
+
+
+class Interrupted(Scenario):
+    """Something is interrupted again and again, while writers, searchers and a merger go on."""
+
+    name: str
+
+    def __init__(self, site: Site, chance: random.Random) -> None:
+        super().__init__(site, chance)
+        self.names = site.names(self.name)
+        self._texts: dict[str, str] = {}
+
+    @property
+    @abstractmethod
+    def address(self) -> str:
+        """The server that clients name."""
+
+    @property
+    def stored_at(self) -> str:
+        """The server that has what is stored."""
+        return self.address
+
+    @abstractmethod
+    async def interrupt(self, application: str, traffic: Traffic) -> None:
+        """Interrupt, and mend it."""
+
+    def attempt(self) -> Tries:
+        asyncio.run(self._round())
+        self.site.sabotage(self.names, self.stored_at)
+        check_stored(self.stored_at, self.names, [self._texts], WordDirections())
+        return Tries(kills=1)
+
+    async def _round(self) -> None:
+        await self.with_traffic()
+
+    async def with_traffic(self) -> None:
+        """Begin traffic, interrupt, and compare what is stored."""
+        application = self.site.application(self.name)
+        async with self.site.async_client(application, self.address) as client:
+            collection = client.collection(self.names.collection)
+            await begun(collection, self._texts)
+            async with Traffic(collection, self._texts, self.chance) as traffic:
+                traffic.start(WRITERS, SEARCHERS, optimizer=True)
+                await traffic.progress(self.chance.randint(1, 4))
+                await self.interrupt(application, traffic)
+                await traffic.stop()
+            self.notes["calls that failed meanwhile"] += len(traffic.failed)
+            self._texts = dict(
+                await asyncio.to_thread(check_stored, self.stored_at, self.names, traffic.states(), WordDirections())
+            )
+            await _comes_back(collection)
+
+
+async def _comes_back(collection: Collection) -> None:
+    """Check that the same client searches again."""
+    came_back = False
+
+    async def search() -> None:
+        nonlocal came_back
+        while not came_back:
+            try:
+                await collection.search("key vault", 5)
+                came_back = True
+            except SemlexError:
+                await asyncio.sleep(PAUSE_SECONDS)
+
+    searching = asyncio.create_task(search())
+    await eventually(lambda: came_back or searching.done(), "a search after an interruption")
+    await searching

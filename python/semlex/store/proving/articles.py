@@ -1,0 +1,46 @@
+"""A table of articles, as an application has one, with rows that a proof adds, changes and deletes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+from psycopg import sql
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+Connection = psycopg.Connection[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Articles:
+    """The table, in the schema of the proof."""
+
+    schema: str
+    name: str
+
+    @property
+    def _table(self) -> sql.Identifier:
+        return sql.Identifier(self.schema, self.name)
+
+    def create(self, connection: Connection) -> None:
+        """Make the table."""
+        connection.execute(sql.SQL("CREATE TABLE {} (id bigint PRIMARY KEY, body text NOT NULL)").format(self._table))
+
+    def put(self, connection: Connection, rows: Mapping[int, str]) -> None:
+        """Insert rows, or change their texts."""
+        statement = sql.SQL(
+            "INSERT INTO {} (id, body) SELECT * FROM unnest(%s::bigint[], %s::text[]) "
+            "ON CONFLICT (id) DO UPDATE SET body = excluded.body"
+        ).format(self._table)
+        connection.execute(statement, [list(rows), list(rows.values())])
+
+    def delete(self, connection: Connection, ids: list[int]) -> None:
+        """Delete rows."""
+        connection.execute(sql.SQL("DELETE FROM {} WHERE id = ANY(%s)").format(self._table), [ids])
+
+    def rows(self, connection: Connection) -> dict[int, str]:
+        """Return the texts by their ids."""
+        return dict(connection.execute(sql.SQL("SELECT id, body FROM {}").format(self._table)).fetchall())
