@@ -113,11 +113,10 @@ def test_an_address_in_the_database_gets_neither_query_nor_text_nor_key(
     assert double.requests == []
 
 
-@pytest.mark.torch
 def test_a_folder_that_has_the_form_of_a_hub_id_is_not_opened(
     collection: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model_cache.write_embedder(tmp_path / "some" / "model")
+    onnx_models.write_folder(tmp_path / "some" / "model")
     monkeypatch.chdir(tmp_path)
     rename(collection, "some/model")
     assert "in a folder" in answers_by_words(collection, "some/model")
