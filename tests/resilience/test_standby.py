@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -35,8 +35,8 @@ SEARCHERS = 3
 
 
 @pytest.fixture(scope="module")
-def pair(postgres_major: int) -> Iterator[Pair]:
-    with new_open_folder() as folder, replicated(folder, postgres_major) as pair:
+def pair(make_server_folder: Callable[[Path], Path]) -> Iterator[Pair]:
+    with new_open_folder() as folder, replicated(folder, make_server_folder) as pair:
         yield pair
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from pathlib import Path
 
 import psycopg
 import pytest
@@ -23,9 +24,9 @@ BEFORE, AFTER = 15, 15
 
 
 @pytest.fixture
-def pair(postgres_major: int) -> Iterator[Pair]:
+def pair(make_server_folder: Callable[[Path], Path]) -> Iterator[Pair]:
     """Commits wait for the standby, so that none is lost with the primary."""
-    with new_open_folder() as folder, replicated(folder, postgres_major) as pair:
+    with new_open_folder() as folder, replicated(folder, make_server_folder) as pair:
         with psycopg.connect(pair.primary, autocommit=True) as connection:
             connection.execute("ALTER SYSTEM SET synchronous_standby_names = '*'")
             connection.execute("SELECT pg_reload_conf()")

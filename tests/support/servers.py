@@ -146,7 +146,8 @@ def running(name: str) -> Iterator[ServerAddress]:
     """Runs a server of a name on the loopback interface, until the end of the block."""
     settings = {
         # Thrown away, and statistics that a background process takes at some moment would change plans by chance.
-        **dict.fromkeys(("full_page_writes", "autovacuum"), "off"),
+        **dict.fromkeys(("full_page_writes", "autovacuum", "wal_init_zero"), "off"),
+        "shared_buffers": "32MB",
         "listen_addresses": "127.0.0.1",
         "port": str(free_port()),
         "max_connections": "200",

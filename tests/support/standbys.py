@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import psycopg
-from psycopg import sql
 
 from semlex.proof.standby import address_of_both, copy_for_standby
 from semlex.store.postgres.embedded.server import EmbeddedServer
-from tests.support.embedded_servers import postmaster_pid, server_processes
+from tests.support.embedded_servers import configure, postmaster_pid, server_processes
 from tests.support.waiting import eventually, until
 
 SETTINGS = {
@@ -84,13 +83,13 @@ class Pair:
 
 
 @contextmanager
-def replicated(folder: Path, major: int) -> Iterator[Pair]:
-    with EmbeddedServer(folder / "primary", major=major) as primary:
+def replicated(folder: Path, make: Callable[[Path], Path]) -> Iterator[Pair]:
+    """A pair in a folder; `make` is the fixture `make_server_folder`."""
+    made = make(folder / "primary")
+    configure(made, **SETTINGS)
+    with EmbeddedServer(made) as primary:
         with psycopg.connect(primary.url, autocommit=True) as connection:
-            for name, value in SETTINGS.items():
-                connection.execute(sql.SQL("ALTER SYSTEM SET {} = {}").format(sql.Identifier(name), value))
-            connection.execute("SELECT pg_reload_conf()")
             connection.execute("CREATE EXTENSION vector")
         copy_for_standby(primary, folder / "standby")
-        with EmbeddedServer(folder / "standby", major=major) as standby:
+        with EmbeddedServer(folder / "standby") as standby:
             yield Pair(primary, standby)

@@ -244,7 +244,9 @@ async def server_health(reach: Callable[[], Awaitable[Database]], *, deadline: f
     except ConnectionFailedError as error:
         return ServerHealth(ok=False, milliseconds=(time.perf_counter() - started) * 1000, error=str(error))
     try:
-        server = await database.read("look at the server", read_server_info, deadline=deadline or database.timeout)
+        server = await database.reader.read(
+            "look at the server", read_server_info, deadline=deadline or database.timeout
+        )
     except SemlexError as error:
         return ServerHealth(ok=False, milliseconds=(time.perf_counter() - started) * 1000, error=str(error))
     return ServerHealth(

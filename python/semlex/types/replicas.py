@@ -16,7 +16,6 @@ class ReadServer:
 
     Attributes:
         kind: ``replica`` (a standby) or ``primary``.
-        address: Host, port, database and user.
         lag_seconds: Age of the newest transaction that the replica had replayed; 0.0 if it had replayed all that it
             had received. None if it is not known, and for the primary.
         lag_bytes: Bytes of the write-ahead log that the replica had received and not replayed; None likewise.
@@ -24,7 +23,6 @@ class ReadServer:
     """
 
     kind: ReadPreference
-    address: str
     lag_seconds: float | None = None
     lag_bytes: int | None = None
     reason: str | None = None

@@ -193,6 +193,8 @@ class Database:
         self._watch: Watch | None = None
         # A standby that reads may use, and the database to which writes go if this one reads there.
         self._replica: Replica | None = None
+        # Whether the server has left a read without any answer.
+        self.is_silent = False
         self._primary: Database | None = None
         # One connection cannot carry two searches at once; callers queue here.
         self._connection_lock = asyncio.Lock()
@@ -287,13 +289,15 @@ class Database:
 
     async def close(self) -> None:
         """Close semlex's pool; a caller's pool or connection stays open."""
+        if not self._owns_pool:
+            return
         replica, self._replica = self._replica, None
         try:
             if replica is not None:
                 await replica.close()
         finally:
-            if self._owns_pool and self._pool is not None:
-                pool, self._pool = self._pool, None
+            pool, self._pool = self._pool, None
+            if pool is not None:
                 await pool.close()
 
     @asynccontextmanager
@@ -452,6 +456,7 @@ class Database:
                 connection.pgconn.finish()
         await self._abandon(task, held)
         late = "no connection became free" if is_queued else "the server did not answer"
+        self.is_silent = not is_queued
         raise SearchTimeoutError(f"{doing}: {late} within {deadline:g} s")
 
     async def _abandon(self, task: asyncio.Task[Any], held: list[Connection]) -> None:

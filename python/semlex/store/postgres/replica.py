@@ -12,7 +12,7 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from semlex.errors import ConfigurationError, ConnectionFailedError, ModelMismatchError, SearchTimeoutError, StoreError
-from semlex.store.postgres.addresses import describe, describe_connection
+from semlex.store.postgres.addresses import describe
 from semlex.store.postgres.connection import own_connection
 from semlex.store.postgres.database import Database
 from semlex.store.postgres.pool import PooledConnection
@@ -36,7 +36,9 @@ RETRY_SECONDS = 5.0
 LOOK_SECONDS = 1.0
 # Share of a deadline that a replica has; the rest is for the primary.
 DEADLINE_SHARE = 0.5
+# Reasons are shown to everybody who searches: no addresses of servers.
 NOT_LOOKED = "no replica has answered yet"
+UNREACHABLE = "no replica can be reached; the log says why"
 # Attributes of an address that lead to the primary, or leave it open.
 OF_PRIMARY = (None, "any", "primary", "read-write")
 # The standby knows what it has received; what the primary has not sent yet it cannot know. Without a receiver, or after
@@ -93,7 +95,7 @@ class StandbyReads(Database):
         if not is_standby:
             connection.pgconn.finish()  # for another one, to a standby
             raise psycopg.OperationalError("the replica has become a primary")
-        found = ReadServer("replica", describe_connection(connection), lag_seconds, lag_bytes)
+        found = ReadServer("replica", lag_seconds, lag_bytes)
         if isinstance(connection, PooledConnection):
             connection.seen_server = (now, found)
         return found
@@ -146,26 +148,31 @@ class Replica:
     ) -> T:
         """Run `work` on a standby as `Database.read_snapshot` does; if it cannot answer, on the primary."""
         # A standby may lack what the primary has already: a collection, a column, a set of vectors.
-        started, reason = self._clock.monotonic(), self._unreachable()
-        if reason is NOT_LOOKED:  # by then
-            limit = CONNECT_SECONDS if deadline is None else min(CONNECT_SECONDS, deadline * DEADLINE_SHARE)
-            await self._clock.wait_for_tasks({self._probing()}, limit)
-            reason = self._away
-        if reason is None:
-            share = None if deadline is None else deadline * DEADLINE_SHARE
+        ends = None if deadline is None else self._clock.monotonic() + deadline
+        for _ in range(2):
+            reason = await self._unreachable(ends)
+            if reason is not None:
+                break
+            reading = self._as(primary)
             try:
-                return await self._as(primary).read_snapshot(doing, work, deadline=share, **options)
+                return await reading.read_snapshot(doing, work, deadline=self._share(ends), **options)
             except (StoreError, ModelMismatchError, SearchTimeoutError) as error:
-                reason = _first_line(error)
-                if isinstance(error, (ConnectionFailedError, SearchTimeoutError)):
-                    self._doubt(reason)
+                reason, is_lost = self._reason(error), isinstance(error, ConnectionFailedError)
+                if is_lost or reading.is_silent:
+                    self._doubt(NOT_LOOKED if is_lost else reason, error)
+                if not is_lost:
+                    break
 
         async def known(snapshot: Snapshot) -> T:
-            snapshot.read_from = ReadServer("primary", snapshot.address, reason=reason)
+            snapshot.read_from = ReadServer("primary", reason=reason)
             return await work(snapshot)
 
-        left = None if deadline is None else max(deadline - (self._clock.monotonic() - started), 0.0)
+        left = None if ends is None else max(ends - self._clock.monotonic(), 0.0)
         return await primary.read_snapshot(doing, known, deadline=left, **options)
+
+    def _share(self, ends: float | None) -> float | None:
+        """Return the seconds that a standby may take of those until a time."""
+        return None if ends is None else max(ends - self._clock.monotonic(), 0.0) * DEADLINE_SHARE
 
     def _as(self, primary: Database) -> Database:
         """Return the standby's database with the rights and the checks of another one."""
@@ -173,18 +180,31 @@ class Replica:
         reading.take_view(primary)
         return reading
 
-    def _unreachable(self) -> str | None:
+    async def _unreachable(self, ends: float | None) -> str | None:
         """Return why no standby can be read now; see to it that one is looked for again when it is time."""
         if self._away is not None and self._clock.monotonic() >= self._retry_at:
-            self._probing()
+            probe = self._probing()
+            # A standby that was there is waited for, for a moment, and so is the first one.
+            if self._away is NOT_LOOKED:
+                share = self._share(ends)
+                await self._clock.wait_for_tasks(
+                    {probe}, CONNECT_SECONDS if share is None else min(CONNECT_SECONDS, share)
+                )
         return self._away
 
-    def _doubt(self, why: str) -> None:
+    def _reason(self, error: Exception) -> str:
+        if isinstance(error, ConnectionFailedError):
+            return UNREACHABLE
+        if isinstance(error, SearchTimeoutError):
+            return "the replica did not answer in time"
+        return f"the replica could not answer: {_first_line(error)}"
+
+    def _doubt(self, reason: str, error: Exception) -> None:
         """Read on the primary until a new connection shows that the standby is there."""
         if self._away is None:
-            self._away, self._retry_at = why, -1.0
-            logger.warning("reads go to the primary: %s", why)
-        self._unreachable()
+            self._away, self._retry_at = reason, -1.0
+            logger.warning("a replica did not answer: %s", _first_line(error))
+            self._probing()
 
     def _probing(self) -> asyncio.Task[None]:
         if self._probe is None or self._probe.done():
@@ -199,8 +219,10 @@ class Replica:
             else:
                 await self._database.open()
                 self._is_open = True
-        except (StoreError, OSError) as error:
-            self._away = _first_line(error)
+        except (StoreError, psycopg.Error, OSError) as error:
+            if self._away != UNREACHABLE:
+                logger.warning("no replica can be reached; reads go to the primary: %s", _first_line(error))
+            self._away = UNREACHABLE
             self._retry_at = self._clock.monotonic() + RETRY_SECONDS
         else:
             if self._away is not None:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, LiteralString
 import psycopg
 from psycopg.pq import PipelineStatus, TransactionStatus
 
-from semlex.store.postgres.addresses import describe_connection
 from semlex.store.postgres.pool import is_prepared
 from semlex.store.postgres.settings import (
     READ_SETTINGS,
@@ -82,11 +81,6 @@ class Snapshot:
         if self.has_ended:
             raise SnapshotEndedError
         return self._connection
-
-    @property
-    def address(self) -> str:
-        """Host, port, database and user, also when the transaction has ended."""
-        return describe_connection(self._connection)
 
     async def set_up(self, settings: Mapping[str, str | int]) -> None:
         """Set what differs of some settings for the rest of the transaction."""
