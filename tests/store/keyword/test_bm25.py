@@ -515,6 +515,7 @@ async def test_a_damaged_row_that_came_with_an_answer_is_named_until_it_is_repla
             assert set(await scores(retriever, "zebra")) == {"2"}
 
 
+@pytest.mark.direct
 async def test_a_chunk_that_is_listed_twice_is_damage_that_a_client_forgets(database_url: str) -> None:
     open_one = partial(opened, database_url, keyword="bm25", collection="words")
     async with open_one() as retriever, open_one() as other:
