@@ -42,7 +42,8 @@ PROGRAMS = {
     "vectors": "vectors of chunks, for stores of other frameworks",
     "wait": "a program waits; interfaces ask again",
     "read": "for programs that read in parts, such as Ray's workers",
-    "unstored": "for programs that embed rows themselves, such as Ray's workers",
+    "stored_vectors": "for programs that embed rows themselves, such as Ray's workers",
+    "unstored": "for programs that load rows again, such as Ray's workers",
     "refresh": "a program looks again; interfaces ask again",
     "work": "what a worker does",
 }

@@ -28,7 +28,7 @@ from semlex.store.indexes.build import (
 from semlex.store.indexes.catalog import Looks, indexes_wanted
 from semlex.store.postgres.errors import UNIQUE_VIOLATION
 from semlex.store.query.chunk_keys import chunk_keys
-from semlex.store.query.chunks import cut_contexts
+from semlex.store.query.chunks import cut_contexts, fetch_text_vectors
 from semlex.store.write import documents as ingestion
 from semlex.store.write.chunks import NewRows, VectorsGoneError, write_chunks
 from semlex.store.write.copy import DEFAULT_BULK, BulkIngestConfig
@@ -155,17 +155,34 @@ class Indexer:
 
     async def unstored(self, documents: GivenDocuments) -> list[int]:
         """Return the numbers of the checked documents that are not stored as given, or have no vector."""
+        keys, stored = await self._looked_up(documents, lambda c, b: ingestion.unchanged_rows(c, self.collection, b))
+        return sorted(number for number, key in keys.items() if key not in stored)
+
+    async def stored_vectors(self, documents: GivenDocuments) -> dict[int, NDArray[np.float32]]:
+        """Return the stored vectors of the checked documents whose text is stored, by number."""
+
+        async def look(connection: Connection, batch: ChunkBatch) -> dict[Key, NDArray[np.float32]]:
+            return await fetch_text_vectors(connection, self.collection, batch.keys(), batch.content_hash)
+
+        keys, stored = await self._looked_up(documents, look)
+        return {number: stored[key] for number, key in keys.items() if key in stored}
+
+    async def _looked_up(
+        self, documents: GivenDocuments, look: Callable[[Connection, ChunkBatch], Awaitable[T]]
+    ) -> tuple[dict[int, Key], T]:
+        """Return the keys of documents by number, of a repeated id only the last, and what a look at them returns."""
+        if self.collection.embedding is None:
+            await self.opened.refresh()  # another process may have stored the first vectors in the meantime
         numbers = unrepeated(documents.ids, "update")
         rows = DocumentRows.of(documents, numbers, None, with_context=self.collection.settings.with_context)
         batch = (await self._with_cut_contexts(rows)).whole()
 
-        async def look(connection: Connection) -> set[Key]:
+        async def read(connection: Connection) -> T:
             await keep_lines(connection, self.collection, batch)
-            return await ingestion.unchanged_rows(connection, self.collection, batch)
+            return await look(connection, batch)
 
-        stored = await self.database.read("look for stored rows", look)
-        keyed = zip(batch.keys(), rows.keyed, strict=True)
-        return sorted(number for key, (*_, number) in keyed if key not in stored)
+        found = await self.database.read("look for stored rows", read)
+        return {number: key for key, (*_, number) in zip(batch.keys(), rows.keyed, strict=True)}, found
 
     async def _with_cut_contexts(self, rows: DocumentRows) -> DocumentRows:
         """Return the rows with the stored contexts of those that belong to chunks of indexed documents."""

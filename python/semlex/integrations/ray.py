@@ -1,7 +1,7 @@
 """Ray Data: rows embedded by many workers and written into a collection, and a collection as a dataset.
 
 Any task may be run again, because a worker died or the whole program did. A row is stored under its id, so a row that
-is written twice is stored once. `skip_stored` leaves out what an earlier run has stored.
+is written twice is stored once. With `skip_stored`, texts that an earlier run has stored are not embedded again.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cache, lru_cache
 from types import NoneType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -23,7 +23,7 @@ from ray.data.datasource import Datasink, Datasource, ReadTask
 
 from semlex.embedding.base import BaseEmbedder, EmbedderIdentity
 from semlex.embedding.registry import choose_embedder
-from semlex.errors import CollectionNotFoundError, ConfigurationError
+from semlex.errors import CollectionDroppedError, CollectionNotFoundError, ConfigurationError
 from semlex.ingest.bulk.row_batch import RowFields
 from semlex.ingest.bulk.sources import stream_batches
 from semlex.ingest.chunk_rows import document_texts
@@ -34,7 +34,7 @@ from semlex.store.write.copy import BulkIngestConfig
 from semlex.validation import check_parameters, kind_errors, model_errors, text_errors, text_parameter
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from semlex.ingest.bulk.load import LoadReport
     from semlex.retriever.synchronous import SyncCollection
     from semlex.store.write.chunks import OnDuplicate
+
+T = TypeVar("T")
 
 # Column that says which model has made the vectors; a table without it has vectors from elsewhere.
 MODEL = "embedding_model"
@@ -161,11 +163,20 @@ def _opened_model(name: str, device: str | None, dimensions: int | None) -> Embe
     return chosen
 
 
+def _again_if_dropped(call: Callable[[], T]) -> T:
+    """Call again if this process had opened a collection that was dropped; the second call opens that of its name."""
+    try:
+        return call()
+    except CollectionDroppedError:
+        return call()
+
+
 class SemlexSink(Datasink[int]):
     """Writes rows with vectors into a collection: ``dataset.write_datasink(SemlexSink(url, "articles"))``.
 
-    Rows are written in transactions of 5,000, each worker process with up to two connections. A row that was written
-    before is written again without effect. When all rows are stored, the driver builds the vector index.
+    Rows are written in transactions of 5,000, each worker process with up to two connections. Rows of `SemlexEmbed`
+    that are stored with the same text and metadata are not written again; other rows replace what is stored. When all
+    rows are stored, the driver builds the vector index.
 
     Args:
         url: libpq connection string that every worker reaches. None: ``DATABASE_URL`` of the driver; if it has none,
@@ -236,7 +247,10 @@ class SemlexSink(Datasink[int]):
             ValidationError: With every error of every row of a batch; the batches before it are stored.
             ModelMismatchError: The vectors are of another model or dimension than the collection's.
         """
-        return sum(self._load(BlockAccessor.for_block(block).to_arrow()) for block in blocks)
+        return sum(self._load_block(BlockAccessor.for_block(block).to_arrow()) for block in blocks)
+
+    def _load_block(self, table: pa.Table) -> int:
+        return _again_if_dropped(lambda: self._load(table))
 
     def _load(self, table: pa.Table) -> int:
         fields = self.fields
@@ -248,23 +262,28 @@ class SemlexSink(Datasink[int]):
             if others:
                 raise ConfigurationError("the rows have vectors of several models: write each with a sink of its own")
             named, table = NamedModel.from_json(text), table.drop_columns([MODEL])
+            # A vector of a named model follows from the text: such a row need not be written again.
+            plain = table.drop_columns([fields.vector]) if fields.vector in table.column_names else table
+            numbers = self.address.open(named).tables.unstored(plain, **_given(fields))
+            if len(numbers) < table.num_rows:
+                table = table.take(pa.array(numbers, pa.int64()))
+            if not table.num_rows:
+                return 0
         report: LoadReport = self.address.open(named).tables.load(
-            table,
-            text_field=fields.text,
-            vector_field=fields.vector or "vector",
-            id_field=fields.id,
-            metadata_fields=fields.metadata,
-            metadata_field=fields.merged,
-            on_duplicate=self._on_duplicate,
+            table, vector_field=fields.vector or "vector", on_duplicate=self._on_duplicate, **_given(fields)
         )
         return report.written
 
-    def on_write_complete(self, write_result: Any) -> None:
+    def on_write_complete(self, write_result: Any) -> None:  # noqa: ARG002
         """Pack the keyword index and build the vector index from the driver, if the collection is large enough."""
-        if self._build_indexes and sum(write_result.write_returns):
-            indexes = self.address.open("none", create=False).indexes
+        if not self._build_indexes:
+            return
+        indexes = self.address.open("none", create=False).indexes
+        try:
             indexes.optimize()
             indexes.create(concurrently=True)
+        except CollectionNotFoundError:  # a dataset without rows makes none
+            return
 
 
 class SemlexEmbed:
@@ -276,8 +295,8 @@ class SemlexEmbed:
 
     Args:
         model: A model's name or folder, as for `connect`; or an `Embedder` that can be pickled.
-        skip_stored: Sink of the dataset. Rows that its collection holds as they are, with a vector of this model, are
-            left out: they are neither embedded nor written again.
+        skip_stored: Sink of the dataset. A row whose text its collection holds under the row's id, with a vector of
+            this model, is not embedded again: it gets that vector.
         text_field: Column of the text. This and the next four are by default those of `skip_stored`, else as for
             `SemlexSink`.
         vector_field: Column of the vectors; one that exists is replaced.
@@ -329,50 +348,54 @@ class SemlexEmbed:
             ValidationError: With every error of every row of the batch.
             ModelError: The model cannot be loaded, or its vectors cannot be stored.
         """
-        embedder = self._embedder()
-        fields = self._fields
+        embedder, fields = self._embedder(), self._fields
         table = _arrow(batch)
         table = table.drop_columns([name for name in (fields.vector, MODEL) if name in table.column_names])
-        texts = replace(fields, vector=None)
-        with_context = True
-        if self._sink is not None and table.num_rows:
-            table, with_context = self._unstored(table, texts, NamedModel.of(embedder))
-        wanted = [
+        model, plain = NamedModel.of(embedder), replace(fields, vector=None)
+        stored, with_context = self._stored(table, model)
+        texts = [
             text
-            for rows in stream_batches(table, texts, max(table.num_rows, 1))
-            for text in document_texts(rows.given(texts, "vector"), with_context=with_context)
+            for rows in stream_batches(table, plain, max(table.num_rows, 1))
+            for text in document_texts(rows.given(plain, "vector"), with_context=with_context)
         ]
-        size, name = embedder.dimensions, embedder.identity.model
-        vectors = np.empty((0, size), np.float32)
+        size = embedder.dimensions
+        vectors = np.empty((len(texts), size), np.float32)
+        wanted = [number for number in range(len(texts)) if number not in stored]
         if wanted:
-            vectors = usable_vectors(embedder.embed_documents(wanted), len(wanted), size, name, "vector")
+            made = embedder.embed_documents([texts[number] for number in wanted])
+            vectors[wanted] = usable_vectors(made, len(wanted), size, embedder.identity.model, "vector")
+        for number, vector in stored.items():
+            vectors[number] = vector
         column = pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), size)
-        model = pa.DictionaryArray.from_arrays(
-            pa.array(np.zeros(len(wanted), np.int32)), pa.array([NamedModel.of(embedder).to_json()])
-        )
-        return table.append_column(fields.vector or "vector", column).append_column(MODEL, model)
+        places = pa.array(np.zeros(len(texts), np.int32))
+        named = pa.DictionaryArray.from_arrays(places, pa.array([model.to_json()]))
+        return table.append_column(fields.vector or "vector", column).append_column(MODEL, named)
 
     def _embedder(self) -> Embedder:
         return _model(self._model, self._device, self._dimensions) if isinstance(self._model, str) else self._model
 
-    def _unstored(self, table: pa.Table, fields: RowFields, model: NamedModel) -> tuple[pa.Table, bool]:
-        """Return the rows that are not stored as they are, and whether the collection embeds titles with the text."""
-        assert self._sink is not None  # noqa: S101 - the caller has looked
+    def _stored(self, table: pa.Table, model: NamedModel) -> tuple[dict[int, NDArray[np.float32]], bool]:
+        """Return the stored vectors of rows, by number, and whether titles are embedded with the text."""
+        # Rows are never left out here: if a task is run again, Ray takes what it yields for what it yielded before.
+        if self._sink is None:
+            return {}, True
         address = self._sink.address
         collection = address.open(model, create=False)
         try:
-            numbers = collection.tables.unstored(
-                table,
-                text_field=fields.text,
-                id_field=fields.id,
-                metadata_fields=fields.metadata,
-                metadata_field=fields.merged,
-            )
+            stored = _again_if_dropped(lambda: collection.tables.stored_vectors(table, **_given(self._fields)))
         except CollectionNotFoundError:
-            return table, address.options.with_context is not False
-        if len(numbers) < table.num_rows:
-            table = table.take(pa.array(numbers, pa.int64()))
-        return table, collection.info.settings.with_context
+            return {}, address.options.with_context is not False
+        return stored, collection.info.settings.with_context
+
+
+def _given(fields: RowFields) -> dict[str, Any]:
+    """Return the fields of text, id and metadata as arguments of `Collection.tables`."""
+    return {
+        "text_field": fields.text,
+        "id_field": fields.id,
+        "metadata_fields": fields.metadata,
+        "metadata_field": fields.merged,
+    }
 
 
 def _arrow(batch: Any) -> pa.Table:

@@ -39,7 +39,7 @@ from semlex.retriever.knowledge_base import KnowledgeBase
 from semlex.retriever.options import ClientOptions, IndexOptions, KnowledgeOptions, ModelKeys, RetrieverOptions, ServerKeys, SyncOptions, WatchOptions
 from semlex.retriever.postgres import PostgreSQLRetriever
 from semlex.retriever.queries import Queries
-from semlex.retriever.tables import Tables
+from semlex.retriever.tables import RowVectors, Tables
 from semlex.store.foreign_tables import LayoutName
 from semlex.store.indexes.build import IndexesBuilt
 from semlex.store.indexes.estimate import IndexEstimate
@@ -829,7 +829,18 @@ class SyncTables(Synchronous):
         metadata_fields: Sequence[str] | None = None,
         metadata_field: str = 'metadata',
     ) -> list[int]:
-        """Return the numbers of the rows that `load` would change: look before you embed rows a second time."""
+        """Return the numbers of the rows that `load` would change."""
+
+    def stored_vectors(
+        self,
+        rows: Any,
+        *,
+        text_field: str = 'text',
+        id_field: str | None = None,
+        metadata_fields: Sequence[str] | None = None,
+        metadata_field: str = 'metadata',
+    ) -> RowVectors:
+        """Return the vectors of rows whose text is stored under their id, so that you need not make them again."""
 
     def read(self, *, part: int = 0, parts: int = 1, after: str | None = None, limit: int = 5000) -> RecordBatch:
         """Return chunks with their vectors as an Arrow batch, in the order of their keys; needs the extra ``arrow``."""

@@ -45,12 +45,15 @@ from semlex.validation import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import AsyncIterator, Mapping, Sequence
     from os import PathLike
     from typing import Unpack
 
+    import numpy as np
+    from numpy.typing import NDArray
     from pyarrow import RecordBatch
 
+    from semlex.ingest.given_documents import GivenDocuments
     from semlex.ingest.indexer import Indexer
     from semlex.open_collection import OpenCollection
     from semlex.store.followed.definitions import StoredTable
@@ -64,6 +67,9 @@ if TYPE_CHECKING:
     from semlex.types.followed import FollowedStatus, FollowedTable, TableSync
     from semlex.types.reports import TableImport
     from semlex.types.results import SearchResult
+
+    # Number of a row -> its vector.
+    RowVectors = dict[int, NDArray[np.float32]]
 
 
 READ_ROWS, MAX_READ_ROWS = 5_000, 10_000
@@ -130,7 +136,7 @@ class Tables(Part):
         metadata_fields: Sequence[str] | None = None,
         metadata_field: str = "metadata",
     ) -> list[int]:
-        """Return the numbers of the rows that `load` would change: look before you embed rows a second time.
+        """Return the numbers of the rows that `load` would change.
 
         A row is stored if its id is stored with the same text and metadata, and has a vector of the model in use.
 
@@ -149,14 +155,50 @@ class Tables(Part):
             ConfigurationError: A field is missing or of another type.
             ValidationError: With every error of every row of a batch.
         """
-        fields = RowFields(text_field, None, id_field, metadata_fields, metadata_field).checked()
-        indexer = await self._handle.indexer()
-        batches = stream_batches(rows, fields, indexer.bulk.batch_size)
         found: list[int] = []
-        while (batch := await asyncio.to_thread(next, batches, None)) is not None:
-            documents = await asyncio.to_thread(batch.given, fields, indexer.vector_storage)
-            found += [batch.first + number for number in await indexer.unstored(documents)]
+        fields = RowFields(text_field, None, id_field, metadata_fields, metadata_field)
+        async for indexer, first, documents in self._given(rows, fields):
+            found += [first + number for number in await indexer.unstored(documents)]
         return found
+
+    async def stored_vectors(
+        self,
+        rows: Any,
+        *,
+        text_field: str = "text",
+        id_field: str | None = None,
+        metadata_fields: Sequence[str] | None = None,
+        metadata_field: str = "metadata",
+    ) -> RowVectors:
+        """Return the vectors of rows whose text is stored under their id, so that you need not make them again.
+
+        Args:
+            rows: As for `unstored`.
+            text_field: As for `load`.
+            id_field: As for `load`.
+            metadata_fields: As for `load`; titles in the metadata are part of the text.
+            metadata_field: As for `load`.
+
+        Returns:
+            Row number from 0 -> vector of the model in use, float32 of shape (d,).
+
+        Raises:
+            ConfigurationError: As for `unstored`.
+            ValidationError: As for `unstored`.
+        """
+        found: RowVectors = {}
+        fields = RowFields(text_field, None, id_field, metadata_fields, metadata_field)
+        async for indexer, first, documents in self._given(rows, fields):
+            stored = await indexer.stored_vectors(documents)
+            found |= {first + number: vector for number, vector in stored.items()}
+        return found
+
+    async def _given(self, rows: Any, fields: RowFields) -> AsyncIterator[tuple[Indexer, int, GivenDocuments]]:
+        """Yield the rows of a table without vectors in batches: the number of the first one, and checked documents."""
+        indexer = await self._handle.indexer()
+        batches = stream_batches(rows, fields.checked(), indexer.bulk.batch_size)
+        while (batch := await asyncio.to_thread(next, batches, None)) is not None:
+            yield indexer, batch.first, await asyncio.to_thread(batch.given, fields, indexer.vector_storage)
 
     async def read(
         self, *, part: int = 0, parts: int = 1, after: str | None = None, limit: int = READ_ROWS

@@ -15,8 +15,10 @@ from numpy.typing import NDArray
 
 from semlex.embedding.base import BaseEmbedder, EmbedderIdentity
 from semlex.integrations.ray import SemlexSink
+from tests.support.waiting import until
 
 DIMENSIONS = 8
+FIRST_ROWS = 100
 DRIVER = "driver"  # holds the process id of the driver
 
 
@@ -53,11 +55,23 @@ class Deaths:
             return
 
 
+def is_stored(url: str, text: str) -> bool:
+    """Whether the rows before a text are stored; waits for them if the text is behind the first batches."""
+    number = int(text.removeprefix("text "))
+    if number < FIRST_ROWS:
+        return False
+    counting = "SELECT count(*) FROM semlex.killed_chunk WHERE chunk_text < %s"
+    with psycopg.connect(url, autocommit=True) as connection:
+        until(lambda: connection.execute(counting, [text]).fetchone() != (0,), "rows of earlier batches are stored")
+    return True
+
+
 class MortalModel(BaseEmbedder):
     """Dies on the way, and notes each text that it has embedded."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, url: str = "") -> None:
         self._deaths = Deaths(folder)
+        self._url = url
 
     @property
     def identity(self) -> EmbedderIdentity:
@@ -65,6 +79,8 @@ class MortalModel(BaseEmbedder):
 
     def embed_documents(self, texts: Sequence[str]) -> NDArray[np.float32]:
         self._deaths.die("embedding")
+        if self._url and self._deaths.left() and is_stored(self._url, texts[0]):
+            self._deaths.die("afterwards")
         with (self._deaths.folder / "embedded").open("a", encoding="utf-8") as file:
             file.write("".join(f"{text}\n" for text in texts))
         return vectors_of(texts)

@@ -98,6 +98,23 @@ def test_rows_are_unstored_until_they_are_loaded_as_they_are(store: SyncRetrieve
     assert store.tables.unstored(given.slice(1)) == []
 
 
+def test_vectors_of_stored_texts_need_not_be_made_again(store: SyncRetriever) -> None:
+    rows = rows_of(20)
+    assert store.tables.stored_vectors(table(rows, with_vectors=False)) == {}
+    given = table(rows)
+    store.tables.load(given.slice(0, 10))
+    store.add_documents([{"id": "plain", "text": "no vector"}])
+    rows[3]["text"] = "a pear"
+    rows[4]["year"] = 1  # of no matter to the vector
+    rows[5]["section_title"] = "Trees"  # embedded with the text
+    rows.append({"id": "plain", "text": "no vector", "year": None, "section_title": None})
+    rows.append({"id": "r0", "text": "the last of an id counts", "year": 1, "section_title": None})
+    found = store.tables.stored_vectors(table(rows, with_vectors=False))
+    assert sorted(found) == [0, 1, 2, 4, 6, 7, 8, 9]  # an id is repeated in another batch
+    for number, vector in found.items():
+        assert np.array_equal(vector, given["vector"][number].as_py())
+
+
 def test_what_cannot_be_loaded_is_refused(store: SyncRetriever) -> None:
     with pytest.raises(ConfigurationError, match="no field 'text'"):
         store.tables.unstored(pa.table({"id": ["a"]}))
