@@ -12,7 +12,7 @@ import pytest
 from psycopg import sql
 
 from semlex.errors import ConfigurationError
-from semlex.proof import children
+from semlex.proof import children, soak
 from semlex.proof.catalogue import KINDS, chosen
 from semlex.proof.faults import LIMIT_SECONDS
 from semlex.proof.page import html_page
@@ -35,6 +35,7 @@ OF_DOCUMENTS = {"kill-index", "kill-sync", "kill-follow"}
 def _preloaded(monkeypatch: pytest.MonkeyPatch) -> None:
     """The processes of tests are forked from one that has imported more."""
     monkeypatch.setattr(children, "preload", lambda: None)
+    monkeypatch.setattr(soak, "SECONDS", 1.0)
 
 
 @pytest.fixture

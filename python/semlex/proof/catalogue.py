@@ -11,10 +11,12 @@ from semlex.proof import (
     damaged_rows,
     ended_backends,
     failovers,
+    folder_histories,
     full_disks,
     hostile,
     kills,
     pooler_restarts,
+    soak,
     together,
 )
 
@@ -27,7 +29,7 @@ KINDS: dict[str, Kind] = {
     kind.name: kind
     for module in (
         *(kills, crashes, failovers, pooler_restarts, full_disks, ended_backends),
-        *(together, hostile, damaged_rows, black_hole),
+        *(together, hostile, damaged_rows, black_hole, folder_histories, soak),
     )
     for kind in module.KINDS
 }

@@ -95,9 +95,12 @@ class StirredFolder:
         digest = hashlib.sha256(text.encode()).digest()
         self.texts[digest] = text
         self.words |= dict.fromkeys(own, digest)
-        write(path, text)
+        # No reader sees half of a file.
+        new = path.with_name(f".new-{path.name}")
+        write(new, text)
         if self._chance.random() < 0.3:
-            os.utime(path)  # as young as most files are when they are read
+            os.utime(new)  # as young as most files are when they are read
+        new.replace(path)
 
     def _section(self, path: Path, word: str) -> str:
         words = " ".join([*self._chance.choices(WORDS, k=5), word, *self._chance.choices(WORDS, k=3)])
