@@ -35,7 +35,7 @@ class Program(Child):
 
     @property
     def is_alive(self) -> bool:
-        return self._process.is_alive()
+        return self._exit_code() is None
 
     def waits(self, is_there: Callable[[list[str]], bool]) -> bool:
         """Waits until its words are such, or it has ended; returns whether they are."""

@@ -31,11 +31,14 @@ class Child:
     """A function in a process of its own; its output is kept."""
 
     _living: set[Child] = set()  # noqa: RUF012 - shared on purpose
+    # Starting a process asks for the end of all others, and the end of one can be read once: threads take turns.
+    _turn = threading.RLock()
 
     def __init__(self, main: Callable[..., None], *arguments: Any) -> None:
         self._output = tempfile.NamedTemporaryFile("w", prefix="semlex-proof-")  # noqa: SIM115 - in close
         self._process = PROCESSES.Process(target=_run, args=(main, self._output.name, arguments))
-        self._process.start()
+        with self._turn:
+            self._process.start()
         self._living.add(self)
 
     @property
@@ -50,19 +53,23 @@ class Child:
 
     def ended(self) -> int:
         """Wait for its end and return the exit code."""
-        self._process.join(LIMIT_SECONDS)
-        if self._process.exitcode is None:
-            raise Fault("hung", f"a process does not end; it said: {self.said[-500:]}")
-        return int(self._process.exitcode)
+        until(lambda: self._exit_code() is not None, "the end of a process")
+        return int(self._exit_code() or 0)
+
+    def _exit_code(self) -> int | None:
+        with self._turn:
+            return self._process.exitcode  # type: ignore[no-any-return]
 
     def close(self) -> None:
         """Kill it if it still lives."""
         if self not in self._living:
             return
         self._living.discard(self)
-        self._process.kill()
-        self._process.join()
-        self._process.close()
+        with self._turn:
+            self._process.kill()
+        until(lambda: self._exit_code() is not None, "the end of a killed process")
+        with self._turn:
+            self._process.close()
         self._output.close()
 
     @classmethod
