@@ -19,6 +19,7 @@ __all__ = [
     "HtmlReader",
     "IdSet",
     "PostingCache",
+    "PostingChanges",
     "PostingPlan",
     "PostingSnapshot",
     "Query",
@@ -37,6 +38,7 @@ __all__ = [
     "excerpts",
     "fuse_legs",
     "hash_rows",
+    "keys_hash",
     "language_named",
     "linear_fusion",
     "merge_segments",
@@ -777,8 +779,9 @@ class PostingCache:
 
     Args:
         limit: Maximum bytes of posting lists.
+        small_limit: Maximum bytes of small segments, which are kept with all their rows.
     """
-    def __new__(cls, limit: int = 67108864) -> Self: ...
+    def __new__(cls, limit: int = 67108864, small_limit: int = 48000000) -> Self: ...
     @property
     def hits(self) -> int:
         """Lists, or known absences, that were cached when a search needed them."""
@@ -788,6 +791,9 @@ class PostingCache:
     @property
     def used_bytes(self) -> int:
         """Bytes of cached posting lists."""
+    @property
+    def small_bytes(self) -> int:
+        """Bytes of small segments."""
     def resize(self, limit: int) -> None:
         """Change the limit; the least recently used terms are evicted until the rest fits.
 
@@ -850,6 +856,60 @@ class PostingCache:
             ValueError: When something is missing.
             semlex.errors.DamagedSegmentError: When stored bytes are not those that were written.
         """
+    def changes(
+        self,
+        plan: PostingPlan,
+        segments: bytes,
+        tombstones: bytes,
+        new: Sequence[Sequence[bytes]],
+    ) -> PostingChanges | None:
+        """Return the index as a later state of the database lists it; None if parts of it were neither known nor given.
+
+        Args:
+            plan: A plan of this cache.
+            segments: Ids of all segments, joined.
+            tombstones: Ids of all tombstones, joined.
+            new: Rows of five columns. Of a new segment ``b"1"``, id, language, header, hash of its rows' keys; of a new
+                tombstone ``b"2"``, id, nothing, data, nothing; of a new segment's row, in ascending order, ``b"3"``, id,
+                nothing, first term, data.
+
+        Raises:
+            ValueError: For other rows.
+            semlex.errors.DamagedSegmentError: When stored bytes are not those that were written.
+        """
+    def follow(
+        self,
+        plan: PostingPlan,
+        changes: PostingChanges,
+        rows: Sequence[tuple[bytes, bytes, bytes | None, bytes | None]],
+        ended: int,
+    ) -> PostingSnapshot:
+        """Complete a plan for a later state of the database, and cache what was read.
+
+        Args:
+            plan: A plan of this cache.
+            changes: The state.
+            rows: (segment id, term, first term, data) for each of the plan's ``missing``. None and None if the row does
+                not exist.
+            ended: As in `snapshot`.
+
+        Raises:
+            ValueError: When something is missing.
+            semlex.errors.DamagedSegmentError: When stored bytes are not those that were written.
+        """
+
+@final
+class PostingChanges:
+    """The index as a later state of the database lists it."""
+    @property
+    def parts(self) -> int:
+        """How many segments and tombstones there are."""
+    @property
+    def damaged(self) -> int:
+        """How many new segments lack rows, or have others than those that were written."""
+    @property
+    def languages(self) -> set[str]:
+        """Languages of the segments."""
 
 @final
 class PostingPlan:
@@ -860,6 +920,9 @@ class PostingPlan:
     @property
     def known_tombstones(self) -> list[bytes]:
         """Ids of the cached tombstones, in ascending order."""
+    @property
+    def state(self) -> tuple[bytes, bytes]:
+        """Both, each joined."""
     @property
     def missing(self) -> list[tuple[bytes, bytes]]:
         """(segment id, term) of the lists of known segments that are needed and not cached."""
@@ -910,6 +973,7 @@ class PostingSnapshot:
         b: float = 0.75,
         allowed: NDArray[np.int64] | None = None,
         score_ids: NDArray[np.int64] | None = None,
+        before: tuple[PostingSnapshot, int, NDArray[np.int64], NDArray[np.float64]] | None = None,
     ) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64], tuple[int, int, int]]:
         """Find the best chunks by exact BM25 over the live chunks of all languages.
 
@@ -924,6 +988,8 @@ class PostingSnapshot:
             b: Weight of length normalisation, 0 to 1.
             allowed: Only these keyword ids are found; int64 (n,), in any order, ascending is fastest. None: all.
             score_ids: Keyword ids of chunks that are scored in any case, ``allowed`` or not; int64 (m,).
+            before: What makes it faster, from a state of the database little before: a snapshot of the same plan, the ``k``
+                of a search with the same ``k1`` and ``b`` and without ``allowed``, the ids that it found and their scores.
 
         Returns:
             (ids, scores, scores of ``score_ids``, work). The ids, int64 (n,), are those of the best ``k`` chunks that hold a
@@ -1048,6 +1114,9 @@ def encode_tombstone(tombstone_id: bytes, keyword_ids: IdSet) -> bytes:
     Raises:
         ValueError: For more ids.
     """
+
+def keys_hash(keys: Sequence[bytes]) -> bytes:
+    """Return the hash that a segment keeps of the keys of its rows."""
 
 def merge_segments(
     segment_id: bytes,

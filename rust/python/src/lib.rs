@@ -64,11 +64,11 @@ mod _core {
     #[pymodule_export]
     use crate::normalise::normalise_rows;
     #[pymodule_export]
-    use crate::scoring::{PostingCache, PostingPlan, PostingSnapshot};
+    use crate::scoring::{PostingCache, PostingChanges, PostingPlan, PostingSnapshot};
     #[pymodule_export]
     use crate::segments::{
         _panic, EncodedSegment, IdSet, SegmentBuilder, decode_tombstone, encode_tombstone,
-        merge_segments, segment_ids,
+        keys_hash, merge_segments, segment_ids,
     };
     #[pymodule_export]
     use crate::sentences::{rank_sentences, split_sentences};

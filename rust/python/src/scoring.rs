@@ -1,12 +1,14 @@
 //! Posting segments out: `PostingCache`, `PostingPlan`, `PostingSnapshot`.
 
+use std::collections::HashSet;
+
 use numpy::PyArray1;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::pybacked::{PyBackedBytes, PyBackedStr};
 use pyo3::types::{PyBytes, PyList, PyString};
 use semlex_core::keyword::search::{
-    self, GivenRow, GivenSegment, GivenTombstone, LanguageQuery, Parameters,
+    self, Changes, GivenRow, GivenSegment, GivenTombstone, LanguageQuery, NewSegment, Parameters,
 };
 use semlex_core::segments::SegmentId;
 
@@ -35,6 +37,12 @@ type Row = (
     Option<PyBackedBytes>,
     Option<PyBackedBytes>,
 );
+type Earlier<'py> = (
+    Py<PostingSnapshot>,
+    i64,
+    Bound<'py, PyAny>,
+    Bound<'py, PyAny>,
+);
 type Scored<'py> = (
     Bound<'py, PyArray1<i64>>,
     Bound<'py, PyArray1<f64>>,
@@ -53,6 +61,7 @@ type Scored<'py> = (
 ///
 /// Args:
 ///     limit: Maximum bytes of posting lists.
+///     small_limit: Maximum bytes of small segments, which are kept with all their rows.
 #[pyclass(frozen, module = "semlex._core")]
 pub(crate) struct PostingCache {
     core: search::PostingCache,
@@ -61,11 +70,12 @@ pub(crate) struct PostingCache {
 #[pymethods]
 impl PostingCache {
     #[new]
-    #[pyo3(signature = (limit: "int" = 67108864))]
-    fn new(limit: i64) -> PyResult<Self> {
+    #[pyo3(signature = (limit: "int" = 67108864, small_limit: "int" = 48000000))]
+    fn new(limit: i64, small_limit: i64) -> PyResult<Self> {
         let limit = at_least("limit", limit, 0)?;
+        let small_limit = at_least("small_limit", small_limit, 0)?;
         Ok(Self {
-            core: search::PostingCache::new(limit),
+            core: search::PostingCache::with_small(limit, small_limit),
         })
     }
 
@@ -85,6 +95,12 @@ impl PostingCache {
     #[getter] // -> int
     fn used_bytes(&self) -> usize {
         self.core.counters().bytes
+    }
+
+    /// Bytes of small segments.
+    #[getter] // -> int
+    fn small_bytes(&self) -> usize {
+        self.core.counters().small_bytes
     }
 
     /// Change the limit; the least recently used terms are evicted until the rest fits.
@@ -130,9 +146,10 @@ impl PostingCache {
             .iter()
             .map(|query| query.wanted.len())
             .sum::<usize>();
-        let plan = run(py, terms.saturating_mul(TERM_NANOSECONDS), || {
-            self.core.plan(&queries)
-        })?;
+        // Rows of small segments may have to be walked over.
+        let small = self.core.counters().small_bytes;
+        let nanoseconds = terms.saturating_mul(TERM_NANOSECONDS).saturating_add(small);
+        let plan = run(py, nanoseconds, || self.core.plan(&queries))?;
         Ok(PostingPlan {
             core: plan.map_err(|error| segment_error(py, error))?,
         })
@@ -227,6 +244,88 @@ impl PostingCache {
         })
     }
 
+    /// Return the index as a later state of the database lists it; None if parts of it were neither known nor given.
+    ///
+    /// Args:
+    ///     plan: A plan of this cache.
+    ///     segments: Ids of all segments, joined.
+    ///     tombstones: Ids of all tombstones, joined.
+    ///     new: Rows of five columns. Of a new segment ``b"1"``, id, language, header, hash of its rows' keys; of a new
+    ///         tombstone ``b"2"``, id, nothing, data, nothing; of a new segment's row, in ascending order, ``b"3"``, id,
+    ///         nothing, first term, data.
+    ///
+    /// Raises:
+    ///     ValueError: For other rows.
+    ///     semlex.errors.DamagedSegmentError: When stored bytes are not those that were written.
+    #[pyo3(signature = (
+        plan: "PostingPlan",
+        segments: "bytes",
+        tombstones: "bytes",
+        new: "Sequence[Sequence[bytes]]",
+    ) -> "PostingChanges | None")]
+    #[allow(clippy::needless_pass_by_value, reason = "what Python gives is taken")]
+    fn changes(
+        &self,
+        py: Python<'_>,
+        plan: &PostingPlan,
+        segments: &[u8],
+        tombstones: &[u8],
+        new: Vec<[PyBackedBytes; 5]>,
+    ) -> PyResult<Option<PostingChanges>> {
+        let segments = split("segments", segments)?;
+        let tombstones = split("tombstones", tombstones)?;
+        let (new, dead) = new_parts(&new)?;
+        let rows = new.iter().flat_map(|segment| &segment.rows);
+        let bytes = rows.map(|(_, data)| data.len()).sum::<usize>();
+        let nanoseconds = bytes.saturating_mul(ROW_BYTE_NANOSECONDS);
+        let changes = run(py, nanoseconds, || {
+            Changes::new(&plan.core, &segments, &tombstones, &new, &dead)
+        })?;
+        let changes = changes.map_err(|error| segment_error(py, error))?;
+        Ok(changes.map(|core| PostingChanges { core, bytes }))
+    }
+
+    /// Complete a plan for a later state of the database, and cache what was read.
+    ///
+    /// Args:
+    ///     plan: A plan of this cache.
+    ///     changes: The state.
+    ///     rows: (segment id, term, first term, data) for each of the plan's ``missing``. None and None if the row does
+    ///         not exist.
+    ///     ended: As in `snapshot`.
+    ///
+    /// Raises:
+    ///     ValueError: When something is missing.
+    ///     semlex.errors.DamagedSegmentError: When stored bytes are not those that were written.
+    #[pyo3(signature = (
+        plan: "PostingPlan",
+        changes: "PostingChanges",
+        rows: "Sequence[tuple[bytes, bytes, bytes | None, bytes | None]]",
+        ended: "int",
+    ) -> "PostingSnapshot")]
+    #[allow(clippy::needless_pass_by_value, reason = "what Python gives is taken")]
+    fn follow(
+        &self,
+        py: Python<'_>,
+        plan: &PostingPlan,
+        changes: &PostingChanges,
+        rows: Vec<Row>,
+        ended: u64,
+    ) -> PyResult<PostingSnapshot> {
+        let rows = given_rows(&rows)?;
+        let read = |row: &GivenRow<'_>| row.row.map_or(0, |(_, data)| data.len());
+        let read = rows.iter().map(read).sum::<usize>();
+        // Rows of new segments are walked over, too.
+        let bytes = read.saturating_add(changes.bytes.saturating_mul(3));
+        let nanoseconds = bytes.saturating_mul(ROW_BYTE_NANOSECONDS);
+        let snapshot = run(py, nanoseconds, || {
+            self.core.follow(&plan.core, &changes.core, &rows, ended)
+        })?;
+        Ok(PostingSnapshot {
+            core: snapshot.map_err(|error| segment_error(py, error))?,
+        })
+    }
+
     fn __repr__(&self) -> String {
         let counters = self.core.counters();
         format!(
@@ -254,6 +353,75 @@ fn given_rows(rows: &[Row]) -> PyResult<Vec<GivenRow<'_>>> {
         })
     });
     rows.collect()
+}
+
+/// Ids that were joined.
+fn split(name: &str, joined: &[u8]) -> PyResult<Vec<SegmentId>> {
+    let (ids, rest) = joined.as_chunks();
+    match rest {
+        [] => Ok(ids.to_vec()),
+        _ => Err(PyValueError::new_err(format!(
+            "{name}: ids must have 16 bytes each"
+        ))),
+    }
+}
+
+type NewParts<'a> = (Vec<NewSegment<'a>>, Vec<(SegmentId, &'a [u8])>);
+
+/// New segments with their rows, and new tombstones.
+fn new_parts(rows: &[[PyBackedBytes; 5]]) -> PyResult<NewParts<'_>> {
+    let (mut segments, mut tombstones) = (Vec::<NewSegment<'_>>::new(), Vec::new());
+    for [kind, part, language, first, second] in rows {
+        let part = id("new", part)?;
+        match &**kind {
+            b"1" => segments.push(NewSegment {
+                id: part,
+                language: std::str::from_utf8(language)
+                    .map_err(|_| PyValueError::new_err("new: a language is no text"))?,
+                header: first,
+                row_keys: second,
+                rows: Vec::new(),
+            }),
+            b"2" => tombstones.push((part, &**first)),
+            b"3" => {
+                let segment = segments.iter_mut().find(|segment| segment.id == part);
+                let segment = segment
+                    .ok_or_else(|| PyValueError::new_err("new: a row stands before its segment"))?;
+                segment.rows.push((&**first, &**second));
+            }
+            _ => return Err(PyValueError::new_err("new: a row of no kind")),
+        }
+    }
+    Ok((segments, tombstones))
+}
+
+/// The index as a later state of the database lists it.
+#[pyclass(frozen, module = "semlex._core")]
+pub(crate) struct PostingChanges {
+    core: Changes,
+    /// Of the new segments' rows.
+    bytes: usize,
+}
+
+#[pymethods]
+impl PostingChanges {
+    /// How many segments and tombstones there are.
+    #[getter] // -> int
+    fn parts(&self) -> usize {
+        self.core.parts()
+    }
+
+    /// How many new segments lack rows, or have others than those that were written.
+    #[getter] // -> int
+    fn damaged(&self) -> usize {
+        self.core.damaged()
+    }
+
+    /// Languages of the segments.
+    #[getter] // -> set[str]
+    fn languages(&self) -> HashSet<&str> {
+        self.core.languages().collect()
+    }
 }
 
 /// What a query needs, and what of it is cached.
@@ -293,6 +461,15 @@ impl PostingPlan {
         caught(|| ids(py, self.core.known_tombstones()))
     }
 
+    /// Both, each joined.
+    #[getter] // -> tuple[bytes, bytes]
+    fn state<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyBytes>, Bound<'py, PyBytes>)> {
+        caught(|| {
+            let segments = joined(py, self.core.known_segments());
+            Ok((segments, joined(py, self.core.known_tombstones())))
+        })
+    }
+
     /// (segment id, term) of the lists of known segments that are needed and not cached.
     #[getter] // -> list[tuple[bytes, bytes]]
     fn missing<'py>(&self, py: Python<'py>) -> PyResult<Missing<'py>> {
@@ -316,6 +493,15 @@ impl PostingPlan {
     fn warm<'py>(&self, py: Python<'py>) -> PyResult<Terms<'py>> {
         caught(|| Ok(self.terms(py, false)))
     }
+}
+
+fn joined<'a, 'py>(
+    py: Python<'py>,
+    ids: impl Iterator<Item = &'a SegmentId>,
+) -> Bound<'py, PyBytes> {
+    let mut ids: Vec<_> = ids.copied().collect();
+    ids.sort_unstable();
+    PyBytes::new(py, ids.as_flattened())
 }
 
 fn ids<'a, 'py>(
@@ -403,6 +589,8 @@ impl PostingSnapshot {
     ///     b: Weight of length normalisation, 0 to 1.
     ///     allowed: Only these keyword ids are found; int64 (n,), in any order, ascending is fastest. None: all.
     ///     score_ids: Keyword ids of chunks that are scored in any case, ``allowed`` or not; int64 (m,).
+    ///     before: What makes it faster, from a state of the database little before: a snapshot of the same plan, the ``k``
+    ///         of a search with the same ``k1`` and ``b`` and without ``allowed``, the ids that it found and their scores.
     ///
     /// Returns:
     ///     (ids, scores, scores of ``score_ids``, work). The ids, int64 (n,), are those of the best ``k`` chunks that hold a
@@ -420,7 +608,9 @@ impl PostingSnapshot {
         b: "float" = 0.75,
         allowed: "NDArray[np.int64] | None" = None,
         score_ids: "NDArray[np.int64] | None" = None,
+        before: "tuple[PostingSnapshot, int, NDArray[np.int64], NDArray[np.float64]] | None" = None,
     ) -> "tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64], tuple[int, int, int]]")]
+    #[allow(clippy::too_many_arguments, reason = "what Python gives is taken")]
     fn search<'py>(
         &self,
         py: Python<'py>,
@@ -429,6 +619,7 @@ impl PostingSnapshot {
         b: f64,
         allowed: Option<&Bound<'py, PyAny>>,
         score_ids: Option<&Bound<'py, PyAny>>,
+        before: Option<Earlier<'py>>,
     ) -> PyResult<Scored<'py>> {
         let k = at_least("k", k, 0)?;
         let taken = |name: &str, ids: Option<&Bound<'py, PyAny>>| {
@@ -437,12 +628,28 @@ impl PostingSnapshot {
         };
         let allowed = taken("allowed", allowed)?;
         let score_ids = taken("score_ids", score_ids)?.unwrap_or_default();
+        let before = before.map(|(snapshot, k, ids, scores)| {
+            let ids = vector::<i64>(&|| "before".to_owned(), &ids)?;
+            let scores = vector::<f64>(&|| "before".to_owned(), &scores)?;
+            if ids.len() != scores.len() {
+                return Err(PyValueError::new_err("before: one score per id"));
+            }
+            let best: Vec<_> = scores.into_iter().zip(ids).collect();
+            Ok((snapshot, at_least("before", k, 0)?, best))
+        });
+        let before = before.transpose()?;
+        let before = before.as_ref().map(|(snapshot, k, best)| search::Before {
+            snapshot: &snapshot.get().core,
+            k: *k,
+            best,
+        });
+        let parameters = Parameters { k1, b };
         let ids = allowed.as_ref().map_or(0, Vec::len) + score_ids.len();
         let postings = usize::try_from(self.core.postings()).unwrap_or(usize::MAX);
         let nanoseconds = ids.saturating_mul(ID_NANOSECONDS).saturating_add(postings);
         let found = run(py, nanoseconds, || {
             self.core
-                .search(k, Parameters { k1, b }, allowed.as_deref(), &score_ids)
+                .search_again(k, parameters, allowed.as_deref(), &score_ids, before)
         })?;
         let found = found.map_err(|error| segment_error(py, error))?;
         let work = found.work;

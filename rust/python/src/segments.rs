@@ -306,6 +306,15 @@ pub(crate) fn merge_segments(
     wrapped(py, encoded)
 }
 
+/// Return the hash that a segment keeps of the keys of its rows.
+#[pyfunction]
+#[pyo3(signature = (keys: "Sequence[bytes]") -> "bytes")]
+#[allow(clippy::needless_pass_by_value, reason = "what Python gives is taken")]
+pub(crate) fn keys_hash(py: Python<'_>, keys: Vec<PyBackedBytes>) -> PyResult<Bound<'_, PyBytes>> {
+    let hash = detached(py, || format::keys_hash(keys.iter().map(|key| &**key)))?;
+    Ok(PyBytes::new(py, &hash))
+}
+
 /// Encode ids of deleted chunks.
 ///
 /// Args:

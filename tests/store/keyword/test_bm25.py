@@ -21,7 +21,7 @@ from semlex.parameters import Bm25Options
 from semlex.proof.plain_bm25 import plain_bm25
 from semlex.search import score_completion
 from semlex.search.retrieval import Retrieval
-from semlex.store.keyword.bm25 import index, passing, read, small_segments
+from semlex.store.keyword.bm25 import index, passing, read
 from semlex.store.keyword.bm25 import search as bm25
 from semlex.store.postgres.snapshot import SingleSnapshot
 from semlex.testing import HashEmbedder
@@ -200,32 +200,31 @@ async def test_what_has_changed_is_sent_and_kept_within_limits(
         async def kept(text: str) -> int:
             await writing.add_documents([Document(text)])
             assert await scores(searching, text)
-            return cache.small.used_bytes
+            return int(cache.postings.small_bytes)
 
         await writing.add_documents([Document("a cat", id="1")])
         for _ in range(2):
             await scores(searching, "cat")
         before = searching.info.keyword.index.cache_figures()["bytes"]  # type: ignore[union-attr]
-        assert cache.small.used_bytes == 0
+        assert cache.postings.small_bytes == 0
         one = await kept("rain")
         assert one > 0
         assert searching.info.keyword.index.cache_figures()["bytes"] >= before + one  # type: ignore[union-attr]
         two = await kept("snow")
-        monkeypatch.setattr(small_segments, "MAX_BYTES", two - 1)
-        assert await kept("wind") < two
-        # The newest are kept.
-        found = list[Any]()
-        find = small_segments.SmallSegments.find
-        monkeypatch.setattr(
-            small_segments.SmallSegments, "find", lambda *given: found.append(find(*given)) or found[-1]
-        )
-        await scores(searching, "wind unheard")
-        held, missing = found[0]
-        assert len(held) == 1
-        assert len(missing) == 3
+        monkeypatch.setattr(index, "SMALL_BYTES", (one + two) // 2)
+        async with bm25_retriever(database_url) as other:
+            cache = other.info.keyword.index.cache  # type: ignore[union-attr]
+            for text in ("wind", "hail"):
+                for _ in range(2):
+                    await scores(other, "cat")
+                await writing.add_documents([Document(text)])
+                assert await scores(other, text)
+            assert 0 < cache.postings.small_bytes < two
+            # The newest is kept.
+            assert len(bm25.AnalysedQuery.of(cache, "unheard", with_phrases=False).missing) == 4
 
         with psycopg.connect(database_url) as connection:
-            for small, all_new, is_sent in ((1, 4, True), (0, 4, False), (1, 3, False)):
+            for small, all_new, is_sent in ((1, 5, True), (0, 5, False), (1, 4, False)):
                 monkeypatch.setattr(read, "SMALL_POSTINGS", small)
                 monkeypatch.setattr(read, "ALL_POSTINGS", all_new)
                 state = read.state_row(searching.info.names, with_changes=True)

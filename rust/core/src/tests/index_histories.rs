@@ -7,7 +7,7 @@ use semlex_core::keyword::search::*;
 use semlex_core::segments::*;
 
 use super::stored::chunks::{Chunk, LANGUAGES, build, source, terms};
-use super::stored::{Tables, id_of};
+use super::stored::{Tables, id_of, row_of};
 
 #[derive(Clone, Debug)]
 enum Step {
@@ -45,6 +45,20 @@ impl History {
     fn id(&mut self) -> SegmentId {
         self.parts += 1;
         id_of(self.parts)
+    }
+
+    /// What the plan lacks of known segments, which may be gone.
+    fn rows<'s>(&'s self, plan: &'s PostingPlan) -> Vec<GivenRow<'s>> {
+        let missing = plan.missing().map(|(id, term)| {
+            let mut segments = self.states.iter().flat_map(|tables| &tables.segments);
+            let segment = segments.find(|(own, ..)| own == id);
+            GivenRow {
+                segment: *id,
+                term: term.as_bytes(),
+                row: segment.and_then(|(.., segment)| row_of(segment, term.as_bytes())),
+            }
+        });
+        missing.collect()
     }
 
     fn commit(&mut self, mut tables: Tables) {
@@ -128,8 +142,11 @@ proptest! {
     fn what_was_read_before_changes_no_answer(
         steps in prop::collection::vec(step(), 1..40),
         limit in prop_oneof![Just(0_usize), 1_usize..9_000, Just(usize::MAX)],
+        small in prop_oneof![Just(0_usize), 1_usize..3_000, Just(usize::MAX)],
+        followed in prop::collection::vec(any::<bool>(), 1..7),
     ) {
-        let kept = PostingCache::new(limit);
+        let kept = PostingCache::with_small(limit, small);
+        let mut followed = followed.iter().cycle();
         let mut history = History { states: vec![Tables::default()], parts: 0, ids: Vec::new(), next: 60 };
         for step in steps {
             match step {
@@ -152,11 +169,21 @@ proptest! {
                     let all: Vec<_> = history.ids.iter().copied().chain([-1, i64::MAX]).collect();
                     let allowed: Vec<_> = all.iter().copied().step_by(3).collect();
                     let parameters = Parameters { k1: 1.2, b: 0.75 };
-                    let answers = [&kept, &PostingCache::new(0)].map(|cache| {
+                    let follows = *followed.next().unwrap();
+                    let new = PostingCache::new(0);
+                    let answers = [(&kept, follows), (&new, false)].map(|(cache, follows)| {
                         let plan = cache.plan(&queries).unwrap();
-                        let snapshot = tables.snapshot(cache, &plan).unwrap();
-                        let found = snapshot.search(k, parameters, None, &all).unwrap();
-                        let few = snapshot.search(k, parameters, Some(&allowed), &[]).unwrap();
+                        // The same query in the state that the cache knows: few lists of it may be at hand.
+                        let earlier = cache.complete(&plan, &history.rows(&plan)).unwrap();
+                        let deep = k + terms.len() * 3;
+                        let found = earlier.search(deep, parameters, None, &[]).unwrap();
+                        let before = follows.then_some(Before { snapshot: &earlier, k: deep, best: &found.best });
+                        let snapshot = match follows {
+                            true => tables.followed(cache, &plan).unwrap(),
+                            false => tables.snapshot(cache, &plan).unwrap(),
+                        };
+                        let search = |allowed, ids| snapshot.search_again(k, parameters, allowed, ids, before).unwrap();
+                        let (found, few) = (search(None, &all), search(Some(&allowed), &[]));
                         let covered = snapshot.coverage(&all).unwrap();
                         (snapshot.chunks(), found.best, bits(&found.scores), few.best, bits(&covered))
                     });
@@ -164,6 +191,7 @@ proptest! {
                 }
             }
             prop_assert!(kept.counters().bytes <= limit);
+            prop_assert!(kept.counters().small_bytes <= small);
         }
     }
 }

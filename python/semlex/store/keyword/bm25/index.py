@@ -9,10 +9,10 @@ from psycopg import sql
 from semlex import _core
 from semlex.errors import AnalyzerVersionError, DamagedSegmentError
 from semlex.parameters import DEFAULT_BM25
+from semlex.store.keyword.base import refuse_unknown_languages
 from semlex.store.keyword.bm25 import merge, rebuild, write
 from semlex.store.keyword.bm25.passing import PassingIds
 from semlex.store.keyword.bm25.segments import check_row_keys
-from semlex.store.keyword.bm25.small_segments import SmallSegments
 from semlex.store.segments.generations import read_state
 from semlex.store.segments.parts import ask_sizes, check_manifest, chunk_ids, live_ids
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from semlex.parameters import Bm25Options
     from semlex.store.keyword.base import Analyzers, Rebuilt, Reserved
-    from semlex.store.keyword.bm25.read import IndexRows, PartIds
+    from semlex.store.keyword.bm25.read import PartIds
     from semlex.store.keyword.bm25.write import BatchIndex
     from semlex.store.postgres.connection import Connection
     from semlex.store.postgres.database import Database
@@ -70,6 +70,9 @@ async def index_figures(connection: Connection, collection: CollectionIdentity, 
     }
 
 
+# Bytes of small segments, which are kept with all their rows so that no query has to read them again: those that were
+# read last. Each has mostly 150 KB or less, and merges leave a few dozens.
+SMALL_BYTES = 48_000_000
 # Searches in a row that may expect an index that has changed too much. Each takes one round trip more than if it had
 # read the index at once.
 MAX_IN_VAIN = 2
@@ -86,10 +89,9 @@ class IndexCache:
         # Languages of chunks seen in this collection; searched from the first statement on
         self.languages = {analyzers.of(None).language}
         self.options = DEFAULT_BM25
-        self.postings = _core.PostingCache(self.options.cache_bytes)  # posting lists, segments and tombstones
+        # Posting lists, segments and tombstones; small segments with all their rows.
+        self.postings = _core.PostingCache(self.options.cache_bytes, SMALL_BYTES)
         self.passing = PassingIds()  # the ids that pass the last wide filters
-        self.small = SmallSegments()  # the rows of small segments
-        self.segments: dict[bytes, str] = {}  # the last ones that a search has read, with their languages
         # Whether the next search expects the last state.
         self.is_steady = False
         self._state: PartIds | None = None
@@ -100,6 +102,12 @@ class IndexCache:
         """Change the constants and the size; running searches continue."""
         self.options = options
         self.postings.resize(options.cache_bytes)
+
+    def take_languages(self, languages: set[str]) -> None:
+        """Let all languages of a state that is known from here on be those of the next query."""
+        new = sorted(languages - self.languages)
+        refuse_unknown_languages(new)
+        self.languages.update(new)
 
     @property
     def is_quiet(self) -> bool:
@@ -120,17 +128,14 @@ class IndexCache:
         self.is_steady = False
         self._in_vain += 1
 
-    def saw(self, rows: IndexRows) -> None:
-        """Note what a search has read of the latest state."""
-        state = rows.state
+    def saw(self, state: PartIds) -> None:
+        """Note that a search has read the latest state."""
         if state == self._state:
             self._in_vain = 0
         else:
             self._quiet = 0
         # If the index changes too much all the time, every search reads it until two of them see the same.
         self.is_steady, self._state = self._in_vain < MAX_IN_VAIN, state
-        self.segments = {segment: language for segment, language, _ in rows.segments}
-        self.small.keep(rows.small, self.segments)
 
 
 class Bm25Index:
@@ -157,8 +162,12 @@ class Bm25Index:
 
     def cache_figures(self) -> dict[str, int]:
         """Hits and misses of posting lists, and bytes in memory."""
-        postings, small = self.cache.postings, self.cache.small
-        return {"hits": postings.hits, "misses": postings.misses, "bytes": postings.used_bytes + small.used_bytes}
+        postings = self.cache.postings
+        return {
+            "hits": postings.hits,
+            "misses": postings.misses,
+            "bytes": postings.used_bytes + postings.small_bytes,
+        }
 
     def begin_write(
         self, connection: Connection, collection: CollectionIdentity, rows: int

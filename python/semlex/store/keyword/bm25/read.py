@@ -4,17 +4,18 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from psycopg import sql
 
 from semlex import _core
-from semlex.store.keyword.bm25.segments import keys_hash, rows_differ
+from semlex.store.keyword.bm25.segments import rows_differ
 from semlex.store.query.leg import Statement
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
     from semlex.store.schema.names import CollectionIdentity, Names
 
@@ -37,8 +38,6 @@ PartIds = tuple[bytes, bytes]
 MissingRow = tuple[bytes, bytes]
 # Segment, term, first term and data of a row; None and None without a row.
 PostingRow = tuple[bytes, bytes, bytes | None, bytes | None]
-# First terms of all posting rows of a segment, ascending, and the data of each.
-SmallSegment = tuple[list[bytes], list[bytes]]
 
 
 @lru_cache(maxsize=256)
@@ -101,11 +100,6 @@ def index_statement(names: Names, plan: _core.PostingPlan) -> Statement:
     return Statement(_index_statement(names), parameters)
 
 
-def expected_state(plan: _core.PostingPlan) -> PartIds:
-    """Return the state of the index as a plan knows it."""
-    return b"".join(plan.known_segments), b"".join(plan.known_tombstones)
-
-
 def state_row(names: Names, *, with_changes: bool) -> sql.Composed:
     """Return SQL of a row: `is_unchanged` and `changes`; no row if the collection is gone."""
     # `changes` is NULL if the index is as expected, if it is that of another collection or analyzer, if new segments
@@ -134,7 +128,7 @@ def state_row(names: Names, *, with_changes: bool) -> sql.Composed:
 
 
 def _changes(names: Names) -> sql.Composed:
-    """Return SQL of what `IndexRows.changed` takes."""
+    """Return SQL of what `IndexChanges.read` takes."""
     # It is an array of rows of bytes, which the driver reads much faster than records: the state, new segments, new
     # tombstones, and the posting rows of these segments in order. Two bounds stand for an equality, for which the
     # server would expect as many rows as other segments have, and read the whole table.
@@ -185,7 +179,8 @@ def expectation(collection: CollectionIdentity, expected: PartIds, *, with_chang
         "known_tombstones": expected[1],
     }
     if with_changes:
-        parameters |= {"segments": _uuid_array(_ids(expected[0])), "tombstones": _uuid_array(_ids(expected[1]))}
+        segments, tombstones = _uuid_arrays(expected)
+        parameters |= {"segments": segments, "tombstones": tombstones}
         parameters |= {"small_postings": SMALL_POSTINGS, "all_postings": ALL_POSTINGS}
     return parameters
 
@@ -231,6 +226,11 @@ def _uuid_array(ids: Iterable[bytes]) -> str:
     return "{" + ",".join(value.hex() for value in ids) + "}"
 
 
+@lru_cache(maxsize=16)
+def _uuid_arrays(state: PartIds) -> tuple[str, str]:
+    return _uuid_array(_ids(state[0])), _uuid_array(_ids(state[1]))
+
+
 def _ended(snapshot: bytes) -> int:
     """Return how many transactions had ended when a snapshot was taken: fewer than in a later one."""
     # Its text is xmin:xmax:list of those that run.
@@ -241,6 +241,27 @@ def _ended(snapshot: bytes) -> int:
 def _ids(joined: bytes) -> list[bytes]:
     """Return ids that were joined."""
     return [joined[start : start + ID_BYTES] for start in range(0, len(joined), ID_BYTES)]
+
+
+@dataclass(frozen=True, slots=True)
+class IndexChanges:
+    """A later state of the index, with what has changed since a plan was made."""
+
+    state: PartIds
+    parts: int  # segments and tombstones that the manifest lists
+    ended: int  # transactions
+    parsed: _core.PostingChanges
+
+    @classmethod
+    def read(
+        cls, cache: _core.PostingCache, plan: _core.PostingPlan, changes: Sequence[Sequence[bytes]]
+    ) -> IndexChanges | None:
+        """Read the changes of `state_row`; None if one segment or tombstone is not known."""
+        (_, snapshot, parts, segments, tombstones), *new = changes
+        parsed = cache.changes(plan, segments, tombstones, new)
+        if parsed is None:
+            return None
+        return cls((segments, tombstones), int.from_bytes(parts), _ended(snapshot), parsed)
 
 
 class IndexRows:
@@ -254,7 +275,6 @@ class IndexRows:
         self.segments: list[tuple[bytes, str, bytes | None]] = []  # id, language, and header unless it was known
         self.tombstones: list[tuple[bytes, bytes | None]] = []  # id, and data unless it was known
         self.postings: list[PostingRow] = []  # segment, term, first term and data of a row
-        self.small: dict[bytes, SmallSegment] = {}  # all posting rows of new segments, by id
 
     @classmethod
     def of(cls, rows: Sequence[Any]) -> IndexRows:
@@ -271,34 +291,6 @@ class IndexRows:
                 index.analyzer_version = None if text is None else int(text)
                 index.ended = _ended(identity)
                 index.parts, index.damaged = int.from_bytes(first), int.from_bytes(second)
-        return index
-
-    @classmethod
-    def changed(cls, changes: Sequence[Sequence[bytes]], known: Mapping[bytes, str]) -> IndexRows | None:
-        """Sort the changes of `state_row`, without posting rows of a query; None if one segment is not known."""
-        # `known` are the languages of the known segments.
-        index = cls()
-        (_, snapshot, parts, segments, tombstones), *rows = changes
-        index.analyzer_version = _core.ANALYZER_VERSION
-        index.ended, index.parts = _ended(snapshot), int.from_bytes(parts)
-        listed: dict[bytes, tuple[str, bytes | None]] = {one: (language, None) for one, language in known.items()}
-        row_keys: dict[bytes, bytes] = {}
-        data: dict[bytes, bytes] = {}
-        for kind, identity, text, first, second in rows:
-            if int(kind) == SEGMENT:
-                listed[identity], row_keys[identity], index.small[identity] = (text.decode(), first), second, ([], [])
-            elif int(kind) == TOMBSTONE:
-                data[identity] = first
-            else:
-                first_terms, contents = index.small[identity]
-                first_terms.append(first)
-                contents.append(second)
-        ids = _ids(segments)
-        if not listed.keys() >= set(ids):
-            return None
-        index.segments = [(one, *listed[one]) for one in ids]
-        index.tombstones = [(one, data.get(one)) for one in _ids(tombstones)]
-        index.damaged = sum(keys_hash(terms) != row_keys[one] for one, (terms, _) in index.small.items())
         return index
 
     @property

@@ -14,19 +14,18 @@ from psycopg import sql
 
 from semlex import _core
 from semlex.errors import AnalyzerVersionError, DamagedSegmentError, FieldError, ValidationError
-from semlex.store.keyword.base import MAX_TERMS, refuse_unknown_languages, terms_cut
+from semlex.store.keyword.base import MAX_TERMS, terms_cut
 from semlex.store.keyword.bm25.passing import MAX_PASSING
 from semlex.store.keyword.bm25.read import (
+    IndexChanges,
     IndexRows,
     expectation,
-    expected_state,
     given_rows,
     index_statement,
     rows_statement,
     state_row,
 )
 from semlex.store.keyword.bm25.segments import refuse_lost_rows
-from semlex.store.keyword.bm25.small_segments import row_of
 from semlex.store.postgres.snapshot import SnapshotDiffersError, SnapshotEndedError
 from semlex.store.query.filters import Filter
 from semlex.store.query.leg import BestRows, KnownScores, LegResult, Scorer, SideColumn, Statement, key_arrays
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from semlex.parameters import Bm25Options
     from semlex.store.keyword.bm25.index import IndexCache
     from semlex.store.keyword.bm25.passing import PassingQuery, PassingRow
     from semlex.store.keyword.bm25.read import MissingRow, PartIds, PostingRow
@@ -58,6 +58,22 @@ class Best(NamedTuple):
     scores: NDArray[np.float64]
     work: tuple[int, int, int]  # postings unpacked, blocks skipped, chunks rescored
 
+    def first(self, count: int) -> Best:
+        """Return so many, and those whose score equals the last one's."""
+        if len(self.ids) <= count:
+            return self
+        kept = int((-self.scores).searchsorted(-self.scores[count - 1], side="right"))
+        return Best(self.ids[:kept], self.scores[:kept], self.work)
+
+
+class Earlier(NamedTuple):
+    """What a search found in the index as it was expected; it makes the search after a change faster."""
+
+    postings: _core.PostingSnapshot
+    options: Bm25Options
+    depth: int
+    best: Best
+
 
 @dataclass(frozen=True, slots=True)
 class AnalysedQuery:
@@ -68,9 +84,7 @@ class AnalysedQuery:
     with_phrases: bool  # whether its phrases count; otherwise their words do
     by_language: dict[str, _core.Query]  # its terms
     plan: _core.PostingPlan  # which posting lists they need
-    known: dict[bytes, str]  # the segments that the plan knows, with their languages
-    held: list[PostingRow]  # rows that the plan lacks and that are in memory
-    missing: list[MissingRow]  # those that are not
+    missing: list[MissingRow]  # rows that the plan lacks
 
     @classmethod
     def of(cls, index: IndexCache, text: str, *, with_phrases: bool) -> AnalysedQuery:
@@ -82,15 +96,14 @@ class AnalysedQuery:
                 for language, query in by_language.items()
             ]
         )
-        held, missing = index.small.find(plan.missing)
-        return cls(index, text, with_phrases, by_language, plan, index.segments, held, missing)
+        return cls(index, text, with_phrases, by_language, plan, plan.missing)
 
     def in_memory(self) -> _core.PostingSnapshot | None:
         """Return the index, if nothing is missing and it is expected to be as it was."""
         if self.missing or not self.index.is_steady:
             return None
         try:
-            return self.index.postings.complete(self.plan, self.held)
+            return self.index.postings.complete(self.plan, [])
         except DamagedSegmentError:
             # The leg reads the index, and reports what is damaged still: the other leg may answer.
             self.index.is_steady = False
@@ -142,10 +155,18 @@ class AnalysedQuery:
         """Return in how many more texts phrases may be checked."""
         return max(MAX_PHRASE_TEXTS - looked_at, 0)
 
-    def best(self, postings: _core.PostingSnapshot, depth: int, allowed: NDArray[np.int64] | None = None) -> Best:
+    def best(
+        self,
+        postings: _core.PostingSnapshot,
+        depth: int,
+        allowed: NDArray[np.int64] | None = None,
+        earlier: Earlier | None = None,
+    ) -> Best:
         """Return the best chunks."""
-        options = self.index.options
-        ids, scores, _, work = postings.search(depth, k1=options.k1, b=options.b, allowed=allowed)
+        options, before = self.index.options, None
+        if earlier is not None and earlier.options == options:
+            before = earlier.postings, earlier.depth, earlier.best.ids, earlier.best.scores
+        ids, scores, _, work = postings.search(depth, k1=options.k1, b=options.b, allowed=allowed, before=before)
         # More may come, whose score equals the last.
         most = MAX_PHRASE_TEXTS if self.reads_texts else len(ids)
         return Best(ids[:most], scores[:most], work)
@@ -180,6 +201,9 @@ MAX_DEPTH = 10_000
 READ_COST = 1 / 8
 # Chunks that are checked where too many pass for reading their ids.
 MAX_CHECKED = 40_000
+# So many more chunks than wanted are sought while the index changes: what the last of them scores tells after a change
+# that no other chunk of the same segments can be among the best.
+MORE = 10
 # With more ids, or more postings, the best chunks are sought in a thread: that takes more than half a millisecond.
 MAX_ON_LOOP = 20_000
 MAX_POSTINGS_ON_LOOP = 500_000
@@ -320,14 +344,20 @@ class Bm25Leg:
         query = self.query
         if not query.index.is_steady:
             return PreparedBm25Leg(self, side_column, (index_statement(self.collection.names, query.plan),))
-        expected = expected_state(query.plan)
+        expected = query.plan.state
         if self.in_memory is None or not with_keys:
             statement = rows_statement(self.collection, expected, query.missing)
             return ExpectingBm25Leg(self, side_column, (statement,), expected)
-        best = query.best(self.in_memory, self.depth, self.condition.ids)
-        with_changes = not query.index.is_quiet
+        with_changes, depth = not query.index.is_quiet, self.depth
+        earlier: Earlier | None = None
+        if with_changes and self.condition.ids is None and not query.reads_texts:
+            options, deeper = query.index.options, depth + MORE
+            found = query.best(self.in_memory, deeper)
+            best, earlier = found.first(depth), Earlier(self.in_memory, options, deeper, found)
+        else:
+            best = query.best(self.in_memory, depth, self.condition.ids)
         keys = self.keys_of(best, side_column, expected=expected, with_changes=with_changes)
-        return ExpectingBm25Leg(self, side_column, (keys,), expected, with_changes, best)
+        return ExpectingBm25Leg(self, side_column, (keys,), expected, with_changes, best, earlier)
 
     def keys_of(
         self,
@@ -397,6 +427,7 @@ class ExpectingBm25Leg:
     expected: PartIds  # the expected state of the index
     with_changes: bool = True  # whether they also ask what has changed
     best: Best | None = None  # if nothing is missing: the best chunks, whose keys are requested
+    earlier: Earlier | None = None  # with more than these chunks, for the search after a change
 
     async def read(self, snapshot: Snapshot, rows: list[list[Any]]) -> LegResult:
         """Use the answer, if the index is as expected or with what has changed."""
@@ -432,30 +463,29 @@ class ExpectingBm25Leg:
             return await reread.read(snapshot, [await fetch(snapshot, statement)])
         first = None
         if self.best is not None:
-            best = await _best(query, changed, leg.depth, leg.condition.ids)
+            best = await _best(query, changed, leg.depth, leg.condition.ids, self.earlier)
             # Mostly a commit changes nothing of the best chunks but their scores.
             if set(self.best.ids.tolist()).issuperset(best.ids.tolist()):
                 first = best, found
         return await _result(snapshot, leg, self.side_column, changed, first=first)
 
     def _rows(self, found: list[Any]) -> list[PostingRow]:
-        """Return the rows that the plan lacks, of which those that were in memory were not requested."""
-        query = self.leg.query
-        return [*query.held, *given_rows(query.missing, found)] if query.missing else query.held
+        """Return the rows that the plan lacks."""
+        missing = self.leg.query.missing
+        return given_rows(missing, found) if missing else []
 
     def _changed(self, changes: Sequence[Sequence[bytes]], found: list[Any]) -> _core.PostingSnapshot | None:
         """Return the index with its changes; None if that takes more than was read."""
         query, cache = self.leg.query, self.leg.query.index
-        index = IndexRows.changed(changes, query.known)
+        index = IndexChanges.read(cache.postings, query.plan, changes)
         if index is None:
             return None
-        listed = {segment for segment, _, _ in index.segments}
-        index.postings = [row for row in self._rows(found) if row[0] in listed]
-        terms = [*query.plan.cold, *query.plan.warm]
-        for segment, language, _ in index.segments:
-            if (small := index.small.get(segment)) is not None:
-                index.postings += [(segment, term, *row_of(small, term)) for own, term in terms if own == language]
-        postings = indexed(cache, query.plan, index, self.leg.collection.names.collection)
+        refuse_lost_parts(index.parsed.parts, index.parts)
+        refuse_lost_rows(index.parsed.damaged)
+        cache.take_languages(index.parsed.languages)
+        postings = cache.postings.follow(query.plan, index.parsed, self._rows(found), index.ended)
+        if postings.is_latest:
+            cache.saw(index.state)
         return None if postings.missing_languages else postings
 
 
@@ -491,13 +521,10 @@ def indexed(cache: IndexCache, plan: _core.PostingPlan, rows: IndexRows, collect
         )
     refuse_lost_parts(len(rows.segments) + len(rows.tombstones), rows.parts)
     refuse_lost_rows(rows.damaged)
-    # All languages of the state that the cache knows from here on are those of the next query.
-    new_languages = sorted({language for _, language, _ in rows.segments} - cache.languages)
-    refuse_unknown_languages(new_languages)
-    cache.languages.update(new_languages)
+    cache.take_languages({language for _, language, _ in rows.segments})
     postings = cache.postings.snapshot(plan, rows.segments, rows.tombstones, rows.postings, rows.ended)
     if postings.is_latest:
-        cache.saw(rows)
+        cache.saw(rows.state)
     return postings
 
 
@@ -614,11 +641,15 @@ async def _read_passing(leg: Bm25Leg, query: PassingQuery, row: PassingRow) -> N
 
 
 async def _best(
-    query: AnalysedQuery, postings: _core.PostingSnapshot, depth: int, allowed: NDArray[np.int64] | None
+    query: AnalysedQuery,
+    postings: _core.PostingSnapshot,
+    depth: int,
+    allowed: NDArray[np.int64] | None,
+    earlier: Earlier | None = None,
 ) -> Best:
     if _takes_long(postings, allowed):
-        return await asyncio.to_thread(query.best, postings, depth, allowed)
-    return query.best(postings, depth, allowed)
+        return await asyncio.to_thread(query.best, postings, depth, allowed, earlier)
+    return query.best(postings, depth, allowed, earlier)
 
 
 def _takes_long(postings: _core.PostingSnapshot, allowed: NDArray[np.int64] | None) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -150,7 +149,7 @@ def _values(
         "languages": [segment.language for segment in segments],
         "chunks": [segment.encoded.chunks for segment in segments],
         "postings": [segment.encoded.postings for segment in segments],
-        "row_keys": [keys_hash(segment.encoded.first_terms) for segment in segments],
+        "row_keys": [_core.keys_hash(segment.encoded.first_terms) for segment in segments],
         "headers": [segment.encoded.header for segment in segments],
         "owners": owners,
         "terms": terms,
@@ -159,11 +158,6 @@ def _values(
         "tombstone_generations": [generation for _, generation, _ in dead],
         "dead": [_core.encode_tombstone(tombstone_id.bytes, ids) for tombstone_id, _, ids in dead],
     }
-
-
-def keys_hash(keys: Iterable[bytes]) -> bytes:
-    """Return the hash that is stored in `segment.row_keys`."""
-    return hashlib.sha256(b"".join(keys)).digest()
 
 
 async def posting_rows(connection: Connection, names: Names, segment: UUID) -> list[tuple[bytes, bytes]]:

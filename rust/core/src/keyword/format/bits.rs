@@ -119,6 +119,21 @@ impl<'a> BitReader<'a> {
         Self { bytes, at: 0 }
     }
 
+    /// Reads on from a place where another reader stood.
+    pub(crate) fn from(bytes: &'a [u8], place: usize) -> Self {
+        Self { bytes, at: place }
+    }
+
+    /// Bytes from the first bit to the last.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// How many bits were read.
+    pub(crate) fn place(&self) -> usize {
+        self.at
+    }
+
     /// At least 57 bits from here on, zeros behind the end.
     #[inline]
     fn window(&self) -> u64 {

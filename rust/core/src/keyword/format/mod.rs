@@ -13,7 +13,7 @@ pub(crate) mod rows;
 
 pub use encoding::EncodedSegment;
 pub use header::Header;
-pub use rows::EncodedRow;
+pub use rows::{EncodedRow, keys_hash};
 
 use crate::segments::{SegmentError, impossible};
 

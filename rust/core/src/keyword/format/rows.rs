@@ -5,6 +5,11 @@
 //! so), the bytes that follow with a mark behind them, and its list. The key of such a row is the shortest beginning of
 //! its first term that is above the last term of the row before.
 
+use std::cmp::Ordering;
+use std::sync::OnceLock;
+
+use sha2::{Digest, Sha256};
+
 use super::bits::{BitReader, BitWriter};
 use super::header::Header;
 use super::impacts::{read_impacts, write_impacts};
@@ -249,6 +254,15 @@ impl<'a> RowPacker<'a> {
     }
 }
 
+/// The hash that a segment keeps of the keys of its rows.
+pub fn keys_hash<'k>(keys: impl IntoIterator<Item = &'k [u8]>) -> [u8; 32] {
+    let mut hash = Sha256::new();
+    for key in keys {
+        hash.update(key);
+    }
+    hash.finalize().into()
+}
+
 /// Walks over the terms of one row.
 pub(crate) struct RowReader<'a> {
     /// The bits of a row of several terms.
@@ -366,6 +380,12 @@ impl<'a> RowReader<'a> {
         }
     }
 
+    /// Bytes of the lists, or of the only list.
+    fn content_bytes(&self) -> usize {
+        self.alone
+            .map_or_else(|| self.bits.bytes(), |content| content.left())
+    }
+
     /// Passes over the list of the term at hand.
     fn skip(&mut self, chunks: u32) -> Read<()> {
         match self.alone {
@@ -375,28 +395,135 @@ impl<'a> RowReader<'a> {
     }
 }
 
-/// The list of `term` in the row that may hold it.
-pub(crate) fn find_term(
+/// A row that is read again and again, for other terms each time.
+#[derive(Debug)]
+pub(crate) struct IndexedRow {
+    key: Box<[u8]>,
+    data: Box<[u8]>,
+    /// Made when the first term is looked for.
+    places: OnceLock<Places>,
+}
+
+/// Where the terms and lists of a row are.
+#[derive(Debug)]
+struct Places {
+    /// Where the bits of the lists begin, or the only list.
+    content: usize,
+    is_alone: bool,
+    /// All terms, one behind the other.
+    terms: Box<[u8]>,
+    /// Of each term, where it ends, and at which bit its list begins.
+    entries: Box<[(usize, usize)]>,
+}
+
+/// Bytes that a row takes in memory for each of its own, with the places of its terms.
+const INDEXED_RATIO: usize = 3;
+
+impl IndexedRow {
+    pub(crate) fn new(key: &[u8], data: &[u8]) -> Self {
+        Self {
+            key: key.into(),
+            data: data.into(),
+            places: OnceLock::new(),
+        }
+    }
+
+    pub(crate) fn key(&self) -> &[u8] {
+        &self.key
+    }
+
+    /// About how many bytes it takes.
+    pub(crate) fn memory(&self) -> usize {
+        INDEXED_RATIO * (self.key.len() + self.data.len())
+    }
+
+    /// The list of a term; nothing when the row does not hold it.
+    pub(crate) fn list(&self, header: &Header, term: &[u8]) -> Result<Option<List>, SegmentError> {
+        let places = match self.places.get() {
+            Some(places) => places,
+            None => {
+                let places = Places::of(header, &self.key, &self.data)?;
+                self.places.get_or_init(|| places)
+            }
+        };
+        let Some(content) = self.data.get(places.content..) else {
+            return Err(impossible(LOST));
+        };
+        let Some(place) = places.find(term)? else {
+            return Ok(None);
+        };
+        let list = match places.is_alone {
+            true => List::read_long(ByteReader::new(content), header.chunks()),
+            false => List::read(&mut BitReader::from(content, place), header.chunks()),
+        };
+        list.map(Some).map_err(SegmentError::damaged(&header.id))
+    }
+}
+
+impl Places {
+    /// Walks over the whole row, and so checks it.
+    fn of(header: &Header, key: &[u8], data: &[u8]) -> Result<Self, SegmentError> {
+        let damaged = SegmentError::damaged(&header.id);
+        let mut row = RowReader::open(&header.id, key, data)?;
+        let is_alone = row.alone.is_some();
+        let (mut terms, mut entries) = (Vec::new(), Vec::new());
+        while row.next(&header.codes).map_err(&damaged)? {
+            terms.extend_from_slice(&row.term);
+            entries.push((terms.len(), row.bits.place()));
+            row.skip(header.chunks()).map_err(&damaged)?;
+        }
+        let content = data.len().checked_sub(row.content_bytes());
+        Ok(Self {
+            content: content.ok_or_else(|| impossible(LOST))?,
+            is_alone,
+            terms: terms.into(),
+            entries: entries.into(),
+        })
+    }
+
+    /// At which bit the list of a term begins.
+    fn find(&self, term: &[u8]) -> Result<Option<usize>, SegmentError> {
+        let (mut first, mut behind) = (0, self.entries.len());
+        while first < behind {
+            let middle = usize::midpoint(first, behind);
+            let before = middle.checked_sub(1).map(|place| self.entries.get(place));
+            let start = before.map_or(Some(0), |entry| entry.map(|(end, _)| *end));
+            let own = start.zip(self.entries.get(middle));
+            let own =
+                own.and_then(|(start, (end, place))| Some((self.terms.get(start..*end)?, place)));
+            let (own, place) = own.ok_or_else(|| impossible(LOST))?;
+            match own.cmp(term) {
+                Ordering::Equal => return Ok(Some(*place)),
+                Ordering::Less => first = middle + 1,
+                Ordering::Greater => behind = middle,
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// The lists of ascending terms, none of them twice, in the row that may hold them, which is read once for all.
+pub(crate) fn find_terms<'t>(
     header: &Header,
     key: &[u8],
     data: &[u8],
-    term: &[u8],
-) -> Result<Option<List>, SegmentError> {
+    terms: impl IntoIterator<Item = &'t [u8]>,
+) -> Result<Vec<Option<List>>, SegmentError> {
     let damaged = SegmentError::damaged(&header.id);
-    if key > term {
-        return Err(SegmentError::Refused(
-            "rows: a row begins above the term it was read for",
-        ));
-    }
     let mut row = RowReader::open(&header.id, key, data)?;
-    while row.next(&header.codes).map_err(&damaged)? {
-        if row.term.as_slice() == term {
-            return row.list(header.chunks()).map(Some).map_err(&damaged);
+    let mut has_term = row.next(&header.codes).map_err(&damaged)?;
+    let mut is_read = false;
+    let mut found = Vec::new();
+    for term in terms {
+        while has_term && row.term.as_slice() < term {
+            if !std::mem::take(&mut is_read) {
+                row.skip(header.chunks()).map_err(&damaged)?;
+            }
+            has_term = row.next(&header.codes).map_err(&damaged)?;
         }
-        if row.term.as_slice() > term {
-            return Ok(None);
-        }
-        row.skip(header.chunks()).map_err(&damaged)?;
+        is_read |= has_term && row.term.as_slice() == term;
+        let list = is_read.then(|| row.list(header.chunks()));
+        found.push(list.transpose().map_err(&damaged)?);
     }
-    Ok(None)
+    Ok(found)
 }

@@ -8,13 +8,15 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use rustc_hash::FxHashMap;
 
+use super::changes::Changes;
 use super::plan::{CachedList, LanguageQuery, PostingPlan, TermLists};
 use super::read_segment::ReadSegment;
 use super::score::{SegmentLists, Snapshot};
+use super::small_segments::{SmallSegment, SmallSegments};
 use super::view::View;
 use crate::hashing::{WordMap, WordSet};
 use crate::keyword::format::Header;
-use crate::keyword::format::rows::find_term;
+use crate::keyword::format::rows::find_terms;
 use crate::segments::known_index::{KnownIndex, Tombstone};
 use crate::segments::{SegmentError, SegmentId, decode_tombstone, impossible};
 
@@ -23,6 +25,9 @@ const ENTRY_BYTES: usize = 64;
 
 /// Bytes that a term costs besides its name and lists: entries of two maps, and the least map of lists.
 const TERM_BYTES: usize = size_of::<Entry>() + 160;
+
+/// Bytes of small segments, with all their rows. Each has mostly 150 KB or less, and merges leave a few dozens.
+pub const SMALL_BYTES: usize = 48_000_000;
 
 /// A segment that a snapshot lists: id, language, header unless the plan knew it.
 pub type GivenSegment<'a> = (SegmentId, &'a str, Option<&'a [u8]>);
@@ -52,12 +57,19 @@ pub struct Counters {
     pub bytes: usize,
     /// Terms with a list, or an absence, at hand.
     pub terms: usize,
+    /// Bytes of segments with all their rows.
+    pub small_bytes: usize,
 }
+
+/// New segments with all their rows.
+type SmallLists = FxHashMap<SegmentId, Arc<SmallSegment>>;
 
 /// Immutable rows of one collection that queries have read. All methods may be called from many threads.
 #[derive(Debug)]
 pub struct PostingCache {
     limit: AtomicUsize,
+    /// Bytes of small segments.
+    small_limit: usize,
     state: Mutex<State>,
 }
 
@@ -66,6 +78,8 @@ struct State {
     known: Arc<KnownIndex<ReadSegment>>,
     /// How many transactions had ended when the known state of the tables was read.
     ended: u64,
+    /// Known segments with all their rows.
+    small: SmallSegments,
     /// For each known segment the names of the terms that have a list, or an absence, of it.
     fed: FxHashMap<SegmentId, WordSet<Arc<[u8]>>>,
     /// By language, NUL, term.
@@ -98,8 +112,15 @@ impl PostingCache {
     /// An empty cache that keeps up to `limit` bytes of posting lists.
     #[must_use]
     pub fn new(limit: usize) -> Self {
+        Self::with_small(limit, SMALL_BYTES)
+    }
+
+    /// The same with another limit for the bytes of small segments.
+    #[must_use]
+    pub fn with_small(limit: usize, small_limit: usize) -> Self {
         Self {
             limit: AtomicUsize::new(limit),
+            small_limit,
             state: Mutex::default(),
         }
     }
@@ -110,6 +131,7 @@ impl PostingCache {
         let state = self.state();
         Counters {
             terms: state.terms.len(),
+            small_bytes: state.small.bytes(),
             ..state.counters
         }
     }
@@ -161,13 +183,18 @@ impl PostingCache {
                 .zip(&mut planned.held)
                 .zip(&mut planned.cold);
             for ((term, held), cold) in places {
-                if let Some(found) = state.touch(&key(&planned.language, term))? {
+                let key = key(&planned.language, term);
+                if let Some(found) = state.touch(&key)? {
                     held.clone_from(found);
                 }
+                let of_small = state.of_small(&planned.language, term, held)?;
+                held.extend(of_small.iter().map(|(id, list)| (*id, list.clone())));
+                state.feed(&key, of_small)?;
                 // Lists are fed after the segments are known, and leave with them: none is of another segment.
                 *cold = held.len() < known;
             }
         }
+        state.evict(self.limit.load(Ordering::Relaxed))?;
         Ok(plan)
     }
 
@@ -182,7 +209,30 @@ impl PostingCache {
         plan: &PostingPlan,
         rows: &[GivenRow<'_>],
     ) -> Result<Snapshot, SegmentError> {
-        self.assemble(plan, &plan.known, rows, None)
+        self.assemble(plan, &plan.known, rows, &SmallLists::default(), None)
+    }
+
+    /// Completes the plan for a later state of the tables, and keeps what was read: `rows` has one entry for each of
+    /// [`PostingPlan::missing`]. `ended` is as in [`Self::snapshot`].
+    ///
+    /// # Errors
+    ///
+    /// Damaged blobs; whatever is needed and was not given.
+    pub fn follow(
+        &self,
+        plan: &PostingPlan,
+        changes: &Changes,
+        rows: &[GivenRow<'_>],
+        ended: u64,
+    ) -> Result<Snapshot, SegmentError> {
+        let listed = self.shared(changes.listed.clone());
+        let seen = Arc::new(KnownIndex::new(listed, changes.buried.clone()));
+        // What a merge has taken away is not needed any more.
+        let rows = rows.iter().copied();
+        let rows: Vec<_> = rows
+            .filter(|row| seen.segment(&row.segment).is_some())
+            .collect();
+        self.assemble(plan, &seen, &rows, &changes.small, Some(ended))
     }
 
     /// Completes the plan with what one snapshot of the tables holds, and keeps what was read.
@@ -202,21 +252,23 @@ impl PostingCache {
         rows: &[GivenRow<'_>],
         ended: u64,
     ) -> Result<Snapshot, SegmentError> {
-        let mut listed = listed_segments(plan, segments)?;
-        {
-            // Another search may have read the same segments meanwhile.
-            let state = self.state();
-            for segment in &mut listed {
-                if let Some(known) = state.known.segment(&segment.header.id)
-                    && known.language == segment.language
-                {
-                    *segment = Arc::clone(known);
-                }
-            }
-        }
+        let listed = self.shared(listed_segments(plan, segments)?);
         let buried = listed_tombstones(plan, tombstones)?;
         let seen = Arc::new(KnownIndex::new(listed, buried));
-        self.assemble(plan, &seen, rows, Some(ended))
+        self.assemble(plan, &seen, rows, &SmallLists::default(), Some(ended))
+    }
+
+    /// The segments, of which another search may have read some meanwhile.
+    fn shared(&self, mut listed: Vec<Arc<ReadSegment>>) -> Vec<Arc<ReadSegment>> {
+        let state = self.state();
+        for segment in &mut listed {
+            if let Some(known) = state.known.segment(&segment.header.id)
+                && known.language == segment.language
+            {
+                *segment = Arc::clone(known);
+            }
+        }
+        listed
     }
 
     /// The snapshot of a state of the tables. `ended` counts the transactions that had ended when the state was read;
@@ -226,9 +278,11 @@ impl PostingCache {
         plan: &PostingPlan,
         seen: &Arc<KnownIndex<ReadSegment>>,
         rows: &[GivenRow<'_>],
+        small: &SmallLists,
         ended: Option<u64>,
     ) -> Result<Snapshot, SegmentError> {
-        let read = ReadRows::new(plan, seen, rows)?;
+        let mut read = ReadRows::new(plan, seen, rows)?;
+        read.add(plan, seen, small)?;
         let (lists, hits) = read.lists(plan, &seen.listed)?;
         let languages = languages_of(plan, &seen.listed);
         let (is_latest, views) = {
@@ -240,6 +294,11 @@ impl PostingCache {
             {
                 state.ended = ended;
                 state.keep(seen)?;
+            }
+            for (id, segment) in small {
+                if state.known.segment(id).is_some() {
+                    state.small.keep(*id, segment, self.small_limit);
+                }
             }
             for (planned, found) in plan.languages.iter().zip(read.found) {
                 for (term, found) in planned.terms.iter().zip(found) {
@@ -321,6 +380,14 @@ fn listed_tombstones(
     buried.collect()
 }
 
+/// A row of a segment: key and data, a term that it was looked up for, and the places of language and term in the plan.
+type StoredRow<'a> = (
+    &'a Arc<ReadSegment>,
+    (&'a [u8], &'a [u8]),
+    &'a [u8],
+    (usize, usize),
+);
+
 /// The rows of a snapshot, decoded: for each language of the plan, for each of its terms, lists by segment.
 struct ReadRows {
     found: Vec<Vec<TermLists>>,
@@ -353,6 +420,7 @@ impl ReadRows {
             found: found.collect(),
             count: 0,
         };
+        let mut stored = Vec::with_capacity(rows.len());
         for given in rows {
             let Some(segment) = seen.segment(&given.segment) else {
                 return Err(SegmentError::Refused(
@@ -360,24 +428,73 @@ impl ReadRows {
                 ));
             };
             // The same words may have been looked up in segments of other languages; there they mean nothing.
-            let Some((language, term)) = places.get(&(&*segment.language, given.term)) else {
+            let Some(place) = places.get(&(&*segment.language, given.term)) else {
                 continue;
             };
-            let held = match given.row {
-                Some((first_term, data)) => {
-                    find_term(&segment.header, first_term, data, given.term)?
-                }
-                None => None,
-            };
-            let lists = read
-                .found
-                .get_mut(*language)
-                .and_then(|terms| terms.get_mut(*term));
-            let lists = lists.ok_or_else(|| impossible("a term of no plan"))?;
-            lists.insert(given.segment, held.map(Arc::new));
             read.count += 1;
+            match given.row {
+                Some((first_term, _)) if first_term > given.term => {
+                    return Err(SegmentError::Refused(
+                        "rows: a row begins above the term it was read for",
+                    ));
+                }
+                Some(row) => stored.push((segment, row, given.term, *place)),
+                None => read.insert(given.segment, *place, None)?,
+            }
+        }
+        // Terms that share a row are read together.
+        stored.sort_unstable_by_key(|(segment, row, term, _)| (segment.header.id, row.0, *term));
+        stored.dedup_by_key(|(segment, row, term, _)| (segment.header.id, *row, *term));
+        let is_shared =
+            |one: &StoredRow<'_>, two: &StoredRow<'_>| Arc::ptr_eq(one.0, two.0) && one.1 == two.1;
+        for shared in stored.chunk_by(is_shared) {
+            let Some((segment, (first_term, data), ..)) = shared.first() else {
+                continue;
+            };
+            let terms = shared.iter().map(|(_, _, term, _)| *term);
+            let lists = find_terms(&segment.header, first_term, data, terms)?;
+            for ((.., place), list) in shared.iter().zip(lists) {
+                read.insert(segment.header.id, *place, list.map(Arc::new))?;
+            }
         }
         Ok(read)
+    }
+
+    /// Adds the lists of segments whose rows are all at hand.
+    fn add(
+        &mut self,
+        plan: &PostingPlan,
+        seen: &KnownIndex<ReadSegment>,
+        small: &SmallLists,
+    ) -> Result<(), SegmentError> {
+        for (id, rows) in small {
+            let segment = seen
+                .segment(id)
+                .ok_or_else(|| impossible("a new segment is not listed"))?;
+            for (planned, found) in plan.languages.iter().zip(&mut self.found) {
+                if planned.language != *segment.language {
+                    continue;
+                }
+                for (term, lists) in planned.terms.iter().zip(found) {
+                    lists.insert(*id, rows.list(&segment.header, term.as_bytes())?);
+                    self.count += 1;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn insert(
+        &mut self,
+        segment: SegmentId,
+        (language, term): (usize, usize),
+        list: CachedList,
+    ) -> Result<(), SegmentError> {
+        let terms = self.found.get_mut(language);
+        let lists = terms.and_then(|terms| terms.get_mut(term));
+        let lists = lists.ok_or_else(|| impossible("a term of no plan"))?;
+        lists.insert(segment, list);
+        Ok(())
     }
 
     /// The lists of each segment, and how many of them were at hand.
@@ -418,6 +535,36 @@ impl ReadRows {
 }
 
 impl State {
+    /// The lists of a term in those small segments of which they are not at hand.
+    fn of_small(
+        &mut self,
+        language: &str,
+        term: &str,
+        held: &TermLists,
+    ) -> Result<TermLists, SegmentError> {
+        let mut found = TermLists::default();
+        if self.small.is_empty() {
+            return Ok(found);
+        }
+        for segment in &self.known.listed {
+            let id = &segment.header.id;
+            if *segment.language != *language || held.contains_key(id) {
+                continue;
+            }
+            let rows = self.small.get(id);
+            match rows.map(|rows| rows.list(&segment.header, term.as_bytes())) {
+                None => {}
+                Some(Ok(list)) => {
+                    found.insert(*id, list);
+                }
+                // It is read again, and reported unless it was replaced meanwhile.
+                Some(Err(SegmentError::Damaged { .. })) => self.small.forget(id),
+                Some(Err(error)) => return Err(error),
+            }
+        }
+        Ok(found)
+    }
+
     /// The lists of a term, which becomes the one used last.
     fn touch(&mut self, key: &[u8]) -> Result<Option<&TermLists>, SegmentError> {
         let Some(entry) = self.terms.get_mut(key) else {
@@ -438,6 +585,7 @@ impl State {
         let before = std::mem::replace(&mut self.known, Arc::clone(seen));
         let ids = before.listed.iter().map(|segment| &segment.header.id);
         for id in ids.filter(|id| seen.segment(id).is_none()) {
+            self.small.forget(id);
             for name in self.fed.remove(id).into_iter().flatten() {
                 let entry = self.terms.get_mut(&name).ok_or_else(unknown_term)?;
                 let freed = bytes_of(&entry.lists.remove(id).ok_or_else(unknown_term)?);

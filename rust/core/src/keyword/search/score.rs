@@ -4,6 +4,8 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use rustc_hash::FxHashMap;
+
 use super::bm25::{Parameters, idf};
 use super::candidates::{Accumulator, ScoringContext, Weighted};
 use super::live_segment::LiveSegment;
@@ -16,6 +18,9 @@ use crate::segments::{SegmentError, impossible};
 
 /// Where fewer than one chunk in this many may be found, these are looked up and no list is read in whole.
 const SELECTIVE_FILTER_RATIO: u32 = 64;
+
+/// Sums of as many products as a query has words are off by less.
+const ROUNDED: f64 = 1.0 + 1e-9;
 
 /// The conversion to single precision must not round a margin down.
 const ROUNDED_UP: f64 = 1.001;
@@ -70,6 +75,28 @@ pub struct Found {
     pub scores: Vec<f64>,
     /// What that took, `score_ids` not counted.
     pub work: Work,
+}
+
+/// What a search found a little earlier.
+#[derive(Clone, Copy, Debug)]
+pub struct Before<'a> {
+    /// A snapshot of the same plan.
+    pub snapshot: &'a Snapshot,
+    /// How many chunks were sought in it, with the same parameters, all chunks allowed.
+    pub k: usize,
+    /// All that were found.
+    pub best: &'a [(f64, i64)],
+}
+
+/// What is known of the best before a search.
+#[derive(Default)]
+struct Known {
+    /// A score that `k` chunks reach.
+    threshold: f64,
+    /// (score, id) of those that were found before, in segments that stood then.
+    scored: Vec<(f64, i64)>,
+    /// For each segment whether none of its other chunks can be among the best. Empty if that is not known.
+    old: Vec<bool>,
 }
 
 impl Snapshot {
@@ -147,6 +174,22 @@ impl Snapshot {
         allowed: Option<&[i64]>,
         score_ids: &[i64],
     ) -> Result<Found, SegmentError> {
+        self.search_again(k, parameters, allowed, score_ids, None)
+    }
+
+    /// The same, faster if the best of a state of the tables little before are known.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::search`].
+    pub fn search_again(
+        &self,
+        k: usize,
+        parameters: Parameters,
+        allowed: Option<&[i64]>,
+        score_ids: &[i64],
+        before: Option<Before<'_>>,
+    ) -> Result<Found, SegmentError> {
         let Parameters { k1, b } = parameters;
         if !(0.0..=1_000.0).contains(&k1) || !(0.0..=1.0).contains(&b) {
             return Err(SegmentError::Refused(
@@ -160,7 +203,17 @@ impl Snapshot {
         let located = self.located(score_ids);
         let mut scores = vec![f64::NAN; located.len()];
         let mut located = located.iter().peekable();
-        let mut top = Top::new(k);
+        let known = match (&allowed, before) {
+            (None, Some(before)) => self.known(k, parameters, &weights, before)?,
+            _ => Known::default(),
+        };
+        let mut top = Top::new(k, known.threshold);
+        if !known.old.is_empty() {
+            work.rescored += known.scored.len() as u64;
+            let found = known.scored.iter().filter(|(score, _)| *score > 0.0);
+            found.for_each(|(score, id)| top.push(*score, *id));
+            top.settle();
+        }
         let mut accumulator = Accumulator::of_thread();
 
         let segments = self
@@ -200,7 +253,7 @@ impl Snapshot {
                 *place.ok_or_else(|| impossible("a score of no chunk"))? = score;
                 Ok(())
             })?;
-            if k == 0 {
+            if k == 0 || known.old.get(number) == Some(&true) {
                 continue;
             }
             if let Some(allowed) = &allowed {
@@ -321,6 +374,116 @@ impl Snapshot {
             None => Ok(*idf),
         });
         weights.collect()
+    }
+
+    /// What is known of the best from those of a little earlier.
+    fn known(
+        &self,
+        k: usize,
+        parameters: Parameters,
+        weights: &[f64],
+        before: Before<'_>,
+    ) -> Result<Known, SegmentError> {
+        let excludes = |lists: &SegmentLists| {
+            lists.unsatisfiable || !lists.required.is_empty() || !lists.excluded.is_empty()
+        };
+        let mut known = Known::default();
+        if k == 0 || self.lists.iter().any(excludes) {
+            return Ok(known);
+        }
+        let old = self.old_segments(before.snapshot);
+        let ids: Vec<_> = before.best.iter().map(|(_, id)| *id).collect();
+        let mut scores = Vec::with_capacity(ids.len());
+        for of_segment in self
+            .located(&ids)
+            .chunk_by(|(one, ..), (other, ..)| one == other)
+        {
+            let Some(number) = of_segment.first().and_then(|(number, ..)| *number) else {
+                continue;
+            };
+            let segment = self.view.segments.get(number).zip(self.lists.get(number));
+            let (segment, lists) = segment.ok_or_else(|| impossible("a segment of no view"))?;
+            let scorer = Scorer {
+                segment,
+                lists,
+                weights,
+                parameters,
+                average: self.view.average_length,
+            };
+            let alive = of_segment.iter();
+            let alive: Vec<_> = alive
+                .filter(|(_, ordinal, _)| segment.liveness.is_alive(*ordinal))
+                .collect();
+            let ordinals = alive.iter().map(|(_, ordinal, _)| *ordinal);
+            scorer.each_score(ordinals, |place, score| {
+                let id = alive.get(place).and_then(|(.., place)| ids.get(*place));
+                let id = id.ok_or_else(|| impossible("a score of no chunk"))?;
+                scores.push(score);
+                if old.get(number) == Some(&true) {
+                    known.scored.push((score, *id));
+                }
+                Ok(())
+            })?;
+        }
+        if let Some(last) = k.checked_sub(1).filter(|last| *last < scores.len()) {
+            let (_, reached, _) =
+                scores.select_nth_unstable_by(last, |left, right| right.total_cmp(left));
+            known.threshold = *reached;
+        }
+        let most = self.most_of_others(weights, before)?;
+        if most.is_some_and(|most| most == 0.0 || most < known.threshold) {
+            known.old = old;
+        }
+        Ok(known)
+    }
+
+    /// Which segments stood in an earlier snapshot of the same plan, with at least the same chunks.
+    fn old_segments(&self, before: &Self) -> Vec<bool> {
+        let old = before.view.segments.iter().zip(&before.lists);
+        let old: FxHashMap<_, _> = old
+            .map(|(segment, lists)| (segment.header().id, (segment, lists)))
+            .collect();
+        let segments = self.view.segments.iter().zip(&self.lists);
+        let is_old = segments.map(|(segment, lists)| {
+            let found = old.get(&segment.header().id);
+            found.is_some_and(|(old, old_lists)| {
+                let mut dead = old.liveness.dead.iter();
+                Arc::ptr_eq(&old.segment, &segment.segment)
+                    && Arc::ptr_eq(&old_lists.asked, &lists.asked)
+                    && (Arc::ptr_eq(old, segment)
+                        || dead.all(|ordinal| !segment.liveness.is_alive(*ordinal)))
+            })
+        });
+        is_old.collect()
+    }
+
+    /// A score that no chunk of the earlier snapshot exceeds now, but those that were found in it; nothing if none is
+    /// known.
+    fn most_of_others(
+        &self,
+        weights: &[f64],
+        before: Before<'_>,
+    ) -> Result<Option<f64>, SegmentError> {
+        let least = before.k.checked_sub(1);
+        let least = least.and_then(|last| before.best.get(last));
+        let before_weights = before.snapshot.weights()?;
+        if weights.len() != before_weights.len() {
+            return Ok(None);
+        }
+        // Each term adds the product of its weight, which changed by that factor at most, and of a tf norm, which grows
+        // with the average length at most as much as that does.
+        let mut growth = 1.0_f64;
+        for (new, old) in weights.iter().zip(&before_weights) {
+            if *old > 0.0 {
+                growth = growth.max(new / old);
+            } else if *new > 0.0 {
+                return Ok(None);
+            }
+        }
+        let average = self.view.average_length / before.snapshot.view.average_length;
+        let growth = growth * average.max(1.0) * ROUNDED;
+        // If fewer were found than sought, no other holds a term.
+        Ok(Some(least.map_or(0.0, |(score, _)| score * growth)))
     }
 
     /// For each segment the allowed chunks; nothing where there are none.

@@ -13,7 +13,8 @@ pub(crate) struct Top {
 }
 
 impl Top {
-    pub(crate) fn new(k: usize) -> Self {
+    /// `threshold` is a score that at least `k` reach; 0 if none is known.
+    pub(crate) fn new(k: usize, threshold: f64) -> Self {
         let most = if k == 0 {
             0
         } else {
@@ -23,12 +24,12 @@ impl Top {
             k,
             most,
             kept: Vec::new(),
-            threshold: 0.0,
+            threshold,
             sort_at: k.saturating_mul(2).saturating_add(64),
         }
     }
 
-    /// The k-th best score so far; what lies below is out. 0 as long as there are fewer.
+    /// The k-th best score so far, or that from which it began; what lies below is out.
     pub(crate) fn threshold(&self) -> f64 {
         self.threshold
     }

@@ -15,6 +15,20 @@ pub fn id_of(number: usize) -> SegmentId {
     id
 }
 
+fn rows_of(segment: &EncodedSegment) -> impl Iterator<Item = (&[u8], &[u8])> {
+    let rows = segment.rows.iter();
+    rows.map(|row| (row.first_term.as_slice(), row.data.as_slice()))
+}
+
+fn keys_of(segment: &EncodedSegment) -> [u8; 32] {
+    keys_hash(rows_of(segment).map(|(key, _)| key))
+}
+
+/// The row that may hold a term.
+pub fn row_of<'s>(segment: &'s EncodedSegment, term: &[u8]) -> Option<(&'s [u8], &'s [u8])> {
+    rows_of(segment).take_while(|(key, _)| *key <= term).last()
+}
+
 /// What the tables hold.
 #[derive(Clone, Debug, Default)]
 pub struct Tables {
@@ -52,11 +66,7 @@ impl Tables {
                 for (id, of, segment) in &self.segments {
                     if of == language && (cold || !known.contains(id)) {
                         let term = term.as_bytes();
-                        let behind = segment
-                            .rows
-                            .partition_point(|row| row.first_term.as_slice() <= term);
-                        let row = behind.checked_sub(1).map(|place| &segment.rows[place]);
-                        let row = row.map(|row| (row.first_term.as_slice(), row.data.as_slice()));
+                        let row = row_of(segment, term);
                         rows.push(GivenRow {
                             segment: *id,
                             term,
@@ -67,6 +77,53 @@ impl Tables {
             }
         }
         cache.snapshot(plan, &segments, &tombstones, &rows, self.ended)
+    }
+
+    /// What a client brings up to date that expects the state that it knows: new segments come with all their rows.
+    pub fn followed(
+        &self,
+        cache: &PostingCache,
+        plan: &PostingPlan,
+    ) -> Result<Snapshot, SegmentError> {
+        let known: BTreeSet<_> = plan.known_segments().copied().collect();
+        let buried: BTreeSet<_> = plan.known_tombstones().copied().collect();
+        let new = self.segments.iter().filter(|(id, ..)| !known.contains(id));
+        let new: Vec<_> = new
+            .map(|(id, language, segment)| (id, language, segment, keys_of(segment)))
+            .collect();
+        let new: Vec<_> = new
+            .iter()
+            .map(|(id, language, segment, row_keys)| NewSegment {
+                id: **id,
+                language,
+                header: &segment.header,
+                row_keys,
+                rows: rows_of(segment).collect(),
+            })
+            .collect();
+        let dead = self
+            .tombstones
+            .iter()
+            .filter(|(id, _)| !buried.contains(id));
+        let dead: Vec<_> = dead.map(|(id, data)| (*id, data.as_slice())).collect();
+        let segments: Vec<_> = self.segments.iter().map(|(id, ..)| *id).collect();
+        let tombstones: Vec<_> = self.tombstones.iter().map(|(id, _)| *id).collect();
+        let changes = Changes::new(plan, &segments, &tombstones, &new, &dead)?.unwrap();
+        assert_eq!(
+            (changes.damaged(), changes.parts()),
+            (0, segments.len() + tombstones.len())
+        );
+        // A known segment that is gone has no rows any more.
+        let missing = plan.missing().map(|(id, term)| {
+            let segment = self.segments.iter().find(|(own, ..)| own == id);
+            let row = segment.and_then(|(.., segment)| row_of(segment, term.as_bytes()));
+            GivenRow {
+                segment: *id,
+                term: term.as_bytes(),
+                row,
+            }
+        });
+        cache.follow(plan, &changes, &missing.collect::<Vec<_>>(), self.ended)
     }
 
     pub fn search(
