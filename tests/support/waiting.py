@@ -73,9 +73,13 @@ def held(url: str, table: str, mode: str = "ACCESS EXCLUSIVE") -> Iterator[Conne
 
 def waiting_statements(connection: Connection) -> list[str]:
     """What waits for a lock in a connection's database."""
-    connection.execute("SELECT pg_stat_clear_snapshot()")  # else a transaction never sees a session that came later
+    # Not prepared, as poolers do not like that.
+    connection.execute(
+        "SELECT pg_stat_clear_snapshot()", prepare=False
+    )  # else a transaction never sees a session that came later
     rows = connection.execute(
-        "SELECT query FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database() ORDER BY 1"
+        "SELECT query FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database() ORDER BY 1",
+        prepare=False,
     )
     return [query for (query,) in rows]
 
