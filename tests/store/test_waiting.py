@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import selectors
+import weakref
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -13,11 +15,18 @@ from hypothesis import strategies as st
 from psycopg.pq import PipelineStatus, TransactionStatus
 
 from semlex.store.postgres.connection import connected
+from semlex.store.postgres.database import ENDING_SECONDS, Database
 from semlex.store.postgres.pool import PooledConnection
-from tests.support.waiting import LIMIT, eventually
+from semlex.store.postgres.waiting import Answer
+from tests.resilience.test_deadline import proxied
+from tests.support.manual_clock import ManualClock
+from tests.support.waiting import LIMIT, eventually, turns, until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from semlex.store.postgres.snapshot import Snapshot
 
 # Bytes that are sent and that are returned. The largest do not fit the buffers of a socket in either direction.
 SIZES = st.sampled_from([0, 1, 8_000, 300_000, 3_000_000])
@@ -165,3 +174,85 @@ async def test_what_the_server_says_last_is_heard(connection: PooledConnection, 
         await other.execute("SELECT pg_terminate_backend(%s)", [connection.info.backend_pid])
         with pytest.raises(psycopg.errors.AdminShutdown):
             await waiting
+
+
+async def test_an_answer_is_freed_when_it_was_taken(
+    connection: PooledConnection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At once: rows that wait for the collector of cycles may take much memory."""
+    made: list[weakref.ref[Answer[Any]]] = []
+    begin = Answer.__init__
+
+    def noted(answer: Answer[Any], *arguments: Any) -> None:
+        made.append(weakref.ref(answer))
+        begin(answer, *arguments)
+
+    monkeypatch.setattr(Answer, "__init__", noted)
+    gc.disable()
+    try:
+        for _ in range(2):
+            await connection.execute("SELECT pg_sleep(0.01)")
+        await asyncio.sleep(0)
+    finally:
+        gc.enable()
+    assert [answer() for answer in made] == [None, None]
+
+
+async def test_an_answer_is_heard_although_the_server_is_gone(connection: PooledConnection, database_url: str) -> None:
+    """The end of the connection is there when the answer is read."""
+    backend = connection.info.backend_pid
+    text = "SELECT count(*) FROM pg_stat_activity WHERE pid = %s AND state = 'idle' AND query = 'SELECT 41'"
+    with psycopg.connect(database_url, autocommit=True) as other:
+
+        def end() -> None:
+            until(lambda: other.execute(text, [backend]).fetchone() == (1,), "the answer was sent")
+            other.execute("SELECT pg_terminate_backend(%s, 60000)", [backend])
+
+        task = asyncio.ensure_future(connection.execute("SELECT 41"))
+        asyncio.get_running_loop().call_soon(end)
+        assert await (await task).fetchall() == [(41,)]
+
+
+async def test_a_silent_server_does_not_keep_a_connection_of_the_pool(database_url: str, open_folder: Path) -> None:
+    """A cancelled read has statements under way, and their answers never come: the connection is given up."""
+    clock, sent = ManualClock(), asyncio.Event()
+
+    async def read(snapshot: Snapshot) -> None:
+        proxy.hearing.clear()
+        await snapshot.connection.execute("SELECT 1")
+        sent.set()
+        await asyncio.Event().wait()
+
+    async with (
+        asyncio.timeout(LIMIT),
+        proxied(database_url, open_folder) as (proxy, url),
+        Database(url, max_size=1, timeout=LIMIT, clock=clock) as database,
+    ):
+        task = asyncio.ensure_future(database.read_snapshot("read", read, deadline=LIMIT))
+        await sent.wait()
+        task.cancel()
+        await clock.eventually_waited(ENDING_SECONDS)
+        clock.advance(ENDING_SECONDS)
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        proxy.hearing.set()
+        assert await database.read("read", _one) == 1
+
+
+async def _one(connection: psycopg.AsyncConnection[Any]) -> int:
+    [(found,)] = await (await connection.execute("SELECT 1")).fetchall()
+    return int(found)
+
+
+async def test_a_pipeline_that_was_not_begun_leaves_no_trace(connection: PooledConnection) -> None:
+    async def begin() -> None:
+        async with connection.pipeline():
+            pass
+
+    async with connection.lock:
+        task = asyncio.ensure_future(begin())
+        await turns()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    assert await _one(connection) == 1

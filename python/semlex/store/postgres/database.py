@@ -470,6 +470,7 @@ class Database:
         if not task.done():
             for connection in held:
                 connection.pgconn.finish()
+            task.cancel()  # what waits for a closed connection does not notice
 
     async def write(self, doing: str, work: Callable[[Connection], Awaitable[T]], *, one_snapshot: bool = False) -> T:
         """Run `work` in one transaction (READ COMMITTED), or inside the caller's; retried where that is safe."""

@@ -114,10 +114,15 @@ class PooledConnection(psycopg.AsyncConnection[Any]):
     @asynccontextmanager
     async def pipeline(self) -> AsyncIterator[psycopg.AsyncPipeline]:
         """Do not wait for answers inside the block."""
-        if self._pipeline is None:
-            self._pipeline = Pipeline(self)
-        async with super().pipeline() as pipeline:
-            yield pipeline
+        async with self.lock:
+            self._check_connection_ok()
+            pipeline = self._pipeline = self._pipeline or Pipeline(self)
+        try:
+            async with pipeline:
+                yield pipeline
+        finally:
+            if pipeline.level == 0:
+                self._pipeline = None
 
     async def wait(self, gen: PQGen[RV], *limits: Any, **named: Any) -> RV:
         """Return what a generator of the driver returns."""

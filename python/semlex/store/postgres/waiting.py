@@ -1,22 +1,20 @@
 """Wait for the server's answers in an event loop, with few releases of the interpreter."""
 
 # At each system call that releases the interpreter, another thread that is busy may take it, and keeps it for 5 ms. Of
-# those of the driver, these are left out: it looks whether it can write (what is here writes), it writes and reads with
-# the interpreter released, and lets the task that wants an answer go on in another round of the event loop.
+# those of the driver, these are left out: it looks whether it can write (what is here writes), it writes with the
+# interpreter released, and lets the task that wants an answer go on in another round of the event loop. The answer is
+# read by the driver, once: a second look would find the end of a connection that the server closed behind its answer.
 
 from __future__ import annotations
 
 import asyncio
 import time
-from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic
 
 import psycopg
 from psycopg.abc import RV
-from psycopg.errors import error_from_result
-from psycopg.pq import ConnStatus, DiagnosticField, ExecStatus
 from psycopg.waiting import READY_R, READY_W, WAIT_R, WAIT_W
 
 if TYPE_CHECKING:
@@ -95,36 +93,19 @@ class Answer(asyncio.Future[RV]):
         if self.done():
             return
         try:
-            if ready & READY_R:
-                # This reads without a release of the interpreter. The generator's own reading finds nothing left, or
-                # the end of the connection, which the generator knows how to report.
-                with suppress(psycopg.OperationalError):
-                    self._pgconn.consume_input()
             # A socket that can be written although nobody wants it takes the rest of what was sent.
             self._listen(self._gen.send(ready) if ready & self._wanted else self._wanted)
         except StopIteration as ended:
             self.set_result(ended.value)
-        except psycopg.OperationalError as error:
-            self.set_exception(self._last_words() or error)
         except BaseException as error:  # noqa: BLE001 - raised where the answer is awaited
             self.set_exception(error)
         else:
             return
         self.stop_listening()
-        if self._go_on is not None:
-            self._go_on()
-
-    def _last_words(self) -> psycopg.Error | None:
-        """Return why the server has closed the connection, if it said so before the end that the generator has read."""
-        was_end = False  # behind the answers to each statement is one, behind the last another
-        while self._pgconn.status == ConnStatus.BAD:
-            result = self._pgconn.get_result()
-            if result is None and was_end:
-                break
-            was_end = result is None
-            if result is not None and result.status == ExecStatus.FATAL_ERROR:
-                return error_from_result(result) if result.error_field(DiagnosticField.SQLSTATE) else None
-        return None
+        # Without what refers back to it, an answer is freed with its rows as soon as they were taken.
+        go_on, self._go_on = self._go_on, None
+        if go_on is not None:
+            go_on()
 
     def add_done_callback(self, go_on: Callable[[Any], object], *, context: Context | None = None) -> None:
         """Keep what lets the awaiting task go on."""
@@ -135,8 +116,9 @@ class Answer(asyncio.Future[RV]):
         if not super().cancel(msg):
             return False
         self.stop_listening()
-        if self._go_on is not None:
-            self.get_loop().call_soon(self._go_on)
+        go_on, self._go_on = self._go_on, None
+        if go_on is not None:
+            self.get_loop().call_soon(go_on)
         return True
 
 
