@@ -67,6 +67,11 @@ class Ground:
         """Drop the schema, and the extension ``vector`` if the proof was the first to need it."""
         with connected(self.url) as connection:
             self._end_all(connection)
+            # Table by table: one transaction cannot hold locks of any number.
+            tables = connection.execute("SELECT tablename FROM pg_tables WHERE schemaname = %s", [self.schema])
+            for (name,) in tables.fetchall():
+                table = sql.Identifier(self.schema, name)
+                connection.execute(sql.SQL("DROP TABLE IF EXISTS {} CASCADE").format(table))
             connection.execute(sql.SQL("DROP SCHEMA IF EXISTS {} CASCADE").format(sql.Identifier(self.schema)))
             if self._brought_extension:
                 with suppress(psycopg.Error):  # somebody else's column has its type by now
