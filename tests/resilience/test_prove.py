@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -10,19 +11,22 @@ from pathlib import Path
 import psycopg
 import pytest
 from psycopg import sql
+from psycopg.conninfo import make_conninfo
 
-from semlex.errors import ConfigurationError
+from semlex.errors import ConfigurationError, ConnectionFailedError
 from semlex.proof import children, soak
 from semlex.proof.catalogue import KINDS, chosen
 from semlex.proof.faults import LIMIT_SECONDS
 from semlex.proof.page import html_page
-from semlex.proof.report import ProofReport
+from semlex.proof.report import ProofReport, verdict
 from semlex.proof.run import Proof
 from semlex.proof.site import SCHEMA, Site
+from semlex.store.proving.ground import Ground
 from semlex.store.schema.names import Names
 from tests.support.folders import TEMPORARY
 from tests.support.manual_clock import ManualClock
 from tests.support.shell import Shell
+from tests.support.waiting import until
 
 RUN = [kind for kind in KINDS.values() if not kind.needs]
 # One of each way to check; the others find what is lost, and with `--full` everything.
@@ -183,7 +187,7 @@ def test_a_users_server_is_left_as_it_was(shell: Shell, database_url: str, tmp_p
     assert "kill-index" in (tmp_path / "page.html").read_text()
     assert schemas(database_url) == before
     table = shell(*options[:2], "kill-add", *options[3:5]).stdout
-    assert "passed: 1 tries" in table
+    assert "passed: 1 try and 1 kill in" in table
 
 
 def test_what_exists_is_refused(shell: Shell, database_url: str) -> None:
@@ -191,8 +195,84 @@ def test_what_exists_is_refused(shell: Shell, database_url: str) -> None:
         connection.execute(sql.SQL("CREATE SCHEMA {}").format(sql.Identifier(SCHEMA)))
         assert "--schema" in shell("prove", "--minutes", "0.001", code=2).stderr
         connection.execute(sql.SQL("DROP SCHEMA {}").format(sql.Identifier(SCHEMA)))
-    assert "known: " in shell("prove", "--only", "kil", code=2).stderr
-    assert "exclude" in shell("prove", "--minutes", "1", "--hours", "1", code=2).stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--only", "kil"), "did you mean kill? known: "),
+        (("--only", "crash"), "leave out --database and DATABASE_URL"),
+        (("--only", ","), "names no scenario"),
+        (("--minutes", "1", "--hours", "1"), "exclude"),
+        (("--page", "missing/page.html"), "--page: missing/page.html is not a file that can be written"),
+        (("--schema", ""), "schema must"),
+    ],
+)
+def test_wrong_options_are_refused_before_the_first_try(shell: Shell, options: tuple[str, ...], message: str) -> None:
+    done = shell("prove", *options, code=2)
+    assert message in done.stderr
+    assert done.stdout == ""
+
+
+def test_a_role_without_a_right_is_told_what_to_ask_for(database_url: str, tmp_path: Path) -> None:
+    role = sql.Identifier("plain_prover")
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        had = connection.execute("SELECT FROM pg_extension WHERE extname = 'vector'").fetchone() is not None
+        connection.execute(sql.SQL("CREATE ROLE {} LOGIN").format(role))
+        try:
+            connection.execute("DROP EXTENSION IF EXISTS vector CASCADE")
+            url = make_conninfo(database_url, user="plain_prover")
+            shell, options = Shell(url, tmp_path), ("prove", "--only", "damage", "--minutes", "0.001")
+            assert "CREATE EXTENSION vector;" in shell(*options, code=3).stderr
+            connection.execute("CREATE EXTENSION vector")
+            grant = shell(*options, code=3).stderr.partition("to run: ")[2].strip()
+            assert grant.startswith("GRANT CREATE ON DATABASE")
+            connection.execute(grant.encode())
+            assert "passed" in shell(*options).stdout
+        finally:
+            connection.execute(sql.SQL("DROP OWNED BY {}").format(role))
+            connection.execute(sql.SQL("DROP ROLE {}").format(role))
+            connection.execute("DROP EXTENSION IF EXISTS vector")
+            if had:
+                connection.execute("CREATE EXTENSION vector")
+
+
+def test_a_report_is_printed_although_the_server_is_gone(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    remove = Ground.remove
+
+    def fail(ground: Ground) -> None:
+        remove(ground)
+        raise ConnectionFailedError("the server is gone")
+
+    monkeypatch.setattr(Ground, "remove", fail)
+    done = shell("prove", "--only", "damage", "--minutes", "0.001", "--page", "page.html", code=3)
+    assert "passed: 1 try" in done.stdout
+    assert "the server is gone" in done.stderr
+    assert (shell.folder / "page.html").exists()
+
+
+def test_sigterm_leaves_nothing_behind(shell: Shell, database_url: str) -> None:
+    before = schemas(database_url)
+    with shell.start("prove", "--only", "damage,hostile", "--minutes", "60") as started:
+        until(lambda: SCHEMA in schemas(database_url), "the proof has made its schema")
+        started.send_signal(signal.SIGTERM)
+        assert started.wait() == 128 + signal.SIGTERM
+    assert schemas(database_url) == before
+
+
+def test_an_interrupted_proof_ends_after_the_tries_that_have_begun(make_site: Callable[..., Site]) -> None:
+    told = threading.Event()
+
+    def tell(report: ProofReport, seconds: float) -> None:
+        if report.interrupted:
+            told.set()
+        else:
+            raise KeyboardInterrupt
+
+    with make_site(lambda *_: told.wait()) as site:
+        report = Proof(site, chosen(["kill-add", "kill-delete", "damage"]), seconds=3600, lanes=1, tell=tell).run()
+    assert [one.tries for one in report.scenarios] == [1, 0, 0]
+    assert verdict(report.to_dict()) == "interrupted, no fault so far"
 
 
 def test_a_fault_ends_with_1(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -400,10 +400,11 @@ def sharpen(error: Any, typed: Sequence[str]) -> None:
         return
     name = error.ctx.command_path.removeprefix("semlex").strip()
     if hasattr(error, "possibilities"):
-        if error.option_name in SERVER_OPTIONS and name.startswith(WITHOUT_SERVER):
+        options = {option for one in error.ctx.command.params for option in (*one.opts, *one.secondary_opts)}
+        uses_none = name.startswith(WITHOUT_SERVER) and "--database" not in options
+        if error.option_name in SERVER_OPTIONS and uses_none:
             error.message += f": semlex {name} uses no database"
         else:
-            options = {option for one in error.ctx.command.params for option in (*one.opts, *one.secondary_opts)}
             meant = _options(error.option_name, typed, options) or error.possibilities or ()
             error.message += f". Did you mean {' or '.join(meant)}?" if meant else ""
         error.possibilities = None

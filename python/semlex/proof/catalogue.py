@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from semlex.errors import ConfigurationError
@@ -37,8 +38,10 @@ KINDS: dict[str, Kind] = {
 
 def chosen(only: Sequence[str]) -> list[Kind]:
     """Return the scenarios of these names and groups; all of them if none is named."""
-    known = {*KINDS, *(kind.group for kind in KINDS.values())}
-    unknown = [name for name in only if name not in known]
-    if unknown:
-        raise ConfigurationError(f"unknown scenario {unknown[0]!r}; known: {', '.join(sorted(known))}")
+    known = sorted({*KINDS, *(kind.group for kind in KINDS.values())})
+    for name in only:
+        if name not in known:
+            near = get_close_matches(name, known, 1)
+            hint = f"; did you mean {near[0]}?" if near else ";"
+            raise ConfigurationError(f"unknown scenario {name!r}{hint} known: {', '.join(known)}")
     return [kind for kind in KINDS.values() if not only or kind.name in only or kind.group in only]

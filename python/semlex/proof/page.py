@@ -6,6 +6,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from semlex.proof.faults import KINDS
+from semlex.proof.report import verdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -25,17 +26,17 @@ small { color: #666 } pre { background: #f6f6f6; padding: .6em; overflow: auto }
 
 def html_page(report: Mapping[str, Any]) -> str:
     """Return the page of a report (`ProofReport.to_dict`); it needs nothing from elsewhere."""
-    verdict = "passed" if report["passed"] else "failed"
+    result, style = verdict(report), "passed" if report["passed"] else "failed"
     minutes = report["seconds"] / 60
     summary = (
-        f"<p>{report['tries']:,} tries in {minutes:.1f} minutes, {report['kills']:,} of them with something killed, "
-        f"crashed or ended ({report['kills_per_minute']:g} a minute). Seed {report['seed']}, "
-        f"{escape(report['started'])}{', interrupted' if report['interrupted'] else ''}.</p>"
+        f"<p>{report['tries']:,} tries in {minutes:.1f} minutes, {report['kills']:,} kills, crashes and "
+        f"ended connections ({report['kills_per_minute']:g} a minute). Seed {report['seed']}, "
+        f"{escape(report['started'])}.</p>"
     )
     parts = [
-        f"<!doctype html><html lang=en><meta charset=utf-8><title>semlex prove: {verdict}</title>",
+        f"<!doctype html><html lang=en><meta charset=utf-8><title>semlex prove: {result}</title>",
         f"<style>{STYLE}</style>",
-        f"<h1>semlex prove: <span class={verdict}>{verdict}</span></h1>",
+        f"<h1>semlex prove: <span class={style}>{result}</span></h1>",
         summary,
         _table(report["scenarios"]),
         *(_faults(one) for one in report["scenarios"] if one["faults"]),

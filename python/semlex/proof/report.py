@@ -14,6 +14,8 @@ from semlex.proof.embedder import STATEMENT
 from semlex.proof.faults import KINDS
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from semlex.proof.faults import Fault
 
 MAX_FAULTS = 20  # of a scenario that are written down
@@ -25,7 +27,7 @@ class ScenarioReport:
 
     Attributes:
         tries: Rounds or calls that were checked.
-        kills: How many of them killed, crashed or ended something.
+        kills: How often something was killed, crashed or ended.
         found: Faults by their kind.
         seconds: Time that it took; scenarios run beside each other.
         notes: Other figures, by their names.
@@ -112,6 +114,15 @@ class ProofReport:
             "scenarios": [one.to_dict() for one in self.scenarios],
             "not_run": self.not_run,
         }
+
+
+def verdict(report: Mapping[str, Any]) -> str:
+    """Return the result of a report (`ProofReport.to_dict`) in words."""
+    if any(report[kind] for kind in KINDS):
+        return "failed"
+    if report["interrupted"]:
+        return "interrupted, no fault so far"
+    return "passed" if report["passed"] else "failed"
 
 
 def versions() -> dict[str, str]:

@@ -6,10 +6,12 @@ import random
 import threading
 import time
 import traceback
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from semlex.clock import SYSTEM, Clock
+from semlex.errors import StoreError
 from semlex.proof.faults import LIMIT_SECONDS, Fault
 from semlex.proof.report import ProofReport, ScenarioReport
 from semlex.store.postgres.addresses import describe
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
 LOOK_SECONDS = 0.1
 LANES = 2
 DETAIL_LINES = 4
-NEEDS_OWN = "runs only on servers that semlex starts itself: leave out --database"
+NEEDS_OWN = "runs only on servers that semlex starts itself: leave out --database and DATABASE_URL"
 
 
 @dataclass
@@ -94,9 +96,10 @@ class Proof:
             report.interrupted = True
         finally:
             self._is_over = True
-            self._join(report)
+            self._wait(report)  # for tries that have begun
         report.seconds = self.clock.monotonic() - self._began
-        report.facts = self.site.facts()  # the extension is there by now
+        with suppress(StoreError):  # of a server that is gone, the tries report it
+            report.facts = self.site.facts()  # the extension is there by now
         for one in self._runs:
             if one.scenario is not None and not one.is_given_up:
                 self._close(one)
@@ -125,6 +128,8 @@ class Proof:
         with self._changed:
             while True:
                 free = [one for one in self._runs if not one.is_busy and not one.is_given_up]
+                if self._is_over:
+                    return None
                 if self._is_late():
                     free = [one for one in free if one.made == 0]
                     if not free:
@@ -138,7 +143,7 @@ class Proof:
                 self._changed.wait(LOOK_SECONDS)
 
     def _is_late(self) -> bool:
-        return self._is_over or self.clock.monotonic() - self._began >= self.seconds
+        return self.clock.monotonic() - self._began >= self.seconds
 
     def _try(self, running: Running) -> None:
         report = running.report
@@ -188,12 +193,6 @@ class Proof:
             if self.tell is not None:
                 self.tell(report, self.clock.monotonic() - self._began)
             time.sleep(LOOK_SECONDS)
-
-    def _join(self, report: ProofReport) -> None:
-        """Wait for tries that have begun."""
-        tell, self.tell = self.tell, None
-        self._wait(report)
-        self.tell = tell
 
     def _give_up_hung(self) -> None:
         """Count a try that has taken too long as hung; its thread is left alone, and another one goes on."""

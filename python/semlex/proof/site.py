@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import secrets
 import shutil
 import tempfile
 import threading
@@ -52,6 +53,7 @@ class Site:
         self._servers: dict[str, EmbeddedServer] = {}
         self._lock = threading.Lock()
         self._numbers = itertools.count(1)
+        self._clients = f"semlex-proof-{secrets.token_hex(3)}-"  # another proof on the server has other clients
         self.url = ""
 
     def __enter__(self) -> Self:
@@ -59,7 +61,7 @@ class Site:
         self.folder.chmod(0o711)  # as root, a server runs under another account, which passes through
         try:
             self.url = self._given or self.server("main").url
-            self._ground = Ground(self.url, self.schema)
+            self._ground = Ground(self.url, self.schema, self._clients)
             self._ground.create()
         except BaseException:
             self._close_servers()
@@ -124,7 +126,7 @@ class Site:
 
     def application(self, scenario: str) -> str:
         """Return a new name for connections."""
-        return f"semlex-proof-{scenario}-{next(self._numbers)}"
+        return f"{self._clients}{scenario}-{next(self._numbers)}"
 
     def sabotage(self, names: Names, url: str | None = None) -> None:
         """Let a test break what a scenario is about to check."""

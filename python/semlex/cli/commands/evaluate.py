@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 from collections import Counter
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -19,6 +18,7 @@ from semlex.cli.flags import Flags
 from semlex.cli.groups import group_with_default
 from semlex.cli.options import INT, Reranker, agree, integer, whole_number_between
 from semlex.cli.output import print_json, print_note
+from semlex.cli.page_file import check_place, write_page
 from semlex.cli.terminal import counted, inform, messages, one_line, output
 from semlex.errors import ConfigurationError, PrivilegeError
 from semlex.types.checkups import MAX_SAMPLE, MAX_SEED
@@ -403,13 +403,13 @@ def checkup(
     nothing is written.
     """
     if html is not None:
-        _check_place(html)
+        check_place(html, "--html")
     with context.opened() as retriever, context.progress() as progress:
         told = retriever.checkup(
             sample, seed=seed, **options, progress=progress, estimated=None if context.as_json else _announce
         )
     if html is not None:
-        _write_page(html, checkup_page(told))
+        write_page(html, checkup_page(told), "--html")
     context.emit(told.to_dict(), lambda: print_checkup(told))
     if html is not None and not context.as_json:
         inform(f"[dim]written: {escape(one_line(str(html)))}[/dim]")
@@ -419,28 +419,6 @@ def _announce(seconds: float) -> None:
     if seconds >= ANNOUNCED_SECONDS:
         shown = f"{seconds:.0f} s" if seconds < 2 * MINUTE else f"{seconds / MINUTE:.0f} minutes"
         messages.print(f"[dim]this takes about {shown}; --sample N asks fewer headings[/dim]")
-
-
-def _check_place(path: Path) -> None:
-    """Refuse a path that no file can be written to, before any search."""
-    try:
-        fits = path.absolute().parent.is_dir() and not path.is_dir()
-    except OSError:
-        fits = False
-    if not fits:
-        raise ConfigurationError(f"--html: {one_line(str(path))} is not a file that can be written")
-
-
-def _write_page(path: Path, page: str) -> None:
-    """Write the page to a temporary file and move it into place, so that it is complete or absent."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        beside.write_text(page, encoding="utf-8", newline="\n")
-        beside.replace(path)
-    except OSError as error:
-        with suppress(OSError):
-            beside.unlink(missing_ok=True)
-        raise ConfigurationError(f"--html: {one_line(str(path))} cannot be written: {error.strerror}") from None
 
 
 def print_evaluation(report: Report, left_out: tuple[str, ...], *, as_json: bool) -> None:

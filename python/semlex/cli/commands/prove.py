@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import signal
 import time
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,9 +14,10 @@ import typer
 from rich.markup import escape
 
 from semlex.cli.context import Context, with_context
-from semlex.cli.exit_codes import INTERRUPTED, OTHER
+from semlex.cli.exit_codes import INTERRUPTED, OTHER, STOPPED
 from semlex.cli.options import NUMBER, integer, number_that
-from semlex.cli.terminal import counted, inform, is_quiet, messages, output
+from semlex.cli.page_file import check_place, write_page
+from semlex.cli.terminal import counted, inform, is_quiet, messages, one_line, output
 from semlex.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -59,24 +61,39 @@ def prove(
     from semlex.proof import children
     from semlex.proof.catalogue import chosen
     from semlex.proof.page import html_page
-    from semlex.proof.run import Proof
+    from semlex.proof.run import NEEDS_OWN, Proof
     from semlex.proof.site import SCHEMA, Site
 
     if minutes is not None and hours is not None:
         raise ConfigurationError("--minutes and --hours exclude each other: give one of them")
-    seconds = 3600 * hours if hours is not None else 60 * (minutes or MINUTES)
-    kinds = chosen([name.strip() for name in (only or "").split(",") if name.strip()])
-    settings = context.settings()
-    children.preload()
-    with quiet_log(), messages.status("") as status, Site(settings.database_url, schema or SCHEMA) as site:
-        news = News(seconds, status if messages.is_terminal else None)
-        report = Proof(site, kinds, seed=seed, seconds=seconds, tell=news.tell).run()
-    found = report.to_dict()
     if page is not None:
-        page.write_text(html_page(found), encoding="utf-8")
-    context.emit(found, lambda: _print(found))
+        check_place(page, "--page")
+    seconds = 3600 * hours if hours is not None else 60 * (minutes or MINUTES)
+    names = [name.strip() for name in (only or "").split(",") if name.strip()]
+    if only is not None and not names:
+        raise ConfigurationError("--only names no scenario: give names separated by commas, such as kill,crash")
+    kinds = chosen(names)
+    settings = context.settings()
+    if settings.database_url is not None and all(kind.own_server for kind in kinds):
+        raise ConfigurationError(f"--only: {kinds[0].name} {NEEDS_OWN}")
+    children.preload()
+    with (
+        quiet_log(),
+        ending_at_sigterm() as received,
+        Site(settings.database_url, SCHEMA if schema is None else schema) as site,
+    ):
+        with messages.status("") as status:
+            news = News(seconds, status if messages.is_terminal else None)
+            report = Proof(site, kinds, seed=seed, seconds=seconds, tell=news.tell).run()
+        # Before the schema is dropped, which fails if the server is gone.
+        found = report.to_dict()
+        if page is not None:
+            write_page(page, html_page(found), "--page")
+        context.emit(found, lambda: _print(found))
+    if page is not None and not context.as_json:
+        inform(f"[dim]written: {escape(one_line(str(page)))}[/dim]")
     if report.interrupted:
-        raise typer.Exit(INTERRUPTED)
+        raise typer.Exit(STOPPED + received[0] if received else INTERRUPTED)
     if not report.passed:
         raise typer.Exit(OTHER)
 
@@ -93,17 +110,43 @@ def quiet_log() -> Iterator[None]:
         logger.setLevel(level)
 
 
+@contextmanager
+def ending_at_sigterm() -> Iterator[list[int]]:
+    """Let SIGTERM end the proof as Ctrl-C does, and give what was received."""
+    received: list[int] = []
+
+    def interrupt(number: int, _frame: object) -> None:
+        received.append(number)
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield received
+    except KeyboardInterrupt:
+        if received:
+            raise typer.Exit(STOPPED + received[0]) from None
+        raise
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 class News:
     """Progress on stderr: one line that is replaced, or a line now and then."""
 
     def __init__(self, seconds: float, status: Any) -> None:
         self._seconds, self._status, self._told = seconds, status, time.monotonic()
+        self._said_end = False
 
     def tell(self, report: ProofReport, passed: float) -> None:
         """Show how far the proof is."""
+        if report.interrupted:
+            if not self._said_end:
+                self._said_end = True
+                inform("interrupted: waiting for the tries that have begun; Ctrl-C again ends them")
+            return
         left = max(0, round(self._seconds - passed))
         faults = f"[red]{counted(report.faults, 'fault')}[/red]" if report.faults else "no fault"
-        line = f"{counted(report.tries, 'tries').removesuffix('s')}, {report.kills:,} kills, {faults}; "
+        line = f"{_tries(report.tries)}, {counted(report.kills, 'kill')}, {faults}; "
         line += f"{left // 60}:{left % 60:02} left"
         if self._status is not None:
             if not is_quiet():
@@ -113,9 +156,15 @@ class News:
             inform(line)
 
 
+def _tries(number: int) -> str:
+    return f"{number:,} {'try' if number == 1 else 'tries'}"
+
+
 def _print(report: dict[str, Any]) -> None:
+    from semlex.proof.report import verdict
+
     heads = ("tries", "kills", "lost", "doubled", "wrong", "hung")
-    width = max(len(one["name"]) for one in report["scenarios"]) + 2
+    width = max(len(name) for name in (*report["not_run"], *(one["name"] for one in report["scenarios"]))) + 2
     output.print(f"[bold]{'scenario':{width}}{''.join(f'{head:>9}' for head in heads)}[/bold]")
     for one in report["scenarios"]:
         numbers = "".join(f"{one[head]:9,}" for head in heads)
@@ -130,8 +179,9 @@ def _print(report: dict[str, Any]) -> None:
     facts = ", ".join(f"{name} {report['versions'].get(name, '?')}" for name in names)
     output.print(f"{escape(report['server'])}: {escape(facts)}")
     output.print(f"vectors: {report['vectors']}")
-    verdict = "[green]passed[/green]" if report["passed"] else "[red]failed[/red]"
+    color = "green" if report["passed"] else "red"
+    counts = f"{_tries(report['tries'])} and {counted(report['kills'], 'kill')}"
     output.print(
-        f"{verdict}: {report['tries']:,} tries and {report['kills']:,} kills in {report['seconds'] / 60:.1f} minutes "
+        f"[{color}]{verdict(report)}[/{color}]: {counts} in {report['seconds'] / 60:.1f} minutes "
         f"({report['kills_per_minute']:g} kills a minute), seed {report['seed']}"
     )

@@ -10,10 +10,11 @@ import psycopg
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
-from semlex.errors import ConfigurationError
+from semlex.errors import ConfigurationError, PrivilegeError
 from semlex.store.postgres.addresses import describe
 from semlex.store.postgres.errors import translate
 from semlex.store.schema.names import Names
+from semlex.store.schema.registry import ALREADY_DONE, CREATE_EXTENSION, no_extension
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -27,12 +28,14 @@ CONNECT_SECONDS = 10
 @contextmanager
 def connected(url: str, application: str = "semlex-proof") -> Iterator[Connection]:
     """Connect in autocommit mode; an error of the server or the network becomes one of semlex."""
+    doing = f"connect to {describe(url)}"
     try:
         address = make_conninfo(url, application_name=application, connect_timeout=CONNECT_SECONDS)
         with psycopg.connect(address, autocommit=True, prepare_threshold=None) as connection:
+            doing = "prove"
             yield connection
     except psycopg.Error as error:
-        raise translate(error, "prove", url) from None
+        raise translate(error, doing, url) from None
 
 
 def named_clients(url: str, application: str) -> str:
@@ -42,15 +45,15 @@ def named_clients(url: str, application: str) -> str:
 
 @dataclass
 class Ground:
-    """A schema on a server, in which the collections of a proof are."""
+    """A schema on a server, in which the collections of a proof are; names of its clients begin with `clients`."""
 
     url: str
     schema: str
+    clients: str
     _brought_extension: bool = field(default=False, repr=False)
 
     def create(self) -> None:
-        """Make the schema; refuse one that exists."""
-        describe(self.url)
+        """Make the schema; refuse one that exists, and a server on which no collection can be made."""
         with connected(self.url) as connection:
             # Through `Names`, which refuses what cannot be a schema.
             schema = sql.Identifier(Names(self.schema, "proof").schema)
@@ -61,7 +64,20 @@ class Ground:
                     "another one (--schema NAME), or drop it if an earlier proof left it"
                 )
             self._brought_extension = not _has_extension(connection)
-            connection.execute(sql.SQL("CREATE SCHEMA {}").format(schema))
+            if self._brought_extension:
+                _try_extension(connection)
+            try:
+                connection.execute(sql.SQL("CREATE SCHEMA {}").format(schema))
+            except psycopg.errors.InsufficientPrivilege as error:
+                grant = _text(
+                    connection,
+                    "SELECT format('GRANT CREATE ON DATABASE %I TO %I;', current_database(), current_user)",
+                )
+                raise PrivilegeError(
+                    f"this role may not create the schema {self.schema!r} of the proof; ask the owner of the database "
+                    f"to run: {grant}",
+                    sqlstate=error.sqlstate,
+                ) from None
 
     def remove(self) -> None:
         """Drop the schema, and the extension ``vector`` if the proof was the first to need it."""
@@ -77,13 +93,13 @@ class Ground:
                 with suppress(psycopg.Error):  # somebody else's column has its type by now
                     connection.execute("DROP EXTENSION IF EXISTS vector")
 
-    @staticmethod
-    def _end_all(connection: Connection) -> None:
+    def _end_all(self, connection: Connection) -> None:
         """End what clients of the proof have left."""
         connection.execute(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
-            "WHERE starts_with(application_name, 'semlex-proof-') AND datname = current_database() "
-            "AND usename = current_user AND pid <> pg_backend_pid()"
+            "WHERE starts_with(application_name, %s) AND datname = current_database() "
+            "AND usename = current_user AND pid <> pg_backend_pid()",
+            [self.clients],
         )
 
     def facts(self) -> dict[str, str]:
@@ -102,6 +118,16 @@ class Ground:
 
 def _has_extension(connection: Connection) -> bool:
     return connection.execute("SELECT FROM pg_extension WHERE extname = 'vector'").fetchone() is not None
+
+
+def _try_extension(connection: Connection) -> None:
+    """Refuse a server on which this role cannot create the extension; leave its creation to the first collection."""
+    try:
+        with connection.transaction(force_rollback=True):
+            connection.execute(CREATE_EXTENSION)
+    except psycopg.Error as error:
+        if error.sqlstate not in ALREADY_DONE:
+            raise no_extension(error) from None
 
 
 def _text(connection: Connection, statement: Any) -> str:

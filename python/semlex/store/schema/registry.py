@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 
 # Another program (or an owner without our lock) was faster: the object exists.
 ALREADY_DONE = ("23505", "42P06", "42P07", "42710")
+CREATE_EXTENSION = "CREATE EXTENSION IF NOT EXISTS vector SCHEMA public"
 SETUP_ATTEMPTS = 5
 CURSOR_KEY_BYTES = 32
 # By which a table that an older semlex did not have is known as ours.
@@ -283,23 +284,27 @@ async def _ensure_extension(connection: Connection) -> None:
         return
     try:
         async with connection.transaction():
-            await connection.execute("CREATE EXTENSION IF NOT EXISTS vector SCHEMA public")
+            await connection.execute(CREATE_EXTENSION)
     except psycopg.Error as error:
-        if error.sqlstate in ALREADY_DONE:
-            return
-        if error.sqlstate == "42501":
-            raise PrivilegeError(
-                "this role may not create the extension pgvector; ask a superuser of the server to run: "
-                "CREATE EXTENSION vector;",
-                sqlstate=error.sqlstate,
-            ) from None
-        if error.sqlstate in ("0A000", "58P01"):
-            raise PrivilegeError(
-                "pgvector is not installed on this server; install its package there (or use an image that has it), "
-                "then: CREATE EXTENSION vector;",
-                sqlstate=error.sqlstate,
-            ) from None
-        raise translate(error, "create the extension pgvector") from None
+        if error.sqlstate not in ALREADY_DONE:
+            raise no_extension(error) from None
+
+
+def no_extension(error: psycopg.Error) -> BaseException:
+    """Return the error for a server on which the extension cannot be created."""
+    if error.sqlstate == "42501":
+        return PrivilegeError(
+            "this role may not create the extension pgvector; ask a superuser of the server to run: "
+            "CREATE EXTENSION vector;",
+            sqlstate=error.sqlstate,
+        )
+    if error.sqlstate in ("0A000", "58P01"):
+        return PrivilegeError(
+            "pgvector is not installed on this server; install its package there (or use an image that has it), "
+            "then: CREATE EXTENSION vector;",
+            sqlstate=error.sqlstate,
+        )
+    return translate(error, "create the extension pgvector")
 
 
 async def _ensure_registry(connection: Connection, schema: str) -> None:
