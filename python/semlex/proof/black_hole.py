@@ -47,11 +47,12 @@ class Proxy:
 
     async def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Connect a client with the server."""
+        self.writers.append(writer)
         if self._host.startswith("/"):
             opened = await asyncio.open_unix_connection(f"{self._host}/.s.PGSQL.{self._port}")
         else:
             opened = await asyncio.open_connection(self._host, int(self._port))
-        self.writers += [writer, opened[1]]
+        self.writers.append(opened[1])
         for source, target in ((reader, opened[1]), (opened[0], writer)):
             task = asyncio.ensure_future(self._forward(source, target))
             self.tasks.add(task)
@@ -69,11 +70,12 @@ class Proxy:
     async def close(self) -> None:
         """End all connections."""
         self.hearing.set()
+        # Before the first wait, which another client's fault may cancel.
         for task in list(self.tasks):
             task.cancel()
-        await asyncio.gather(*self.tasks, return_exceptions=True)
         for writer in self.writers:
             writer.close()
+        await asyncio.gather(*self.tasks, return_exceptions=True)
         await asyncio.gather(*(writer.wait_closed() for writer in self.writers), return_exceptions=True)
 
 
