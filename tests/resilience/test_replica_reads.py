@@ -36,7 +36,7 @@ from tests.support.manual_clock import ManualClock
 from tests.support.retrievers import opened, sync_opened
 from tests.support.shell import Shell
 from tests.support.standbys import Pair, replicated
-from tests.support.waiting import LIMIT, eventually
+from tests.support.waiting import LIMIT, eventually, turns
 
 reading = partial(opened, model=16, read_from="replica")
 
@@ -287,6 +287,18 @@ async def test_a_replica_that_never_answers_is_not_waited_for(pair: Pair) -> Non
             found = await both.search("cat", 40, deadline=60.0, mode="vector")
             assert of_primary(found)
             assert len(found) == 40
+
+
+async def test_closing_can_be_cancelled_while_a_replica_is_looked_for() -> None:
+    with Silence() as port:
+        away = Replica(f"host=127.0.0.1 port={port}", max_size=1, timeout=LIMIT, clock=ManualClock())
+        away._probing()
+        await turns()
+        closing = asyncio.create_task(away.close())
+        await asyncio.sleep(0)
+        closing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await closing
 
 
 async def test_a_primary_alone(pair: Pair) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import copy
 import logging
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import psycopg
@@ -131,11 +130,12 @@ class Replica:
 
     async def close(self) -> None:
         """Close the connections."""
-        if self._probe is not None:
-            self._probe.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._probe
-        await self._database.close()
+        try:
+            if self._probe is not None:
+                self._probe.cancel()
+                await asyncio.wait([self._probe])
+        finally:
+            await self._database.close()
 
     async def read_snapshot(
         self,
