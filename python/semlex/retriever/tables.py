@@ -195,6 +195,8 @@ class Tables(Part):
 
     async def _given(self, rows: Any, fields: RowFields) -> AsyncIterator[tuple[Indexer, int, GivenDocuments]]:
         """Yield the rows of a table without vectors in batches: the number of the first one, and checked documents."""
+        if not hasattr(rows, "__arrow_c_stream__"):
+            raise ConfigurationError(f"rows must be a table with an Arrow stream; got {type(rows).__name__}")
         indexer = await self._handle.indexer()
         batches = stream_batches(rows, fields.checked(), indexer.bulk.batch_size)
         while (batch := await asyncio.to_thread(next, batches, None)) is not None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import psycopg
+import pyarrow as pa
 import pytest
 
 import semlex
@@ -64,6 +65,9 @@ GOOD: dict[str, Callable[[Path], dict[str, Any]]] = {
     "index": lambda folder: {"paths": folder},
     "tables.load": lambda _: {"rows": {"text": ["good"], "vector": [[1.0] * 8], "metadata": [{}]}},
     "diversify": lambda _: {"hits": []},
+    "tables.unstored": lambda _: {"rows": pa.table({"text": ["good"], "metadata": ["{}"]})},
+    "tables.stored_vectors": lambda _: {"rows": pa.table({"text": ["good"], "metadata": ["{}"]})},
+    "tables.read": lambda _: {"after": "good"},
     "tables.import_table": lambda _: {
         "table": "default_collection_embedding_1",
         "layout": "pgvector",
