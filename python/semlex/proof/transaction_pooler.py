@@ -50,7 +50,7 @@ def startup(code: int, body: bytes) -> bytes:
     return struct.pack("!ii", len(body) + 8, code) + body
 
 
-def refusal(state: str, text: str) -> bytes:
+def failure(state: str, text: str) -> bytes:
     """Return an error that ends a connection."""
     fields = {"S": "FATAL", "V": "FATAL", "C": state, "M": text}
     return message(b"E", b"".join(f"{name}{value}\0".encode() for name, value in fields.items()) + b"\0")
@@ -249,7 +249,7 @@ class TransactionPooler:
             return False
         unknown = {name.decode() for name in body.split(b"\0")[:-2:2]} - STARTUP_PARAMETERS
         if code != PROTOCOL or unknown:
-            client.writer.write(refusal("08P01", f"unsupported protocol or startup parameters: {code} {unknown}"))
+            client.writer.write(failure("08P01", f"unsupported protocol or startup parameters: {code} {unknown}"))
             return False
         self._clients[client.key] = client
         client.writer.write(
@@ -264,7 +264,7 @@ class TransactionPooler:
             if kind == b"X":
                 return
             if kind == b"P" and data[5]:
-                client.writer.write(refusal("0A000", "prepared statements with a name do not work behind this pooler"))
+                client.writer.write(failure("0A000", "prepared statements with a name do not work behind this pooler"))
                 return
             server = client.server
             if server is None:
