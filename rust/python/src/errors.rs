@@ -22,8 +22,7 @@ pub(crate) type FieldErrorTuple = (
     Option<String>,
 );
 
-/// Nanoseconds of work that are worth releasing the interpreter. Another thread that takes it keeps it for up to 5 ms; one
-/// that waits for it meanwhile waits as long anyway.
+/// Work of fewer nanoseconds holds the interpreter: a busy thread that takes it keeps it for 5 ms.
 const WORTH_RELEASING: usize = 200_000;
 
 /// Runs `work`, which takes about so many nanoseconds; the interpreter is released if that is worth it.

@@ -1,9 +1,9 @@
 """Wait for the server's answers in an event loop, with few releases of the interpreter."""
 
-# At each system call that releases the interpreter, another thread that is busy may take it, and keeps it for 5 ms. Of
-# those of the driver, these are left out: it looks whether it can write (what is here writes), it writes with the
-# interpreter released, and lets the task that wants an answer go on in another round of the event loop. The answer is
-# read by the driver, once: a second look would find the end of a connection that the server closed behind its answer.
+# Each system call that releases the interpreter lets a busy thread take it, for 5 ms. The driver releases it when it
+# looks whether it can write, when it writes, when it reads, and in the second round of the event loop before the task
+# goes on. Here only the read is left. The driver reads itself, once: a second read would find the end of a connection
+# that the server has closed behind its answer.
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import asyncio
 import time
 from contextvars import copy_context
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 from psycopg.abc import RV
@@ -122,10 +122,10 @@ class Answer(asyncio.Future[RV]):
         return True
 
 
-class Interrupted(Generic[RV]):
-    """A generator of the driver whose waiting was interrupted: the driver's own `wait` sees it, and then goes on."""
+class Interrupted:
+    """A generator that raises an interruption first, so that the driver's own `wait` handles it, and then goes on."""
 
-    def __init__(self, gen: PQGen[RV], reason: BaseException) -> None:
+    def __init__(self, gen: PQGen[Any], reason: BaseException) -> None:
         self._gen = gen
         self._reason: BaseException | None = reason
 
