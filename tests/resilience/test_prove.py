@@ -16,10 +16,11 @@ from psycopg.conninfo import make_conninfo
 from semlex.errors import ConfigurationError, ConnectionFailedError
 from semlex.proof import children, soak
 from semlex.proof.catalogue import KINDS, chosen
-from semlex.proof.faults import LIMIT_SECONDS
+from semlex.proof.faults import LIMIT_SECONDS, Fault
 from semlex.proof.page import html_page
 from semlex.proof.report import ProofReport, verdict
 from semlex.proof.run import Proof
+from semlex.proof.scenarios import Kind, Scenario, Tries
 from semlex.proof.site import SCHEMA, Site
 from semlex.store.proving.ground import Ground
 from semlex.store.schema.names import Names
@@ -78,6 +79,7 @@ def test_every_scenario_finds_nothing(make_site: Callable[..., Site]) -> None:
     assert found["not_run"].keys() == set(KINDS) - names
     assert found["kills"] > 0
     assert found["versions"]["fsync"] == "on"
+    assert found["versions"]["pgvector"][0].isdigit()
     assert not folder.exists()
     page = html_page(json.loads(json.dumps(found)))
     assert page.count("<td><b>") == len(names)
@@ -249,6 +251,49 @@ def test_a_report_is_printed_although_the_server_is_gone(shell: Shell, monkeypat
     assert "passed: 1 try" in done.stdout
     assert "the server is gone" in done.stderr
     assert (shell.folder / "page.html").exists()
+
+
+def test_a_report_is_printed_although_every_try_fails(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    create = Ground.create
+
+    def gone(*_: object, **__: object) -> None:
+        raise ConnectionFailedError("the server is gone")
+
+    def create_and_vanish(ground: Ground) -> None:
+        create(ground)
+        monkeypatch.setattr("semlex.store.proving.ground.connected", gone)
+        monkeypatch.setattr(Site, "client", gone)
+
+    monkeypatch.setattr(Ground, "create", create_and_vanish)
+    done = shell("prove", "--only", "damage,hostile", "--minutes", "0.001", code=3)
+    assert "damage: wrong in try 1: ConnectionFailedError: the server is gone" in done.stdout
+    assert "\nfailed: " in done.stdout
+    assert "the server is gone" in done.stderr
+
+
+class Unclosable(Scenario):
+    """A scenario that cannot be closed."""
+
+    def attempt(self) -> Tries:
+        return Tries()
+
+    def close(self) -> None:
+        raise ConnectionFailedError("the server is gone")
+
+
+class Failing(Unclosable):
+    """The same, and its tries fail."""
+
+    def attempt(self) -> Tries:
+        raise Fault("lost", "everything")
+
+
+def test_a_scenario_that_cannot_be_closed_ends_no_proof(database_url: str) -> None:
+    kinds = [Kind("failing", "x", "", Failing), Kind("unclosable", "x", "", Unclosable)]
+    with Site(database_url) as site:
+        report = Proof(site, kinds, lanes=1).run()
+    assert [one.tries for one in report.scenarios] == [1, 1]
+    assert faults_of(report) == {"failing": {"lost": 1, "wrong": 1}, "unclosable": {"wrong": 1}}
 
 
 def test_sigterm_leaves_nothing_behind(shell: Shell, database_url: str) -> None:

@@ -6,14 +6,13 @@ import random
 import threading
 import time
 import traceback
-from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from semlex.clock import SYSTEM, Clock
-from semlex.errors import StoreError
 from semlex.proof.faults import LIMIT_SECONDS, Fault
 from semlex.proof.report import ProofReport, ScenarioReport
+from semlex.proof.scenarios import Tries
 from semlex.store.postgres.addresses import describe
 
 if TYPE_CHECKING:
@@ -82,7 +81,7 @@ class Proof:
         self._runs = [Running(kind, ScenarioReport(kind.name, kind.what)) for kind in wanted]
         report = ProofReport(
             "a new embedded server" if self.site.is_own else describe(self.site.url),
-            self.site.facts(),
+            self.site.facts,
             self.seed,
             [one.report for one in self._runs],
             left_out,
@@ -98,10 +97,8 @@ class Proof:
             self._is_over = True
             self._wait(report)  # for tries that have begun
         report.seconds = self.clock.monotonic() - self._began
-        with suppress(StoreError):  # of a server that is gone, the tries report it
-            report.facts = self.site.facts()  # the extension is there by now
         for one in self._runs:
-            if one.scenario is not None and not one.is_given_up:
+            if not one.is_given_up:
                 self._close(one)
         return report
 
@@ -147,43 +144,39 @@ class Proof:
 
     def _try(self, running: Running) -> None:
         report = running.report
-        seed = f"{self.seed}/{running.kind.name}/{running.made}"
         fault: Fault | None = None
-        tries: Any = None
+        tries = Tries()
         try:
             if running.scenario is None:
-                running.scenario = running.kind.make(self.site, random.Random(seed))
+                running.scenario = running.kind.make(self.site, random.Random(self._seed_of(running)))
             tries = running.scenario.attempt()
-        except Fault as found:
-            fault = found
         except Exception as error:  # noqa: BLE001 - whatever a try raises is a finding
-            trace = "".join(traceback.format_exception(error)[-DETAIL_LINES:])
-            fault = Fault("wrong", f"{type(error).__name__}: {error}\n{trace}")
+            fault = _fault_of(error)
         with self._changed:
-            if running.is_given_up:
-                scenario, running.scenario = running.scenario, None
-                if scenario is not None:
-                    scenario.close()
-                return
-            report.tries += 1 if tries is None else tries.tries
-            report.kills += 0 if tries is None else tries.kills
-            report.seconds += self.clock.monotonic() - running.began
-            if fault is not None:
-                report.add_fault(fault, seed)
-        if fault is not None and running.scenario is not None:
+            if not running.is_given_up:
+                report.tries += tries.tries
+                report.kills += tries.kills
+                report.seconds += self.clock.monotonic() - running.began
+                if fault is not None:
+                    report.add_fault(fault, self._seed_of(running))
+        if fault is not None or running.is_given_up:
             self._close(running)
         with self._changed:
             running.is_busy = False
             self._changed.notify_all()
 
-    @staticmethod
-    def _close(running: Running) -> None:
-        if running.scenario is not None:
-            running.report.notes += running.scenario.notes
-            try:
-                running.scenario.close()
-            finally:
-                running.scenario = None
+    def _seed_of(self, running: Running) -> str:
+        return f"{self.seed}/{running.kind.name}/{running.made}"
+
+    def _close(self, running: Running) -> None:
+        scenario, running.scenario = running.scenario, None
+        if scenario is None:
+            return
+        running.report.notes += scenario.notes
+        try:
+            scenario.close()
+        except Exception as error:  # noqa: BLE001 - the other scenarios go on, and the report is printed
+            running.report.add_fault(_fault_of(error), self._seed_of(running))
 
     # --- the main thread --------------------------------------------------------------------------------------------
 
@@ -206,3 +199,10 @@ class Proof:
                     one.report.tries += 1
                     one.report.add_fault(Fault("hung", f"a try took longer than {LIMIT_SECONDS:g} s"), str(self.seed))
                     self._add_lane()
+
+
+def _fault_of(error: Exception) -> Fault:
+    if isinstance(error, Fault):
+        return error
+    trace = "".join(traceback.format_exception(error)[-DETAIL_LINES:])
+    return Fault("wrong", f"{type(error).__name__}: {error}\n{trace}")

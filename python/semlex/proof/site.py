@@ -35,6 +35,9 @@ class Site:
         major: Version of the embedded servers.
         template: Makes the folder of an embedded server; None: the server makes it.
         sabotage: Is called with an address and a collection before the last check of a try, and may break something.
+
+    Attributes:
+        facts: Versions and settings of the server.
     """
 
     def __init__(
@@ -62,6 +65,7 @@ class Site:
         try:
             self.url = self._given or self.server("main").url
             self._ground = Ground(self.url, self.schema, self._clients)
+            self.facts = self._ground.facts()
             self._ground.create()
         except BaseException:
             self._close_servers()
@@ -80,24 +84,18 @@ class Site:
             server.close()
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def facts(self) -> dict[str, str]:
-        """Return versions and settings of the server."""
-        return self._ground.facts()
-
     def server(self, name: str) -> EmbeddedServer:
         """Return a server that the proof starts, by its name; it is started when it is first needed."""
         with self._lock:
             if name not in self._servers:
-                folder = self.folder / name
-                if self._template is not None:
-                    self._template(folder)
-                self._servers[name] = EmbeddedServer(folder, major=self._major)
-                self._servers[name].start()
+                self._servers[name] = self._started(self.folder / name)
             return self._servers[name]
 
     def new_server(self, name: str, place: Path | None = None) -> EmbeddedServer:
         """Return a new server that its user closes."""
-        folder = (place or self.folder) / f"{name}-{next(self._numbers)}"
+        return self._started((place or self.folder) / f"{name}-{next(self._numbers)}")
+
+    def _started(self, folder: Path) -> EmbeddedServer:
         if self._template is not None:
             self._template(folder)
         server = EmbeddedServer(folder, major=self._major)

@@ -87,9 +87,9 @@ def prove(
             report = Proof(site, kinds, seed=seed, seconds=seconds, tell=news.tell).run()
         # Before the schema is dropped, which fails if the server is gone.
         found = report.to_dict()
+        context.emit(found, lambda: _print(found))
         if page is not None:
             write_page(page, html_page(found), "--page")
-        context.emit(found, lambda: _print(found))
     if page is not None and not context.as_json:
         inform(f"[dim]written: {escape(one_line(str(page)))}[/dim]")
     if report.interrupted:

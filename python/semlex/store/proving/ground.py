@@ -106,9 +106,11 @@ class Ground:
         """Return versions and settings of the server."""
         with connected(self.url) as connection:
             found = {"postgres": _text(connection, "SELECT current_setting('server_version')")}
+            # If it is missing, collections will make it in its default version.
             found["pgvector"] = _text(
                 connection,
-                "SELECT coalesce((SELECT extversion FROM pg_extension WHERE extname = 'vector'), 'not installed')",
+                "SELECT coalesce((SELECT extversion FROM pg_extension WHERE extname = 'vector'), "
+                "(SELECT default_version FROM pg_available_extensions WHERE name = 'vector'), 'not installed')",
             )
             rows = connection.execute(
                 "SELECT name, current_setting(name) FROM pg_settings WHERE name = ANY(%s)", [list(SETTINGS)]
