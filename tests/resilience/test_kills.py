@@ -20,6 +20,7 @@ from semlex.types.documents import Document
 from tests.support.clients import loading_client
 from tests.support.clients.loading_client import documents_of
 from tests.support.keyword_index import check_index
+from tests.support.lost_answers import lose_answers
 from tests.support.programs import Program
 from tests.support.retrievers import opened, sync_opened
 
@@ -146,23 +147,9 @@ async def test_a_commit_whose_answer_is_lost_is_not_done_twice(
 ) -> None:
     """The batch is committed, the client does not hear of it and tries again: direct first, then merged."""
     async with opened(database_url) as retriever:
-        run = type(retriever._handle.opened.database)._run
-        lost = 0
-
-        async def losing(self: Any, doing: str, transaction: Callable[[Any], Any], **options: Any) -> Any:
-            async def unheard(connection: Any) -> Any:
-                nonlocal lost
-                result = await transaction(connection)
-                if doing == "add documents" and lost == 0:
-                    lost += 1
-                    raise psycopg.OperationalError("the connection was lost")
-                return result
-
-            return await run(self, doing, unheard, **options)
-
-        monkeypatch.setattr(type(retriever._handle.opened.database), "_run", losing)
+        lost = lose_answers(monkeypatch, "add documents")
         await retriever.add_documents(documents_of(0, 100))
-    assert lost == 1
+    assert lost == {"add documents"}
     ids, vectors, unpaired = stored(database_url)
     assert (len(ids), len(set(ids)), vectors, unpaired) == (100, 100, 100, 0)
 

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 from semlex.errors import ConfigurationError, SemlexError
 from semlex.ingest.bulk.load import LoadReport, VectorLoad
@@ -544,13 +544,13 @@ def _check_table_options(options: Mapping[str, Any], call: str) -> None:
 
 async def _follow(indexer: Indexer, source: SourceTable) -> FollowedTable:
     """Store the definition of a table as it is on its server, and make its triggers."""
-    names, table = indexer.collection.names, source.definition
+    names, table, source_id = indexer.collection.names, source.definition, uuid4()
 
     async def store(connection: Connection) -> bool:
         await hold_collection(connection, indexer.collection, alone=True)
         found = await read_tables(connection, names, table.name)
         if not found:
-            await insert_table(connection, names, table, source.types)
+            await insert_table(connection, names, source_id, table, source.types)
         elif found[0].table != table:
             before, now = asdict(found[0].table), asdict(table)
             other = ", ".join(f"{name}={before[name]!r}" for name in now if now[name] != before[name])
@@ -558,7 +558,7 @@ async def _follow(indexer: Indexer, source: SourceTable) -> FollowedTable:
                 f"{table.name!r} is followed already, with {other}: change it with tables.change({table.name!r}, …), "
                 f"or semlex follow {table.name} --change …; or give this one another name (name=, --name)"
             )
-        return not found
+        return not found or found[0].source_id == source_id  # stored by an attempt whose answer was lost
 
     is_new = await indexer.database.write("follow the table", store)
     if table.changes == "trigger":

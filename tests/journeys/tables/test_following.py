@@ -17,8 +17,10 @@ from semlex import SyncClient
 from semlex.errors import ConfigurationError, ConnectionFailedError, PrivilegeError
 from semlex.ingest.indexer import Indexer
 from semlex.proof.transaction_pooler import TransactionPooler
+from semlex.store.followed.triggers import TableTriggers
 from tests.support.databases import new_role
 from tests.support.followed import KEYS, RELATIONS, Articles, Key, Relation, articles
+from tests.support.lost_answers import lose_answers
 from tests.support.retrievers import opened, sync_opened
 
 if TYPE_CHECKING:
@@ -110,6 +112,40 @@ def test_a_table_is_no_longer_followed(table: Articles, news: SyncRetriever) -> 
     news.tables.follow(**table.options())
     with pytest.raises(ConfigurationError, match=r"no table 'article' is followed; did you mean 'articles'"):
         news.tables.change("article", text="body")
+
+
+def test_what_is_stored_when_the_answer_is_lost_was_not_done_by_another_program(
+    table: Articles, news: SyncRetriever, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lost = lose_answers(monkeypatch, "follow the table", "change the followed table", "stop following the table")
+    followed = news.tables.follow(**table.options())
+    changed = news.tables.change("articles", text="body")
+    assert changed.text == ("body",) != followed.text
+    assert [status.table for status in news.tables.followed()] == [changed]
+    assert news.tables.stop("articles") == 0
+    assert news.tables.followed() == []
+    assert len(lost) == 3
+
+
+def test_a_table_that_cannot_get_triggers_is_not_followed_even_if_the_answer_is_lost(
+    table: Articles, news: SyncRetriever, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refused(*_: object, **__: object) -> None:
+        raise PrivilegeError("no right to make triggers", sqlstate="42501")
+
+    lost = lose_answers(monkeypatch, "follow the table")
+    monkeypatch.setattr(TableTriggers, "keep", refused)
+    with pytest.raises(PrivilegeError):
+        news.tables.follow(**table.options(changes="trigger"))
+    assert (lost, news.tables.followed()) == ({"follow the table"}, [])
+
+
+def test_the_first_call_in_a_schema_may_follow_a_table_of_it(database_url: str, table: Articles) -> None:
+    with SyncClient(database_url, "none", use_reranking=False, schema="shop") as client:
+        news = client.collection("news")
+        assert news.tables.ddl(**table.options())
+        followed = news.tables.follow(**table.options())
+        assert [status.table for status in news.tables.followed()] == [followed]
 
 
 def test_a_definition_is_part_of_a_callers_transaction(database_url: str, table: Articles, news: SyncRetriever) -> None:

@@ -24,6 +24,7 @@ from semlex.store.segments import parts
 from semlex.store.write.copy import BulkIngestConfig
 from semlex.types.documents import Document
 from tests.support.keyword_index import check_index
+from tests.support.lost_answers import lose_answers
 from tests.support.manual_clock import ManualClock
 from tests.support.retrievers import opened, sync_opened
 from tests.support.shell import Shell
@@ -296,21 +297,7 @@ async def test_a_commit_whose_answer_is_lost_is_not_done_twice(
 ) -> None:
     async with bm25(database_url) as retriever:
         await retriever.add_documents(many(100))
-        database = type(retriever._handle.opened.database)
-        run = database._run
-        lost: set[str] = set()
-
-        async def losing(self: Any, doing: str, transaction: Callable[[Any], Any], **options: Any) -> Any:
-            async def unheard(connection: Any) -> Any:
-                result = await transaction(connection)
-                if doing not in lost:
-                    lost.add(doing)
-                    raise psycopg.OperationalError("the connection was lost")
-                return result
-
-            return await run(self, doing, unheard, **options)
-
-        monkeypatch.setattr(database, "_run", losing)
+        lost = lose_answers(monkeypatch)
         await retriever.indexes.rebuild_keyword()
         assert {"begin to rebuild the keyword index", "write a segment", "switch to the rebuilt keyword index"} <= lost
         check_index(database_url)

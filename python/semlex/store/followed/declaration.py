@@ -24,6 +24,7 @@ from semlex.store.postgres.addresses import describe_connection
 from semlex.store.postgres.roles import quoted
 from semlex.store.schema.dropping import tables_of
 from semlex.store.schema.names import JOB_TABLE, REGISTRY_TABLES
+from semlex.store.schema.registry import has_registry
 from semlex.types.followed import FollowedTable
 from semlex.validation import check_parameters, text_errors
 
@@ -169,8 +170,10 @@ async def refuse_own(connection: Connection, names: Names, wanted: FollowedTable
     """Refuse to follow semlex's own tables, which change with every sync."""
     if wanted.schema != names.schema:
         return
-    found = await connection.execute(sql.SQL("SELECT name FROM {}").format(names.registry))
-    collections = [name for (name,) in await found.fetchall()]
+    collections: list[str] = []
+    if await has_registry(connection, names.schema):
+        found = await connection.execute(sql.SQL("SELECT name FROM {}").format(names.registry))
+        collections = [name for (name,) in await found.fetchall()]
     is_shared = wanted.table in (*REGISTRY_TABLES, JOB_TABLE)
     if is_shared or any(tables_of(name, [wanted.table], collections, every=False) for name in collections):
         raise ConfigurationError(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any, NamedTuple
-from uuid import uuid4
 
 from psycopg import sql
 from psycopg.types.json import Jsonb
@@ -81,7 +80,9 @@ async def may_read(connection: Connection, *tables: sql.Identifier) -> bool:
     return await (await connection.execute(question, [names])).fetchone() == (True,)
 
 
-async def insert_table(connection: Connection, names: Names, table: FollowedTable, types: Mapping[str, str]) -> None:
+async def insert_table(
+    connection: Connection, names: Names, source_id: UUID, table: FollowedTable, types: Mapping[str, str]
+) -> None:
     """Store a table that is not followed yet, with its source; the transaction must hold the collection alone."""
     cursor = await connection.execute(
         sql.SQL("SELECT s.kind, {}, s.source_id FROM {} AS s WHERE s.name = %s").format(
@@ -95,7 +96,7 @@ async def insert_table(connection: Connection, names: Names, table: FollowedTabl
             f"a source of files is named {table.name!r}: follow the table under another name (name=, --name)"
         )
     values = {
-        "id": uuid4(),
+        "id": source_id,
         "before": None if found is None else found[2],
         "name": table.name,
         "root": f"{table.schema}.{table.table}",
@@ -147,17 +148,21 @@ async def replace_definition(
     table: FollowedTable,
     types: Mapping[str, str],
 ) -> bool:
-    """Store a changed definition; return False if somebody else has changed it since it was read."""
+    """Store a changed definition; return False if somebody else has stored another one since it was read."""
     await hold_collection(connection, collection)
+    definition = Jsonb(definition_to_json(table, types))
     if not await hold_table(connection, collection.names, stored, alone=True):
-        return False
+        # This may be a second attempt, because the answer to the first one's commit was lost.
+        same = sql.SQL("SELECT FROM {} WHERE source_id = %s AND definition = %s")
+        cursor = await connection.execute(same.format(collection.names.followed_table), [stored.source_id, definition])
+        return await cursor.fetchone() is not None
     await connection.execute(
         sql.SQL(
             # The next run compares all rows.
             "UPDATE {} SET definition = %s, watermark = NULL, keys_compared_at = NULL, look_at = {now}, "
             "error_message = NULL, updated_at = {now} WHERE source_id = %s"
         ).format(collection.names.followed_table, now=NOW),
-        [Jsonb(definition_to_json(table, types)), stored.source_id],
+        [definition, stored.source_id],
     )
     return True
 
@@ -190,9 +195,11 @@ async def is_as_read(connection: Connection, names: Names, stored: StoredTable, 
 async def delete_table(connection: Connection, collection: CollectionInfo, stored: StoredTable) -> bool:
     """Delete a table's definition and queue; return False if the definition has changed since it was read."""
     await hold_collection(connection, collection)
-    if not await hold_table(connection, collection.names, stored, alone=True):
-        return False
     names = collection.names
+    if not await hold_table(connection, names, stored, alone=True):
+        # This may be a second attempt, because the answer to the first one's commit was lost.
+        stopped = sql.SQL("SELECT FROM {} WHERE source_id = %s AND kind = 'stopped'").format(names.source)
+        return await (await connection.execute(stopped, [stored.source_id])).fetchone() is not None
     for table in (names.followed_table, names.row_change):
         await connection.execute(sql.SQL("DELETE FROM {} WHERE source_id = %s").format(table), [stored.source_id])
     # The table's documents stay, with their source.
