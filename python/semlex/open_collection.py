@@ -284,7 +284,7 @@ class OpenCollection:
             found = await read_versions(snapshot.connection, self.info)
             if found is None:
                 raise gone(self.info)
-            self.info = self._with(found, self.info)  # which a standby that is behind may refuse
+            self.info = self._with(found, self.info)  # fails on a standby that lacks the vectors
             self.seen.at, self.seen.versions = self.clock.monotonic(), found
         return self._as_seen()
 

@@ -22,8 +22,9 @@ from semlex import Client
 from semlex.errors import ConfigurationError, StoreError
 from semlex.retriever.postgres import PostgreSQLRetriever
 from semlex.store.postgres import replica
-from semlex.store.postgres.database import DEADLINE_GRACE_SECONDS
-from semlex.store.postgres.replica import Replica
+from semlex.store.postgres.database import DEADLINE_GRACE_SECONDS, Database
+from semlex.store.postgres.replica import Replica, StandbyReads
+from semlex.store.postgres.snapshot import Snapshot
 from semlex.testing import HashEmbedder
 from semlex.types.documents import Document
 from semlex.types.replicas import ReadServer
@@ -301,11 +302,46 @@ async def test_closing_can_be_cancelled_while_a_replica_is_looked_for() -> None:
             await closing
 
 
-async def test_a_primary_alone(pair: Pair) -> None:
+async def test_a_read_under_way_opens_nothing_after_the_close(pair: Pair) -> None:
+    before = asyncio.all_tasks()
+    async with Database(pair.primary) as primary:
+
+        async def read_from(snapshot: Snapshot) -> ReadServer | None:
+            return snapshot.read_from
+
+        away = Replica(pair.both(), max_size=1, timeout=LIMIT, clock=ManualClock())
+        await asyncio.gather(away.close(), away.read_snapshot(primary, "read", read_from))
+        found = await away.read_snapshot(primary, "read", read_from)
+        assert away._database.pool_figures == {}
+        assert found == ReadServer("primary", reason=replica.CLOSED)
+    assert asyncio.all_tasks() == before
+
+
+async def test_whatever_a_replica_fails_with_the_primary_answers_at_once(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    looks = []
+
+    async def fail(self: StandbyReads) -> None:
+        looks.append(self)
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(StandbyReads, "open", fail)
+    async with reading(pair.both(), collection="broken", clock=ManualClock()) as both:
+        await both.add_documents(many(10))
+        for _ in range(3):
+            assert of_primary(await both.search("cat")) == replica.UNREACHABLE
+    assert len(looks) == 1
+    assert "can't start new thread" in caplog.text
+
+
+async def test_a_primary_alone(pair: Pair, caplog: pytest.LogCaptureFixture) -> None:
     async with reading(pair.primary, collection="alone") as alone:
         await alone.add_documents(many(10))
-        found = await alone.search("cat")
-        assert of_primary(found) == replica.UNREACHABLE
+        for _ in range(2):
+            found = await alone.search("cat")
+            assert of_primary(found) == replica.UNREACHABLE
+        assert caplog.text.count("the address needs a host that is a standby") == 1
         # Who searches is not told where the servers are.
         assert not re.search("host|socket", repr([found.read_from, *found.warnings]))
 

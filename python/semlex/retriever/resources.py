@@ -173,9 +173,12 @@ class Resources:
             folder = None if server.data_folder is None else Path(server.data_folder)
             self._embedded = EmbeddedServer(folder, keep_alive=server.keep_alive)
             url = await asyncio.to_thread(self._embedded.start)
-        reads_replica = url is not None and server.read_from == "replica"
+        replica = None
+        if url is not None and server.read_from == "replica":
+            replica = Replica(url, max_size=server.max_connections, timeout=server.timeout, clock=self.clock)
+            url = address_of_primary(url)
         self._database = Database(
-            address_of_primary(url) if url is not None and reads_replica else url,
+            url,
             pool=server.pool,
             connection=server.connection,
             max_size=server.max_connections,
@@ -183,8 +186,7 @@ class Resources:
             clock=self.clock,
         )
         await self._database.open()
-        if url is not None and reads_replica:
-            replica = Replica(url, max_size=server.max_connections, timeout=server.timeout, clock=self.clock)
+        if replica is not None:
             self._database.beside(replica)
 
     async def close(self) -> None:

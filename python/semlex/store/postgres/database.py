@@ -193,9 +193,9 @@ class Database:
         self._watch: Watch | None = None
         # A standby that reads may use, and the database to which writes go if this one reads there.
         self._replica: Replica | None = None
+        self._primary: Database | None = None
         # Whether the server has left a read without any answer.
         self.is_silent = False
-        self._primary: Database | None = None
         # One connection cannot carry two searches at once; callers queue here.
         self._connection_lock = asyncio.Lock()
         self._turns = Turns()

@@ -100,8 +100,8 @@ _REMEDIES = {
     DISK_FULL: "; nothing of it is stored: make room on the server's disk, then try again",
 }
 
-# By a part of the message with which the server or the driver refuses a login.
-_LOGIN_REMEDIES = {
+# By a part of the message with which the server or the driver refuses a connection.
+_CONNECTION_REMEDIES = {
     "password authentication failed": (
         "check user and password; in an address, characters with a meaning are percent-encoded (@ as %40)"
     ),
@@ -114,6 +114,7 @@ _LOGIN_REMEDIES = {
         "sslrootcert= must name the certificate of the authority that issued the server's certificate"
     ),
     "server does not support SSL": "turn TLS on in the server (ssl = on), or choose another sslmode=",
+    "not in hot standby mode": "the address needs a host that is a standby",
     "no encryption": "the server takes this login over TLS only: sslmode=require, or verify-full with sslrootcert=",
 }
 
@@ -142,7 +143,7 @@ def _of_the_driver(error: psycopg.Error, doing: str, message: str) -> SemlexErro
     if isinstance(error, PoolClosed):
         return ConnectionFailedError(f"{doing}: {message}; your pool must stay open as long as it is used")
     if isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError)):
-        remedy = next((f"; {what}" for part, what in _LOGIN_REMEDIES.items() if part in message), "")
+        remedy = next((f"; {what}" for part, what in _CONNECTION_REMEDIES.items() if part in message), "")
         message = message.removeprefix("connection failed: ")
         return ConnectionFailedError(f"{doing}: the connection failed: {message}{remedy}")
     if isinstance(error, OutOfOrderTransactionNesting):

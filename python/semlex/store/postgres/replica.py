@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import copy
 import logging
-from typing import TYPE_CHECKING, Any, TypeVar
+import math
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
@@ -14,7 +15,6 @@ from semlex.errors import ConfigurationError, ConnectionFailedError, ModelMismat
 from semlex.store.postgres.addresses import describe
 from semlex.store.postgres.connection import own_connection
 from semlex.store.postgres.database import Database
-from semlex.store.postgres.pool import PooledConnection
 from semlex.types.replicas import ReadServer
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from semlex.clock import Clock
     from semlex.store.postgres.connection import Connection
+    from semlex.store.postgres.pool import PooledConnection
     from semlex.store.postgres.snapshot import Snapshot
 
 T = TypeVar("T")
@@ -38,6 +39,7 @@ DEADLINE_SHARE = 0.5
 # Reasons are shown to everybody who searches: no addresses of servers.
 NOT_LOOKED = "no replica has answered yet"
 UNREACHABLE = "no replica can be reached; the log says why"
+CLOSED = "the client was closed"
 # Attributes of an address that lead to the primary, or leave it open.
 OF_PRIMARY = (None, "any", "primary", "read-write")
 # The standby knows what it has received; what the primary has not sent yet it cannot know. Without a receiver, or after
@@ -71,7 +73,7 @@ class StandbyReads(Database):
     is_replica = True
 
     async def _read(self, work: Callable[[Snapshot], Awaitable[T]], connection: Connection, **options: Any) -> T:
-        read_from = await self._look(connection)
+        read_from = await self._look(cast("PooledConnection", connection))
 
         async def known(snapshot: Snapshot) -> T:
             snapshot.read_from = read_from
@@ -79,10 +81,10 @@ class StandbyReads(Database):
 
         return await super()._read(known, connection, **options)
 
-    async def _look(self, connection: Connection) -> ReadServer:
+    async def _look(self, connection: PooledConnection) -> ReadServer:
         """Return the server of a connection, with its lag; raise if it is a standby no more."""
         now = self.clock.monotonic()
-        seen = connection.seen_server if isinstance(connection, PooledConnection) else None
+        seen = connection.seen_server
         if seen is not None and now - seen[0] < LOOK_SECONDS:
             return seen[1]
         try:
@@ -95,8 +97,7 @@ class StandbyReads(Database):
             connection.pgconn.finish()  # for another one, to a standby
             raise psycopg.OperationalError("the replica has become a primary")
         found = ReadServer("replica", lag_seconds, lag_bytes)
-        if isinstance(connection, PooledConnection):
-            connection.seen_server = (now, found)
+        connection.seen_server = (now, found)
         return found
 
 
@@ -129,7 +130,8 @@ class Replica:
         self._probe: asyncio.Task[None] | None = None
 
     async def close(self) -> None:
-        """Close the connections."""
+        """Close the connections; reads that are under way go to the primary."""
+        self._away, self._retry_at = CLOSED, math.inf  # what was opened now would stay open
         try:
             if self._probe is not None:
                 self._probe.cancel()
@@ -219,7 +221,7 @@ class Replica:
             else:
                 await self._database.open()
                 self._is_open = True
-        except (StoreError, psycopg.Error, OSError) as error:
+        except Exception as error:  # noqa: BLE001 - whatever it is, the primary answers
             if self._away != UNREACHABLE:
                 logger.warning("no replica can be reached; reads go to the primary: %s", _first_line(error))
             self._away = UNREACHABLE
