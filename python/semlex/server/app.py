@@ -201,11 +201,10 @@ def serve(
     listening: socket.socket | None = None,
 ) -> None:
     """Run the server until a signal stops it; one of several processes gets the socket that they share."""
-    is_one_of_several = listening is not None
     if listening is None:
         listening = bound_socket(options.host, options.port)
     try:
-        asyncio.run(_serve(listening, options, source, tell, ready, is_one_of_several=is_one_of_several))
+        asyncio.run(_serve(listening, options, source, tell, ready))
     finally:
         listening.close()
 
@@ -216,8 +215,6 @@ async def _serve(
     source: WatchedSettings,
     tell: Callable[[str], None],
     ready: Callable[[str], None] | None,
-    *,
-    is_one_of_several: bool,
 ) -> None:
     app = create_app(options, source)
     state = app.state.server
@@ -230,7 +227,7 @@ async def _serve(
             tell(f"ask: {example(address, needs_token=options.token_file is not None)}")
         listens = (lambda: None) if ready is None else (lambda: ready(address))
         server = Server(config_of(app, options), app, options.stop_seconds, tell, listens)
-        if is_one_of_several:
+        if options.processes > 1:
             follow(server)
         await server.serve([listening])
     finally:

@@ -241,8 +241,6 @@ class StoppingServer(uvicorn.Server):
         super().__init__(config)
         self._seconds, self._clock, self._is_urged = seconds, clock, False
         self._stopping = asyncio.Event()
-        # Whether every answer is the last one of its connection.
-        self.is_retiring = False
         self._retiring: asyncio.Task[None] | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -259,7 +257,6 @@ class StoppingServer(uvicorn.Server):
         for server in self.servers:
             server.close()
         self._stopping.set()
-        self.is_retiring = True
         end = self._clock.monotonic() + self._seconds
         # A connection ends with its next answer, or when it has been idle for long enough.
         while self.server_state.connections and self._clock.monotonic() < end and not self.should_exit:

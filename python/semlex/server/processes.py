@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import signal
 import sys
@@ -22,8 +21,6 @@ if TYPE_CHECKING:
 
     from semlex.server.connections import StoppingServer
     from semlex.server.options import ServeOptions
-
-logger = logging.getLogger("semlex.server")
 
 # What a process reads on its standard input, whose end means that the first process is gone; and what it writes.
 RETIRE: Final = b"retire\n"
@@ -96,14 +93,15 @@ class _Processes:
 
     async def _start_all(self) -> int | None:
         """Start the processes; return the code to exit with if one of them could not."""
-        starting = (self._started() for _ in range(self._options.processes))
-        made = await asyncio.gather(*starting, return_exceptions=True)
-        self._running = [one for one in made if isinstance(one, asyncio.subprocess.Process)]
-        for one in made:
-            if isinstance(one, FailedStartError):
-                return one.code if self._signal is None else -self._signal
-            if isinstance(one, BaseException):
-                raise one
+        # The first one alone: what is wrong is said once.
+        for number in (1, self._options.processes - 1):
+            made = await asyncio.gather(*(self._started() for _ in range(number)), return_exceptions=True)
+            self._running += [one for one in made if isinstance(one, asyncio.subprocess.Process)]
+            for one in made:
+                if isinstance(one, FailedStartError):
+                    return one.code if self._signal is None else -self._signal
+                if isinstance(one, BaseException):
+                    raise one
         return None
 
     def _stop(self, number: int) -> None:
@@ -144,7 +142,11 @@ class _Processes:
                 self._tell(f"a process ended unexpectedly (code {code}); another one takes its place")
                 await asyncio.sleep(PAUSE_SECONDS)
                 with suppress(FailedStartError):
-                    self._running[place] = await self._started()
+                    new = await self._started()
+                    if self._running[place] is process:
+                        self._running[place] = new
+                    else:  # `_replace_all` was faster
+                        await self._retire(new)
 
     async def _replace_all(self) -> None:
         """Replace one process after another; the new one is ready before the old one stops."""

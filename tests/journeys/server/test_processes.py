@@ -14,6 +14,8 @@ import httpx2
 import psutil
 import pytest
 
+from semlex.server import processes
+from semlex.server.options import ServeOptions
 from tests.support.shell import Shell, Started
 from tests.support.waiting import LIMIT, eventually, until
 
@@ -22,13 +24,13 @@ CLIENTS = 4
 
 
 @contextmanager
-def serving(shell: Shell, processes: int, *options: str, said: list[str]) -> Iterator[tuple[Started, str]]:
+def serving(shell: Shell, number: int, *options: str, said: list[str]) -> Iterator[tuple[Started, str]]:
     """The first process, and the address; `said` gets its further lines."""
-    with shell.start("serve", "--port", "0", "--processes", str(processes), *options) as process:
+    with shell.start("serve", "--port", "0", "--processes", str(number), *options) as process:
         line = process.stderr.readline()
         address = re.search(r"http://[^\s,]+", line)
         assert address is not None, (line, process.stderr.read())
-        assert f"with {processes} processes" in line
+        assert f"with {number} processes" in line
         # Every request writes a line: a full pipe would hold the processes.
         reading = threading.Thread(target=lambda: said.extend(process.stderr), daemon=True)
         reading.start()
@@ -112,10 +114,55 @@ def test_processes_end_with_the_first_one(program: Shell) -> None:
         until(lambda: not [one for one in others if one.is_running() and one.status() != psutil.STATUS_ZOMBIE])
 
 
+class Substitute:
+    """In the place of a process: runs until it is told to retire."""
+
+    def __init__(self) -> None:
+        self.stdin = self
+        self.has_ended = asyncio.Event()
+
+    async def wait(self) -> int:
+        await self.has_ended.wait()
+        return 0
+
+    def write(self, _: bytes) -> None:
+        self.has_ended.set()
+
+    async def drain(self) -> None:
+        pass
+
+
+async def test_a_process_that_dies_while_it_is_replaced_gets_one_successor(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processes, "PAUSE_SECONDS", 0)
+    starts: list[asyncio.Future[Substitute]] = []
+
+    async def started(_: processes._Processes) -> Substitute:
+        starts.append(asyncio.get_running_loop().create_future())
+        return await starts[-1]
+
+    monkeypatch.setattr(processes._Processes, "_started", started)
+    with socket.socket() as listening:
+        together = processes._Processes(ServeOptions(), lambda _line: None, (), listening)
+    first, new, late = Substitute(), Substitute(), Substitute()
+    together._running = [first]  # type: ignore[list-item]
+    keeping = asyncio.create_task(together._keep(0))
+    rolling = asyncio.create_task(together._replace_all())
+    await eventually(lambda: len(starts) == 1)
+    first.has_ended.set()
+    await eventually(lambda: len(starts) == 2)
+    starts[0].set_result(new)
+    await rolling
+    starts[1].set_result(late)
+    await eventually(late.has_ended.is_set)
+    assert together._running == [new]
+    assert not new.has_ended.is_set()
+    keeping.cancel()
+
+
 def test_what_cannot_be_served_is_told_once(program: Shell) -> None:
     program.environment["DATABASE_URL"] = "postgresql://nobody@127.0.0.1:1/nowhere"
     done = program("serve", "--port", "0", "--processes", "2", "--model", "none", code=3)
-    assert "nowhere" in done.stderr
+    assert done.stderr.count("nowhere") == 1
     assert "Traceback" not in done.stderr
 
 
