@@ -45,6 +45,13 @@ class LackingError(Exception):
 # --- programs -------------------------------------------------------------------------------------------------------
 
 
+def major_of(name: str) -> int:
+    """The version of the server of a name."""
+    if name not in NAMES:
+        raise LackingError(f"no server is called {name!r}; known: {', '.join(NAMES)}")
+    return 15 if name == OWN else VERSIONS.get(name, max(VERSIONS.values()))  # the only one with TLS
+
+
 def programs_of(major: int) -> tuple[Path, str]:
     """The folder of a version's programs with their libraries, and the place of ``bin`` in it; gets them if need be."""
     if major in OF_THE_WHEEL:
@@ -123,9 +130,7 @@ def pgbouncer() -> str:
 def prepare(names: Sequence[str]) -> None:
     """Gets what servers need, before several processes of the tests start them."""
     for name in names:
-        if name not in NAMES:
-            raise LackingError(f"no server is called {name!r}; known: {', '.join(NAMES)}")
-        programs_of(15 if name == OWN else VERSIONS.get(name, max(VERSIONS.values())))  # the only one with TLS
+        programs_of(major_of(name))
         if name == POOLER:
             pgbouncer()
         if name == OWN and not shutil.which("openssl"):
@@ -152,7 +157,7 @@ def running(name: str) -> Iterator[ServerAddress]:
         "port": str(free_port()),
         "max_connections": "200",
     }
-    tree, place = programs_of(VERSIONS.get(name, max(VERSIONS.values())))
+    tree, place = programs_of(major_of(name))
     with throwaway_server(tree, place, settings, parent=TEMPORARY) as socket_url:
         direct = make_conninfo(socket_url, host="127.0.0.1")
         if name == POOLER:

@@ -36,8 +36,7 @@ class Pair:
 
     def __init__(self, primary: EmbeddedServer, standby: EmbeddedServer) -> None:
         self.primary, self.standby = primary.url, standby.url
-        self._folders = primary.folder, standby.folder
-        self._standby = standby
+        self._primary_folder, self._standby = primary.folder, standby
 
     def both(self, **options: str) -> str:
         """The address of both, the standby first, which a client tries first."""
@@ -45,13 +44,11 @@ class Pair:
 
     def stop_primary(self) -> None:
         """Ends the primary as a crash does."""
-        os.kill(postmaster_pid(self._folders[0]), signal.SIGQUIT)
-        until(lambda: not server_processes(self._folders[0]))
+        _crash(self._primary_folder)
 
     def stop_standby(self) -> None:
         """Ends the standby as a crash does."""
-        os.kill(postmaster_pid(self._folders[1]), signal.SIGQUIT)
-        until(lambda: not server_processes(self._folders[1]))
+        _crash(self._standby.folder)
 
     def start_standby(self) -> None:
         """Starts it again after `stop_standby`, at the same address."""
@@ -80,6 +77,11 @@ class Pair:
             ).fetchone()
         assert row is not None
         return int(row[0])
+
+
+def _crash(folder: Path) -> None:
+    os.kill(postmaster_pid(folder), signal.SIGQUIT)
+    until(lambda: not server_processes(folder))
 
 
 @contextmanager
