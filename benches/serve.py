@@ -172,23 +172,8 @@ async def _library_cost(url: str, questions: list[str]) -> float:
 
 
 async def _server_cost(address: str, process: psutil.Process, questions: list[str]) -> float:
-    """Asked by a client that costs little itself, as programs that make load are: it takes the same processor."""
-    bodies = [json.dumps({"query": question, "top_k": TOP}).encode() for question in questions]
-    until = time.monotonic() + TURN_SECONDS
-    before, done = _processor_seconds(process), 0
-
-    async def ask(number: int) -> None:
-        nonlocal done
-        connection = await BareConnection.open(address)
-        while time.monotonic() < until:
-            number = (number + 1) % len(bodies)
-            answer = await connection.post("/v1/search", bodies[number], {})
-            assert answer.status == 200
-            assert b'"hits":[{' in answer.body
-            done += 1
-        connection.close()
-
-    await asyncio.gather(*(ask(number) for number in range(AT_ONCE)))
+    before = _processor_seconds(process)
+    done = await _searches(address, questions, TURN_SECONDS)
     return (_processor_seconds(process) - before) / done
 
 
@@ -210,6 +195,7 @@ def several(bench: Bench, url: str, questions: list[str], seconds: float) -> Non
 
 
 async def _searches(address: str, questions: list[str], seconds: float) -> int:
+    """Asked by a client that costs little itself, as programs that make load are: it takes the same processor."""
     bodies = [json.dumps({"query": question, "top_k": TOP}).encode() for question in questions]
     until, done = time.monotonic() + seconds, 0
 
@@ -220,6 +206,7 @@ async def _searches(address: str, questions: list[str], seconds: float) -> int:
             number = (number + 1) % len(bodies)
             answer = await connection.post("/v1/search", bodies[number], {})
             assert answer.status == 200
+            assert b'"hits":[{' in answer.body
             done += 1
         connection.close()
 
