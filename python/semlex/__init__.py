@@ -57,7 +57,8 @@ Files in: preview_chunks: Split files into chunks without writing anything. regi
 
 Options: CollectionOptions: Options that are fixed when a collection is made. Bm25Options: Constants of the keyword
     engine. FileLimits: The largest files that are read. HnswIndex, IvfflatIndex, NoIndex: The kind of vector index to
-    build. BulkIngestConfig: How documents are written. QueryLogOptions: How much of each question the query log keeps.
+    build. BulkIngestConfig: How documents are written. RowFields: The names of the fields of rows with vectors.
+    QueryLogOptions: How much of each question the query log keeps.
 
 Errors: SemlexError: Every error of semlex; `semlex.errors` has them all. ValidationError: A value was refused; its
     `errors` name the field, the row and the rule.
@@ -84,6 +85,7 @@ _NAMES = {
     "errors": "SemlexError ValidationError",
     "filters.tree": "F FilterTree",
     "ingest.bulk.load": "LoadReport",
+    "ingest.bulk.row_batch": "RowFields",
     "ingest.document_states": "DocumentInfo DocumentStates",
     "ingest.enrichment": "Enrichment",
     "ingest.loaders.base": "FileBytes LoadError LoadOptions LoadedDocument Loader MetadataExtraction Record",

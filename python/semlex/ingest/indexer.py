@@ -28,7 +28,7 @@ from semlex.store.indexes.build import (
 from semlex.store.indexes.catalog import Looks, indexes_wanted
 from semlex.store.postgres.errors import UNIQUE_VIOLATION
 from semlex.store.query.chunk_keys import chunk_keys
-from semlex.store.query.chunks import cut_contexts, fetch_text_vectors
+from semlex.store.query.chunks import cut_contexts, fetch_vectors
 from semlex.store.write import documents as ingestion
 from semlex.store.write.chunks import NewRows, VectorsGoneError, write_chunks
 from semlex.store.write.copy import DEFAULT_BULK, BulkIngestConfig
@@ -161,11 +161,13 @@ class Indexer:
     async def stored_vectors(self, documents: GivenDocuments) -> dict[int, NDArray[np.float32]]:
         """Return the stored vectors of the checked documents whose text is stored, by number."""
 
-        async def look(connection: Connection, batch: ChunkBatch) -> dict[Key, NDArray[np.float32]]:
-            return await fetch_text_vectors(connection, self.collection, batch.keys(), batch.content_hash)
+        async def look(connection: Connection, batch: ChunkBatch) -> dict[str, NDArray[np.float32]]:
+            hashes = await ingestion.embedded_hashes(connection, self.collection, batch.keys())
+            same = [key[1] for key, own in zip(batch.keys(), batch.content_hash, strict=True) if hashes.get(key) == own]
+            return await fetch_vectors(connection, self.collection, same) if same else {}
 
         keys, stored = await self._looked_up(documents, look)
-        return {number: stored[key] for number, key in keys.items() if key in stored}
+        return {number: stored[chunk_id] for number, (_, chunk_id) in keys.items() if chunk_id in stored}
 
     async def _looked_up(
         self, documents: GivenDocuments, look: Callable[[Connection, ChunkBatch], Awaitable[T]]

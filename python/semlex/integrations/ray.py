@@ -11,7 +11,7 @@ import os
 import threading
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from types import NoneType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -30,8 +30,9 @@ from semlex.ingest.chunk_rows import document_texts
 from semlex.ingest.embed import usable_vectors
 from semlex.parameters import CollectionOptions
 from semlex.retriever.synchronous import SyncClient
+from semlex.retriever.tables import MAX_READ_ROWS
 from semlex.store.write.copy import BulkIngestConfig
-from semlex.validation import check_parameters, kind_errors, model_errors, text_errors, text_parameter
+from semlex.validation import check_parameters, check_range, kind_errors, model_errors, text_errors, text_parameter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -54,12 +55,12 @@ WITHOUT_INDEXES = BulkIngestConfig(build_indexes=False)
 ANY_OPTIONS = CollectionOptions()
 
 
+@dataclass(frozen=True)
 class NamedModel(BaseEmbedder):
     """A model by its identity alone: it says whose vectors are written, and makes none."""
 
-    def __init__(self, identity: EmbedderIdentity, counter_name: str) -> None:
-        self._identity = identity
-        self.counter_name = counter_name
+    _identity: EmbedderIdentity
+    counter_name: str
 
     @classmethod
     def of(cls, embedder: Embedder) -> Self:
@@ -119,43 +120,29 @@ class Address:
 
     def open(self, model: str | NamedModel, *, create: bool = True) -> SyncCollection:
         """Return the collection on this process' client for a model."""
-        key = model if isinstance(model, str) else model.to_json()
-        return _client(self._url(), self.schema, key).collection(
-            self.collection, self.options, create=create, bulk=WITHOUT_INDEXES
-        )
-
-    def _url(self) -> str:
         url = self.url or os.environ.get("DATABASE_URL")
         if not url:
             raise ConfigurationError("name a database that every worker reaches: url=, or DATABASE_URL on each worker")
-        return url
+        with _making:
+            client = _client(url, self.schema, model)
+        return client.collection(self.collection, self.options, create=create, bulk=WITHOUT_INDEXES)
 
     def __repr__(self) -> str:
         return f"Address(collection={self.collection!r}, schema={self.schema!r})"  # an address may hold a password
 
 
+# Threads of a process share what is made under it.
 _making = threading.Lock()
 
 
-def _client(url: str, schema: str, model: str) -> SyncClient:
-    with _making:
-        return _made_client(url, schema, model)
-
-
 @cache
-def _made_client(url: str, schema: str, model: str) -> SyncClient:
+def _client(url: str, schema: str, model: str | NamedModel) -> SyncClient:
     """Return the only client of this process for a database and a model; it lives as long as the process."""
-    named: str | NamedModel = NamedModel.from_json(model) if model.startswith("{") else model
-    return SyncClient(url, named, use_reranking=False, schema=schema, max_connections=CONNECTIONS)
-
-
-def _model(name: str, device: str | None, dimensions: int | None) -> Embedder:
-    with _making:
-        return _opened_model(name, device, dimensions)
+    return SyncClient(url, model, use_reranking=False, schema=schema, max_connections=CONNECTIONS)
 
 
 @lru_cache(maxsize=4)
-def _opened_model(name: str, device: str | None, dimensions: int | None) -> Embedder:
+def _model(name: str, device: str | None, dimensions: int | None) -> Embedder:
     """Return a model of this process, which all of its tasks share."""
     chosen = choose_embedder(name, device=device, dimensions=dimensions).model
     if chosen is None:
@@ -247,10 +234,9 @@ class SemlexSink(Datasink[int]):
             ValidationError: With every error of every row of a batch; the batches before it are stored.
             ModelMismatchError: The vectors are of another model or dimension than the collection's.
         """
-        return sum(self._load_block(BlockAccessor.for_block(block).to_arrow()) for block in blocks)
-
-    def _load_block(self, table: pa.Table) -> int:
-        return _again_if_dropped(lambda: self._load(table))
+        return sum(
+            _again_if_dropped(partial(self._load, BlockAccessor.for_block(block).to_arrow())) for block in blocks
+        )
 
     def _load(self, table: pa.Table) -> int:
         fields = self.fields
@@ -263,14 +249,19 @@ class SemlexSink(Datasink[int]):
                 raise ConfigurationError("the rows have vectors of several models: write each with a sink of its own")
             named, table = NamedModel.from_json(text), table.drop_columns([MODEL])
             # A vector of a named model follows from the text: such a row need not be written again.
-            plain = table.drop_columns([fields.vector]) if fields.vector in table.column_names else table
-            numbers = self.address.open(named).tables.unstored(plain, **_given(fields))
+            numbers = self.address.open(named).tables.unstored(table, fields)
             if len(numbers) < table.num_rows:
                 table = table.take(pa.array(numbers, pa.int64()))
             if not table.num_rows:
                 return 0
         report: LoadReport = self.address.open(named).tables.load(
-            table, vector_field=fields.vector or "vector", on_duplicate=self._on_duplicate, **_given(fields)
+            table,
+            text_field=fields.text,
+            vector_field=fields.vector,
+            id_field=fields.id,
+            metadata_fields=fields.metadata,
+            metadata_field=fields.merged,
+            on_duplicate=self._on_duplicate,
         )
         return report.written
 
@@ -351,7 +342,7 @@ class SemlexEmbed:
         embedder, fields = self._embedder(), self._fields
         table = _arrow(batch)
         table = table.drop_columns([name for name in (fields.vector, MODEL) if name in table.column_names])
-        model, plain = NamedModel.of(embedder), replace(fields, vector=None)
+        model, plain = NamedModel.of(embedder), replace(fields, has_vectors=False)
         stored, with_context = self._stored(table, model)
         texts = [
             text
@@ -369,10 +360,13 @@ class SemlexEmbed:
         column = pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), size)
         places = pa.array(np.zeros(len(texts), np.int32))
         named = pa.DictionaryArray.from_arrays(places, pa.array([model.to_json()]))
-        return table.append_column(fields.vector or "vector", column).append_column(MODEL, named)
+        return table.append_column(fields.vector, column).append_column(MODEL, named)
 
     def _embedder(self) -> Embedder:
-        return _model(self._model, self._device, self._dimensions) if isinstance(self._model, str) else self._model
+        if not isinstance(self._model, str):
+            return self._model
+        with _making:
+            return _model(self._model, self._device, self._dimensions)
 
     def _stored(self, table: pa.Table, model: NamedModel) -> tuple[dict[int, NDArray[np.float32]], bool]:
         """Return the stored vectors of rows, by number, and whether titles are embedded with the text."""
@@ -382,20 +376,10 @@ class SemlexEmbed:
         address = self._sink.address
         collection = address.open(model, create=False)
         try:
-            stored = _again_if_dropped(lambda: collection.tables.stored_vectors(table, **_given(self._fields)))
+            stored = _again_if_dropped(lambda: collection.tables.stored_vectors(table, self._fields))
         except CollectionNotFoundError:
             return {}, address.options.with_context is not False
         return stored, collection.info.settings.with_context
-
-
-def _given(fields: RowFields) -> dict[str, Any]:
-    """Return the fields of text, id and metadata as arguments of `Collection.tables`."""
-    return {
-        "text_field": fields.text,
-        "id_field": fields.id,
-        "metadata_fields": fields.metadata,
-        "metadata_field": fields.merged,
-    }
 
 
 def _arrow(batch: Any) -> pa.Table:
@@ -431,13 +415,8 @@ class SemlexSource(Datasource):
         address.open("none", create=False).open()  # a wrong name fails in the driver
         unknown = BlockMetadata(num_rows=None, size_bytes=None, exec_stats=None, input_files=None)
 
-        def task(part: int) -> ReadTask:
-            def read() -> Iterator[pa.Table]:
-                yield from _read(address, part, parallelism, rows)
-
-            return ReadTask(read, unknown, per_task_row_limit=per_task_row_limit)
-
-        return [task(part) for part in range(parallelism)]
+        reads = [partial(_read, address, part, parallelism, rows) for part in range(parallelism)]
+        return [ReadTask(read, unknown, per_task_row_limit=per_task_row_limit) for read in reads]
 
 
 def _read(address: Address, part: int, parts: int, rows: int) -> Iterator[pa.Table]:
@@ -479,6 +458,7 @@ def read_semlex(
         ConfigurationError: An argument is refused.
         CollectionNotFoundError: The collection does not exist.
     """
+    check_range("rows", rows, 1, MAX_READ_ROWS)
     source = SemlexSource(Address(url, collection, schema, ANY_OPTIONS), rows)
     return ray.data.read_datasource(
         source,

@@ -392,7 +392,7 @@ async def dump(
     arrow()
 
     async def work(connection: Connection) -> Manifest:
-        collection = await _as_it_is(connection, opened)
+        collection = await as_it_is(connection, opened)
         files: dict[str, DumpedFile] = {}
         counts = await count_rows(connection, collection)
         vectors = 0
@@ -417,7 +417,7 @@ async def dump(
     return TransferReport.of(opened.names.collection, folder, manifest, started)
 
 
-async def _as_it_is(connection: Connection, opened: CollectionInfo) -> CollectionInfo:
+async def as_it_is(connection: Connection, opened: CollectionInfo) -> CollectionInfo:
     """Return the collection as this snapshot sees it, since another process may have changed its settings."""
     found = await find(connection, opened.names)
     if found is None:

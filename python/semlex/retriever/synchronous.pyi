@@ -11,6 +11,7 @@ from semlex.diagnostics.status import CollectionStatus, CountedCollection, Serve
 from semlex.embedding.base import Embedder
 from semlex.filters.forms import Filters
 from semlex.ingest.bulk.load import LoadReport
+from semlex.ingest.bulk.row_batch import RowFields
 from semlex.ingest.document_states import DocumentStates
 from semlex.ingest.enrichment import Enrichment
 from semlex.ingest.files.discovery import FileProblem
@@ -820,26 +821,10 @@ class SyncTables(Synchronous):
     ) -> LoadReport:
         """Load rows that have vectors, at the speed of COPY; each row becomes a chunk, and nothing is cut or embedded."""
 
-    def unstored(
-        self,
-        rows: Any,
-        *,
-        text_field: str = 'text',
-        id_field: str | None = None,
-        metadata_fields: Sequence[str] | None = None,
-        metadata_field: str = 'metadata',
-    ) -> list[int]:
+    def unstored(self, rows: Any, fields: RowFields = ...) -> list[int]:
         """Return the numbers of the rows that `load` would change."""
 
-    def stored_vectors(
-        self,
-        rows: Any,
-        *,
-        text_field: str = 'text',
-        id_field: str | None = None,
-        metadata_fields: Sequence[str] | None = None,
-        metadata_field: str = 'metadata',
-    ) -> RowVectors:
+    def stored_vectors(self, rows: Any, fields: RowFields = ...) -> RowVectors:
         """Return the vectors of rows whose text is stored under their id, so that you need not make them again."""
 
     def read(self, *, part: int = 0, parts: int = 1, after: str | None = None, limit: int = 5000) -> RecordBatch:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import UUID, uuid4
@@ -18,7 +19,7 @@ from semlex.ingest.deletion import Deletion
 from semlex.ingest.followed.sync import stored_tables, sync_tables
 from semlex.ingest.loaders.office import OfficeLoader
 from semlex.ingest.loaders.registry import loaders
-from semlex.maintenance.dump import TransferReport, arrow_array, dump
+from semlex.maintenance.dump import TransferReport, arrow_array, as_it_is, dump
 from semlex.options.declare import check_options, operation
 from semlex.options.indexing import TableOptions
 from semlex.progress import ProgressOption, shown
@@ -62,7 +63,9 @@ if TYPE_CHECKING:
     from semlex.store.postgres.connection import CallersConnection, Connection
     from semlex.store.postgres.database import Database
     from semlex.store.query.hits import Included
+    from semlex.store.schema.collection import EmbeddingVersion
     from semlex.store.schema.names import Names
+    from semlex.store.tables import RowPart
     from semlex.store.write.chunks import OnDuplicate
     from semlex.types.followed import FollowedStatus, FollowedTable, TableSync
     from semlex.types.reports import TableImport
@@ -72,6 +75,7 @@ if TYPE_CHECKING:
     RowVectors = dict[int, NDArray[np.float32]]
 
 
+DEFAULT_FIELDS = RowFields()
 READ_ROWS, MAX_READ_ROWS = 5_000, 10_000
 MAX_PARTS = 65_536
 
@@ -127,26 +131,15 @@ class Tables(Part):
         with bars as tell:
             return await VectorLoad(await self._handle.indexer(), fields, on_duplicate, tell).run(rows)
 
-    async def unstored(
-        self,
-        rows: Any,
-        *,
-        text_field: str = "text",
-        id_field: str | None = None,
-        metadata_fields: Sequence[str] | None = None,
-        metadata_field: str = "metadata",
-    ) -> list[int]:
+    async def unstored(self, rows: Any, fields: RowFields = DEFAULT_FIELDS) -> list[int]:
         """Return the numbers of the rows that `load` would change.
 
         A row is stored if its id is stored with the same text and metadata, and has a vector of the model in use.
 
         Args:
-            rows: A table with an Arrow stream, without vectors; needs the extra ``arrow``. If an id is repeated, only
-                the last row of a batch is looked at.
-            text_field: As for `load`.
-            id_field: As for `load`.
-            metadata_fields: As for `load`.
-            metadata_field: As for `load`.
+            rows: A table with an Arrow stream, whose vectors are not read; needs the extra ``arrow``. If an id is
+                repeated, only the last row of a batch is looked at.
+            fields: The fields of `load`.
 
         Returns:
             Numbers from 0, ascending.
@@ -156,28 +149,16 @@ class Tables(Part):
             ValidationError: With every error of every row of a batch.
         """
         found: list[int] = []
-        fields = RowFields(text_field, None, id_field, metadata_fields, metadata_field)
         async for indexer, first, documents in self._given(rows, fields):
             found += [first + number for number in await indexer.unstored(documents)]
         return found
 
-    async def stored_vectors(
-        self,
-        rows: Any,
-        *,
-        text_field: str = "text",
-        id_field: str | None = None,
-        metadata_fields: Sequence[str] | None = None,
-        metadata_field: str = "metadata",
-    ) -> RowVectors:
+    async def stored_vectors(self, rows: Any, fields: RowFields = DEFAULT_FIELDS) -> RowVectors:
         """Return the vectors of rows whose text is stored under their id, so that you need not make them again.
 
         Args:
-            rows: As for `unstored`.
-            text_field: As for `load`.
-            id_field: As for `load`.
-            metadata_fields: As for `load`; titles in the metadata are part of the text.
-            metadata_field: As for `load`.
+            rows: As for `unstored`; titles in the metadata are part of the text.
+            fields: As for `unstored`.
 
         Returns:
             Row number from 0 -> vector of the model in use, float32 of shape (d,).
@@ -187,18 +168,18 @@ class Tables(Part):
             ValidationError: As for `unstored`.
         """
         found: RowVectors = {}
-        fields = RowFields(text_field, None, id_field, metadata_fields, metadata_field)
         async for indexer, first, documents in self._given(rows, fields):
             stored = await indexer.stored_vectors(documents)
             found |= {first + number: vector for number, vector in stored.items()}
         return found
 
     async def _given(self, rows: Any, fields: RowFields) -> AsyncIterator[tuple[Indexer, int, GivenDocuments]]:
-        """Yield the rows of a table without vectors in batches: the number of the first one, and checked documents."""
+        """Yield the rows of a table in batches, without vectors: the number of the first one, and checked documents."""
+        check_parameters(kind_errors("fields", fields, RowFields))
         if not hasattr(rows, "__arrow_c_stream__"):
             raise ConfigurationError(f"rows must be a table with an Arrow stream; got {type(rows).__name__}")
-        indexer = await self._handle.indexer()
-        batches = stream_batches(rows, fields.checked(), indexer.bulk.batch_size)
+        indexer, fields = await self._handle.indexer(), replace(fields.checked(), has_vectors=False)
+        batches = stream_batches(rows, fields, indexer.bulk.batch_size)
         while (batch := await asyncio.to_thread(next, batches, None)) is not None:
             yield indexer, batch.first, await asyncio.to_thread(batch.given, fields, indexer.vector_storage)
 
@@ -231,14 +212,15 @@ class Tables(Part):
         pyarrow, whole = arrow(), 2**128
         documents = UUID(int=whole * part // parts), UUID(int=whole * (part + 1) // parts - 1)
 
+        async def look(opened: OpenCollection, connection: Connection) -> tuple[EmbeddingVersion | None, list[RowPart]]:
+            collection = await as_it_is(connection, opened.info)
+            return collection.embedding, await copy_page(connection, collection, documents, begin, limit)
+
         async def read(opened: OpenCollection) -> RecordBatch:
-            collection = opened.info
-            found = await opened.database.read_whole(
-                "read chunks", lambda connection: copy_page(connection, collection, documents, begin, limit)
-            )
+            embedding, found = await opened.database.read_whole("read chunks", partial(look, opened))
             kinds: dict[str, Any] = dict.fromkeys(("id", "text", "metadata", "source_document"), pyarrow.string())
-            if collection.embedding is not None:
-                kinds["vector"] = pyarrow.list_(pyarrow.float32(), collection.embedding.dimensions)
+            if embedding is not None:
+                kinds["vector"] = pyarrow.list_(pyarrow.float32(), embedding.dimensions)
             schema = pyarrow.schema(kinds)
 
             def decoded() -> RecordBatch:

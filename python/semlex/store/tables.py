@@ -20,7 +20,7 @@ from semlex.store.write.copy import HEADER, TRAILER, copy_rows
 from semlex.store.write.documents import DOCUMENT_COLUMNS
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping, Sequence
+    from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
@@ -58,6 +58,7 @@ TABLES: Mapping[str, Mapping[str, str]] = {
 }
 CHUNKS = "chunks"
 VECTOR = "embedding"
+NOTHING = sql.SQL("")
 
 
 def table_of(names: Names, table: str) -> sql.Identifier:
@@ -147,10 +148,18 @@ class RowPart:
         return b"".join((before, *self.messages, after))
 
 
-async def copy_out(connection: Connection, collection: CollectionInfo, table: str) -> AsyncIterator[RowPart]:
-    """Yield the rows of a table, in the order of its key, in parts of about 8 MiB."""
+async def copy_out(
+    connection: Connection,
+    collection: CollectionInfo,
+    table: str,
+    *,
+    names: Iterable[str] | None = None,
+    where: sql.Composable = NOTHING,
+    limit: sql.Composable = NOTHING,
+) -> AsyncIterator[RowPart]:
+    """Yield the rows of a table, in the order of its key, in parts of about 8 MiB; `names`: of columns, else all."""
     wires = TABLES[table]
-    read = {name: _READ.get(wire, _AS_IS) for name, wire in wires.items()}
+    read = {name: _READ.get(wires[name], _AS_IS) for name in names or wires}
     types = [own or wires[name] for name, (_, own) in read.items()]
     columns = [sql.SQL(form).format(sql.Identifier("t", name)) for name, (form, _) in read.items()]
     source = sql.SQL("{} AS t").format(table_of(collection.names, table))
@@ -162,17 +171,18 @@ async def copy_out(connection: Connection, collection: CollectionInfo, table: st
         source += sql.SQL(" LEFT JOIN {} AS e USING (document_id, chunk_id)").format(
             collection.names.embedding(embedding.version)
         )
-        # Both tables are read in the order of their keys; a hash of one of them would be written to disk and read back.
+        # Both tables are read in the order of their keys; a hash of one of them would be written to disk and read back,
+        # and for a page of them it would be of the whole table.
         await set_local(connection, enable_hashjoin="off")
-    statement = sql.SQL("COPY (SELECT {} FROM {} ORDER BY {}) TO STDOUT (FORMAT binary)").format(
-        sql.SQL(", ").join(columns), source, sql.SQL(", ").join(sql.Identifier("t", name) for name in key)
+    statement = sql.SQL("COPY (SELECT {} FROM {} {} ORDER BY {} {}) TO STDOUT (FORMAT binary)").format(
+        sql.SQL(", ").join(columns), source, where, sql.SQL(", ").join(sql.Identifier("t", name) for name in key), limit
     )
     async for part in copy_parts(connection, statement, types):
         yield part
 
 
-# Columns of `copy_page`, and how they travel.
-PAGE_COLUMNS = {"chunk_id": "text", "chunk_text": "text", "metadata": "jsonb", "source_document": "text"}
+# Columns of `copy_page`.
+PAGE_COLUMNS = ("chunk_id", "chunk_text", "metadata", "source_document")
 
 
 async def copy_page(
@@ -186,29 +196,16 @@ async def copy_page(
 
     `documents` are the first and the last key of a document.
     """
-    first, last = documents
-    read = {name: _READ.get(wire, _AS_IS) for name, wire in PAGE_COLUMNS.items()}
-    types = [own or PAGE_COLUMNS[name] for name, (_, own) in read.items()]
-    columns = [sql.SQL(form).format(sql.Identifier("c", name)) for name, (form, _) in read.items()]
-    source = sql.SQL("{} AS c").format(collection.names.chunk)
-    if collection.embedding is not None:
-        types.append(collection.embedding.storage)
-        columns.append(sql.SQL("{}").format(sql.Identifier("e", VECTOR)))
-        source += sql.SQL(" LEFT JOIN {} AS e USING (document_id, chunk_id)").format(
-            collection.names.embedding(collection.embedding.version)
-        )
+    first, last = map(sql.Literal, documents)
     begin = (
-        sql.SQL("c.document_id >= {}").format(sql.Literal(first))
+        sql.SQL("t.document_id >= {}").format(first)
         if after is None
-        else sql.SQL("(c.document_id, c.chunk_id) > ({}, {})").format(*map(sql.Literal, after))
+        else sql.SQL("(t.document_id, t.chunk_id) > ({}, {})").format(*map(sql.Literal, after))
     )
-    # A page is read in the order of both keys; a hash of one of the tables would take it as a whole.
-    await set_local(connection, enable_hashjoin="off")
-    statement = sql.SQL(
-        "COPY (SELECT {} FROM {} WHERE {} AND c.document_id <= {} ORDER BY c.document_id, c.chunk_id LIMIT {}) "
-        "TO STDOUT (FORMAT binary)"
-    ).format(sql.SQL(", ").join(columns), source, begin, sql.Literal(last), sql.Literal(limit))
-    return [part async for part in copy_parts(connection, statement, types)]
+    where = sql.SQL("WHERE {} AND t.document_id <= {}").format(begin, last)
+    some = sql.SQL("LIMIT {}").format(limit)
+    page = copy_out(connection, collection, CHUNKS, names=PAGE_COLUMNS, where=where, limit=some)
+    return [part async for part in page]
 
 
 async def copy_parts(connection: Connection, statement: sql.Composed, types: list[str]) -> AsyncIterator[RowPart]:

@@ -221,6 +221,8 @@ def test_what_cannot_work_fails_in_the_driver(database_url: str, tmp_path: Path)
         SemlexEmbed("static", skip_stored=database_url)  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError, match="model"):
         SemlexEmbed("")
+    with pytest.raises(ConfigurationError, match="rows"):
+        read_semlex(database_url, "x", rows=0)
     dataset = ray.data.from_items(rows_of(3)).map_batches(SemlexEmbed(MortalModel(tmp_path)))
     with pytest.raises(ConnectionFailedError):
         dataset.write_datasink(SemlexSink(f"postgresql://u:secret@/none?host={tmp_path}", "x"))

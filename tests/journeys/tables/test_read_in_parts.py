@@ -11,6 +11,7 @@ import pytest
 
 from semlex import BulkIngestConfig, SyncCollection, SyncRetriever
 from semlex.errors import ConfigurationError, ValidationError
+from semlex.testing import HashEmbedder
 from tests.support.retrievers import sync_opened
 
 ROWS = 60
@@ -63,6 +64,17 @@ def test_parts_are_the_whole_collection_once(store: SyncRetriever, parts: int, l
         assert (row["text"], row["source_document"]) == (expected["text"], "")
         assert np.array_equal(row["vector"], expected["vector"])
         assert row["metadata"] == f'{{"year": {expected["year"]}, "section_title": "Fruit"}}'
+
+
+def test_a_page_has_the_vectors_that_another_program_stored(database_url: str, store: SyncRetriever) -> None:
+    assert store.tables.read().num_rows == 0
+    rows = table(rows_of(3))
+    with sync_opened(database_url, model="none", collection="rows") as other:
+        other.tables.load(rows)
+        assert store.tables.read()["vector"].to_pylist() == other.tables.read()["vector"].to_pylist()
+        other.embeddings.change(HashEmbedder(5))
+        other.embeddings.drop(1, force=True)
+        assert store.tables.read()["vector"].type.list_size == 5
 
 
 def test_numbers_of_parts_are_checked(store: SyncRetriever) -> None:

@@ -24,18 +24,27 @@ if TYPE_CHECKING:
 # Every other field is a key of every row's metadata.
 MAX_FIELDS = 1_000
 SHOWN_FIELDS = 12
-NO_VECTORS = np.empty((0, 0), np.float32)
 
 
 @dataclass(frozen=True, slots=True)
 class RowFields:
-    """The names of the fields that hold text, vector, id and metadata of a row; without `vector`, rows have none."""
+    """The names of the fields of a row, as arguments of `Collection.tables.load` give them.
+
+    Attributes:
+        text: Field of the text.
+        vector: Field of the vector.
+        id: Field of the id; None: ``id``, if that field exists.
+        metadata: Fields that become metadata; None: all others.
+        merged: A field that holds objects, whose keys become metadata.
+        has_vectors: Whether vectors are read.
+    """
 
     text: str = "text"
-    vector: str | None = "vector"
+    vector: str = "vector"
     id: str | None = None
     metadata: Sequence[str] | None = None
     merged: str = "metadata"
+    has_vectors: bool = True
 
     def checked(self) -> RowFields:
         """Return these fields after checking that each is a name and none is used twice."""
@@ -76,7 +85,7 @@ class RowFields:
         if repeated:
             raise ConfigurationError(f"{where} has two fields named {repeated[0]!r}: rename one of them")
         needed = [("text_field", self.text)]
-        needed += [("vector_field", self.vector)] if self.vector is not None else []
+        needed += [("vector_field", self.vector)] if self.has_vectors else []
         needed += [("id_field", self.id)] if self.id is not None else []
         needed += [("metadata_fields", name) for name in self.metadata or ()] if whole else []
         for option, name in needed:
@@ -127,9 +136,9 @@ class RowBatch:
         """Return the rows as checked documents."""
         documents = GivenDocuments.plain(self.ids, self.texts, self.metadata)
         try:
-            return documents.checked(None if fields.vector is None else self.vectors, storage)
+            return documents.checked(self.vectors if fields.has_vectors else None, storage)
         except ValidationError as error:
-            names = {"content": fields.text, "embedding": fields.vector or "", "id": fields.id or "id"}
+            names = {"content": fields.text, "embedding": fields.vector, "id": fields.id or "id"}
             raise ValidationError(
                 (replace(one, row=self.first + one.row, field=names.get(one.field, one.field)) for one in error.errors),
                 f"in {self.where}" if self.where else "",
@@ -150,14 +159,14 @@ def batch_of(columns: Mapping[str, Any], count: int, fields: RowFields, *, where
     names = list(columns)
     id_field = fields.id_in(names)
     found = _Found(first, _ids_of(columns[id_field], id_field, first) if id_field is not None else [""] * count)
-    vectors = NO_VECTORS if fields.vector is None else columns[fields.vector]
+    vectors = columns[fields.vector] if fields.has_vectors else np.empty((0, 0), np.float32)
     return RowBatch(
         where,
         first,
         found.ids,
         found.given(columns[fields.text], fields.text),
         found.metadata({name: columns[name] for name in fields.metadata_in(names)}, count, fields.merged),
-        vectors if isinstance(vectors, np.ndarray) else found.vectors(vectors, fields.vector or ""),
+        vectors if isinstance(vectors, np.ndarray) else found.vectors(vectors, fields.vector),
     )
 
 

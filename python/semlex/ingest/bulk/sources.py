@@ -115,7 +115,7 @@ def check_schema(schema: pa.Schema, fields: RowFields, where: str) -> None:
     text = _plain(schema.field(fields.text).type)
     if not _is_text(text):
         raise _other_type(where, fields.text, "text", text)
-    if fields.vector is not None and not _is_vector(vector := schema.field(fields.vector).type):
+    if fields.has_vectors and not _is_vector(vector := schema.field(fields.vector).type):
         raise _other_type(where, fields.vector, "lists of numbers", vector)
     own = fields.id_in(schema.names)
     if own is not None and not (_is_text(kind := _plain(schema.field(own).type)) or types.is_integer(kind)):
@@ -169,7 +169,7 @@ def _rows(batch: pa.RecordBatch, fields: RowFields, where: str, first: int) -> R
     names = batch.schema.names
     wanted = {fields.text, fields.id_in(names), *fields.metadata_in(names)} - {None}
     columns: dict[str, Any] = {name: _values(batch.column(name)) for name in names if name in wanted}
-    if fields.vector is not None:
+    if fields.has_vectors:
         columns[fields.vector] = _vectors(batch.column(fields.vector), fields.vector, first)
     return batch_of(columns, batch.num_rows, fields, where=where, first=first)
 
@@ -351,9 +351,9 @@ class GivenRows:
             yield batch_of(lists, rows, self._fields, first=first + start)
 
     def _wanted(self, part: Mapping[str, Any]) -> set[str]:
-        fields = self._fields
-        needed = (fields.text, fields.vector, fields.id_in(part), *fields.metadata_in(list(part)))
-        return {name for name in needed if name is not None}
+        own = self._fields.id_in(part)
+        needed = {self._fields.text, self._fields.vector, *self._fields.metadata_in(list(part))}
+        return needed if own is None else needed | {own}
 
 
 def opened_sources(given: Any, fields: RowFields) -> list[RowSource]:

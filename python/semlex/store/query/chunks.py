@@ -21,7 +21,7 @@ from semlex.store.query.chunk_keys import chunk_keys, indexed_keys, is_indexed, 
 from semlex.store.query.filters import with_rows
 from semlex.store.query.leg import BestRows, Statement, key_arrays
 from semlex.store.query.run import fetch, measure, size_seen
-from semlex.store.query.score_calibration import binary_vectors, sent_vector, vectors_by_key
+from semlex.store.query.score_calibration import binary_vectors, vectors_by_key
 from semlex.store.write.copy import array_text
 from semlex.types.documents import StoredChunk, StoredPlace, place_of
 from semlex.types.results import SearchResult, Shown
@@ -314,30 +314,6 @@ async def fetch_vectors(
     rows = await cursor.fetchall()
     vectors = binary_vectors(rows, embedding)
     return {row[2]: vector for row, vector in zip(rows, vectors, strict=True)}
-
-
-async def fetch_text_vectors(
-    connection: Connection, collection: CollectionInfo, keys: Sequence[Key], hashes: Sequence[bytes]
-) -> dict[Key, NDArray[np.float32]]:
-    """Return the vectors of those chunks whose stored text, with its context, has the given hash."""
-    embedding = collection.embedding
-    if embedding is None or not keys:
-        return {}
-    cursor = await connection.cursor(binary=True).execute(
-        sql.SQL(
-            "SELECT {}, e.document_id, e.chunk_id "
-            "FROM unnest(%(document_ids)s::uuid[], %(chunk_ids)s::text[], %(hashes)s::bytea[]) "
-            "AS k(document_id, chunk_id, content_hash) "
-            "JOIN {} AS c USING (document_id, chunk_id) JOIN {} AS e USING (document_id, chunk_id) "
-            "WHERE c.content_hash = k.content_hash"
-        ).format(
-            sent_vector(collection, embedding), collection.names.chunk, collection.names.embedding(embedding.version)
-        ),
-        {**key_arrays(keys), "hashes": hashes},
-    )
-    rows = await cursor.fetchall()
-    vectors = binary_vectors(rows, embedding)
-    return {(row[1], row[2]): vector for row, vector in zip(rows, vectors, strict=True)}
 
 
 async def list_chunks(
