@@ -32,10 +32,10 @@ MORE_SECONDS = 10.0
 
 
 class FailedStartError(Exception):
-    """A process ended before it was ready; it has said why."""
+    """A process ended with a code before it was ready; the user has been told why."""
 
     def __init__(self, code: int) -> None:
-        super().__init__(f"a process ended with the code {code} before it was ready")
+        super().__init__(code)
         self.code = code
 
 
@@ -64,6 +64,7 @@ class _Processes:
         # -P: a folder of the name in the working directory is not the package.
         self._command = [sys.executable, "-P", "-m", "semlex", *arguments, "--listening", str(listening.fileno())]
         self._running: list[asyncio.subprocess.Process] = []
+        self._starting: asyncio.Task[int | None] | None = None
         self._signal: int | None = None
         self._stops = asyncio.Event()
         self._rolling: asyncio.Task[None] | None = None
@@ -75,7 +76,13 @@ class _Processes:
         loop.add_signal_handler(signal.SIGHUP, lambda: None)  # the processes are new
         keepers: list[asyncio.Task[None]] = []
         try:
-            if (code := await self._start_all()) is not None:
+            self._starting = asyncio.create_task(self._start_all())
+            code = None
+            with suppress(asyncio.CancelledError):  # by `_stop`
+                code = await self._starting
+            if self._signal is not None:
+                return -self._signal
+            if code is not None:
                 return code
             address = address_to_ask(self._listening)
             self._tell(f"semlex serves on {address} with {len(self._running)} processes; SIGHUP replaces them in turn")
@@ -95,17 +102,20 @@ class _Processes:
         """Start the processes; return the code to exit with if one of them could not."""
         # The first one alone: what is wrong is said once.
         for number in (1, self._options.processes - 1):
-            made = await asyncio.gather(*(self._started() for _ in range(number)), return_exceptions=True)
-            self._running += [one for one in made if isinstance(one, asyncio.subprocess.Process)]
-            for one in made:
-                if isinstance(one, FailedStartError):
-                    return one.code if self._signal is None else -self._signal
-                if isinstance(one, BaseException):
-                    raise one
+            for error in await asyncio.gather(*(self._add() for _ in range(number)), return_exceptions=True):
+                if isinstance(error, FailedStartError):
+                    return error.code
+                if error is not None:
+                    raise error
         return None
+
+    async def _add(self) -> None:
+        self._running.append(await self._started())
 
     def _stop(self, number: int) -> None:
         self._signal = number
+        if self._starting is not None:
+            self._starting.cancel()
         if self._stops.is_set():
             self._send(signal.SIGTERM)  # the second one ends what is in progress
         self._stops.set()
@@ -117,13 +127,17 @@ class _Processes:
     async def _started(self) -> asyncio.subprocess.Process:
         """Start a process; return it when it takes requests."""
         # Ctrl-C in a terminal reaches this process alone, which passes it on.
-        process = await asyncio.create_subprocess_exec(
-            *self._command,
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            pass_fds=[self._listening.fileno()],
-            start_new_session=True,
-        )
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *self._command,
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                pass_fds=[self._listening.fileno()],
+                start_new_session=True,
+            )
+        except OSError as error:
+            self._tell(f"{sys.executable} cannot be started: {error.strerror}")
+            raise FailedStartError(1) from None
         assert process.stdout is not None  # noqa: S101 - a pipe
         try:
             if await process.stdout.readline() != READY:

@@ -17,7 +17,7 @@ import pytest
 from semlex.server import processes
 from semlex.server.options import ServeOptions
 from tests.support.shell import Shell, Started
-from tests.support.waiting import LIMIT, eventually, until
+from tests.support.waiting import LIMIT, eventually, turns, until
 
 pytestmark = pytest.mark.slow
 CLIENTS = 4
@@ -132,6 +132,11 @@ class Substitute:
         pass
 
 
+def unstarted(said: list[str]) -> processes._Processes:
+    with socket.socket() as listening:
+        return processes._Processes(ServeOptions(processes=2), said.append, (), listening)
+
+
 async def test_a_process_that_dies_while_it_is_replaced_gets_one_successor(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processes, "PAUSE_SECONDS", 0)
     starts: list[asyncio.Future[Substitute]] = []
@@ -141,8 +146,7 @@ async def test_a_process_that_dies_while_it_is_replaced_gets_one_successor(monke
         return await starts[-1]
 
     monkeypatch.setattr(processes._Processes, "_started", started)
-    with socket.socket() as listening:
-        together = processes._Processes(ServeOptions(), lambda _line: None, (), listening)
+    together = unstarted([])
     first, new, late = Substitute(), Substitute(), Substitute()
     together._running = [first]  # type: ignore[list-item]
     keeping = asyncio.create_task(together._keep(0))
@@ -157,6 +161,38 @@ async def test_a_process_that_dies_while_it_is_replaced_gets_one_successor(monke
     assert together._running == [new]
     assert not new.has_ended.is_set()
     keeping.cancel()
+
+
+async def test_a_signal_ends_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun = asyncio.Event()
+    first = Substitute()
+    monkeypatch.setattr(first, "send_signal", lambda _: first.has_ended.set(), raising=False)
+
+    async def started(_: processes._Processes) -> Substitute:
+        if begun.is_set():
+            await asyncio.Event().wait()
+        begun.set()
+        return first
+
+    monkeypatch.setattr(processes._Processes, "_started", started)
+    together = unstarted([])
+    running = asyncio.create_task(together.run())
+    await begun.wait()
+    await turns()
+    together._stop(signal.SIGTERM)
+    assert await running == -signal.SIGTERM
+    assert first.has_ended.is_set()
+
+
+async def test_a_python_that_is_gone_leaves_the_processes_in_place() -> None:
+    said: list[str] = []
+    together, first = unstarted(said), Substitute()
+    together._running, together._command = [first], ["/nowhere/python"]  # type: ignore[list-item]
+    with socket.socket() as together._listening:
+        await together._replace_all()
+    assert together._running == [first]
+    assert "No such file" in said[0]
+    assert said[1:] == ["the new process did not start; the old ones go on"]
 
 
 def test_what_cannot_be_served_is_told_once(program: Shell) -> None:
