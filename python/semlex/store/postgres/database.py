@@ -227,6 +227,12 @@ class Database:
         watched._watch, watched._owns_pool = watch, False  # noqa: SLF001 - of this class
         return watched
 
+    def with_view_of(self, other: Database) -> Database:
+        """Return a database on the same connections with the rights and the watch of another one."""
+        viewing = copy.copy(self)
+        viewing.role, viewing._watch, viewing._owns_pool = other.role, other._watch, False  # noqa: SLF001 - of this class
+        return viewing
+
     def beside(self, replica: Replica) -> None:
         """Let `reader` read on a standby, which is closed together with this database."""
         self._replica = replica
@@ -239,10 +245,6 @@ class Database:
         reading = copy.copy(self)
         reading._primary, reading._owns_pool = self, False  # noqa: SLF001 - of this class
         return reading
-
-    def take_view(self, other: Database) -> None:
-        """Take over the rights and the watch of another database."""
-        self.role, self._watch, self._owns_pool = other.role, other._watch, False
 
     async def renew_connections(self) -> None:
         """Replace the idle connections of the pool, because the server has been away."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import copy
 import logging
 import math
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -155,7 +154,7 @@ class Replica:
             reason = await self._unreachable(ends)
             if reason is not None:
                 break
-            reading = self._as(primary)
+            reading = self._database.with_view_of(primary)
             try:
                 return await reading.read_snapshot(doing, work, deadline=self._share(ends), **options)
             except (StoreError, ModelMismatchError, SearchTimeoutError) as error:
@@ -175,12 +174,6 @@ class Replica:
     def _share(self, ends: float | None) -> float | None:
         """Return the seconds that a standby may take of those until a time."""
         return None if ends is None else max(ends - self._clock.monotonic(), 0.0) * DEADLINE_SHARE
-
-    def _as(self, primary: Database) -> Database:
-        """Return the standby's database with the rights and the checks of another one."""
-        reading = copy.copy(self._database)
-        reading.take_view(primary)
-        return reading
 
     async def _unreachable(self, ends: float | None) -> str | None:
         """Return why no standby can be read now; see to it that one is looked for again when it is time."""
