@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
-from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
-from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from semlex import Client, Document
 from semlex.errors import SearchTimeoutError
+from semlex.proof.black_hole import proxied
 from semlex.search import retrieval
 from semlex.server.routes.health import DATABASE_SECONDS
 from semlex.store.postgres.database import DEADLINE_GRACE_SECONDS
@@ -24,58 +21,10 @@ from tests.support.retrievers import opened
 from tests.support.waiting import LIMIT, eventually, turns
 
 
-class Proxy:
-    """Passes bytes to the server until it is told to swallow them; connections stay open."""
-
-    def __init__(self, server_socket: str) -> None:
-        self.server_socket = server_socket
-        self.hearing = asyncio.Event()
-        self.hearing.set()
-        self.swallowed = 0  # messages that are kept while it does not hear
-        self.tasks: set[asyncio.Task[None]] = set()
-        self.writers: list[asyncio.StreamWriter] = []
-
-    async def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        server_reader, server_writer = await asyncio.open_unix_connection(self.server_socket)
-        self.writers += [writer, server_writer]
-        for source, target in ((reader, server_writer), (server_reader, writer)):
-            task = asyncio.ensure_future(self.forward(source, target))
-            self.tasks.add(task)
-            task.add_done_callback(self.tasks.discard)
-
-    async def forward(self, source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
-        with suppress(ConnectionError):
-            while data := await source.read(65536):
-                self.swallowed += not self.hearing.is_set()
-                await self.hearing.wait()
-                target.write(data)
-                await target.drain()
-        target.close()
-
-
-@asynccontextmanager
-async def proxied(url: str, folder: Path) -> AsyncIterator[tuple[Proxy, str]]:
-    parts = conninfo_to_dict(url)
-    proxy = Proxy(f"{parts['host']}/.s.PGSQL.{parts['port']}")
-    server = await asyncio.start_unix_server(proxy.accept, str(folder / ".s.PGSQL.5432"))
-    try:
-        yield proxy, make_conninfo(url, host=str(folder), port=5432)
-    finally:
-        proxy.hearing.set()
-        server.close()
-        for task in list(proxy.tasks):
-            task.cancel()
-        await asyncio.gather(*proxy.tasks, return_exceptions=True)
-        for writer in proxy.writers:
-            writer.close()
-        await asyncio.gather(*(writer.wait_closed() for writer in proxy.writers), return_exceptions=True)
-        await server.wait_closed()
-
-
-async def test_a_silent_server_is_given_up(database_url: str, open_folder: Path) -> None:
+async def test_a_silent_server_is_given_up(database_url: str) -> None:
     clock = ManualClock()
     async with (
-        proxied(database_url, open_folder) as (proxy, url),
+        proxied(database_url) as (proxy, url),
         opened(url, 16, clock=clock, timeout=LIMIT) as retriever,
     ):
         await retriever.add_documents([Document("a banana is yellow", id="banana")])
@@ -95,11 +44,11 @@ async def test_a_silent_server_is_given_up(database_url: str, open_folder: Path)
 
 
 async def test_a_server_that_falls_silent_after_a_leg_failed_is_given_up(
-    database_url: str, open_folder: Path, monkeypatch: pytest.MonkeyPatch
+    database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = ManualClock()
     async with (
-        proxied(database_url, open_folder) as (proxy, url),
+        proxied(database_url) as (proxy, url),
         opened(url, 16, clock=clock, timeout=LIMIT) as retriever,
     ):
         await retriever.add_documents([Document("a banana is yellow", id="banana")])
@@ -122,7 +71,7 @@ async def test_a_server_that_falls_silent_after_a_leg_failed_is_given_up(
 
 
 async def test_a_cancelled_write_does_not_wait_for_a_silent_server(
-    database_url: str, open_folder: Path, monkeypatch: pytest.MonkeyPatch
+    database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cancel, given = psycopg.AsyncConnection.cancel_safe, []
 
@@ -132,7 +81,7 @@ async def test_a_cancelled_write_does_not_wait_for_a_silent_server(
 
     monkeypatch.setattr(psycopg.AsyncConnection, "cancel_safe", noted)
     async with (
-        proxied(database_url, open_folder) as (proxy, url),
+        proxied(database_url) as (proxy, url),
         opened(url, 16, timeout=LIMIT) as retriever,
     ):
         await retriever.add_documents([Document("a banana is yellow", id="banana")])
@@ -149,10 +98,10 @@ async def test_a_cancelled_write_does_not_wait_for_a_silent_server(
         assert await retriever.count() == 2
 
 
-async def test_the_health_of_a_silent_server_is_reported_in_time(database_url: str, open_folder: Path) -> None:
+async def test_the_health_of_a_silent_server_is_reported_in_time(database_url: str) -> None:
     clock = ManualClock()
     async with (
-        proxied(database_url, open_folder) as (proxy, url),
+        proxied(database_url) as (proxy, url),
         opened(url, 16, clock=clock, timeout=LIMIT) as retriever,
     ):
         assert (await retriever.health_check()).ok
@@ -167,10 +116,10 @@ async def test_the_health_of_a_silent_server_is_reported_in_time(database_url: s
 
 
 async def test_a_probe_is_answered_within_a_second_while_the_database_is_away(
-    database_url: str, open_folder: Path, caplog: pytest.LogCaptureFixture
+    database_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     clock = ManualClock()
-    async with proxied(database_url, open_folder) as (proxy, url), Client(url, embedding_model="none") as client:
+    async with proxied(database_url) as (proxy, url), Client(url, embedding_model="none") as client:
         client._resources.database.clock = clock
         async with in_process(client, jobs=1) as served:
             proxy.hearing.clear()

@@ -14,13 +14,13 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
 from semlex.errors import ConfigurationError, ConnectionFailedError
-from semlex.proof import children, soak
+from semlex.proof import check, children, soak
 from semlex.proof.catalogue import KINDS, chosen
 from semlex.proof.faults import LIMIT_SECONDS, Fault
 from semlex.proof.page import html_page
 from semlex.proof.report import ProofReport, verdict
 from semlex.proof.run import Proof
-from semlex.proof.scenarios import Kind, Scenario, Tries
+from semlex.proof.scenarios import Scenario, Tries
 from semlex.proof.site import SCHEMA, Site
 from semlex.store.proving.ground import Ground
 from semlex.store.schema.names import Names
@@ -161,14 +161,10 @@ def test_a_call_that_comes_back_late_is_found(make_site: Callable[..., Site], mo
 
 def test_an_answer_that_lacks_a_hit_is_found(make_site: Callable[..., Site], monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the tables have."""
-    from semlex.proof import check
-
     compare = check.compare_scores
-    for module in ("check", "together", "damaged_rows"):
-        monkeypatch.setattr(
-            f"semlex.proof.{module}.compare_scores",
-            lambda found, wanted, query: compare(dict(list(found.items())[1:]), wanted, query),
-        )
+    monkeypatch.setattr(
+        check, "compare_scores", lambda found, wanted, query: compare(dict(list(found.items())[1:]), wanted, query)
+    )
     names = ["kill-delete", "kill-optimize", "together"]
     with make_site() as site:
         report = Proof(site, chosen(names)).run()
@@ -274,26 +270,46 @@ def test_a_report_is_printed_although_every_try_fails(shell: Shell, monkeypatch:
 class Unclosable(Scenario):
     """A scenario that cannot be closed."""
 
+    name, what = "unclosable", "nothing"
+
+    def begin(self) -> None:
+        self.opened.callback(self._fail)
+
     def attempt(self) -> Tries:
         return Tries()
 
-    def close(self) -> None:
+    def _fail(self) -> None:
         raise ConnectionFailedError("the server is gone")
 
 
 class Failing(Unclosable):
     """The same, and its tries fail."""
 
+    name = "failing"
+
     def attempt(self) -> Tries:
         raise Fault("lost", "everything")
 
 
+class Unbegun(Unclosable):
+    """The same, and it fails when it has opened something."""
+
+    name = "unbegun"
+
+    def begin(self) -> None:
+        super().begin()
+        raise Fault("hung", "in the beginning")
+
+
 def test_a_scenario_that_cannot_be_closed_ends_no_proof(database_url: str) -> None:
-    kinds = [Kind("failing", "x", "", Failing), Kind("unclosable", "x", "", Unclosable)]
     with Site(database_url) as site:
-        report = Proof(site, kinds, lanes=1).run()
-    assert [one.tries for one in report.scenarios] == [1, 1]
-    assert faults_of(report) == {"failing": {"lost": 1, "wrong": 1}, "unclosable": {"wrong": 1}}
+        report = Proof(site, [Failing, Unclosable, Unbegun], lanes=1).run()
+    assert [one.tries for one in report.scenarios] == [1, 1, 1]
+    assert faults_of(report) == {
+        "failing": {"lost": 1, "wrong": 1},
+        "unclosable": {"wrong": 1},
+        "unbegun": {"hung": 1, "wrong": 1},
+    }
 
 
 def test_sigterm_leaves_nothing_behind(shell: Shell, database_url: str) -> None:
@@ -329,7 +345,7 @@ def test_a_fault_ends_with_1(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_names_of_scenarios() -> None:
-    assert {kind.group for kind in chosen(["kill", "crash"])} == {"kill", "crash"}
+    assert {kind.group or kind.name for kind in chosen(["kill", "crash"])} == {"kill", "crash"}
     assert len(chosen([])) == len(KINDS)
     with pytest.raises(ConfigurationError):
         chosen(["none"])

@@ -20,6 +20,7 @@ from psycopg_pool import AsyncConnectionPool
 
 from semlex import Client
 from semlex.errors import ConfigurationError, StoreError
+from semlex.proof.black_hole import proxied
 from semlex.retriever.postgres import PostgreSQLRetriever
 from semlex.store.postgres import replica
 from semlex.store.postgres.database import DEADLINE_GRACE_SECONDS, Database
@@ -29,7 +30,6 @@ from semlex.testing import HashEmbedder
 from semlex.types.documents import Document
 from semlex.types.replicas import ReadServer
 from semlex.types.results import SearchResults
-from tests.resilience.test_deadline import proxied
 from tests.resilience.test_standby import QUESTIONS, Following, many, told
 from tests.support.folders import new_open_folder
 from tests.support.keyword_index import check_index
@@ -238,13 +238,11 @@ async def test_a_lost_connection_costs_no_search(pair: Pair) -> None:
             of_replica(found)
 
 
-async def test_a_replica_that_falls_silent_costs_no_search(
-    pair: Pair, open_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_replica_that_falls_silent_costs_no_search(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its connections stay open, and nothing comes: the primary answers in what is left of the deadline."""
     monkeypatch.setattr(replica, "RETRY_SECONDS", 0.0)
     clock, primary = ManualClock(), conninfo_to_dict(pair.primary)
-    async with proxied(pair.standby, open_folder) as (proxy, address):
+    async with proxied(pair.standby) as (proxy, address):
         hosts = {name: f"{primary[name]},{conninfo_to_dict(address)[name]}" for name in ("host", "port")}
         url = make_conninfo(pair.primary, **hosts)
         async with reading(url, collection="silent", clock=clock, timeout=LIMIT) as both:

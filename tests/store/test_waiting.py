@@ -14,17 +14,16 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from psycopg.pq import PipelineStatus, TransactionStatus
 
+from semlex.proof.black_hole import proxied
 from semlex.store.postgres.connection import connected
 from semlex.store.postgres.database import ENDING_SECONDS, Database
 from semlex.store.postgres.pool import PooledConnection
 from semlex.store.postgres.waiting import Answer
-from tests.resilience.test_deadline import proxied
 from tests.support.manual_clock import ManualClock
 from tests.support.waiting import LIMIT, eventually, turns, until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
-    from pathlib import Path
 
     from semlex.store.postgres.snapshot import Snapshot
 
@@ -213,7 +212,7 @@ async def test_an_answer_is_heard_although_the_server_is_gone(connection: Pooled
         assert await (await task).fetchall() == [(41,)]
 
 
-async def test_a_silent_server_does_not_keep_a_connection_of_the_pool(database_url: str, open_folder: Path) -> None:
+async def test_a_silent_server_does_not_keep_a_connection_of_the_pool(database_url: str) -> None:
     """A cancelled read has statements under way, and their answers never come: the connection is given up."""
     clock, sent = ManualClock(), asyncio.Event()
 
@@ -225,7 +224,7 @@ async def test_a_silent_server_does_not_keep_a_connection_of_the_pool(database_u
 
     async with (
         asyncio.timeout(LIMIT),
-        proxied(database_url, open_folder) as (proxy, url),
+        proxied(database_url) as (proxy, url),
         Database(url, max_size=1, timeout=LIMIT, clock=clock) as database,
     ):
         task = asyncio.ensure_future(database.read_snapshot("read", read, deadline=LIMIT))

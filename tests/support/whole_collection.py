@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import random
-from collections import Counter, defaultdict
+from collections import Counter
 from typing import Any
 
-import numpy as np
 import psycopg
 from psycopg import sql
 from psycopg.rows import dict_row
 
 from semlex import SyncRetriever
-from semlex.embedding.static import StaticEmbedder
-from semlex.ingest.chunk_rows import embedded_text
 from semlex.proof.stirred_folder import StirredFolder
 from semlex.store.proving import faults
 from semlex.store.schema.names import Names
 from semlex.types.results import SearchMode
-from tests.support.keyword_index import check_index
 
 # What differs between two collections of the same files: when and in which order they were written.
 DIFFERENT = {"created_at", "updated_at", "modified_at", "file_state", "keyword_id", "previous_id"}
@@ -33,41 +29,6 @@ def count_faults(connection: psycopg.Connection[Any], collection: str) -> dict[s
 def is_made(connection: psycopg.Connection[Any], collection: str) -> bool:
     """Whether the tables of a collection are there, those of its vectors included."""
     return faults.is_made(connection, Names("semlex", collection))
-
-
-def check_whole(url: str, collection: str, folder: StirredFolder, model: StaticEmbedder) -> None:
-    """Every document is one text that its file had, with all its chunks and their vectors and words."""
-    with psycopg.connect(url) as connection:
-        if not is_made(connection, collection):
-            return
-        assert count_faults(connection, collection) == {}
-        tables = rows_of(connection, collection)
-        chunks = _vectors_checked(connection, collection, model)
-    for document in tables["document"]:
-        text = folder.texts[document["content_hash"]]
-        own = [chunk["chunk_text"] for chunk in chunks[document["document_id"]]]
-        assert " ".join(own).split() == text.split(), "a document of two texts, or of half a text"
-    check_index(url, collection)
-
-
-def _vectors_checked(
-    connection: psycopg.Connection[Any], collection: str, model: StaticEmbedder
-) -> dict[Any, list[dict[str, Any]]]:
-    """The chunks of each document in their order; each with the vector of its own text."""
-    cursor = connection.cursor(row_factory=dict_row)
-    statement = sql.SQL(
-        "SELECT c.document_id, context, chunk_text, embedding::real[] FROM {} AS c "
-        "JOIN {} AS e USING (document_id, chunk_id) ORDER BY c.document_id, chunk_no"
-    ).format(*(sql.Identifier("semlex", f"{collection}_{table}") for table in ("chunk", "embedding_1")))
-    found = cursor.execute(statement).fetchall()
-    if found:
-        vectors = model.embed_documents([embedded_text(row["context"], row["chunk_text"]) for row in found])
-        stored = np.array([row["embedding"] for row in found])
-        assert np.allclose(stored, vectors, atol=1e-6), "a vector of another text"
-    by_document = defaultdict(list)
-    for row in found:
-        by_document[row["document_id"]].append(row)
-    return by_document
 
 
 def rows_of(connection: psycopg.Connection[Any], collection: str) -> dict[str, list[dict[str, Any]]]:

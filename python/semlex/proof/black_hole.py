@@ -10,18 +10,15 @@ from typing import TYPE_CHECKING
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from semlex.errors import SearchTimeoutError
-from semlex.proof.check import check_stored, draw_text
-from semlex.proof.embedder import WordDirections
 from semlex.proof.faults import Fault, expect
-from semlex.proof.scenarios import Kind, Scenario, Tries
-from semlex.proof.works import WORDS, documents
+from semlex.proof.scenarios import Scenario, Tries
+from semlex.proof.texts import documents, draw_text
+from semlex.proof.transaction_pooler import open_server
 from semlex.store.postgres.database import DEADLINE_GRACE_SECONDS
 
 if TYPE_CHECKING:
-    import random
     from collections.abc import AsyncIterator
 
-    from semlex.proof.site import Site
     from semlex.types.results import SearchResults
 
 CLIENTS = 6  # that wait at the same time
@@ -36,9 +33,7 @@ class Proxy:
     """Passes bytes to a server until it has to swallow them; connections stay open."""
 
     def __init__(self, url: str) -> None:
-        parts = conninfo_to_dict(url)
-        self._host = str(parts.get("hostaddr") or parts.get("host") or "localhost").split(",")[0]
-        self._port = str(parts.get("port") or 5432).split(",")[0]
+        self._url = url
         self.hearing = asyncio.Event()
         self.hearing.set()
         self.swallowed = 0  # messages that are kept while it does not hear
@@ -48,10 +43,7 @@ class Proxy:
     async def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Connect a client with the server."""
         self.writers.append(writer)
-        if self._host.startswith("/"):
-            opened = await asyncio.open_unix_connection(f"{self._host}/.s.PGSQL.{self._port}")
-        else:
-            opened = await asyncio.open_connection(self._host, int(self._port))
+        opened = await open_server(self._url)
         self.writers.append(opened[1])
         for source, target in ((reader, opened[1]), (opened[0], writer)):
             task = asyncio.ensure_future(self._forward(source, target))
@@ -99,17 +91,19 @@ async def proxied(url: str) -> AsyncIterator[tuple[Proxy, str]]:
 class BlackHole(Scenario):
     """Searches of several clients, each behind a proxy that goes silent at some moment of the search."""
 
-    def __init__(self, site: Site, chance: random.Random) -> None:
-        super().__init__(site, chance)
-        self._names = site.names("hole")
-        with site.client(site.application("hole")) as client:
-            self._texts = {f"d{n}": draw_text(chance, WORDS) for n in range(TEXTS)}
-            client.collection(self._names.collection).add_documents(documents(list(self._texts.items())))
+    name = "black-hole"
+    what = (
+        "a network that goes silent in the middle of a search with a deadline: the call comes back, the next one works"
+    )
+
+    def begin(self) -> None:
+        with self.site.client(self.site.application(self.name)) as client:
+            self.texts = {f"d{n}": draw_text(self.chance) for n in range(TEXTS)}
+            client.collection(self.names.collection).add_documents(documents(self.texts))
 
     def attempt(self) -> Tries:
         asyncio.run(self._round())
-        self.site.sabotage(self._names)
-        check_stored(self.site.url, self._names, [self._texts], WordDirections())
+        self.check_texts()
         return Tries(CLIENTS)
 
     async def _round(self) -> None:
@@ -118,9 +112,9 @@ class BlackHole(Scenario):
     async def _silence(self) -> None:
         async with (
             proxied(self.site.url) as (proxy, url),
-            self.site.async_client(self.site.application("hole"), url, max_connections=2) as client,
+            self.site.async_client(self.site.application(self.name), url, max_connections=2) as client,
         ):
-            collection = client.collection(self._names.collection)
+            collection = client.collection(self.names.collection)
             try:
                 expected = _found(await collection.search("key vault", 5))
                 deadline, before = self.chance.choice(DEADLINES), self.chance.choice((0.0, 0.0, 0.002, 0.01))
@@ -132,7 +126,7 @@ class BlackHole(Scenario):
                     proxy.hearing.clear()
                 try:
                     async with asyncio.timeout(deadline + LATE_SECONDS):
-                        await collection.search(draw_text(self.chance, WORDS, 3), 5, deadline=deadline)
+                        await collection.search(draw_text(self.chance, 3), 5, deadline=deadline)
                     self.notes["answered before the silence"] += 1
                 except SearchTimeoutError:
                     late = round(1000 * (time.monotonic() - began - deadline))
@@ -149,13 +143,3 @@ class BlackHole(Scenario):
 
 def _found(results: SearchResults) -> list[tuple[str, float | None]]:
     return [(hit.id, hit.fused_score) for hit in results]
-
-
-KINDS = [
-    Kind(
-        "black-hole",
-        "black-hole",
-        "a network that goes silent in the middle of a search with a deadline: the call comes back, the next one works",
-        BlackHole,
-    )
-]

@@ -6,39 +6,42 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from semlex.errors import ConfigurationError
-from semlex.proof import (
-    black_hole,
-    crashes,
-    damaged_rows,
-    ended_backends,
-    failovers,
-    folder_histories,
-    full_disks,
-    hostile,
-    kills,
-    pooler_restarts,
-    soak,
-    together,
-)
+from semlex.proof.black_hole import BlackHole
+from semlex.proof.crashes import Crashes
+from semlex.proof.damaged_rows import DamagedRows
+from semlex.proof.ended_backends import EndedBackends
+from semlex.proof.failovers import Failovers
+from semlex.proof.folder_histories import FolderHistories
+from semlex.proof.followed_tables import Following
+from semlex.proof.full_disks import FullDisks
+from semlex.proof.hostile import HostileValues
+from semlex.proof.index_builds import Building
+from semlex.proof.pooler_restarts import PoolerRestarts
+from semlex.proof.queued_jobs import Working
+from semlex.proof.restores import Restoring
+from semlex.proof.soak import Soak
+from semlex.proof.together import Together
+from semlex.proof.works import Adding, Deleting, Indexing, Loading, Optimizing, Rebuilding, Reembedding, Syncing
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from semlex.proof.scenarios import Kind
+    from semlex.proof.scenarios import Scenario
 
-KINDS: dict[str, Kind] = {
+KINDS: dict[str, type[Scenario]] = {
     kind.name: kind
-    for module in (
-        *(kills, crashes, failovers, pooler_restarts, full_disks, ended_backends),
-        *(together, hostile, damaged_rows, black_hole, folder_histories, soak),
+    for kind in (
+        *(Indexing, Syncing, Adding, Deleting, Loading, Optimizing, Rebuilding, Reembedding),
+        *(Building, Following, Working, Restoring),
+        *(Crashes, Failovers, PoolerRestarts, FullDisks, EndedBackends),
+        *(Together, HostileValues, DamagedRows, BlackHole, FolderHistories, Soak),
     )
-    for kind in module.KINDS
 }
 
 
-def chosen(only: Sequence[str]) -> list[Kind]:
+def chosen(only: Sequence[str]) -> list[type[Scenario]]:
     """Return the scenarios of these names and groups; all of them if none is named."""
-    known = sorted({*KINDS, *(kind.group for kind in KINDS.values())})
+    known = sorted({*KINDS, *(kind.group for kind in KINDS.values() if kind.group)})
     for name in only:
         if name not in known:
             near = get_close_matches(name, known, 1)

@@ -4,33 +4,28 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
 from semlex.ingest.chunk_rows import embedded_text
 from semlex.proof.faults import Fault, Kind, expect
 from semlex.proof.plain_bm25 import plain_bm25
-from semlex.store.proving.faults import (
-    StoredChunk,
-    count_faults,
-    end_snapshot,
-    is_made,
-    snapshot,
-    stored_chunks,
-    stored_documents,
-)
-from semlex.store.proving.ground import connected
-from semlex.store.proving.keyword_index import check_keyword_index
+from semlex.proof.texts import WORDS
+from semlex.store.proving.faults import stored_collection
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Container, Mapping, Sequence
 
     from semlex.embedding.base import Embedder
     from semlex.proof.stirred_folder import StirredFolder
     from semlex.retriever.synchronous import SyncCollection
+    from semlex.store.proving.faults import StoredChunk, StoredCollection
     from semlex.store.schema.names import Names
+    from semlex.types.results import SearchResults
+
+T = TypeVar("T")
 
 TOLERANCE = 1e-5
 SHOWN = 5
@@ -50,33 +45,28 @@ OF_FILES = {"a chunk without a document"}
 def check_stored(
     url: str,
     names: Names,
-    states: Sequence[Mapping[str, str]],
-    model: Embedder | None,
+    states: Sequence[dict[str, str]],
+    model: Embedder,
     *,
     version: int = 1,
     own_vectors: bool = False,
-) -> Mapping[str, str]:
+) -> dict[str, str]:
     """Check that a collection of added documents is in one of the states (id -> text), whole; return which.
 
     With `own_vectors`, some vectors are the caller's, and not compared with the model's.
     """
-    with connected(url) as connection:
-        if not is_made(connection, names, None if model is None else version):
-            expect({} in states, "lost", "the collection is not there")
-            return {}
-        snapshot(connection)
-        chunks = stored_chunks(connection, names, None if model is None else version)
-        faults = {} if model is None else count_faults(connection, names, version)
-        index = check_keyword_index(connection, names)
-        end_snapshot(connection)
-    state = _matching(chunks, states)
-    _refuse({fault: count for fault, count in faults.items() if fault not in OF_FILES}, index)
-    if model is not None and not own_vectors:
-        check_vectors(chunks, model)
+    found = stored_collection(url, names, version)
+    if found is None:
+        expect({} in states, "lost", "the collection is not there")
+        return {}
+    state = _matching(found.chunks, states)
+    _refuse(found, OF_FILES)
+    if not own_vectors:
+        _check_vectors(found.chunks, model)
     return state
 
 
-def _matching(chunks: Sequence[StoredChunk], states: Sequence[Mapping[str, str]]) -> Mapping[str, str]:
+def _matching(chunks: Sequence[StoredChunk], states: Sequence[dict[str, str]]) -> dict[str, str]:
     """Return the state that the chunks are in, or raise the difference from the nearest one."""
     counted = Counter(chunk.id for chunk in chunks)
     twice = [one for one, count in counted.items() if count > 1]
@@ -95,92 +85,77 @@ def _matching(chunks: Sequence[StoredChunk], states: Sequence[Mapping[str, str]]
     raise Fault("lost" if lost else "doubled" if more else "wrong", what)
 
 
-def _refuse(faults: Mapping[str, int], index: Any) -> None:
-    for fault, count in faults.items():
-        raise Fault(KINDS_OF_FAULTS[fault], f"{fault}: {count} times")
-    if not index.is_well:
-        kind: Kind = "lost" if index.missing else "doubled" if index.surplus else "wrong"
-        raise Fault(kind, f"keyword index: {index}")
+def _refuse(found: StoredCollection, allowed: Container[str] = ()) -> None:
+    for fault, count in found.faults.items():
+        expect(fault in allowed, KINDS_OF_FAULTS[fault], f"{fault}: {count} times")
+    index = found.index
+    kind: Kind = "lost" if index.missing else "doubled" if index.surplus else "wrong"
+    expect(index.is_well, kind, f"keyword index: {index}")
 
 
-def check_vectors(chunks: Iterable[StoredChunk], model: Embedder, *, whole: bool = True) -> None:
-    """Check that every stored vector is the model's for its text; if `whole`, that no chunk lacks one."""
-    rows = [chunk for chunk in chunks if chunk.vector is not None]
-    if whole:
-        missing = [chunk.id for chunk in chunks if chunk.vector is None]
-        expect(not missing, "lost", f"chunks without a vector: {missing[:SHOWN]}")
-    if rows:
-        wanted = model.embed_documents([embedded_text(chunk.context, chunk.text) for chunk in rows])
-        far = np.abs(np.array([chunk.vector for chunk in rows]) - wanted).max(axis=1) > TOLERANCE
-        wrong = [chunk.id for chunk, is_far in zip(rows, far, strict=True) if is_far]
+def _check_vectors(chunks: Sequence[StoredChunk], model: Embedder) -> None:
+    """Check that every stored vector is the model's for its text."""
+    if chunks:
+        wanted = model.embed_documents([embedded_text(chunk.context, chunk.text) for chunk in chunks])
+        # No number is further away than TOLERANCE, and small ones are nearer.
+        stored = np.array([chunk.vector for chunk in chunks])
+        near = np.isclose(stored, wanted, rtol=9e-6, atol=1e-6).all(axis=1)
+        wrong = [chunk.id for chunk, is_near in zip(chunks, near, strict=True) if not is_near]
         expect(not wrong, "wrong", f"vectors of another text: {wrong[:SHOWN]}")
+
+
+def whole_documents(url: str, names: Names, model: Embedder) -> list[tuple[str, bytes, str]] | None:
+    """Check that every document is whole; return name, content hash and text of each, None without a collection."""
+    found = stored_collection(url, names)
+    if found is None:
+        return None
+    _refuse(found)
+    _check_vectors(found.chunks, model)
+    own = defaultdict(list)
+    for chunk in found.chunks:
+        own[chunk.document_id].append(chunk.text)
+    return [(name, bytes(digest), " ".join(own[key])) for key, name, digest in found.documents]
 
 
 def check_files(url: str, names: Names, folder: StirredFolder, model: Embedder, *, complete: bool) -> None:
     """Check that every document is one text that its file had, whole; if `complete`, that it is the present one."""
-    with connected(url) as connection:
-        if not is_made(connection, names):
-            expect(not complete, "lost", "the collection is not there")
-            return
-        snapshot(connection)
-        chunks, documents = stored_chunks(connection, names), stored_documents(connection, names)
-        faults, index = count_faults(connection, names), check_keyword_index(connection, names)
-        end_snapshot(connection)
-    _refuse(faults, index)
-    check_vectors(chunks, model)
-    own = defaultdict(list)
-    for chunk in chunks:
-        own[chunk.document_id].append(chunk.text)
-    for key, name, digest in documents:
-        text = folder.texts.get(bytes(digest))
+    documents = whole_documents(url, names, model)
+    if documents is None:
+        expect(not complete, "lost", "the collection is not there")
+        return
+    for name, digest, stored in documents:
+        text = folder.texts.get(digest)
         expect(text is not None, "wrong", f"{name}: a text that its file never had")
-        expect(" ".join(own[key]).split() == str(text).split(), "wrong", f"{name}: of two texts, or half of one")
+        expect(stored.split() == str(text).split(), "wrong", f"{name}: of two texts, or half of one")
     if complete:
-        stored = {name: bytes(digest) for _, name, digest in documents}
-        present = folder.digests()
-        lost, more = present.keys() - stored.keys(), stored.keys() - present.keys()
-        expect(not lost, "lost", f"files that are not stored: {sorted(lost)[:SHOWN]}")
-        expect(not more, "doubled", f"documents whose file is gone: {sorted(more)[:SHOWN]}")
-        stale = [name for name in present if present[name] != stored[name]]
-        expect(not stale, "wrong", f"files that are stored as they were: {stale[:SHOWN]}")
+        check_present({name: digest for name, digest, _ in documents}, folder.digests(), "file")
 
 
-Rows = list[tuple[str, str]]
+def check_present(stored: Mapping[str, T], present: Mapping[str, T], noun: str) -> None:
+    """Check that exactly the present files or rows are stored, as they are."""
+    lost, more = present.keys() - stored.keys(), stored.keys() - present.keys()
+    expect(not lost, "lost", f"{noun}s that are not stored: {sorted(lost)[:SHOWN]}")
+    expect(not more, "doubled", f"documents whose {noun} is gone: {sorted(more)[:SHOWN]}")
+    stale = [name for name in present if present[name] != stored[name]]
+    expect(not stale, "wrong", f"{noun}s that are stored as they were: {stale[:SHOWN]}")
 
 
-def check_rows_of_files(url: str, names: Names, model: Embedder) -> Rows:
-    """Check that every document is whole; return name and text of each, which has one chunk."""
-    with connected(url) as connection:
-        if not is_made(connection, names):
-            return []
-        snapshot(connection)
-        chunks, documents = stored_chunks(connection, names), stored_documents(connection, names)
-        faults, index = count_faults(connection, names), check_keyword_index(connection, names)
-        end_snapshot(connection)
-    _refuse(faults, index)
-    check_vectors(chunks, model)
-    texts = {chunk.document_id: chunk.text for chunk in chunks}
-    return [(name, texts.get(key, "")) for key, name, _ in documents]
-
-
-def check_answers(collection: SyncCollection, texts: Mapping[str, str], words: Sequence[str], chance: Any) -> None:
+def check_answers(collection: SyncCollection, texts: Mapping[str, str], chance: random.Random) -> None:
     """Check one keyword search against BM25 as written in the books, and one vector search against all texts."""
-    query = " ".join(chance.sample(words, 2))
-    hits = collection.search(query, 1000, mode="keyword")
-    compare_scores({hit.id: hit.keyword_score for hit in hits}, plain_bm25(_english(texts), query), query)
+    query = " ".join(chance.sample(WORDS, 2))
+    check_hits(collection.search(query, 1000, mode="keyword"), texts, query)
     if texts:
         wanted = chance.choice(sorted(texts))
         best = collection.search(texts[wanted], 1, mode="vector")
         expect(len(best) == 1, "lost", "a search by vectors found nothing")
-        expect(
-            best[0].vector_score is not None and best[0].vector_score >= 1 - TOLERANCE,
-            "wrong",
-            f"the text of {wanted} is not found by its own vector",
-        )
+        is_found = (best[0].vector_score or 0.0) >= 1 - TOLERANCE
+        expect(is_found, "wrong", f"the text of {wanted} is not found by its own vector")
 
 
-def _english(texts: Mapping[str, str]) -> dict[str, tuple[str, str]]:
-    return {one: ("english", text) for one, text in texts.items()}
+def check_hits(hits: SearchResults, texts: Mapping[str, str], query: str, after: str = "") -> None:
+    """Check the hits of a keyword search in texts (id -> text); `after` is what happened before."""
+    wanted = plain_bm25({one: ("english", text) for one, text in texts.items()}, query)
+    compare_scores({hit.id: hit.keyword_score for hit in hits}, wanted, f"{after}{query}")
 
 
 def compare_scores(found: Mapping[str, float | None], wanted: Mapping[str, float], query: str) -> None:
@@ -190,8 +165,3 @@ def compare_scores(found: Mapping[str, float | None], wanted: Mapping[str, float
     expect(not more, "wrong", f"{query!r} finds {sorted(more)[:SHOWN]}")
     other = [one for one in wanted if not math.isclose(found[one] or 0.0, wanted[one], rel_tol=1e-6)]
     expect(not other, "wrong", f"{query!r} gives other scores to {sorted(other)[:SHOWN]}")
-
-
-def draw_text(chance: random.Random, words: Sequence[str], longest: int = 12) -> str:
-    """Return a text of a few words."""
-    return " ".join(chance.choices(words, k=chance.randint(2, longest)))

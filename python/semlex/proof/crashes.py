@@ -5,25 +5,19 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import sys
 from typing import TYPE_CHECKING
 
 from semlex.proof.children import is_alive, until
 from semlex.proof.interruptions import Interrupted
-from semlex.proof.scenarios import Kind
 from semlex.store.postgres.embedded.process import read_postmaster
 from semlex.store.postgres.embedded.server import EmbeddedServer
-from semlex.store.proving.ground import backends, connected, set_server
+from semlex.store.proving.ground import backends, connected
 
 if TYPE_CHECKING:
-    import random
     from pathlib import Path
 
-    from semlex.proof.site import Site
     from semlex.proof.traffic import Traffic
 
-# After a crash, a server asks the system to write everything, instead of each of its thousand files.
-SETTINGS = {"recovery_init_sync_method": "syncfs"} if sys.platform == "linux" else {}
 WAYS = ("server killed", "server stopped at once", "backend killed")
 
 
@@ -31,12 +25,12 @@ class Crashes(Interrupted):
     """A server of its own that crashes again and again."""
 
     name = "crash"
+    what = "the server killed or stopped at once, or one of its backends killed, under writers, searchers and a merger"
+    own_server = True
+    weight = 2.0
 
-    def __init__(self, site: Site, chance: random.Random) -> None:
-        super().__init__(site, chance)
-        self._server = site.server("crashing")
-        with connected(self._server.url) as connection:
-            set_server(connection, SETTINGS)
+    def begin(self) -> None:
+        self._server = self.site.server("crashing")
 
     @property
     def address(self) -> str:
@@ -71,15 +65,3 @@ def start(folder: Path) -> None:
     """Start the server of a folder if it is gone, and wait until it has recovered."""
     with EmbeddedServer(folder):
         pass
-
-
-KINDS = [
-    Kind(
-        "crash",
-        "crash",
-        "the server killed or stopped at once, or one of its backends killed, under writers, searchers and a merger",
-        Crashes,
-        own_server=True,
-        weight=2.0,
-    )
-]

@@ -7,20 +7,20 @@ import shutil
 import signal
 from typing import TYPE_CHECKING
 
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from semlex.errors import EmbeddedServerError
 from semlex.proof.children import until
-from semlex.proof.crashes import SETTINGS, kill_server
+from semlex.proof.crashes import kill_server
 from semlex.proof.faults import expect
 from semlex.proof.interruptions import Interrupted
-from semlex.proof.scenarios import Kind
-from semlex.proof.standby import address_of_both, copy_for_standby
+from semlex.store.postgres.embedded.folder import find_installations, run_as, server_account
 from semlex.store.postgres.embedded.server import EmbeddedServer
-from semlex.store.proving.ground import connected, set_server
-from semlex.store.proving.replication import promote, waits_for_standby
+from semlex.store.proving.ground import connected, promote, set_server, waits_for_standby
 
 if TYPE_CHECKING:
-    import random
+    from pathlib import Path
 
-    from semlex.proof.site import Site
     from semlex.proof.traffic import Traffic
 
 
@@ -28,13 +28,16 @@ class Failovers(Interrupted):
     """A primary with a standby for which commits wait; after each failover there is a new standby."""
 
     name = "failover"
+    what = (
+        "the primary killed and its standby promoted under writers, searchers and a merger; commits wait for the "
+        "standby"
+    )
+    own_server = True
+    _standby: EmbeddedServer | None = None
 
-    def __init__(self, site: Site, chance: random.Random) -> None:
-        super().__init__(site, chance)
-        self._primary = site.new_server("primary")
-        self._standby: EmbeddedServer | None = None
-        with connected(self._primary.url) as connection:
-            set_server(connection, SETTINGS)
+    def begin(self) -> None:
+        self._primary = self.site.new_server("primary")
+        self.opened.callback(self._close_servers)
 
     @property
     def address(self) -> str:
@@ -61,7 +64,7 @@ class Failovers(Interrupted):
     async def interrupt(self, application: str, traffic: Traffic) -> None:
         del application
         await asyncio.to_thread(self._fail_over)
-        await traffic.progress_of_the_living()
+        await traffic.progress()
 
     def _fail_over(self) -> None:
         standby = self._standby
@@ -73,19 +76,29 @@ class Failovers(Interrupted):
         shutil.rmtree(self._primary.folder, ignore_errors=True)
         self._primary, self._standby = standby, None
 
-    def close(self) -> None:
+    def _close_servers(self) -> None:
         for server in (self._standby, self._primary):
             if server is not None:
                 server.close()
 
 
-KINDS = [
-    Kind(
-        "failover",
-        "failover",
-        "the primary killed and its standby promoted under writers, searchers and a merger; commits wait for the "
-        "standby",
-        Failovers,
-        own_server=True,
-    )
-]
+def copy_for_standby(primary: EmbeddedServer, folder: Path) -> None:
+    """Make a standby's folder: a copy of the primary's data, with the primary's address in its settings."""
+    account = server_account(primary.folder / "data")
+    folder.mkdir(mode=0o711)
+    (folder / "start.lock").touch()  # by which the embedded server knows a folder of its own
+    (folder / "data").mkdir(mode=0o700)
+    if account is not None:
+        shutil.chown(folder / "data", account.uid, account.gid)
+    program = find_installations(account)[primary.major] / "pg_basebackup"
+    options = ["--checkpoint=fast", "--no-sync", "--write-recovery-conf", "--wal-method=stream"]
+    made = run_as(account, [str(program), f"--dbname={primary.url}", "--pgdata=data", *options], folder=folder)
+    if made.returncode != 0:
+        raise EmbeddedServerError(f"the standby in {folder} was not made: {made.stderr}")
+
+
+def address_of_both(first: str, second: str, **options: str) -> str:
+    """Return the address of two servers, which a client tries in this order."""
+    parts = [conninfo_to_dict(one) for one in (first, second)]
+    hosts = {name: ",".join(str(one[name]) for one in parts) for name in ("host", "port")}
+    return make_conninfo(first, **hosts, **options)

@@ -4,27 +4,28 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
-from semlex.proof.check import SHOWN, check_rows_of_files, draw_text
+from semlex.proof.check import SHOWN, check_present, whole_documents
 from semlex.proof.faults import expect
-from semlex.proof.works import WORDS, Acknowledge, Limits, Work
+from semlex.proof.kills import Killed
+from semlex.proof.texts import draw_text
 from semlex.store.proving.articles import Articles
 from semlex.store.proving.ground import connected, end_table_leases
 
 if TYPE_CHECKING:
-    from semlex.proof.check import Rows
+    from semlex.proof.kills import Acknowledge, Limits
     from semlex.retriever.synchronous import SyncClient, SyncCollection
 
 ROWS = 40
 
 
-class Following(Work):
+class Following(Killed):
     """A collection brought in step with a table whose rows were added, changed and deleted."""
 
-    name = "follow"
+    name = "kill-follow"
     what = "a collection brought in step with a table whose rows were added, changed and deleted"
 
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
+    def begin(self) -> None:
+        super().begin()
         self._table = Articles(self.site.schema, f"{self.names.collection}_articles")
         self._ever: set[tuple[str, str]] = set()
         with connected(self.site.url) as connection:
@@ -42,7 +43,7 @@ class Following(Work):
         }
 
     def draw(self) -> None:
-        rows = {one: draw_text(self.chance, WORDS) for one in self.chance.sample(range(ROWS), 15)}
+        rows = {one: draw_text(self.chance) for one in self.chance.sample(range(ROWS), 15)}
         with connected(self.site.url) as connection:
             self._table.put(connection, rows)
             gone = self.chance.sample(sorted(self._table.rows(connection)), 4)
@@ -65,17 +66,13 @@ class Following(Work):
         super().finish(arguments)
 
     def check(self) -> None:
-        stored = dict(self._check_rows())
+        stored = self._check_rows()
         with connected(self.site.url) as connection:
             rows = {f"articles/{one}": text for one, text in self._table.rows(connection).items()}
-        lost, more = rows.keys() - stored.keys(), stored.keys() - rows.keys()
-        expect(not lost, "lost", f"rows that are not stored: {sorted(lost)[:SHOWN]}")
-        expect(not more, "doubled", f"documents whose row is gone: {sorted(more)[:SHOWN]}")
-        stale = [one for one in rows if rows[one] != stored[one]]
-        expect(not stale, "wrong", f"rows that are stored as they were: {stale[:SHOWN]}")
+        check_present(stored, rows, "row")
 
-    def _check_rows(self) -> Rows:
-        found = check_rows_of_files(self.site.url, self.names, self.model)
-        other = [name for name, text in found if (name, text) not in self._ever]
+    def _check_rows(self) -> dict[str, str]:
+        found = whole_documents(self.site.url, self.names, self.model) or []
+        other = [name for name, _, text in found if (name, text) not in self._ever]
         expect(not other, "wrong", f"texts that their rows never had: {other[:SHOWN]}")
-        return found
+        return {name: text for name, _, text in found}

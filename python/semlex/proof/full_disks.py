@@ -10,16 +10,12 @@ import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from semlex.proof.crashes import SETTINGS, start
+from semlex.proof.crashes import start
 from semlex.proof.interruptions import Interrupted
-from semlex.proof.scenarios import Kind
 from semlex.proof.traffic import eventually
 from semlex.store.proving.ground import connected, set_server
 
 if TYPE_CHECKING:
-    import random
-
-    from semlex.proof.site import Site
     from semlex.proof.traffic import Traffic
 
 MIB = 1024**2
@@ -38,17 +34,21 @@ def can_mount() -> bool:
 class FullDisks(Interrupted):
     """A server on a small file system in memory, which is filled and emptied."""
 
-    name = "disk_full"
+    name = "disk-full"
+    what = "the server's disk filled under writers, searchers and a merger until writes are refused, and emptied again"
+    own_server = True
+    needs = "" if can_mount() else NEEDS
 
-    def __init__(self, site: Site, chance: random.Random) -> None:
-        super().__init__(site, chance)
-        self._disk = site.new_folder("disk")
+    def begin(self) -> None:
+        self._disk = self.site.new_folder("disk")
         self._disk.mkdir(mode=0o711)
         options = f"size={DISK_MIB}m,mode=0711"
         subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(self._disk)], check=True)
-        self._server = site.new_server("postgres", self._disk)
+        self.opened.callback(subprocess.run, ["umount", str(self._disk)], check=False)
+        self._server = self.site.new_server("postgres", self._disk)
+        self.opened.callback(self._server.close)
         with connected(self._server.url) as connection:
-            set_server(connection, SETTINGS | SMALL)
+            set_server(connection, SMALL)
 
     @property
     def address(self) -> str:
@@ -70,19 +70,3 @@ class FullDisks(Interrupted):
             while file.write(bytes(BLOCK_BYTES)):
                 pass
         return True
-
-    def close(self) -> None:
-        self._server.close()
-        subprocess.run(["umount", str(self._disk)], check=False)
-
-
-KINDS = [
-    Kind(
-        "disk-full",
-        "disk-full",
-        "the server's disk filled under writers, searchers and a merger until writes are refused, and emptied again",
-        FullDisks,
-        own_server=True,
-        needs="" if can_mount() else NEEDS,
-    )
-]

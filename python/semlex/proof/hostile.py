@@ -11,7 +11,7 @@ from semlex.json_values import json_tree
 from semlex.proof import hostile_values as hostile
 from semlex.proof.check import check_stored
 from semlex.proof.faults import Fault, expect
-from semlex.proof.scenarios import Kind, Scenario, Tries
+from semlex.proof.scenarios import Scenario, Tries
 from semlex.store.proving.faults import count_rows
 from semlex.store.proving.ground import Connection, connected
 from semlex.testing import HashEmbedder
@@ -20,7 +20,6 @@ from semlex.types.documents import Document
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from semlex.proof.site import Site
     from semlex.retriever.synchronous import SyncCollection
     from semlex.store.schema.names import Names
 
@@ -141,42 +140,33 @@ def _same(given: Any, found: Any) -> bool:
 class HostileValues(Scenario):
     """Rounds of calls with hostile values."""
 
-    def __init__(self, site: Site, chance: random.Random) -> None:
-        super().__init__(site, chance)
-        self._names = site.names("hostile")
-        self._client = site.client(site.application("hostile"), embedding_model=HashEmbedder(hostile.DIMENSIONS))
-        self._texts: dict[str, str] = {}
+    name = "hostile"
+    what = (
+        "values that break stores, as texts, ids, metadata, times, vectors, queries and filters: stored as they are, "
+        "or refused with nothing written"
+    )
+
+    def begin(self) -> None:
+        model = HashEmbedder(hostile.DIMENSIONS)
+        client = self.site.client(self.site.application(self.name), embedding_model=model)
+        self._client = self.opened.enter_context(client)
 
     def attempt(self) -> Tries:
-        if len(self._texts) > MAX_TEXTS:
-            self._client.drop(self._names.collection)
-            self._texts = {}
+        if len(self.texts) > MAX_TEXTS:
+            self._client.drop(self.names.collection)
+            self.texts = {}
         with connected(self.site.url) as connection:
-            collection = self._client.collection(self._names.collection)  # another one after a drop
-            doors = Doors(collection, self.site.url, connection, self._names)
-            if not self._texts:
+            collection = self._client.collection(self.names.collection)  # another one after a drop
+            doors = Doors(collection, self.site.url, connection, self.names)
+            if not self.texts:
                 doors.begin()
-            doors.texts = self._texts = doors.texts | self._texts
+            doors.texts = self.texts = doors.texts | self.texts
             for _ in range(CALLS):
                 door = self.chance.choice(doors.calls)
                 try:
                     self.notes["refused"] += door(self.chance)
                 except Fault as fault:
                     raise Fault(fault.kind, f"{door.__name__}: {fault.what}") from None
-            self.site.sabotage(self._names)
+            self.site.sabotage(self.names)
             doors.check()
         return Tries(CALLS)
-
-    def close(self) -> None:
-        self._client.close()
-
-
-KINDS = [
-    Kind(
-        "hostile",
-        "hostile",
-        "values that break stores, as texts, ids, metadata, times, vectors, queries and filters: stored as they are, "
-        "or refused with nothing written",
-        HostileValues,
-    )
-]

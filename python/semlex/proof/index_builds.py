@@ -5,20 +5,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from semlex.proof.faults import expect
-from semlex.proof.works import Acknowledge, Limits, Work, documents
+from semlex.proof.kills import Killed
+from semlex.proof.texts import documents
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
+    from semlex.proof.kills import Acknowledge, Limits
     from semlex.retriever.synchronous import SyncClient, SyncCollection
 
 BEFORE, FROM_ROWS = 70, 80
 
 
-class Building(Work):
+class Building(Killed):
     """A load after which indexes are built in the background."""
 
-    name = "build"
+    name = "kill-build"
     what = "a load after which indexes are built in the background"
 
     def limits(self) -> Limits:
@@ -27,11 +27,11 @@ class Building(Work):
             "semlex.store.indexes.background": {"QUIET_SECONDS": 0.0},
         }
 
-    def draw(self) -> list[tuple[str, str]]:
+    def draw(self) -> dict[str, str]:
         self.drop()
-        rows = self.some_texts(BEFORE + 20)
-        self.add(rows[:BEFORE])
-        return rows[BEFORE:]
+        rows = list(self.some_texts(BEFORE + 20).items())
+        self.add(dict(rows[:BEFORE]))
+        return dict(rows[BEFORE:])
 
     @staticmethod
     def do(client: SyncClient, collection: SyncCollection, arguments: Any, acknowledge: Acknowledge) -> None:
@@ -40,8 +40,8 @@ class Building(Work):
         acknowledge()
         collection.indexes.wait()
 
-    def states(self, arguments: Any) -> list[Mapping[str, str]]:
-        return [self.texts, {**self.texts, **dict(arguments)}]
+    def states(self, arguments: Any) -> list[dict[str, str]]:
+        return [self.texts, {**self.texts, **arguments}]
 
     def finish(self, arguments: Any) -> None:
         super().finish(arguments)

@@ -10,12 +10,9 @@ from semlex.errors import SemlexError
 from semlex.proof.check import check_stored
 from semlex.proof.embedder import WordDirections
 from semlex.proof.scenarios import Scenario, Tries
-from semlex.proof.traffic import PAUSE_SECONDS, Traffic, begun, eventually
+from semlex.proof.traffic import PAUSE_SECONDS, Traffic, begun, in_time
 
 if TYPE_CHECKING:
-    import random
-
-    from semlex.proof.site import Site
     from semlex.retriever.collection import Collection
 
 WRITERS, SEARCHERS = 3, 2
@@ -23,13 +20,6 @@ WRITERS, SEARCHERS = 3, 2
 
 class Interrupted(Scenario):
     """Something is interrupted again and again, while writers, searchers and a merger go on."""
-
-    name: str
-
-    def __init__(self, site: Site, chance: random.Random) -> None:
-        super().__init__(site, chance)
-        self.names = site.names(self.name)
-        self._texts: dict[str, str] = {}
 
     @property
     @abstractmethod
@@ -47,8 +37,7 @@ class Interrupted(Scenario):
 
     def attempt(self) -> Tries:
         asyncio.run(self._round())
-        self.site.sabotage(self.names, self.stored_at)
-        check_stored(self.stored_at, self.names, [self._texts], WordDirections())
+        self.check_texts(self.stored_at)
         return Tries(kills=1)
 
     async def _round(self) -> None:
@@ -59,32 +48,25 @@ class Interrupted(Scenario):
         application = self.site.application(self.name)
         async with self.site.async_client(application, self.address) as client:
             collection = client.collection(self.names.collection)
-            await begun(collection, self._texts)
-            async with Traffic(collection, self._texts, self.chance) as traffic:
+            await begun(collection, self.texts)
+            async with Traffic(collection, self.texts, self.chance) as traffic:
                 traffic.start(WRITERS, SEARCHERS, optimizer=True)
                 await traffic.progress(self.chance.randint(1, 4))
                 await self.interrupt(application, traffic)
                 await traffic.stop()
             self.notes["calls that failed meanwhile"] += len(traffic.failed)
-            self._texts = dict(
-                await asyncio.to_thread(check_stored, self.stored_at, self.names, traffic.states(), WordDirections())
-            )
+            states = traffic.states()
+            self.texts = await asyncio.to_thread(check_stored, self.stored_at, self.names, states, WordDirections())
             await _comes_back(collection)
 
 
 async def _comes_back(collection: Collection) -> None:
     """Check that the same client searches again."""
-    came_back = False
-
-    async def search() -> None:
-        nonlocal came_back
-        while not came_back:
+    async with in_time("a search after an interruption"):
+        while True:
             try:
                 await collection.search("key vault", 5)
-                came_back = True
             except SemlexError:
                 await asyncio.sleep(PAUSE_SECONDS)
-
-    searching = asyncio.create_task(search())
-    await eventually(lambda: came_back or searching.done(), "a search after an interruption")
-    await searching
+            else:
+                return

@@ -5,54 +5,38 @@ from __future__ import annotations
 import os
 import signal
 import time
+from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from semlex.proof.check import check_answers, check_stored
 from semlex.proof.children import Child, kill_after, until
+from semlex.proof.embedder import WordDirections
 from semlex.proof.faults import Fault
-from semlex.proof.followed_tables import Following
-from semlex.proof.index_builds import Building
 from semlex.proof.moments import Moments, say, set_limits
-from semlex.proof.queued_jobs import Working
-from semlex.proof.restores import Restoring
-from semlex.proof.scenarios import Kind, Scenario, Tries
-from semlex.proof.works import (
-    Adding,
-    Deleting,
-    Indexing,
-    Limits,
-    Loading,
-    Optimizing,
-    Rebuilding,
-    Reembedding,
-    Syncing,
-    Work,
-    collection_of,
-)
+from semlex.proof.scenarios import Scenario, Tries
+from semlex.proof.texts import documents, draw_text
 from semlex.retriever.synchronous import SyncClient
+from semlex.store.proving.faults import is_made
 from semlex.store.proving.ground import backends, connected, named_clients
+from semlex.store.write.copy import BulkIngestConfig
 
 if TYPE_CHECKING:
-    import random
+    from collections.abc import Mapping
 
-    from semlex.proof.site import Site
+    from semlex.retriever.synchronous import SyncCollection
     from semlex.store.schema.names import Names
 
-WORKS: dict[str, type[Work]] = {
-    work.name: work
-    for work in (
-        *(Indexing, Syncing, Adding, Deleting, Loading, Optimizing, Rebuilding, Reembedding),
-        *(Building, Following, Working),
-        *((Restoring,) if find_spec("pyarrow") is not None else ()),  # dumps are Parquet
-    )
-}
+IDS = 120
 # Before a run has come to its end: moments that it is thought to have, and seconds.
 MOMENTS, SECONDS = 12, 0.05
 LATER = 8
 # How often the end of a process's connections is waited for behind a pooler, which keeps them.
 POOLED_LOOKS = 500
+Limits = dict[str, dict[str, float]]
+Acknowledge = Callable[[], None]
 
 
 @dataclass(frozen=True)
@@ -66,11 +50,11 @@ class Order:
 
     url: str
     names: Names
-    work: str
+    work: type[Killed]
     arguments: Any
     limits: Limits
-    moment: int
-    seconds: float | None
+    moment: int = 0
+    seconds: float | None = None
 
 
 def run(order: Order) -> None:
@@ -86,37 +70,110 @@ def run(order: Order) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
 
     Moments(reached).watch()
-    work = WORKS[order.work]
-    with SyncClient(
-        order.url, work.child_model(), use_reranking=False, schema=order.names.schema, max_connections=2
-    ) as client:
+    work, schema = order.work, order.names.schema
+    with SyncClient(order.url, work.child_model(), use_reranking=False, schema=schema, max_connections=2) as client:
         began = time.monotonic()
         if order.seconds is not None:
             kill_after(order.seconds)
-        work.do(client, collection_of(client, order.names, work), order.arguments, partial(say, "acknowledged"))
+        work.do(client, work.collection_of(client, order.names), order.arguments, partial(say, "acknowledged"))
         say(f"ended {passed} {time.monotonic() - began}")
 
 
 class Killed(Scenario):
-    """A work, killed again and again."""
+    """Work on a collection of its own, done by a process that is killed, and then once more to its end."""
 
-    def __init__(self, work: type[Work], site: Site, chance: random.Random) -> None:
-        super().__init__(site, chance)
-        self._work = work(site, chance)
+    group = "kill"
+    weight = 2.0
+    bulk: ClassVar[BulkIngestConfig] = BulkIngestConfig()
+
+    def begin(self) -> None:
+        self.client = self.site.client(self.site.application(f"{self.name}-parent"))
+        self.opened.callback(lambda: self.client.close())  # noqa: PLW0108 - another one may have taken its place
+        self.model = WordDirections()
         self._moments, self._seconds = MOMENTS, SECONDS
         self._is_known = False  # how many moments a run has, and how long it takes
 
+    # --- what differs between works ---------------------------------------------------------------------------------
+
+    @staticmethod
+    def child_model() -> WordDirections | str:
+        """Return the model of the process; by default that of the collection."""
+        return WordDirections()
+
+    def limits(self) -> Limits:
+        """Return constants of modules for the process, with which little data comes to every moment."""
+        return {}
+
+    @abstractmethod
+    def draw(self) -> Any:
+        """Prepare a try; return the arguments of `do`."""
+
+    @staticmethod
+    @abstractmethod
+    def do(client: SyncClient, collection: SyncCollection, arguments: Any, acknowledge: Acknowledge) -> None:
+        """Do the work; call `acknowledge` for each part that is done."""
+
+    def check_killed(self, acknowledged: int, arguments: Any) -> None:
+        """Check what the process has left; it has heard of so many parts that they are done."""
+        states = self.states(arguments)[acknowledged : acknowledged + 2]
+        check_stored(self.site.url, self.names, states, self.model)
+
+    def states(self, arguments: Any) -> list[dict[str, str]]:
+        """Return the texts before the work and after each of its parts."""
+        del arguments
+        return [self.texts] * 2
+
+    def finish(self, arguments: Any) -> None:
+        """Do the work again, to its end."""
+        self.do(self.client, self.collection, arguments, lambda: None)
+        self.texts = self.states(arguments)[-1]
+
+    def check(self) -> None:
+        """Check that nothing is lost, doubled or wrong."""
+        check_stored(self.site.url, self.names, [self.texts], self.model)
+        check_answers(self.collection, self.texts, self.chance)
+
+    # --- what works have in common ----------------------------------------------------------------------------------
+
+    @classmethod
+    def collection_of(cls, client: SyncClient, names: Names) -> SyncCollection:
+        """Return the collection of the work."""
+        return client.collection(names.collection, bulk=cls.bulk)
+
+    @property
+    def collection(self) -> SyncCollection:
+        """The collection, as this process has opened it."""
+        return self.collection_of(self.client, self.names)
+
+    def some_texts(self, count: int) -> dict[str, str]:
+        """Draw ids, many of which exist already, with new texts."""
+        return {f"d{n}": draw_text(self.chance) for n in self.chance.sample(range(IDS), count)}
+
+    def add(self, rows: Mapping[str, str]) -> None:
+        """Store texts from this process."""
+        self.collection.add_documents(documents(rows))
+        self.texts = {**self.texts, **rows}
+
+    def drop(self) -> None:
+        """Drop the collection if it exists."""
+        with connected(self.site.url) as connection:
+            exists = is_made(connection, self.names)
+        if exists:
+            self.client.drop(self.names.collection)
+        self.texts = {}
+
+    # --- a try ------------------------------------------------------------------------------------------------------
+
     def attempt(self) -> Tries:
-        work, chance = self._work, self.chance
-        arguments = work.draw()
+        chance, arguments = self.chance, self.draw()
         at_moment = chance.random() < 0.5
-        application = self.site.application(work.name)
+        application = self.site.application(self.name)
         order = Order(
             named_clients(self.site.url, application),
-            work.names,
-            work.name,
+            self.names,
+            type(self),
             arguments,
-            work.limits(),
+            self.limits(),
             chance.randint(1, self._moments) if at_moment else 0,
             None if at_moment else chance.uniform(0.0, self._seconds),
         )
@@ -126,10 +183,10 @@ class Killed(Scenario):
             raise Fault("wrong", f"the process ended with exit code {code}: {said[-2000:]}")
         self._learn(order, said)
         self._wait_for_backends(application)
-        work.check_killed(said.split().count("acknowledged"), arguments)
-        work.finish(arguments)
-        self.site.sabotage(work.names)
-        work.check()
+        self.check_killed(said.split().count("acknowledged"), arguments)
+        self.finish(arguments)
+        self.site.sabotage(self.names)
+        self.check()
         return Tries(kills=int(code != 0))
 
     def _learn(self, order: Order, said: str) -> None:
@@ -145,7 +202,7 @@ class Killed(Scenario):
             self._seconds = max(self._seconds, 1.5 * (order.seconds or 0.0))
 
     def _wait_for_backends(self, application: str) -> None:
-        """What a killed process has sent is done or undone when its backends have ended."""
+        """Wait until the backends of a killed process have ended: what it has sent is done or undone by then."""
         looks = 0
         with connected(self.site.url) as connection:
 
@@ -155,9 +212,3 @@ class Killed(Scenario):
                 return looks > POOLED_LOOKS or not backends(connection, application)
 
             until(are_gone, "the end of a killed process's connections")
-
-    def close(self) -> None:
-        self._work.close()
-
-
-KINDS = [Kind(f"kill-{work.name}", "kill", work.what, partial(Killed, work), weight=2.0) for work in WORKS.values()]

@@ -7,15 +7,11 @@ from typing import TYPE_CHECKING
 from psycopg.conninfo import conninfo_to_dict
 
 from semlex.proof.interruptions import Interrupted
-from semlex.proof.scenarios import Kind
 from semlex.proof.traffic import eventually
 from semlex.proof.transaction_pooler import TransactionPooler
 from semlex.store.proving.ground import connected, has_busy_backends
 
 if TYPE_CHECKING:
-    import random
-
-    from semlex.proof.site import Site
     from semlex.proof.traffic import Traffic
 
 SIZE = 4
@@ -25,11 +21,11 @@ class PoolerRestarts(Interrupted):
     """A pooler that lends the server's connections for a transaction, and is restarted at the same address."""
 
     name = "pooler"
+    what = "a pooler in transaction mode restarted under writers, searchers and a merger"
+    own_server = True
 
-    def __init__(self, site: Site, chance: random.Random) -> None:
-        super().__init__(site, chance)
-        self._server = site.server("pooled")
-        self._pooler = TransactionPooler(self._server.url, SIZE)
+    def begin(self) -> None:
+        self._server = self.site.server("pooled")
 
     @property
     def address(self) -> str:
@@ -40,16 +36,11 @@ class PoolerRestarts(Interrupted):
         return self._server.url
 
     async def _round(self) -> None:
-        self._pooler = TransactionPooler(self._server.url, SIZE)
-        async with self._pooler:
-            try:
-                await self.with_traffic()
-            finally:
-                if self._restarted is not None:
-                    await self._restarted.__aexit__()
-                    self._restarted = None
-
-    _restarted: TransactionPooler | None = None
+        self._pooler = await TransactionPooler(self._server.url, SIZE).__aenter__()
+        try:
+            await self.with_traffic()
+        finally:
+            await self._pooler.__aexit__()
 
     async def interrupt(self, application: str, traffic: Traffic) -> None:
         del application
@@ -58,17 +49,5 @@ class PoolerRestarts(Interrupted):
         # What was on its way is done or undone.
         with connected(self._server.url) as connection:
             await eventually(lambda: not has_busy_backends(connection), "the end of broken transactions")
-        self._restarted = TransactionPooler(self._server.url, SIZE, port=port)
-        await self._restarted.__aenter__()
-        await traffic.progress_of_the_living()
-
-
-KINDS = [
-    Kind(
-        "pooler",
-        "pooler",
-        "a pooler in transaction mode restarted under writers, searchers and a merger",
-        PoolerRestarts,
-        own_server=True,
-    )
-]
+        self._pooler = await TransactionPooler(self._server.url, SIZE, port=port).__aenter__()
+        await traffic.progress()

@@ -2,37 +2,35 @@
 
 from __future__ import annotations
 
+from functools import reduce
 from itertools import combinations
+from operator import or_
 from typing import TYPE_CHECKING, Any
 
 from semlex.proof.check import check_stored
 from semlex.proof.faults import expect
-from semlex.proof.works import Acknowledge, Work, documents
+from semlex.proof.kills import Killed
+from semlex.proof.texts import documents
 from semlex.store.proving.ground import connected, end_job_leases, job_states
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
+    from semlex.proof.kills import Acknowledge
     from semlex.retriever.synchronous import SyncClient, SyncCollection
 
 JOBS = 4
 DAY = 86_400.0
 
 
-class Working(Work):
+class Working(Killed):
     """A worker that adds the documents of jobs."""
 
-    name = "worker"
+    name = "kill-worker"
     what = "a worker with jobs that add documents; another one completes them"
 
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
-        self._jobs: list[str] = []
-
-    def draw(self) -> list[list[tuple[str, str]]]:
+    def draw(self) -> list[dict[str, str]]:
         # Ids of their own: jobs of one collection may be done in any order.
-        rows = self.some_texts(3 * JOBS)
-        batches = [rows[start::JOBS] for start in range(JOBS)]
+        rows = list(self.some_texts(3 * JOBS).items())
+        batches = [dict(rows[start::JOBS]) for start in range(JOBS)]
         self._jobs = [self.collection.jobs.submit("add", {"documents": documents(one)}).id for one in batches]
         return batches
 
@@ -47,7 +45,7 @@ class Working(Work):
         del acknowledged
         done = list(self._states().values()).count("done")
         chosen = [some for count in range(done, JOBS + 1) for some in combinations(arguments, count)]
-        states = [{**self.texts, **{one: text for batch in some for one, text in batch}} for some in chosen]
+        states = [reduce(or_, some, self.texts) for some in chosen]
         check_stored(self.site.url, self.names, states, self.model)
 
     def finish(self, arguments: Any) -> None:
@@ -58,8 +56,8 @@ class Working(Work):
             self.client.work(limit=left, lease=DAY)
         self.texts = self.states(arguments)[-1]
 
-    def states(self, arguments: Any) -> list[Mapping[str, str]]:
-        return [self.texts, {**self.texts, **{one: text for batch in arguments for one, text in batch}}]
+    def states(self, arguments: Any) -> list[dict[str, str]]:
+        return [self.texts, reduce(or_, arguments, self.texts)]
 
     def check(self) -> None:
         left = {state for state in self._states().values() if state != "done"}

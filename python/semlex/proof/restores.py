@@ -2,33 +2,33 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from semlex.proof.check import check_stored
-from semlex.proof.works import Acknowledge, Work
+from semlex.proof.kills import Killed
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
+    from semlex.proof.kills import Acknowledge
     from semlex.retriever.synchronous import SyncClient, SyncCollection
 
 TEXTS = 100
 
 
-class Restoring(Work):
+class Restoring(Killed):
     """A dump restored into a new collection."""
 
-    name = "restore"
+    name = "kill-restore"
     what = "a dump restored into a new collection"
+    needs = "" if find_spec("pyarrow") else "needs pyarrow, as dumps are Parquet (pip install semlex[arrow])"
 
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
+    def begin(self) -> None:
+        super().begin()
         self._folder = self.site.new_folder("dump")
-        self._dumped = dict(self.some_texts(TEXTS))
+        self._dumped = self.some_texts(TEXTS)
         source = self.client.collection(f"{self.names.collection}_source")
         source.add_texts(list(self._dumped.values()), ids=list(self._dumped))
         source.tables.dump(self._folder)
-        self._restored: Mapping[str, str] = {}
 
     def draw(self) -> tuple[str, str]:
         self.drop()

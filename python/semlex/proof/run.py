@@ -18,7 +18,7 @@ from semlex.store.postgres.addresses import describe
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from semlex.proof.scenarios import Kind, Scenario
+    from semlex.proof.scenarios import Scenario
     from semlex.proof.site import Site
 
 LOOK_SECONDS = 0.1
@@ -31,7 +31,7 @@ NEEDS_OWN = "runs only on servers that semlex starts itself: leave out --databas
 class Running:
     """A kind of scenario in a proof."""
 
-    kind: Kind
+    kind: type[Scenario]
     report: ScenarioReport
     scenario: Scenario | None = None
     made: int = 0  # scenarios so far; another one is made after a fault
@@ -60,7 +60,7 @@ class Proof:
     """
 
     site: Site
-    kinds: Sequence[Kind]
+    kinds: Sequence[type[Scenario]]
     seed: int = 1
     seconds: float = 0.0
     lanes: int = LANES
@@ -148,7 +148,8 @@ class Proof:
         tries = Tries()
         try:
             if running.scenario is None:
-                running.scenario = running.kind.make(self.site, random.Random(self._seed_of(running)))
+                running.scenario = running.kind(self.site, random.Random(self._seed_of(running)))
+                running.scenario.begin()
             tries = running.scenario.attempt()
         except Exception as error:  # noqa: BLE001 - whatever a try raises is a finding
             fault = _fault_of(error)
@@ -174,7 +175,7 @@ class Proof:
             return
         running.report.notes += scenario.notes
         try:
-            scenario.close()
+            scenario.opened.close()
         except Exception as error:  # noqa: BLE001 - the other scenarios go on, and the report is printed
             running.report.add_fault(_fault_of(error), self._seed_of(running))
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
+from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, ClassVar
+
+from semlex.proof.check import check_stored
+from semlex.proof.embedder import WordDirections
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Callable
 
     from semlex.proof.site import Site
 
@@ -23,38 +26,43 @@ class Tries:
 
 
 class Scenario(ABC):
-    """Goes on from try to try; after a fault another one is made, with a collection of its own."""
+    """Goes on from try to try; after a fault another one is made, with a collection of its own.
+
+    Attributes:
+        name: Its name, as ``--only`` takes it.
+        group: The name of several scenarios; empty if it is alone.
+        what: A sentence for the report.
+        own_server: Whether it needs a server that the proof starts itself.
+        needs: What this machine lacks for it; empty if nothing.
+        weight: Its share of the time, beside 1 of others.
+        names: The tables of its collection.
+        texts: What must be stored in it, by the ids.
+        notes: Figures for the report.
+        opened: What ends with it.
+    """
+
+    name: ClassVar[str]
+    group: ClassVar[str] = ""
+    what: ClassVar[str]
+    own_server: ClassVar[bool] = False
+    needs: ClassVar[str] = ""
+    weight: ClassVar[float] = 1.0
 
     def __init__(self, site: Site, chance: random.Random) -> None:
         self.site, self.chance = site, chance
+        self.names = site.names(self.name.replace("-", "_"))
+        self.texts: dict[str, str] = {}
         self.notes: Counter[str] = Counter()
+        self.opened = ExitStack()
+
+    def begin(self) -> None:  # noqa: B027 - some need nothing
+        """Open what the tries need."""
 
     @abstractmethod
     def attempt(self) -> Tries:
         """Do one round; raise a `Fault` if something is not as it must be."""
 
-    def close(self) -> None:  # noqa: B027 - most have opened nothing
-        """Release what the scenario has opened."""
-
-
-@dataclass(frozen=True, slots=True)
-class Kind:
-    """A kind of scenario.
-
-    Attributes:
-        name: Its name, as ``--only`` takes it.
-        group: The group of several of them.
-        what: A sentence for the report.
-        make: Makes one.
-        own_server: Whether it needs a server that the proof starts itself.
-        needs: What this machine lacks for it; empty if nothing.
-        weight: Its share of the time, beside 1 of others.
-    """
-
-    name: str
-    group: str
-    what: str
-    make: Callable[[Site, random.Random], Any]
-    own_server: bool = False
-    needs: str = ""
-    weight: float = 1.0
+    def check_texts(self, url: str | None = None) -> None:
+        """Check at the end of a try that exactly the texts are stored, at the site's server or another one."""
+        self.site.sabotage(self.names, url)
+        check_stored(url or self.site.url, self.names, [self.texts], WordDirections())

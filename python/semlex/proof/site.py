@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import secrets
 import shutil
+import sys
 import tempfile
 import threading
 from pathlib import Path
@@ -15,7 +16,7 @@ from semlex.proof.embedder import WordDirections
 from semlex.retriever.client import Client
 from semlex.retriever.synchronous import SyncClient
 from semlex.store.postgres.embedded.server import EmbeddedServer
-from semlex.store.proving.ground import Ground, named_clients
+from semlex.store.proving.ground import Ground, connected, named_clients, set_server
 from semlex.store.schema.names import Names
 
 if TYPE_CHECKING:
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 SCHEMA = "semlex_proof"
 CONNECTIONS = 6
+# After a crash, a server asks the system to write everything, instead of each of its thousand files.
+SETTINGS = {"recovery_init_sync_method": "syncfs"} if sys.platform == "linux" else {}
 
 
 class Site:
@@ -100,6 +103,8 @@ class Site:
             self._template(folder)
         server = EmbeddedServer(folder, major=self._major)
         server.start()
+        with connected(server.url) as connection:
+            set_server(connection, SETTINGS)
         return server
 
     def names(self, collection: str) -> Names:

@@ -11,18 +11,14 @@ import time
 from typing import TYPE_CHECKING
 
 from semlex.errors import SemlexError
-from semlex.proof.check import check_stored, draw_text
-from semlex.proof.embedder import WordDirections
+from semlex.proof.ended_backends import end_some
 from semlex.proof.faults import Fault
-from semlex.proof.scenarios import Kind, Scenario, Tries
-from semlex.proof.works import WORDS, documents
-from semlex.store.proving.ground import backends, connected, end_backends
+from semlex.proof.scenarios import Scenario, Tries
+from semlex.proof.texts import documents, draw_text
 
 if TYPE_CHECKING:
-    import random
     from collections.abc import Awaitable, Callable
 
-    from semlex.proof.site import Site
     from semlex.retriever.collection import Collection
 
 SECONDS = 6.0  # of a round
@@ -36,26 +32,32 @@ KEPT_TIMES = 10_000
 class Soak(Scenario):
     """One client that lives through all rounds."""
 
-    def __init__(self, site: Site, chance: random.Random) -> None:
-        super().__init__(site, chance)
-        self._names = site.names("soak")
-        self._application = site.application("soak")
-        self._texts = {f"d{n}": draw_text(chance, WORDS) for n in range(TEXTS)}
+    name = "soak"
+    what = (
+        f"one client with {SEARCHES} searches and {WRITES} writes a second, of whose backends {ENDED} are ended every "
+        f"{PAUSE_SECONDS:g} s; no call may fail"
+    )
+
+    def begin(self) -> None:
+        self._application = self.site.application(self.name)
+        self.texts = {f"d{n}": draw_text(self.chance) for n in range(TEXTS)}
         self._times: list[float] = []
+        self._writing: set[str] = set()
         self._memory = 0
         self._runner = asyncio.Runner()
-        self._client = site.async_client(self._application, max_connections=POOL)
-        self._collection: Collection = self._client.collection(self._names.collection)
-        self._runner.run(self._begin())
+        self.opened.callback(self._runner.close)
+        client = self.site.async_client(self._application, max_connections=POOL)
+        self.opened.callback(lambda: self._runner.run(client.close()))
+        self._collection: Collection = client.collection(self.names.collection)
+        self._runner.run(self._add(self.texts))
 
-    async def _begin(self) -> None:
-        await self._collection.add_documents(documents(list(self._texts.items())))
+    async def _add(self, texts: dict[str, str]) -> None:
+        await self._collection.add_documents(documents(texts))
 
     def attempt(self) -> Tries:
         tries, ended = self._runner.run(self._round())
         self._note()
-        self.site.sabotage(self._names)
-        check_stored(self.site.url, self._names, [self._texts], WordDirections())
+        self.check_texts()
         return Tries(tries, ended)
 
     async def _round(self) -> tuple[int, int]:
@@ -76,37 +78,30 @@ class Soak(Scenario):
     async def _search(self) -> None:
         began = time.monotonic()
         try:
-            await self._collection.search(draw_text(self.chance, WORDS, 3), 10)
+            await self._collection.search(draw_text(self.chance, 3), 10)
         except SemlexError as error:
             raise Fault("wrong", f"a search failed: {error}") from None
         self._times.append(time.monotonic() - began)
 
     async def _write(self) -> None:
-        one, text = f"d{self.chance.randrange(TEXTS)}", draw_text(self.chance, WORDS)
+        one, text = f"d{self.chance.randrange(TEXTS)}", draw_text(self.chance)
         while one in self._writing:
             one = f"d{self.chance.randrange(TEXTS)}"
         self._writing.add(one)
         try:
-            await self._collection.add_documents(documents([(one, text)]))
+            await self._add({one: text})
         except SemlexError as error:
             raise Fault("wrong", f"a write failed: {error}") from None
         finally:
             self._writing.discard(one)
-        self._texts[one] = text
-
-    _writing: set[str] = set()  # noqa: RUF012 - of one scenario at a time
+        self.texts[one] = text
 
     async def _end_backends(self, ends: float) -> int:
         ended = 0
         while (left := ends - time.monotonic()) > PAUSE_SECONDS / 2:
             await asyncio.sleep(min(PAUSE_SECONDS, left / 2))
-            ended += await asyncio.to_thread(self._end_some)
+            ended += await asyncio.to_thread(end_some, self.site.url, self._application, ENDED, self.chance)
         return ended
-
-    def _end_some(self) -> int:
-        with connected(self.site.url) as connection:
-            found = backends(connection, self._application)
-            return end_backends(connection, self.chance.sample(found, min(len(found), ENDED)))
 
     def _note(self) -> None:
         del self._times[:-KEPT_TIMES]
@@ -116,10 +111,6 @@ class Soak(Scenario):
         self._memory = self._memory or now  # after the first round
         self.notes["memory since the first round in KiB"] = now - self._memory
 
-    def close(self) -> None:
-        self._runner.run(self._client.close())
-        self._runner.close()
-
 
 def resident_kib() -> int:
     """Return the memory that this process has now; where the system does not say, the most that it had."""
@@ -128,14 +119,3 @@ def resident_kib() -> int:
             return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") // 1024
     except OSError:
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // (1024 if sys.platform == "darwin" else 1)
-
-
-KINDS = [
-    Kind(
-        "soak",
-        "soak",
-        f"one client with {SEARCHES} searches and {WRITES} writes a second, of whose backends {ENDED} are ended every "
-        f"{PAUSE_SECONDS:g} s; no call may fail",
-        Soak,
-    )
-]

@@ -10,23 +10,20 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from semlex.errors import StoreError
-from semlex.proof.check import TOLERANCE, check_stored, compare_scores, draw_text
+from semlex.proof.check import TOLERANCE, check_hits, check_stored
 from semlex.proof.embedder import WordDirections
 from semlex.proof.faults import expect
-from semlex.proof.plain_bm25 import plain_bm25
-from semlex.proof.scenarios import Kind, Scenario, Tries
+from semlex.proof.scenarios import Scenario, Tries
+from semlex.proof.texts import documents, draw_text
 from semlex.proof.traffic import begun
-from semlex.proof.works import WORDS, documents
 from semlex.store.proving.faults import stored_chunks
 from semlex.store.proving.ground import connected
 from semlex.store.proving.snapshots import connection_of, in_snapshot, texts_and_vectors
 from semlex.store.write.copy import BulkIngestConfig
 
 if TYPE_CHECKING:
-    import random
     from collections.abc import Awaitable, Callable
 
-    from semlex.proof.site import Site
     from semlex.retriever.client import Client
     from semlex.retriever.collection import Collection
 
@@ -45,25 +42,26 @@ class Together(Scenario):
     of the writers wrote last.
     """
 
-    def __init__(self, site: Site, chance: random.Random) -> None:
-        super().__init__(site, chance)
-        self._names = site.names("together")
-        self._own: dict[str, str] = {}
+    name = "together"
+    what = (
+        f"{WRITERS} writers, {SEARCHERS} searchers, a merger and a rebuilder at once; every answer is compared with "
+        "BM25 and an exact scan in its own snapshot, the end with the writes in their order"
+    )
+
+    def begin(self) -> None:
         self._shared: dict[str, dict[int, str | None]] = defaultdict(dict)
-        self._searches = 0
-        self._writing = 0
 
     def attempt(self) -> Tries:
         self._searches = 0
         asyncio.run(self._round())
-        self.site.sabotage(self._names)
+        self.site.sabotage(self.names)
         self._check()
         return Tries(self._searches + 1)
 
     async def _round(self) -> None:
-        async with self.site.async_client(self.site.application("together")) as client:
-            collection = client.collection(self._names.collection, bulk=BULK)
-            await begun(collection, self._own)
+        async with self.site.async_client(self.site.application(self.name)) as client:
+            collection = client.collection(self.names.collection, bulk=BULK)
+            await begun(collection, self.texts)
             self._writing = WRITERS
             tasks = [self._write(collection, number) for number in range(WRITERS)]
             tasks += [self._meanwhile(collection.indexes.optimize), self._meanwhile(self._rebuild(collection))]
@@ -78,7 +76,7 @@ class Together(Scenario):
                     await collection.delete(list(rows))
                     rows = dict.fromkeys(rows)
                 else:
-                    await collection.add_documents(documents([(one, text or "") for one, text in rows.items()]))
+                    await collection.add_documents(documents({one: text or "" for one, text in rows.items()}))
                 self._note(number, rows)
         finally:
             self._writing -= 1
@@ -86,16 +84,16 @@ class Together(Scenario):
     def _drawn(self, number: int) -> dict[str, str | None]:
         ids = [f"w{number}-{one}" for one in range(OWN)] + [f"s{one}" for one in range(SHARED)]
         chosen = self.chance.sample(ids, self.chance.choice((1, 2, 5, 20)))
-        return {one: draw_text(self.chance, WORDS) for one in chosen}
+        return {one: draw_text(self.chance) for one in chosen}
 
     def _note(self, number: int, rows: dict[str, str | None]) -> None:
         for one, text in rows.items():
             if one.startswith("s"):
                 self._shared[one][number] = text
             elif text is None:
-                self._own.pop(one, None)
+                self.texts.pop(one, None)
             else:
-                self._own[one] = text
+                self.texts[one] = text
 
     async def _meanwhile(self, work: Callable[[], Awaitable[object]]) -> None:
         while self._writing:
@@ -112,16 +110,15 @@ class Together(Scenario):
     async def _search(self, client: Client) -> None:
         model = WordDirections()
         async with connection_of(self.site.url) as connection:
-            collection = client.collection(self._names.collection).using(connection)
+            collection = client.collection(self.names.collection).using(connection)
             while self._writing:
-                query = draw_text(self.chance, WORDS, 4)
+                query = draw_text(self.chance, 4)
                 async with in_snapshot(connection):
                     words = await collection.search(query, 1000, mode="keyword")
                     near = await collection.search(query, TOP_K, mode="vector")
-                    stored = await texts_and_vectors(connection, self._names)
-                texts = {one: ("english", text) for one, (text, _) in stored.items()}
-                wanted = await asyncio.to_thread(plain_bm25, texts, query)
-                compare_scores({hit.id: hit.keyword_score for hit in words}, wanted, query)
+                    stored = await texts_and_vectors(connection, self.names)
+                texts = {one: text for one, (text, _) in stored.items()}
+                await asyncio.to_thread(check_hits, words, texts, query)
                 cosines = [np.dot(vector, model.embed_query(query)) for _, vector in stored.values() if vector]
                 best = sorted(cosines, reverse=True)[:TOP_K]
                 found = [hit.vector_score or 0.0 for hit in near]
@@ -131,24 +128,13 @@ class Together(Scenario):
 
     def _check(self) -> None:
         with connected(self.site.url) as connection:
-            found = {chunk.id: chunk.text for chunk in stored_chunks(connection, self._names)}
-        state = dict(self._own)
+            found = {chunk.id: chunk.text for chunk in stored_chunks(connection, self.names)}
+        state = dict(self.texts)
         for one, last in self._shared.items():
             text = found.get(one)
             expect(text in last.values(), "wrong", f"{one} has a text that no writer wrote last")
             if text is not None:
                 state[one] = text
-        check_stored(self.site.url, self._names, [state], WordDirections())
+        check_stored(self.site.url, self.names, [state], WordDirections())
         # From here on there is one last write.
         self._shared = defaultdict(dict, {one: {-1: found.get(one)} for one in self._shared})
-
-
-KINDS = [
-    Kind(
-        "together",
-        "together",
-        f"{WRITERS} writers, {SEARCHERS} searchers, a merger and a rebuilder at once; every answer is compared with "
-        "BM25 and an exact scan in its own snapshot, the end with the writes in their order",
-        Together,
-    )
-]

@@ -5,16 +5,16 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections import Counter
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Self
 
 from semlex.errors import SemlexError
-from semlex.proof.check import draw_text
 from semlex.proof.faults import LIMIT_SECONDS, Fault
-from semlex.proof.works import WORDS, documents
+from semlex.proof.texts import documents, draw_text
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Awaitable, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable
 
     from semlex.retriever.collection import Collection
 
@@ -44,14 +44,12 @@ class Traffic:
 
     def start(self, writers: int, searchers: int, *, optimizer: bool = False) -> None:
         """Begin."""
-        works: list[Callable[[], Awaitable[object]]] = [self._writing(number) for number in range(writers)]
-        works += [self._searching for _ in range(searchers)]
-        works += [self.collection.indexes.optimize] if optimizer else []
-        names = [f"writer {number}" for number in range(writers)]
-        names += [f"searcher {number}" for number in range(searchers)]
-        names += ["optimizer"] if optimizer else []
-        for name, work in zip(names, works, strict=True):
-            self._tasks.append(asyncio.create_task(self._again(name, work), name=name))
+        works: dict[str, Callable[[], Awaitable[object]]] = {
+            **{f"writer {number}": self._writing(number) for number in range(writers)},
+            **{f"searcher {number}": self._searching for number in range(searchers)},
+            **({"optimizer": self.collection.indexes.optimize} if optimizer else {}),
+        }
+        self._tasks = [asyncio.create_task(self._again(name, work), name=name) for name, work in works.items()]
 
     async def stop(self) -> None:
         """Let everybody finish what is being done; an error that is not semlex's own is raised."""
@@ -67,25 +65,16 @@ class Traffic:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def progress(self, calls: int = 1) -> None:
-        """Wait until everybody has succeeded so often from now on."""
-        wanted = {task.get_name(): self.done[task.get_name()] + calls for task in self._tasks}
+        """Wait until everybody has succeeded so often from now on, or has given up."""
+        wanted = {task: self.done[task.get_name()] + calls for task in self._tasks}
         await eventually(
-            lambda: all(self.done[name] >= count for name, count in wanted.items()) or self._broken(),
+            lambda: all(task.done() or self.done[task.get_name()] >= count for task, count in wanted.items()),
             "a call of every writer and searcher",
         )
 
-    async def progress_of_the_living(self) -> None:
-        """Wait until everybody who has not given up, if anybody has not, has succeeded once from now on."""
-        wanted = {task.get_name(): self.done[task.get_name()] + 1 for task in self._tasks}
-        await eventually(
-            lambda: all(task.done() or self.done[task.get_name()] >= wanted[task.get_name()] for task in self._tasks),
-            "a call of every writer and searcher that goes on",
-        )
-
     def is_refused(self) -> bool:
-        """Return whether a writer was refused, or none writes any more."""
-        writers = [task for task in self._tasks if task.get_name().startswith("writer")]
-        return any(task.done() for task in writers)
+        """Return whether a writer has given up."""
+        return any(task.done() for task in self._tasks if task.get_name().startswith("writer"))
 
     def states(self) -> list[dict[str, str]]:
         """Return in which states the collection may be."""
@@ -97,9 +86,6 @@ class Traffic:
                     state = {one: text for one, text in (state | added).items() if one not in deleted}
             found.append(state)
         return found
-
-    def _broken(self) -> bool:
-        return any(task.done() for task in self._tasks)
 
     async def _again(self, name: str, work: Callable[[], Awaitable[object]]) -> None:
         while not self._ended.is_set():
@@ -117,7 +103,7 @@ class Traffic:
             added, deleted = self._drawn(number)
             self.uncertain[number] = added, deleted
             if added:
-                await self.collection.add_documents(documents(list(added.items())))
+                await self.collection.add_documents(documents(added))
             else:
                 await self.collection.delete(deleted)
             del self.uncertain[number]
@@ -131,24 +117,31 @@ class Traffic:
         ids = [f"w{number}-{one}" for one in self.chance.sample(range(IDS), self.chance.choice((1, 2, 8)))]
         if self.chance.random() < 0.2:
             return {}, ids
-        return {one: draw_text(self.chance, WORDS) for one in ids}, []
+        return {one: draw_text(self.chance) for one in ids}, []
 
     async def _searching(self) -> None:
-        await self.collection.search(draw_text(self.chance, WORDS, 3), 5)
+        await self.collection.search(draw_text(self.chance, 3), 5)
 
 
 async def begun(collection: Collection, texts: dict[str, str]) -> None:
     """Make the collection, with a first text that nobody changes."""
     if not texts:
         texts["first"] = "the first text"
-        await collection.add_documents(documents(list(texts.items())))
+        await collection.add_documents(documents(texts))
 
 
 async def eventually(condition: Callable[[], Any], what: str) -> None:
     """Wait until a condition is true; one that never becomes true is a fault."""
+    async with in_time(what):
+        while not condition():  # noqa: ASYNC110 - most conditions are the server's
+            await asyncio.sleep(PAUSE_SECONDS)
+
+
+@asynccontextmanager
+async def in_time(what: str) -> AsyncIterator[None]:
+    """Run the block; if it does not end, that is a fault."""
     try:
         async with asyncio.timeout(LIMIT_SECONDS):
-            while not condition():  # noqa: ASYNC110 - most conditions are the server's
-                await asyncio.sleep(PAUSE_SECONDS)
+            yield
     except TimeoutError:
         raise Fault("hung", f"not within {LIMIT_SECONDS:g} s: {what}") from None

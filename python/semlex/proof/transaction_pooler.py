@@ -56,6 +56,16 @@ def failure(state: str, text: str) -> bytes:
     return message(b"E", b"".join(f"{name}{value}\0".encode() for name, value in fields.items()) + b"\0")
 
 
+async def open_server(url: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Connect to the first server of an address, on a Unix socket or a port."""
+    parts = conninfo_to_dict(url)
+    host = str(parts.get("hostaddr") or parts.get("host") or "localhost").split(",")[0]
+    port = str(parts.get("port") or 5432).split(",")[0]
+    if host.startswith("/"):
+        return await asyncio.open_unix_connection(f"{host}/.s.PGSQL.{port}")
+    return await asyncio.open_connection(host, port)
+
+
 @asynccontextmanager
 async def closing(writer: asyncio.StreamWriter) -> AsyncIterator[None]:
     """Close a stream at the end of the block."""
@@ -135,7 +145,7 @@ class TransactionPooler:
 
     def __init__(self, url: str, size: int = 2, port: int = 0) -> None:
         parts = conninfo_to_dict(url)
-        self._host, self._port = str(parts["host"]), str(parts["port"])
+        self._url = url
         self._user, self._database = str(parts["user"]), str(parts["dbname"])
         self.size = size
         self._wanted_port = port  # 0: any
@@ -168,13 +178,8 @@ class TransactionPooler:
 
     # --- the server's side ------------------------------------------------------------------------------------------
 
-    async def _open(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        if self._host.startswith("/"):
-            return await asyncio.open_unix_connection(f"{self._host}/.s.PGSQL.{self._port}")
-        return await asyncio.open_connection(self._host, self._port)
-
     async def _connect(self) -> None:
-        server = Server(*await self._open())
+        server = Server(*await open_server(self._url))
         await server.start(self._user, self._database)
         self._parameters = server.parameters
         self._run(self._answer(server))
@@ -215,7 +220,7 @@ class TransactionPooler:
             return
         async with server.cancelling:
             if server.client is client:
-                reader, writer = await self._open()
+                reader, writer = await open_server(self._url)
                 async with closing(writer):
                     writer.write(startup(CANCEL, server.key))
                     await reader.read()  # ends when the server has passed it on

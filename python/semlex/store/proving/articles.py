@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import psycopg
 from psycopg import sql
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-Connection = psycopg.Connection[Any]
+    from semlex.store.proving.ground import Connection
 
 
 @dataclass(frozen=True, slots=True)

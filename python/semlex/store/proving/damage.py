@@ -10,9 +10,9 @@ from psycopg import sql
 if TYPE_CHECKING:
     import random
 
+    from semlex.store.proving.ground import Connection
     from semlex.store.schema.names import Names
 
-Connection = psycopg.Connection[Any]
 
 # Table -> its columns of bytes, and statements that change a row otherwise.
 _BYTES = {"segment": ("header",), "posting": ("data", "first_term"), "tombstone": ("data",)}

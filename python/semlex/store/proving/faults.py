@@ -5,15 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import psycopg
 from psycopg import sql
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
+from semlex.store.proving.ground import connected
+from semlex.store.proving.keyword_index import check_keyword_index
 
+if TYPE_CHECKING:
+    from semlex.store.proving.ground import Connection
+    from semlex.store.proving.keyword_index import IndexFindings
     from semlex.store.schema.names import Names
 
-Connection = psycopg.Connection[Any]
 # SQL that counts what must not be there; the collection's tables are named in it.
 FAULTS = {
     "a chunk id that stands twice": "SELECT count(*) - count(DISTINCT chunk_id) FROM {chunk}",
@@ -53,15 +54,44 @@ class StoredChunk:
     vector: list[float] | None
 
 
-def stored_chunks(connection: Connection, names: Names, version: int | None = 1) -> list[StoredChunk]:
-    """Return all chunks, those of a document in their order; with the vectors of a version, or none."""
-    vector, joined = sql.SQL("NULL"), sql.Composed([])
-    if version is not None:
-        vector = sql.SQL("embedding::real[]")
-        joined = sql.SQL("LEFT JOIN {} AS e USING (document_id, chunk_id)").format(names.embedding(version))
+@dataclass(frozen=True, slots=True)
+class StoredCollection:
+    """What a collection has in one snapshot.
+
+    Attributes:
+        chunks: Those of a document in their order.
+        documents: Key, name and content hash of each that was read from a file.
+        faults: As of `count_faults`.
+        index: What a check of the keyword index found.
+    """
+
+    chunks: list[StoredChunk]
+    documents: list[tuple[Any, str, bytes]]
+    faults: dict[str, int]
+    index: IndexFindings
+
+
+def stored_collection(url: str, names: Names, version: int = 1) -> StoredCollection | None:
+    """Return what a collection has, with the vectors of a version; None if it was not made."""
+    with connected(url) as connection:
+        if not is_made(connection, names, version):
+            return None
+        with connection.transaction():
+            connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+            return StoredCollection(
+                stored_chunks(connection, names, version),
+                stored_documents(connection, names),
+                count_faults(connection, names, version),
+                check_keyword_index(connection, names),
+            )
+
+
+def stored_chunks(connection: Connection, names: Names, version: int = 1) -> list[StoredChunk]:
+    """Return all chunks, those of a document in their order, with the vectors of a version."""
     statement = sql.SQL(
-        "SELECT chunk_id, document_id, context, chunk_text, {} FROM {} AS c {} ORDER BY document_id, chunk_no, chunk_id"
-    ).format(vector, names.chunk, joined)
+        "SELECT chunk_id, document_id, context, chunk_text, embedding::real[] FROM {} AS c "
+        "LEFT JOIN {} AS e USING (document_id, chunk_id) ORDER BY document_id, chunk_no, chunk_id"
+    ).format(names.chunk, names.embedding(version))
     return [StoredChunk(*row) for row in connection.execute(statement).fetchall()]
 
 
@@ -71,9 +101,9 @@ def stored_documents(connection: Connection, names: Names) -> list[tuple[Any, st
     return connection.execute(statement).fetchall()
 
 
-def is_made(connection: Connection, names: Names, version: int | None = 1) -> bool:
+def is_made(connection: Connection, names: Names, version: int = 1) -> bool:
     """Return whether the tables of a collection are there, those of a version of its vectors included."""
-    wanted = (names.chunk if version is None else names.embedding(version)).as_string(connection)
+    wanted = names.embedding(version).as_string(connection)
     return connection.execute("SELECT to_regclass(%s) IS NOT NULL", [wanted]).fetchone() == (True,)
 
 
@@ -82,25 +112,6 @@ def serving_version(connection: Connection, names: Names) -> int:
     statement = sql.SQL("SELECT embedding_version FROM {} WHERE name = %s").format(names.registry)
     row = connection.execute(statement, [names.collection]).fetchone()
     return 0 if row is None else int(row[0])
-
-
-def snapshot(connection: Connection) -> None:
-    """Begin a transaction that sees one state; it ends with its connection or with `end_snapshot`."""
-    connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY")
-
-
-def end_snapshot(connection: Connection) -> None:
-    """End the transaction of `snapshot`."""
-    connection.execute("COMMIT")
-
-
-def tables_of(connection: Connection, names: Names) -> list[str]:
-    """Return the unqualified names of the tables of a collection."""
-    rows: Iterable[tuple[str]] = connection.execute(
-        "SELECT tablename FROM pg_tables WHERE schemaname = %s AND starts_with(tablename, %s) ORDER BY 1",
-        [names.schema, f"{names.collection}_"],
-    ).fetchall()
-    return [name for (name,) in rows]
 
 
 def count_rows(connection: Connection, names: Names) -> tuple[int, ...]:

@@ -23,6 +23,7 @@ Connection = psycopg.Connection[Any]
 # What decides how much a crash may cost, and what the report names.
 SETTINGS = ("fsync", "synchronous_commit", "full_page_writes", "wal_level", "max_connections")
 CONNECT_SECONDS = 10
+PROMOTE_SECONDS = 120
 
 
 @contextmanager
@@ -189,3 +190,14 @@ def job_states(connection: Connection, schema: str, ids: list[str]) -> dict[str,
     statement = sql.SQL("SELECT job_id::text, state FROM {} WHERE job_id = ANY(%s::uuid[])")
     rows = connection.execute(statement.format(sql.Identifier(schema, "job")), [ids]).fetchall()
     return dict(rows)
+
+
+def waits_for_standby(connection: Connection) -> bool:
+    """Return whether commits wait for a standby, so that it has whatever was acknowledged."""
+    rows = connection.execute("SELECT sync_state FROM pg_stat_replication").fetchall()
+    return ("sync",) in rows
+
+
+def promote(connection: Connection) -> bool:
+    """Make a standby a primary; return whether it is one."""
+    return connection.execute("SELECT pg_promote(true, %s)", [PROMOTE_SECONDS]).fetchone() == (True,)

@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-import psycopg
 from psycopg import sql
 
 from semlex import _core
 
 if TYPE_CHECKING:
+    from semlex.store.proving.ground import Connection
     from semlex.store.schema.names import Names
-
-Connection = psycopg.Connection[Any]
 
 
 class IndexFindings:
