@@ -6,6 +6,7 @@ import asyncio
 import gc
 import selectors
 import weakref
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -63,19 +64,23 @@ async def answers(connection: psycopg.AsyncConnection[Any], statements: list[Any
     return [await cursor.fetchall() for cursor in cursors]
 
 
+@pytest.mark.parametrize("ahead", [False, True])
 @pytest.mark.parametrize("pipelined", [False, True])
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=15)
 @example(statements=[(3_000_000, 3_000_000, False)] * 4)
 @example(statements=[(0, 1, False), (1, 8_000, True), (1, 1, False)])
 @given(statements=STATEMENTS)
-def test_answers_are_those_of_the_driver(database_url: str, statements: list[Any], *, pipelined: bool) -> None:
+def test_answers_are_those_of_the_driver(
+    database_url: str, statements: list[Any], *, pipelined: bool, ahead: bool
+) -> None:
     async def both() -> None:
         async with asyncio.timeout(LIMIT):
             own = await connected(database_url, LIMIT, PooledConnection)
             theirs = await connected(database_url, LIMIT, psycopg.AsyncConnection)
             async with own, theirs:
                 expected = await answers(theirs, statements, pipelined=pipelined)
-                assert await answers(own, statements, pipelined=pipelined) == expected
+                with own.reading_ahead() if ahead else nullcontext():
+                    assert await answers(own, statements, pipelined=pipelined) == expected
                 assert own.pgconn.pipeline_status == PipelineStatus.OFF
                 assert own.info.transaction_status == TransactionStatus.IDLE
 
@@ -182,9 +187,9 @@ async def test_an_answer_is_freed_when_it_was_taken(
     made: list[weakref.ref[Answer[Any]]] = []
     begin = Answer.__init__
 
-    def noted(answer: Answer[Any], *arguments: Any) -> None:
+    def noted(answer: Answer[Any], *arguments: Any, **named: Any) -> None:
         made.append(weakref.ref(answer))
-        begin(answer, *arguments)
+        begin(answer, *arguments, **named)
 
     monkeypatch.setattr(Answer, "__init__", noted)
     gc.disable()
@@ -210,6 +215,30 @@ async def test_an_answer_is_heard_although_the_server_is_gone(connection: Pooled
         task = asyncio.ensure_future(connection.execute("SELECT 41"))
         asyncio.get_running_loop().call_soon(end)
         assert await (await task).fetchall() == [(41,)]
+
+
+async def test_a_read_whose_answer_is_lost_is_repeated(database_url: str) -> None:
+    """Reading ahead takes the answer, and the driver then finds the end of the connection."""
+    attempts = 0
+    text = (
+        "SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity "
+        "WHERE datname = current_database() AND state = 'idle' AND query = 'SELECT 41'"
+    )
+    with psycopg.connect(database_url, autocommit=True) as other:
+
+        def end() -> None:
+            until(lambda: other.execute(text).fetchone() == (True,), "the answer was sent")
+
+        async def read(snapshot: Snapshot) -> Any:
+            nonlocal attempts
+            attempts += 1
+            if attempts == 1:
+                asyncio.get_running_loop().call_soon(end)
+            return await (await snapshot.execute(b"SELECT 41", {}, is_qualified=True)).fetchall()
+
+        async with Database(database_url, max_size=1, timeout=LIMIT) as database:
+            assert await database.read_snapshot("read", read, lasting="statement") == [(41,)]
+    assert attempts == 2
 
 
 async def test_a_silent_server_does_not_keep_a_connection_of_the_pool(database_url: str) -> None:

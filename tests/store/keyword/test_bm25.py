@@ -343,6 +343,34 @@ async def test_words_that_a_wide_filter_leaves_out_are_sought_among_what_passes(
             assert states[0] != states[1]
 
 
+async def test_of_rare_words_that_a_wide_filter_leaves_out_each_chunk_is_checked(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The ids that pass are not read; the same search goes as far at once the next time."""
+    asked = list[int]()
+    keys = bm25.Bm25Leg.keys_of
+
+    def counted(self: Any, best: Any, *rest: Any, looked_at: int = 0, **options: Any) -> Any:
+        asked.append(len(best.ids) - looked_at)
+        return keys(self, best, *rest, looked_at=looked_at, **options)
+
+    monkeypatch.setattr(bm25.Bm25Leg, "keys_of", counted)
+    monkeypatch.setattr(bm25, "_passing", None)
+    async with bm25_retriever(database_url) as retriever:
+        documents = [Document("cat", {"kind": "wanted"}, id=f"cat-{n}") for n in range(900)]
+        documents += [Document("rare", {"kind": "other"}, id=f"other-{n}") for n in range(90)]
+        documents += [Document("rare" + " else" * (n + 2), {"kind": "wanted"}, id=f"rare-{n}") for n in range(2)]
+        await retriever.add_documents(documents)
+        for is_first in (True, False, False):
+            asked.clear()
+            hits = await retriever.search("rare", 10, mode="keyword", filters={"kind": "wanted"}, tuning=PLANNING)
+            assert [hit.id for hit in hits] == ["rare-0", "rare-1"]
+            assert not hits.warnings
+            assert is_first or asked == [92]
+        hits = await retriever.search("rare", 1, mode="keyword", filters={"kind": "wanted"}, tuning=PLANNING)
+        assert [hit.id for hit in hits] == ["rare-0"]
+
+
 async def test_phrases_and_exclusions(database_url: str) -> None:
     stored = {
         "exact": "The hybrid search of texts.",

@@ -53,7 +53,7 @@ from semlex.validation import check_range
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-    from contextlib import AbstractAsyncContextManager
+    from contextlib import AbstractAsyncContextManager, AbstractContextManager
 
     from semlex.store.postgres.connection import Connection
     from semlex.store.postgres.snapshot import Lasting
@@ -389,10 +389,13 @@ class Database:
                     with suppress(psycopg.Error):  # the first error is the one to report
                         await self._read_joined(_nothing, connection)
                 raise
+        ahead: AbstractContextManager[None] = nullcontext()
         if lasting != "whole" and isinstance(connection, PooledConnection):
             await connection.note_search()
+            ahead = connection.reading_ahead()
         if lasting == "statement" and self.role is None and SingleSnapshot.possible(connection):
-            return await work(SingleSnapshot(connection, turns=self._turns))
+            with ahead:
+                return await work(SingleSnapshot(connection, turns=self._turns))
         opened = open_snapshot(
             connection,
             role=self.role,
@@ -402,8 +405,9 @@ class Database:
             turns=self._turns,
             question=None if self._watch is None else self._watch.question(with_vectors=with_vectors),
         )
-        async with opened as snapshot:
-            return await self._watched(work, snapshot, with_vectors=with_vectors)
+        with ahead:
+            async with opened as snapshot:
+                return await self._watched(work, snapshot, with_vectors=with_vectors)
 
     async def _read_joined(
         self, work: Callable[[Snapshot], Awaitable[T]], connection: Connection, *, with_vectors: bool = False

@@ -7,7 +7,7 @@ import os
 import socket
 import sys
 from collections import deque
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, cast
 
 import psycopg
@@ -18,7 +18,7 @@ from semlex.store.postgres.settings import read_times_as_utc
 from semlex.store.postgres.waiting import Interrupted, Pipeline, waited
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Iterator
 
     from psycopg.abc import RV, PQGen
     from psycopg_pool import AsyncConnectionPool
@@ -37,12 +37,12 @@ RECONNECT_SECONDS = 2.0
 PREPARED_FROM = 2
 # A pooler lends a session to many clients, whose prepared statements would meet. It tells its clients other numbers of
 # sessions than the server's. As these may meet by chance, the server must see the port of this program as well, if it
-# has one. Each use of a statement is planned for its values, as if it was not prepared: a plan that is kept may be that
-# of a table that was empty.
+# has one. In a transaction each use of a statement is planned for its values, as if it was not prepared: a plan that is
+# kept may be that of a table that was empty. A statement that runs alone names the size of its collection.
 IS_DIRECT = (
     b"SELECT CASE WHEN pg_catalog.pg_backend_pid() OPERATOR(pg_catalog.=) %s::pg_catalog.int4 "
     b"AND coalesce(pg_catalog.inet_client_port(), 0) OPERATOR(pg_catalog.=) %s::pg_catalog.int4 "
-    b"THEN pg_catalog.set_config('plan_cache_mode', 'force_custom_plan', false) END"
+    b"THEN TRUE END"
 )
 
 
@@ -108,6 +108,7 @@ class PooledConnection(psycopg.AsyncConnection[Any]):
     """A connection of semlex's pool: cancelling does not wait for an unresponsive server, waiting costs little."""
 
     _searches = 0
+    _reads_ahead = False
     # Where it leads, with the time when that was asked; only of connections to a standby.
     seen_server: tuple[float, ReadServer] | None = None
 
@@ -129,12 +130,21 @@ class PooledConnection(psycopg.AsyncConnection[Any]):
         if limits or named:
             return await super().wait(gen, *limits, **named)
         try:
-            return await waited(gen, self.pgconn)
+            return await waited(gen, self.pgconn, reads_ahead=self._reads_ahead)
         except (asyncio.CancelledError, KeyboardInterrupt, SystemExit) as reason:
             if self.closed:
                 raise
             # The driver cancels the statement, or closes the connection.
             return await super().wait(cast("PQGen[RV]", Interrupted(gen, reason)))
+
+    @contextmanager
+    def reading_ahead(self) -> Iterator[None]:
+        """Wait still less inside the block, which only reads: all of it is repeated if the connection is lost."""
+        self._reads_ahead = True
+        try:
+            yield
+        finally:
+            self._reads_ahead = False
 
     async def note_search(self) -> None:
         """Let the statements of searches be prepared after the first ones, if no pooler is in between."""

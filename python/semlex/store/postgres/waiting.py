@@ -2,13 +2,15 @@
 
 # Each system call that releases the interpreter lets a busy thread take it, for 5 ms. The driver releases it when it
 # looks whether it can write, when it writes, when it reads, and in the second round of the event loop before the task
-# goes on. Here only the read is left. The driver reads itself, once: a second read would find the end of a connection
-# that the server has closed behind its answer.
+# goes on. Here only the read is left, and where reading ahead is allowed, not even that: the answer is read before the
+# driver reads, which then finds nothing to do. Only what can be repeated may read ahead, because the driver's own read
+# finds the end of a connection that the server has closed behind its answer, and gives up that answer.
 
 from __future__ import annotations
 
 import asyncio
 import time
+from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -29,7 +31,7 @@ BUSY_SECONDS = 0.01
 _others_ran = 0.0
 
 
-async def waited(gen: PQGen[RV], pgconn: PGconn) -> RV:
+async def waited(gen: PQGen[RV], pgconn: PGconn, *, reads_ahead: bool = False) -> RV:
     """Return what a generator of the driver returns, for a connection in non-blocking mode."""
     global _others_ran  # noqa: PLW0603 - of the process, like the driver's own
     try:
@@ -42,7 +44,7 @@ async def waited(gen: PQGen[RV], pgconn: PGconn) -> RV:
             _others_ran = time.monotonic()
         value: RV = ended.value
         return value
-    answer = Answer(gen, pgconn, wanted)
+    answer = Answer(gen, pgconn, wanted, reads_ahead=reads_ahead)
     try:
         return await answer
     finally:
@@ -53,10 +55,11 @@ async def waited(gen: PQGen[RV], pgconn: PGconn) -> RV:
 class Answer(asyncio.Future[RV]):
     """What a generator of the driver returns. The task that awaits it goes on in the callback in which it arrives."""
 
-    def __init__(self, gen: PQGen[RV], pgconn: PGconn, wanted: int) -> None:
+    def __init__(self, gen: PQGen[RV], pgconn: PGconn, wanted: int, *, reads_ahead: bool) -> None:
         loop = asyncio.get_running_loop()
         super().__init__(loop=loop)
         self._gen, self._pgconn = gen, pgconn
+        self._reads_ahead = reads_ahead
         self._socket = pgconn.socket
         self._reads = self._writes = False
         self._go_on: Callable[[], object] | None = None
@@ -92,6 +95,9 @@ class Answer(asyncio.Future[RV]):
         """Let the generator go on, and its task when it has ended."""
         if self.done():
             return
+        if self._reads_ahead and ready == READY_R:
+            with suppress(psycopg.OperationalError):  # which the driver meets as well
+                self._pgconn.consume_input()
         try:
             # A socket that can be written although nobody wants it takes the rest of what was sent.
             self._listen(self._gen.send(ready) if ready & self._wanted else self._wanted)

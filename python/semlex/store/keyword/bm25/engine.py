@@ -185,9 +185,16 @@ class Bm25Engine(KeywordEngine):
 
     def leg(self, request: LegRequest) -> LegPlan:
         """Plan the leg that finds chunks with any word, all phrases and no excluded word, best first; ties by key."""
-        analysed = AnalysedQuery.of(self.index.cache, request.query, with_phrases=request.with_phrases)
+        cache = self.index.cache
+        analysed = AnalysedQuery.of(cache, request.query, with_phrases=request.with_phrases)
         return Bm25Leg(
-            request.collection, analysed, request.limit, request.condition, request.rows, analysed.in_memory()
+            request.collection,
+            analysed,
+            request.limit,
+            request.condition,
+            request.rows,
+            analysed.in_memory(),
+            cache.passing.depth(request.condition, request.query),
         )
 
     async def term_scores(self, snapshot: Snapshot, names: Names, query: str, keys: Sequence[Key]) -> list[TermScores]:

@@ -31,6 +31,16 @@ class PassingIds:
     def __init__(self) -> None:
         self._kept: OrderedDict[Hashable, tuple[str, NDArray[np.int64]]] = OrderedDict()
         self._wanted: Hashable | None = None
+        self._deeper: tuple[Hashable, int] | None = None
+
+    def depth(self, condition: Filter, text: str) -> int:
+        """Return how many of the best chunks the last search would have had to check, if it was this one; else 0."""
+        key, depth = self._deeper or (None, 0)
+        return depth if key == (condition.key, text) else 0
+
+    def deepen(self, condition: Filter, text: str, depth: int) -> None:
+        """Note that a search has to check so many, perhaps in another snapshot."""
+        self._deeper = (condition.key, text), depth
 
     def wants(self, condition: Filter) -> bool:
         """Return whether a search with the filter probably needs the ids, because the last one did."""

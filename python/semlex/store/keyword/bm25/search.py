@@ -247,6 +247,8 @@ class _Keys:
     # Whether it tells what has changed, and not only that the index is as expected; both even without chunks. None if
     # the transaction has read the index.
     with_changes: bool | None
+    # Of the collection: each power of four has a statement of its own, so no plan outlives the size it was made for.
+    size: int
 
     def text(self, condition: Filter) -> sql.Composed:
         """Return the SQL of the columns `STATE` and so on."""
@@ -270,12 +272,13 @@ class _Keys:
         text = sql.SQL(
             "SELECT s.is_unchanged, "
             "CASE WHEN k.number OPERATOR(pg_catalog.=) 1 OR k.number IS NULL THEN s.changes END AS changes, "
-            "k.*{columns} FROM ({state}) AS s LEFT JOIN ({keys}) AS k ON TRUE{rows}"
+            "k.*{columns} FROM ({state}) AS s LEFT JOIN ({keys}) AS k ON TRUE{rows} /* {size} */"
         )
+        size = sql.Literal(self.size)
         if self.rows is None:
-            return text.format(columns=sql.SQL(""), state=state, keys=keys, rows=sql.SQL(""))
+            return text.format(columns=sql.SQL(""), state=state, keys=keys, rows=sql.SQL(""), size=size)
         rows = BEST_ROWS.format(columns=sql.SQL(self.rows.decode()), chunk=self.names.chunk)
-        return text.format(columns=sql.SQL(", w.*"), state=state, keys=keys, rows=rows)
+        return text.format(columns=sql.SQL(", w.*"), state=state, keys=keys, rows=rows, size=size)
 
 
 @lru_cache(maxsize=256)
@@ -303,6 +306,7 @@ class Bm25Leg:
     condition: Filter  # over the chunk's row
     rows: BestRows | None  # if this leg answers alone
     in_memory: _core.PostingSnapshot | None  # `AnalysedQuery.in_memory`
+    least_depth: int  # of the best chunks to check first: what the last search had to, if it was this one
 
     @property
     def side_column(self) -> SideColumn | None:
@@ -315,7 +319,7 @@ class Bm25Leg:
         if self.unchecked.is_empty:
             return self.query.depth(self.limit)
         share = self.condition.share or 1 / DEEPER
-        return self.query.depth(min(MAX_DEPTH, math.ceil(SPARE * self.limit / share)))
+        return self.query.depth(max(self.least_depth, min(MAX_DEPTH, math.ceil(SPARE * self.limit / share))))
 
     @property
     def unchecked(self) -> Filter:
@@ -390,6 +394,7 @@ class Bm25Leg:
             self.query.reads_texts,
             None if rows is None else rows.columns,
             None if expected is None else with_changes,
+            0 if self.in_memory is None else self.in_memory.chunks.bit_length() // 2,
         )
         text = _unfiltered(keys) if condition.is_empty else keys.text(condition)
         return Statement(text, parameters, is_qualified=condition.is_empty, large_columns=large)
@@ -548,7 +553,8 @@ async def _result(
             best, rows = first
         else:
             best = await _best(query, postings, depth, leg.condition.ids)
-            rows = await _keys(snapshot, leg.keys_of(best, side_column, looked_at=looked_at)) if len(best.ids) else []
+            is_more = len(best.ids) > looked_at
+            rows = await _keys(snapshot, leg.keys_of(best, side_column, looked_at=looked_at)) if is_more else []
         work = [one + more for one, more in zip(work, best.work, strict=True)]
         score_of = dict(zip(best.ids.tolist(), best.scores.tolist(), strict=True))
         rows = [row for row in rows if row[ID] in score_of]
@@ -612,9 +618,11 @@ async def _further(
     # Either more of the best chunks are checked, or the ids of all that pass are read, whichever is less; then the leg
     # looks among these ids alone.
     likely = SPARE * leg.limit * looked_at / passed if passed else math.inf
-    likely = min(likely, postings.postings)  # no more chunks have the words
+    likely = min(likely, postings.postings + 1)  # no more chunks have the words
     if depth == leg.depth and likely <= READ_COST * postings.chunks:
-        return leg, leg.query.depth(max(math.ceil(likely), depth + 1))
+        deeper = max(math.ceil(likely), depth + 1)
+        leg.query.index.passing.deepen(leg.condition, leg.query.text, deeper)  # the snapshot may have ended
+        return leg, leg.query.depth(deeper)
     ids = await _passing(snapshot, leg)
     if ids is None:
         return (leg, leg.query.depth(depth * DEEPER)) if looked_at < MAX_CHECKED else None
