@@ -16,7 +16,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 import tempfile
 import time
 from contextlib import suppress
@@ -37,8 +36,6 @@ from semlex import SyncClient
 from semlex.embedding.static import StaticEmbedder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from benches.measuring import Bench
 
 ROWS, QUICK_ROWS, MILLION = 100_000, 10_000, 1_000_000
@@ -223,7 +220,8 @@ def stored(connection: psycopg.Connection[Any]) -> int:
 def differences(url: str, files: Path) -> dict[str, int]:
     """Rows and vectors that are not as given."""
     texts: dict[str, tuple[str, int]] = {}
-    for table in parts(files):
+    for file in files.glob("*.parquet"):
+        table = pq.read_table(file)
         columns = (table[name].to_pylist() for name in ("id", "text", "number"))
         texts.update((key, (text, number)) for key, text, number in zip(*columns, strict=True))
     wrong, model, after = {"rows": 0, "vectors": 0}, StaticEmbedder(), None
@@ -240,13 +238,3 @@ def differences(url: str, files: Path) -> dict[str, int]:
             wrong["vectors"] += int((vectors != model.embed_documents(found)).any(axis=1).sum())
     wrong["rows"] += len(texts)
     return wrong
-
-
-def parts(files: Path) -> Iterator[pa.Table]:
-    """The rows that were given."""
-    for file in sorted(files.glob("*.parquet")):
-        yield pq.read_table(file)
-
-
-if __name__ == "__main__":
-    sys.exit("run ./x bench ray")

@@ -19,11 +19,11 @@ def text_of(number: int) -> str:
     return f"text {number:06}"
 
 
-def load(url: str, folder: Path, rows: int, blocks: int = BLOCKS) -> None:
+def load(url: str, folder: Path, rows: int) -> None:
     """Embeds and stores rows that are not stored yet."""
     sink = MortalSink(url, "killed", folder)
     items = [{"id": f"row-{number}", "text": text_of(number), "number": number} for number in range(rows)]
-    dataset = ray.data.from_items(items, override_num_blocks=blocks)
+    dataset = ray.data.from_items(items, override_num_blocks=BLOCKS)
     dataset.map_batches(SemlexEmbed(MortalModel(folder), skip_stored=sink)).write_datasink(sink)
 
 

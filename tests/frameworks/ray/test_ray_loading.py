@@ -20,7 +20,7 @@ from semlex import CollectionOptions, SyncClient
 from semlex.errors import CollectionSettingsError, ConfigurationError, ConnectionFailedError
 from semlex.integrations.ray import SemlexEmbed, SemlexSink, read_semlex
 from tests.frameworks.ray.killed_program import BLOCKS, load, text_of
-from tests.frameworks.ray.killed_work import Deaths, MortalModel, vectors_of
+from tests.frameworks.ray.killed_work import DRIVER, Deaths, MortalModel, vectors_of
 
 ROWS = 400
 # Ray's own settings, of which it warns itself.
@@ -77,6 +77,16 @@ def test_vectors_from_elsewhere_are_stored(database_url: str) -> None:
     assert {key: (text, vector) for key, (text, _, vector) in found.items()} == {
         str(n): (batch["body"][n], vectors[n].tolist()) for n in range(4)
     }
+
+
+def test_a_collection_that_was_dropped_is_made_again(database_url: str, tmp_path: Path) -> None:
+    sink = SemlexSink(database_url, "dropped")
+    embedded = ray.data.from_items(rows_of(5)).map_batches(SemlexEmbed(MortalModel(tmp_path), skip_stored=sink))
+    for _ in range(2):
+        embedded.write_datasink(sink)
+        assert read_semlex(database_url, "dropped", override_num_blocks=2).count() == 5
+        with SyncClient(database_url, "none", use_reranking=False) as client:
+            client.drop("dropped")
 
 
 def embedded_texts(folder: Path) -> list[str]:
@@ -138,8 +148,8 @@ def test_a_repeated_task_passes_on_the_same_rows(database_url: str, tmp_path: Pa
 
 def test_a_program_goes_on_where_it_was_killed(cluster: str, database_url: str, tmp_path: Path) -> None:
     deaths = Deaths(tmp_path)
-    for place in ("driver", "driver"):
-        deaths.plan(place, 1)
+    for _ in range(2):
+        deaths.plan(DRIVER, 1)
         command = [sys.executable, "-m", "tests.frameworks.ray.killed_program", cluster, database_url, str(tmp_path)]
         killed = subprocess.run([*command, str(ROWS)], check=False, timeout=240, capture_output=True, text=True)
         assert killed.returncode == -signal.SIGKILL, killed.stderr
@@ -196,14 +206,9 @@ def test_a_collection_is_read_in_parts(database_url: str, storage: str) -> None:
     # And into another collection.
     whole = dataset.map_batches(lambda table: table.drop_null(), batch_format="pyarrow")
     whole.drop_columns(["source_document"]).write_datasink(SemlexSink(database_url, "copied", options=options))
-    copied = stored(database_url, "copied")
-    assert copied == {key: one for key, one in stored_with_vectors(database_url, "read").items() if key != "without"}
-
-
-def stored_with_vectors(url: str, collection: str) -> dict[str, tuple[str, dict[str, Any], list[float]]]:
-    with SyncClient(url, "none", use_reranking=False) as client:
-        client.collection(collection).delete(["without"])
-    return stored(url, collection)
+    with SyncClient(database_url, "none", use_reranking=False) as client:
+        client.collection("read").delete(["without"])
+    assert stored(database_url, "copied") == stored(database_url, "read")
 
 
 def test_an_empty_collection_has_columns(database_url: str) -> None:

@@ -324,9 +324,10 @@ async def write_chunks(
             mode == "direct"
             and not write.others
             and not rows.relies_on_stored
-            and not await _have_chunks(write, replaced)
+            # Chunks that another writer has stored of these documents may have other keys: none would conflict.
+            and not (replaced and await have_chunks(connection, collection, replaced))
         ):
-            # A collection that was empty: COPY straight into its tables.
+            # The documents are new: COPY straight into the tables.
             return await _copy_direct(write, rows, bulk)
         if len(rows) <= bulk.small_batch_rows:
             # A few rows: arrays through ``unnest`` (a temporary table for one row bloats the catalogs).
@@ -378,12 +379,6 @@ def _keys_of(documents: Sequence[DocumentRow] | RowDocuments) -> str:
     if isinstance(documents, RowDocuments):
         return key_array(documents.document_id)
     return key_array(row.document_id.bytes for row in documents)
-
-
-async def _have_chunks(write: _Write, documents: AbstractSet[bytes]) -> bool:
-    """Return whether another writer has stored chunks of one of these documents, whose rows are locked here."""
-    # Chunks of a different text, or split differently, have other keys, so that no key would conflict.
-    return bool(documents) and await have_chunks(write.connection, write.collection, documents)
 
 
 async def _copy_direct(write: _Write, rows: RowSource, bulk: BulkIngestConfig) -> int:
