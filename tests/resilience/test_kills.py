@@ -147,11 +147,14 @@ async def test_a_commit_whose_answer_is_lost_is_not_done_twice(
 ) -> None:
     """The batch is committed, the client does not hear of it and tries again: direct first, then merged."""
     async with opened(database_url) as retriever:
-        lost = lose_answers(monkeypatch, "add documents")
+        lost = lose_answers(monkeypatch, "add documents", "delete")
         await retriever.add_documents(documents_of(0, 100))
-    assert lost == {"add documents"}
-    ids, vectors, unpaired = stored(database_url)
-    assert (len(ids), len(set(ids)), vectors, unpaired) == (100, 100, 100, 0)
+        ids, vectors, unpaired = stored(database_url)
+        assert (len(ids), len(set(ids)), vectors, unpaired) == (100, 100, 100, 0)
+        report = await retriever.delete(ids[:40])
+    assert lost == {"add documents", "delete"}
+    assert (report.chunks, report.documents) == (0, 0)  # what the repetition deleted
+    assert sorted(stored(database_url)[0]) == sorted(ids[40:])
 
 
 async def test_postings_are_not_written_twice_when_the_answer_is_lost(
