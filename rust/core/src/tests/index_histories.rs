@@ -1,13 +1,17 @@
 //! A cache that lives through commits, merges and older snapshots answers as one that has read nothing before.
 
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use proptest::prelude::*;
+use semlex_core::keyword::analyzer::TYPED_BIT;
 use semlex_core::keyword::build::*;
 use semlex_core::keyword::format::*;
 use semlex_core::keyword::search::*;
 use semlex_core::segments::*;
 
-use super::stored::chunks::{Chunk, LANGUAGES, build, source, terms};
-use super::stored::{Tables, id_of, row_of};
+use super::stored::chunks::{Chunk, LANGUAGES, build, source, tables, terms};
+use super::stored::{Tables, id_of, missing_rows};
 
 #[derive(Clone, Debug)]
 enum Step {
@@ -49,16 +53,8 @@ impl History {
 
     /// What the plan lacks of known segments, which may be gone.
     fn rows<'s>(&'s self, plan: &'s PostingPlan) -> Vec<GivenRow<'s>> {
-        let missing = plan.missing().map(|(id, term)| {
-            let mut segments = self.states.iter().flat_map(|tables| &tables.segments);
-            let segment = segments.find(|(own, ..)| own == id);
-            GivenRow {
-                segment: *id,
-                term: term.as_bytes(),
-                row: segment.and_then(|(.., segment)| row_of(segment, term.as_bytes())),
-            }
-        });
-        missing.collect()
+        let segments = self.states.iter().flat_map(|tables| &tables.segments);
+        missing_rows(plan, segments)
     }
 
     fn commit(&mut self, mut tables: Tables) {
@@ -131,6 +127,41 @@ impl History {
     }
 }
 
+/// How many words the chunks have that are searched for.
+const WORDS: usize = 4;
+
+fn word(number: usize) -> String {
+    format!("word{number}")
+}
+
+fn rare_word() -> impl Strategy<Value = Option<usize>> {
+    prop_oneof![4 => Just(None), 1 => (0..WORDS).prop_map(Some)]
+}
+
+/// The language of a chunk, the words that it holds and how often, and how many other terms.
+type Uneven = (usize, Vec<(usize, usize)>, usize);
+
+/// Chunks, long and short, that hold some of the words once or often.
+fn uneven(count: std::ops::Range<usize>) -> impl Strategy<Value = Vec<Uneven>> {
+    let words = prop::collection::vec((0..WORDS, 1..6_usize), 0..4);
+    let others = prop_oneof![0..4_usize, 0..60_usize, 200..400_usize];
+    prop::collection::vec((0..2_usize, words, others), count)
+}
+
+fn numbered(chunks: Vec<Uneven>, from: i64) -> Vec<Chunk> {
+    let chunks = (from..).zip(chunks);
+    let chunks = chunks.map(|(id, (language, words, others))| {
+        let words = words.into_iter();
+        let words = words.flat_map(|(number, times)| vec![word(number); times]);
+        Chunk {
+            id,
+            language,
+            terms: words.chain(vec!["other".to_owned(); others]).collect(),
+        }
+    });
+    chunks.collect()
+}
+
 fn bits(scores: &[f64]) -> Vec<u64> {
     scores.iter().map(|score| score.to_bits()).collect()
 }
@@ -175,7 +206,7 @@ proptest! {
                         let plan = cache.plan(&queries).unwrap();
                         // The same query in the state that the cache knows: few lists of it may be at hand.
                         let earlier = cache.complete(&plan, &history.rows(&plan)).unwrap();
-                        let deep = k + terms.len() * 3;
+                        let deep = k + terms.len() / 4;
                         let found = earlier.search(deep, parameters, None, &[]).unwrap();
                         let before = follows.then_some(Before { snapshot: &earlier, k: deep, best: &found.best });
                         let snapshot = match follows {
@@ -194,4 +225,68 @@ proptest! {
             prop_assert!(kept.counters().small_bytes <= small);
         }
     }
+}
+
+/// Searches to which what was found before gave the best, and those that read all lists again.
+static KNOWN_AND_READ: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    fn a_search_before_a_commit_changes_no_answer(
+        (stored, added) in (uneven(4..40), uneven(0..8)),
+        (segments, shares) in (1..3_usize, [2..20_usize, 2..20]),
+        (required, excluded) in (rare_word(), rare_word()),
+    ) {
+        let (stored, added) = (numbered(stored, 0), numbered(added, 100));
+        let [dead, dead_later] = shares.map(|share| -> BTreeSet<i64> { (1..100).step_by(share).collect() });
+        let earlier = tables(&stored, segments, &dead, 100);
+        let mut later = tables(&stored, segments, &dead_later, 200);
+        later.tombstones.extend(earlier.tombstones.clone());
+        for (number, language) in LANGUAGES.iter().enumerate() {
+            let own: Vec<_> = added.iter().filter(|chunk| chunk.language == number).cloned().collect();
+            let id = id_of(300 + number);
+            later.segments.push((id, (*language).to_owned(), build(&id, &own)));
+        }
+        later.ended = 1;
+        // Two words, and each with its accents.
+        let slots = [0, 1, u64::from(TYPED_BIT), u64::from(TYPED_BIT) | 1];
+        for wanted in [&[0][..], &[0, 2], &[0, 1, 2, 3]] {
+            let queries = LANGUAGES.map(|language| LanguageQuery {
+                language: language.to_owned(),
+                wanted: wanted.iter().map(|number| (slots[*number], word(*number))).collect(),
+                phrases: required.iter().map(|number| vec![word(*number)]).collect(),
+                excluded: excluded.iter().map(|number| vec![word(*number)]).collect(),
+            });
+            let cache = PostingCache::new(usize::MAX);
+            earlier.snapshot(&cache, &cache.plan(&queries).unwrap()).unwrap();
+            let plan = cache.plan(&queries).unwrap();
+            let (known, snapshot) = (cache.complete(&plan, &[]).unwrap(), later.followed(&cache, &plan).unwrap());
+            for (parameters, k) in [(1.2, 0.75), (20.0, 1.0)].into_iter().flat_map(|(k1, b)| {
+                (1..4).map(move |k| (Parameters { k1, b }, k))
+            }) {
+                let found = snapshot.search(k, parameters, None, &[]).unwrap();
+                for deep in [0, k, k + 1, k + 2, k + 4] {
+                    let best = known.search(deep, parameters, None, &[]).unwrap().best;
+                    let before = Before { snapshot: &known, k: deep, best: &best };
+                    let again = snapshot.search_again(k, parameters, None, &[], Some(before)).unwrap();
+                    prop_assert_eq!(&again.best, &found.best);
+                    // What was added holds none of the words: whatever is read is of what stood before.
+                    if deep > 0 && required.or(excluded).is_none() && snapshot.postings() == known.postings() && snapshot.postings() > 0 {
+                        let is_read = again.work.postings + again.work.skipped_blocks > 0;
+                        KNOWN_AND_READ[usize::from(is_read)].fetch_add(1, Ordering::Relaxed);
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn what_was_found_before_a_commit_changes_no_answer() {
+    a_search_before_a_commit_changes_no_answer();
+    let counts = KNOWN_AND_READ
+        .each_ref()
+        .map(|count| count.load(Ordering::Relaxed));
+    assert!(counts.iter().all(|count| *count > 100), "{counts:?}");
 }

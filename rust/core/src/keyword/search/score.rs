@@ -223,13 +223,7 @@ impl Snapshot {
             .zip(&self.lists)
             .zip(&norms.tables);
         for (number, ((segment, lists), tf_norms)) in segments.enumerate() {
-            let scorer = Scorer {
-                segment,
-                lists,
-                weights: &weights,
-                parameters,
-                average: self.view.average_length,
-            };
+            let scorer = self.scorer(segment, lists, &weights, parameters);
             let is_asked = located.peek().is_some_and(|(of, ..)| *of == Some(number));
             if k == 0 && !is_asked {
                 continue;
@@ -403,13 +397,7 @@ impl Snapshot {
             };
             let segment = self.view.segments.get(number).zip(self.lists.get(number));
             let (segment, lists) = segment.ok_or_else(|| impossible("a segment of no view"))?;
-            let scorer = Scorer {
-                segment,
-                lists,
-                weights,
-                parameters,
-                average: self.view.average_length,
-            };
+            let scorer = self.scorer(segment, lists, weights, parameters);
             let alive = of_segment.iter();
             let alive: Vec<_> = alive
                 .filter(|(_, ordinal, _)| segment.liveness.is_alive(*ordinal))
@@ -464,8 +452,10 @@ impl Snapshot {
         weights: &[f64],
         before: Before<'_>,
     ) -> Result<Option<f64>, SegmentError> {
-        let least = before.k.checked_sub(1);
-        let least = least.and_then(|last| before.best.get(last));
+        // Nothing is known of the others if none was sought.
+        let Some(last) = before.k.checked_sub(1) else {
+            return Ok(None);
+        };
         let before_weights = before.snapshot.weights()?;
         if weights.len() != before_weights.len() {
             return Ok(None);
@@ -483,7 +473,24 @@ impl Snapshot {
         let average = self.view.average_length / before.snapshot.view.average_length;
         let growth = growth * average.max(1.0) * ROUNDED;
         // If fewer were found than sought, no other holds a term.
+        let least = before.best.get(last);
         Ok(Some(least.map_or(0.0, |(score, _)| score * growth)))
+    }
+
+    fn scorer<'a>(
+        &self,
+        segment: &'a LiveSegment,
+        lists: &'a SegmentLists,
+        weights: &'a [f64],
+        parameters: Parameters,
+    ) -> Scorer<'a> {
+        Scorer {
+            segment,
+            lists,
+            weights,
+            parameters,
+            average: self.view.average_length,
+        }
     }
 
     /// For each segment the allowed chunks; nothing where there are none.

@@ -25,14 +25,39 @@ fn keys_of(segment: &EncodedSegment) -> [u8; 32] {
 }
 
 /// The row that may hold a term.
-pub fn row_of<'s>(segment: &'s EncodedSegment, term: &[u8]) -> Option<(&'s [u8], &'s [u8])> {
+fn row_of<'s>(segment: &'s EncodedSegment, term: &[u8]) -> Option<(&'s [u8], &'s [u8])> {
     rows_of(segment).take_while(|(key, _)| *key <= term).last()
 }
+
+/// A row for each list that a plan lacks, of the segments that are there.
+pub fn missing_rows<'s>(
+    plan: &'s PostingPlan,
+    segments: impl Iterator<Item = &'s StoredSegment> + Clone,
+) -> Vec<GivenRow<'s>> {
+    let missing = plan.missing().map(|(id, term)| {
+        let segment = segments.clone().find(|(own, ..)| own == id);
+        GivenRow {
+            segment: *id,
+            term: term.as_bytes(),
+            row: segment.and_then(|(.., segment)| row_of(segment, term.as_bytes())),
+        }
+    });
+    missing.collect()
+}
+
+/// The segments and the tombstones that a plan knows.
+fn known_parts(plan: &PostingPlan) -> (BTreeSet<SegmentId>, BTreeSet<SegmentId>) {
+    let segments = plan.known_segments().copied().collect();
+    (segments, plan.known_tombstones().copied().collect())
+}
+
+/// Id, language and content.
+pub type StoredSegment = (SegmentId, String, EncodedSegment);
 
 /// What the tables hold.
 #[derive(Clone, Debug, Default)]
 pub struct Tables {
-    pub segments: Vec<(SegmentId, String, EncodedSegment)>,
+    pub segments: Vec<StoredSegment>,
     pub tombstones: Vec<(SegmentId, Vec<u8>)>,
     /// How many transactions had ended.
     pub ended: u64,
@@ -45,8 +70,7 @@ impl Tables {
         cache: &PostingCache,
         plan: &PostingPlan,
     ) -> Result<Snapshot, SegmentError> {
-        let known: BTreeSet<_> = plan.known_segments().copied().collect();
-        let buried: BTreeSet<_> = plan.known_tombstones().copied().collect();
+        let (known, buried) = known_parts(plan);
         let segments: Vec<GivenSegment<'_>> = self
             .segments
             .iter()
@@ -85,8 +109,7 @@ impl Tables {
         cache: &PostingCache,
         plan: &PostingPlan,
     ) -> Result<Snapshot, SegmentError> {
-        let known: BTreeSet<_> = plan.known_segments().copied().collect();
-        let buried: BTreeSet<_> = plan.known_tombstones().copied().collect();
+        let (known, buried) = known_parts(plan);
         let new = self.segments.iter().filter(|(id, ..)| !known.contains(id));
         let new: Vec<_> = new
             .map(|(id, language, segment)| (id, language, segment, keys_of(segment)))
@@ -114,16 +137,8 @@ impl Tables {
             (0, segments.len() + tombstones.len())
         );
         // A known segment that is gone has no rows any more.
-        let missing = plan.missing().map(|(id, term)| {
-            let segment = self.segments.iter().find(|(own, ..)| own == id);
-            let row = segment.and_then(|(.., segment)| row_of(segment, term.as_bytes()));
-            GivenRow {
-                segment: *id,
-                term: term.as_bytes(),
-                row,
-            }
-        });
-        cache.follow(plan, &changes, &missing.collect::<Vec<_>>(), self.ended)
+        let missing = missing_rows(plan, self.segments.iter());
+        cache.follow(plan, &changes, &missing, self.ended)
     }
 
     pub fn search(
