@@ -235,9 +235,7 @@ impl PostingCache {
         rows: Vec<Row>,
     ) -> PyResult<PostingSnapshot> {
         let rows = given_rows(&rows)?;
-        let read = |row: &GivenRow<'_>| row.row.map_or(0, |(_, data)| data.len());
-        let read = rows.iter().map(read).sum::<usize>();
-        let nanoseconds = read.saturating_mul(ROW_BYTE_NANOSECONDS);
+        let nanoseconds = self.assembling(plan, &rows);
         let snapshot = run(py, nanoseconds, || self.core.complete(&plan.core, &rows))?;
         Ok(PostingSnapshot {
             core: snapshot.map_err(|error| segment_error(py, error))?,
@@ -313,11 +311,9 @@ impl PostingCache {
         ended: u64,
     ) -> PyResult<PostingSnapshot> {
         let rows = given_rows(&rows)?;
-        let read = |row: &GivenRow<'_>| row.row.map_or(0, |(_, data)| data.len());
-        let read = rows.iter().map(read).sum::<usize>();
         // Rows of new segments are walked over, too.
-        let bytes = read.saturating_add(changes.bytes.saturating_mul(3));
-        let nanoseconds = bytes.saturating_mul(ROW_BYTE_NANOSECONDS);
+        let new = changes.bytes.saturating_mul(3 * ROW_BYTE_NANOSECONDS);
+        let nanoseconds = self.assembling(plan, &rows).saturating_add(new);
         let snapshot = run(py, nanoseconds, || {
             self.core.follow(&plan.core, &changes.core, &rows, ended)
         })?;
@@ -332,6 +328,16 @@ impl PostingCache {
             "PostingCache({} bytes, {} hits, {} misses)",
             counters.bytes, counters.hits, counters.misses
         )
+    }
+}
+
+impl PostingCache {
+    /// The nanoseconds that completing a plan takes, at most.
+    fn assembling(&self, plan: &PostingPlan, rows: &[GivenRow<'_>]) -> usize {
+        let read = rows.iter().filter_map(|given| given.row);
+        let read = read.map(|(_, data)| data.len()).sum::<usize>();
+        let nanoseconds = read.saturating_mul(ROW_BYTE_NANOSECONDS);
+        nanoseconds.saturating_add(self.core.uncounted_postings(&plan.core))
     }
 }
 
@@ -376,8 +382,9 @@ fn new_parts(rows: &[[PyBackedBytes; 5]]) -> PyResult<NewParts<'_>> {
         match &**kind {
             b"1" => segments.push(NewSegment {
                 id: part,
-                language: std::str::from_utf8(language)
-                    .map_err(|_| PyValueError::new_err("new: a language is no text"))?,
+                language: std::str::from_utf8(language).map_err(|_| {
+                    PyValueError::new_err("new: the language of a segment is not UTF-8")
+                })?,
                 header: first,
                 row_keys: second,
                 rows: Vec::new(),
@@ -385,11 +392,16 @@ fn new_parts(rows: &[[PyBackedBytes; 5]]) -> PyResult<NewParts<'_>> {
             b"2" => tombstones.push((part, &**first)),
             b"3" => {
                 let segment = segments.iter_mut().find(|segment| segment.id == part);
-                let segment = segment
-                    .ok_or_else(|| PyValueError::new_err("new: a row stands before its segment"))?;
+                let segment = segment.ok_or_else(|| {
+                    PyValueError::new_err("new: the row of a segment comes before the segment")
+                })?;
                 segment.rows.push((&**first, &**second));
             }
-            _ => return Err(PyValueError::new_err("new: a row of no kind")),
+            _ => {
+                return Err(PyValueError::new_err(
+                    "new: the kind of a row must be b\"1\", b\"2\" or b\"3\"",
+                ));
+            }
         }
     }
     Ok((segments, tombstones))
@@ -644,7 +656,8 @@ impl PostingSnapshot {
             best,
         });
         let parameters = Parameters { k1, b };
-        let ids = allowed.as_ref().map_or(0, Vec::len) + score_ids.len();
+        let found_before = before.map_or(0, |before| before.best.len());
+        let ids = allowed.as_ref().map_or(0, Vec::len) + score_ids.len() + found_before;
         let postings = usize::try_from(self.core.postings()).unwrap_or(usize::MAX);
         let nanoseconds = ids.saturating_mul(ID_NANOSECONDS).saturating_add(postings);
         let found = run(py, nanoseconds, || {

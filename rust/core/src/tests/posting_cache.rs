@@ -154,3 +154,29 @@ fn a_search_says_what_it_did() {
     assert!(both.skipped_blocks > 0 && both.postings < postings);
     assert_eq!(work(&["rare"], 0).0, Work::default());
 }
+
+/// Lists that no search has used since chunks were deleted are read once more, and not again.
+#[test]
+fn postings_of_deleted_chunks_are_counted_once() {
+    let cache = PostingCache::new(usize::MAX);
+    let id = id_of(1);
+    let mut tables = of_segments(1, &[(id, &build(&id, &many(2_000, 1)))]);
+    let (query, other) = (english(&["t0"]), english(&["t1"]));
+    let uncounted = || cache.uncounted_postings(&cache.plan(&query).unwrap());
+    let seen = tables.snapshot(&cache, &cache.plan(&query).unwrap());
+    let postings = usize::try_from(seen.unwrap().postings()).unwrap();
+    assert_eq!(uncounted(), 0);
+    for (number, deleted, expected) in [(2, 1, 8), (3, 2_000, postings)] {
+        let id = id_of(number);
+        let ids = IdSet::new((0..deleted).map(|place| 10 + place * 2).collect());
+        let tombstone = encode_tombstone(&id, &ids).unwrap();
+        tables.tombstones.push((id, tombstone));
+        tables.ended += 1;
+        tables
+            .snapshot(&cache, &cache.plan(&other).unwrap())
+            .unwrap();
+        assert_eq!(uncounted(), expected);
+        cache.complete(&cache.plan(&query).unwrap(), &[]).unwrap();
+        assert_eq!(uncounted(), 0);
+    }
+}

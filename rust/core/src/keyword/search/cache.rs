@@ -26,9 +26,6 @@ const ENTRY_BYTES: usize = 64;
 /// Bytes that a term costs besides its name and lists: entries of two maps, and the least map of lists.
 const TERM_BYTES: usize = size_of::<Entry>() + 160;
 
-/// Bytes of small segments, with all their rows. Each has mostly 150 KB or less, and merges leave a few dozens.
-pub const SMALL_BYTES: usize = 48_000_000;
-
 /// A segment that a snapshot lists: id, language, header unless the plan knew it.
 pub type GivenSegment<'a> = (SegmentId, &'a str, Option<&'a [u8]>);
 
@@ -68,7 +65,7 @@ type SmallLists = FxHashMap<SegmentId, Arc<SmallSegment>>;
 #[derive(Debug)]
 pub struct PostingCache {
     limit: AtomicUsize,
-    /// Bytes of small segments.
+    /// Maximum bytes of small segments.
     small_limit: usize,
     state: Mutex<State>,
 }
@@ -109,13 +106,13 @@ fn bytes_of(held: &CachedList) -> usize {
 }
 
 impl PostingCache {
-    /// An empty cache that keeps up to `limit` bytes of posting lists.
+    /// An empty cache that keeps up to `limit` bytes of posting lists, and no small segment.
     #[must_use]
     pub fn new(limit: usize) -> Self {
-        Self::with_small(limit, SMALL_BYTES)
+        Self::with_small(limit, 0)
     }
 
-    /// The same with another limit for the bytes of small segments.
+    /// The same with up to `small_limit` bytes of small segments, which are kept with all their rows.
     #[must_use]
     pub fn with_small(limit: usize, small_limit: usize) -> Self {
         Self {
@@ -196,6 +193,21 @@ impl PostingCache {
         }
         state.evict(self.limit.load(Ordering::Relaxed))?;
         Ok(plan)
+    }
+
+    /// About how many postings [`Self::complete`] and [`Self::follow`] read of the lists at hand, to count those of
+    /// chunks that were deleted since other searches used them.
+    #[must_use]
+    pub fn uncounted_postings(&self, plan: &PostingPlan) -> usize {
+        let view = self.state().view_of(&plan.known);
+        let segments = view.iter().flat_map(|view| &view.segments);
+        let segments: FxHashMap<_, _> = segments.map(|live| (&live.header().id, live)).collect();
+        let uncounted = plan.wanted().map(|(id, list)| {
+            // If the view has to be made again, so have the counts.
+            let live = segments.get(id);
+            live.map_or(list.count() as usize, |live| live.uncounted_postings(list))
+        });
+        uncounted.sum()
     }
 
     /// Completes the plan for the tables as it knows them, and keeps what was read: `rows` has one entry for each of
@@ -285,7 +297,7 @@ impl PostingCache {
         read.add(plan, seen, small)?;
         let (lists, hits) = read.lists(plan, &seen.listed)?;
         let languages = languages_of(plan, &seen.listed);
-        let (is_latest, views) = {
+        let (is_latest, view, latest) = {
             let mut state = self.state();
             state.counters.hits += hits;
             state.counters.misses += read.count;
@@ -308,14 +320,13 @@ impl PostingCache {
             state.evict(self.limit.load(Ordering::Relaxed))?;
             (
                 state.known.equals(seen),
-                [state.view.clone(), state.older.clone()],
+                state.view_of(seen),
+                state.view.clone(),
             )
         };
-        let mut known = views.iter().flatten();
-        let view = match known.find(|view| view.known.equals(seen)) {
-            Some(view) => Arc::clone(view),
+        let view = match view {
+            Some(view) => view,
             None => {
-                let [latest, _] = &views;
                 let view = Arc::new(View::new(latest.as_deref(), seen)?);
                 let mut state = self.state();
                 let place = if state.known.equals(seen) {
@@ -535,6 +546,12 @@ impl ReadRows {
 }
 
 impl State {
+    /// The view of a state of the tables, if it is kept.
+    fn view_of(&self, seen: &KnownIndex<ReadSegment>) -> Option<Arc<View>> {
+        let mut kept = self.view.iter().chain(&self.older);
+        kept.find(|view| view.known.equals(seen)).cloned()
+    }
+
     /// The lists of a term in those small segments of which they are not at hand.
     fn of_small(
         &mut self,

@@ -72,25 +72,37 @@ impl LiveSegment {
         Arc::ptr_eq(&self.segment, &other.segment) && self.liveness.dead == other.liveness.dead
     }
 
-    /// In how many deleted chunks the term of a list occurs. `keeps` notes it in the list for the next search.
-    pub(crate) fn dead_postings(&self, list: &List, keeps: bool) -> Result<u32, SegmentError> {
+    /// In how many deleted chunks the term of a list is known to occur, and the deleted chunks to look up besides.
+    fn counted(&self, list: &List) -> (u32, &[u32]) {
         let Liveness {
             number,
             before,
             dead: all_dead,
-            alive: Some(alive),
-        } = &self.liveness
-        else {
-            return Ok(0);
-        };
+            ..
+        } = &self.liveness;
         if let Some(dead) = list.dead(*number) {
-            return Ok(dead);
+            return (dead, &[]);
         }
         let known = before
             .as_ref()
-            .and_then(|(number, since)| Some((list.dead(*number)?, since)));
+            .and_then(|(number, since)| Some((list.dead(*number)?, since.as_slice())));
         // If the state before was not counted, all are.
-        let (mut dead, uncounted) = known.unwrap_or((0, all_dead));
+        known.unwrap_or((0, all_dead))
+    }
+
+    /// About how many postings [`Self::dead_postings`] reads.
+    pub(crate) fn uncounted_postings(&self, list: &List) -> usize {
+        let (_, uncounted) = self.counted(list);
+        let lookups = uncounted.len().saturating_mul(POSTINGS_PER_LOOKUP);
+        lookups.min(list.count() as usize)
+    }
+
+    /// In how many deleted chunks the term of a list occurs. `keeps` notes it in the list for the next search.
+    pub(crate) fn dead_postings(&self, list: &List, keeps: bool) -> Result<u32, SegmentError> {
+        let (mut dead, uncounted) = self.counted(list);
+        if uncounted.is_empty() {
+            return Ok(dead);
+        }
         if uncounted.len() < list.count() as usize / POSTINGS_PER_LOOKUP {
             let mut cursor = Cursor::new(list);
             for ordinal in uncounted {
@@ -100,12 +112,12 @@ impl LiveSegment {
         } else {
             dead = 0;
             list.each_ordinal(|ordinal| {
-                dead += u32::from(!alive.contains(ordinal));
+                dead += u32::from(!self.liveness.is_alive(ordinal));
                 Ok(())
             })?;
         }
         if keeps {
-            list.keep_dead(*number, dead);
+            list.keep_dead(self.liveness.number, dead);
         }
         Ok(dead)
     }

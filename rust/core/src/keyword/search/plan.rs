@@ -105,6 +105,16 @@ impl PostingPlan {
         })
     }
 
+    /// The lists of wanted terms that are at hand, with their segments.
+    pub(crate) fn wanted(&self) -> impl Iterator<Item = (&SegmentId, &List)> {
+        self.languages.iter().flat_map(|planned| {
+            let held = planned.wanted.iter();
+            let held = held.filter_map(|(_, place)| planned.held.get(*place));
+            held.flatten()
+                .filter_map(|(id, list)| Some((id, &**list.as_ref()?)))
+        })
+    }
+
     /// (language, term) of the terms that are needed from all segments (`cold`), or else only from unknown ones.
     pub fn terms(&self, cold: bool) -> impl Iterator<Item = (&str, &str)> {
         self.languages.iter().flat_map(move |planned| {
