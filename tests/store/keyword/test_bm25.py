@@ -356,6 +356,7 @@ async def test_of_rare_words_that_a_wide_filter_leaves_out_each_chunk_is_checked
 
     monkeypatch.setattr(bm25.Bm25Leg, "keys_of", counted)
     monkeypatch.setattr(bm25, "_passing", None)
+    monkeypatch.setattr(bm25, "READ_COST", 1 / 8)
     async with bm25_retriever(database_url) as retriever:
         documents = [Document("cat", {"kind": "wanted"}, id=f"cat-{n}") for n in range(900)]
         documents += [Document("rare", {"kind": "other"}, id=f"other-{n}") for n in range(90)]

@@ -197,8 +197,9 @@ SPARE = 1.25
 DEEPER = 4
 # Maximum number of chunks in the first check.
 MAX_DEPTH = 10_000
-# Reading the ids of all chunks that pass costs, for a chunk of the collection, this part of a check.
-READ_COST = 1 / 8
+# Reading the ids of all chunks that pass costs, for a chunk of the collection, an eighth of a check; and they are kept
+# for the next searches with the filter.
+READ_COST = 1 / 32
 # Chunks that are checked where too many pass for reading their ids.
 MAX_CHECKED = 40_000
 # So many more chunks than wanted are sought while the index changes: what the last of them scores tells after a change
