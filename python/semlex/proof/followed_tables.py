@@ -59,8 +59,8 @@ class FollowedArticles:
         return {one: draw_text(self._chance) for one in self._chance.sample(range(first, first + ROWS), count)}
 
     def some(self, connection: Connection, count: int) -> list[int]:
-        """Draw keys of present rows."""
-        present = sorted(self.table.rows(connection))
+        """Draw keys of present rows, of the first ones."""
+        present = sorted(one for one in self.table.rows(connection) if one < ROWS)
         return self._chance.sample(present, min(count, len(present)))
 
     def note(self, connection: Connection) -> dict[str, str]:

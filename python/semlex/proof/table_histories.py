@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from psycopg.pq import TransactionStatus
 
-from semlex.proof.children import Child
+from semlex.proof.children import Child, until
 from semlex.proof.followed_tables import ROWS, Following
 from semlex.proof.kills import run
 from semlex.proof.scenarios import Tries
-from semlex.store.proving.ground import connected
+from semlex.store.proving.ground import backends, connected
 
 if TYPE_CHECKING:
     from semlex.proof.kills import Acknowledge
@@ -36,9 +36,10 @@ class TableHistories(Following):
     def attempt(self) -> Tries:
         kills = 0
         with connected(self.site.url) as writer, connected(self.site.url) as late:
+            late.autocommit = False
             for _ in range(ROUNDS):
                 kills += self._round(writer, late)
-            late.execute("ROLLBACK")
+            late.rollback()
         self.draw()
         self.finish(None)
         self.site.sabotage(self.names)
@@ -55,7 +56,9 @@ class TableHistories(Following):
         application = self.site.application(self.name)
         order = self.order(application, None)
         other = replace(order, moment=0, seconds=None)
+        self.draw()
         with Child(run, order) as killed, Child(run, other) as living:
+            until(lambda: backends(writer, application) or not living.is_running, "the first connection of a process")
             for act in self.chance.choices(ACTS, k=len(ACTS)):
                 self._act(act, writer, late)
                 self.articles.check(complete=False)
@@ -68,16 +71,17 @@ class TableHistories(Following):
         articles, table, chance = self.articles, self.articles.table, self.chance
         is_open = late.info.transaction_status != TransactionStatus.IDLE
         if act == "begin" and not is_open:
-            late.execute("BEGIN")
-            table.put(late, articles.drawn(5, ROWS))  # keys that the other session leaves alone
+            # Keys that nobody else changes, who would wait.
+            table.put(late, articles.drawn(5, ROWS))
+            table.delete(late, chance.sample(range(ROWS, 2 * ROWS), 5))
         elif act == "end" and is_open:
-            late.execute(chance.choice(("COMMIT", "COMMIT", "ROLLBACK")))
+            chance.choice((late.commit, late.commit, late.rollback))()
         elif act == "truncate" and not is_open:  # it would wait for the other session
             table.truncate(writer)
         elif act == "put":
             table.put(writer, articles.drawn(8))
         elif act in ("delete", "move"):
-            own = [one for one in articles.some(writer, 8) if one < ROWS]
+            own = articles.some(writer, 8)
             if act == "delete":
                 table.delete(writer, own)
             else:
