@@ -23,6 +23,7 @@ from tests.support.browser import REQUIRED
 from tests.support.databases import PREPARED, TEMPLATE, Databases, ServerAddress
 from tests.support.embedded_servers import configure
 from tests.support.folders import TEMPORARY
+from tests.support.partitions import partition_collections
 from tests.support.shell import PAGE, Shell, run_process
 
 TORCH = Path(__file__).parent / "torch"
@@ -58,6 +59,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--bm25-server", type=Path, metavar="FOLDER", help="programs of a Postgres with the BM25 extensions, see ./x"
     )
     parser.addoption("--framework", metavar="NAME", help="the tests of an integration, see ./x test --framework")
+    parser.addoption(
+        "--partitions", type=int, default=0, metavar="N", help="of every collection that does not say how many it has"
+    )
     depth = parser.getgroup("depth").addoption
     depth("--quick", action="store_true", help="nothing that is slow or needs torch, and few examples of a property")
     depth("--random", action="store_true", help="draw new examples, see ./x test --random")
@@ -65,6 +69,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    partition_collections(config.getoption("--partitions"))
     # The same tree gives the same result: examples follow from the tests themselves. No deadline, and no check of how
     # long drawing takes: both measure the machine.
     every = settings(

@@ -36,6 +36,8 @@ DEFAULT_CACHE_BYTES = 64 * 1024 * 1024
 MAX_CACHE_BYTES = 2**40
 MIB = 1024 * 1024
 MAX_FILE_BYTES = 1024 * MIB
+# A statement locks every partition and its indexes.
+MAX_PARTITIONS = 64
 
 KINDS: dict[str, type] = {
     "language": str,
@@ -44,6 +46,7 @@ KINDS: dict[str, type] = {
     "distance": str,
     "vector_storage": str,
     "with_context": bool,
+    "partitions": int,
     "chunk_tokens": int,
     "overlap_tokens": int,
     "min_tokens": int,
@@ -59,6 +62,7 @@ BUILT_IN: dict[str, Any] = {
     "stop_words": True,
     "distance": "cosine",
     "with_context": True,
+    "partitions": 0,
 }
 
 
@@ -101,6 +105,7 @@ class CollectionSettings:
         token_counter: Name of the token counter.
         with_context: Whether titles and heading path are analysed and embedded with the text.
         stop_words: Whether very frequent words are left out of the keyword index (engine ``bm25``).
+        partitions: Partitions of each large table; 0: plain tables.
         chunk_settings: How texts are split into chunks; None until the first file is indexed.
     """
 
@@ -110,6 +115,7 @@ class CollectionSettings:
     token_counter: str = UNICODE_WORDS
     with_context: bool = True
     stop_words: bool = True
+    partitions: int = 0
     chunk_settings: ChunkSettings | None = None
 
     def counted_by(self, token_counter: str) -> CollectionSettings:
@@ -131,6 +137,8 @@ class CollectionOptions:
             dimensions where float32 has them up to 2,000). By default vectors of length 1 with more than 512
             dimensions are stored as ``halfvec`` if the distance is ``cosine``, others as ``vector``.
         with_context: Whether titles and heading path are analysed and embedded with the text; True.
+        partitions: Partitions of the tables of documents, chunks and vectors, by the hash of the document: 2 to 64,
+            or 0 (the default) for plain tables. For millions of chunks on a server with many cores.
         chunk_tokens: Most tokens of a chunk, 16 to 2,000; 500. Stored with the first file.
         overlap_tokens: Most tokens that neighbouring chunks share; 50. Stored with the first file.
         min_tokens: Sections with fewer tokens are joined with the next one where both fit, up to half of
@@ -146,6 +154,7 @@ class CollectionOptions:
     distance: DistanceName | None = None
     vector_storage: StorageName | None = None
     with_context: bool | None = None
+    partitions: int | None = None
     chunk_tokens: int | None = None
     overlap_tokens: int | None = None
     min_tokens: int | None = None
@@ -260,6 +269,7 @@ class WantedOptions:
             keyword_engine=self.wanted("keyword"),
             with_context=self.wanted("with_context"),
             stop_words=self.wanted("stop_words"),
+            partitions=self.wanted("partitions"),
         )
 
     def chunk_settings(self) -> ChunkSettings:
@@ -364,6 +374,8 @@ def _check(values: dict[str, Any]) -> None:
     if "distance" in values and values["distance"] not in get_args(DistanceName):
         known = ", ".join(get_args(DistanceName))
         raise ConfigurationError(f"distance must be one of {known}; got {values['distance']!r}")
+    if values.get("partitions"):
+        check_parameters(whole_number_errors("partitions", values["partitions"], 2, MAX_PARTITIONS))
     if "vector_storage" in values:
         storage_named(values["vector_storage"])
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from psycopg import AsyncCursor, sql
 
-from semlex import BulkIngestConfig, Document, HnswIndex, SyncClient
+from semlex import BulkIngestConfig, CollectionOptions, Document, HnswIndex, SyncClient
 from semlex.errors import DuplicateError
 from semlex.testing import HashEmbedder
 from tests.support.distributed_rules import CHANGING_WITH, DISTRIBUTED, LATERAL, PLACES, broken_rules, refused
@@ -93,7 +93,7 @@ def rows(count: int, text: str, dimensions: int) -> dict[str, Any]:
     return {"id": [f"l{n}" for n in range(count)], "text": [f"{text} {n}" for n in range(count)], "vector": vectors}
 
 
-def use_everything(url: str, folder: Path) -> None:
+def use_everything(url: str, folder: Path, partitions: int) -> None:
     """Writes, searches, reads, follows, changes the model, dumps, restores and deletes."""
     docs = folder / "docs"
     docs.mkdir()
@@ -107,7 +107,7 @@ def use_everything(url: str, folder: Path) -> None:
         connection.execute("ALTER TABLE public.article ADD PRIMARY KEY (id)")
     bulk = BulkIngestConfig(batch_size=8, small_batch_rows=3)
     with SyncClient(url, HashEmbedder(32), use_reranking=False) as client:
-        collection = client.collection("c", bulk=bulk)
+        collection = client.collection("c", options=CollectionOptions(partitions=partitions), bulk=bulk)
         write(collection, docs)
         search(collection)
         collection.indexes.create(HnswIndex())
@@ -182,12 +182,16 @@ def search(collection: Any) -> None:
     collection.indexes.optimize()
 
 
-def test_every_statement_keeps_to_the_rules(database_url: str, tmp_path: Path, statements: set[str]) -> None:
-    use_everything(database_url, tmp_path)
+@pytest.mark.parametrize("partitions", [0, 2])
+def test_every_statement_keeps_to_the_rules(
+    database_url: str, tmp_path: Path, statements: set[str], partitions: int
+) -> None:
+    use_everything(database_url, tmp_path, partitions)
     assert sum("_chunk" in one for one in statements) > 50
     assert {one: broken for one in statements if (broken := broken_rules(one))} == {}
     # What else Citus would refuse, as docs/design/distribution.md says.
-    assert {why for one in statements for why in refused(one)} == {LATERAL, CHANGING_WITH, PLACES}
+    places = set() if partitions else {PLACES}
+    assert {why for one in statements for why in refused(one)} == {LATERAL, CHANGING_WITH, *places}
     with psycopg.connect(database_url) as connection:
         keys = connection.execute(
             "SELECT t.relname, array_agg(a.attname::text) FROM pg_index AS i JOIN pg_class AS t ON t.oid = i.indrelid "

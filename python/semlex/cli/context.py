@@ -29,6 +29,7 @@ from semlex.cli.options import (  # noqa: TC001 - `with_context` reads the annot
     Keyword,
     Language,
     Model,
+    Partitions,
     ReadFrom,
     Reranker,
     Tokenizer,
@@ -51,6 +52,7 @@ SERVER = ("database_url", "data_dir", "keep_alive")
 READER = (*SERVER, "read_from")
 OUTPUT = ("as_json", "shown_fields", "header")
 MODEL = ("embedding_model", "device", "dimensions", "tokenizer")
+NEW = ("language", "keyword", "partitions")  # of a collection that the command may make
 ONLY = "the only one"  # the origin of a collection's name that nobody has given
 SHOWN_NAMES = 10
 
@@ -71,6 +73,7 @@ class Context:
     calibration: Calibration = None
     language: Language = None
     keyword: Keyword = None
+    partitions: Partitions = None
     reranker_model: Reranker = None
     chat_model: Chat = None
     enrichment_model: Enrich = None

@@ -266,6 +266,10 @@ Language = Annotated[str | None, typer.Option("--language", help="Language of a 
 Keyword = Annotated[
     str | None, typer.Option("--keyword", help="Keyword engine of a new collection: bm25 (default), tsvector, none, …")
 ]
+Partitions = Annotated[
+    int | None,
+    integer("Partitions of a new collection's tables, for millions of chunks; 0: plain tables.", "--partitions"),
+]
 Device = Annotated[str | None, typer.Option("--device", help="mps, cuda or cpu; default: the fastest of this machine.")]
 Dimensions = Annotated[
     int | None,

@@ -66,7 +66,7 @@ class Restore:
         # The queue of changes knows a followed table by its source alone, so that a copy needs another one.
         self._sources = {source: uuid4() for source in manifest.followed}
 
-    async def run(self, *, keyword: str | None, build_indexes: bool) -> TransferReport:
+    async def run(self, *, keyword: str | None, partitions: int | None, build_indexes: bool) -> TransferReport:
         """Restore the collection, as `Client.restore` does."""
         started = time.perf_counter()
         arrow()
@@ -75,6 +75,8 @@ class Restore:
         settings = manifest.settings
         if keyword is not None:
             settings = replace(settings, keyword_engine=keyword)
+        if partitions is not None:
+            settings = replace(settings, partitions=partitions)
         collection = await open_collection(self._database, self._names, settings)
         for name, stored in asdict(replace(collection.settings, chunk_settings=settings.chunk_settings)).items():
             self._check(name, stored, asdict(settings)[name])

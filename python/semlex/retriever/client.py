@@ -239,6 +239,7 @@ class Client(Openable):
         *,
         keyword: str | None = None,
         vector_storage: StorageName | None = None,
+        partitions: int | None = None,
         build_indexes: bool = True,
         progress: ProgressOption = None,
     ) -> TransferReport:
@@ -252,6 +253,7 @@ class Client(Openable):
             collection: Name of the collection, if not that of the dump; it must not exist, or must be empty.
             keyword: Another keyword engine, if the server lacks the dumped one.
             vector_storage: ``vector`` or ``halfvec``; None: as dumped.
+            partitions: Partitions of the tables, 2 to 64, or 0 for plain tables; None: as dumped.
             build_indexes: Whether to build a vector index if there are many rows; if not, call `create_index` later.
             progress: Called as the work proceeds; ``bar`` shows a progress bar.
 
@@ -269,6 +271,7 @@ class Client(Openable):
             text_parameter("keyword", keyword),
             kind_errors("build_indexes", build_indexes, bool),
         )
+        CollectionOptions(partitions=partitions)  # checks them
         bars = shown(progress)
         storage = None if vector_storage is None else storage_named(vector_storage)
         database, path = await self._database(), Path(folder)
@@ -276,7 +279,7 @@ class Client(Openable):
         names = Names(self._resources.server.schema, collection or manifest.collection)
         with bars as tell:
             work = Restore(database, names, path, manifest, storage=storage, progress=tell)
-            return await work.run(keyword=keyword, build_indexes=build_indexes)
+            return await work.run(keyword=keyword, partitions=partitions, build_indexes=build_indexes)
 
     @operation("list jobs", "read")
     async def jobs(

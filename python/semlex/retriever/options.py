@@ -180,6 +180,14 @@ class CollectionKeys(TypedDict, total=False):
             form="object",
         ),
     ]
+    partitions: Annotated[
+        int | None,
+        Option(
+            text="Partitions of the tables of documents, chunks and vectors, 2 to 64, or 0 for plain tables. "
+            "Default: 0. For millions of chunks on a server with many cores.",
+            form="object",
+        ),
+    ]
     chunk_tokens: Annotated[
         int | None,
         Option(text="Maximum tokens of a chunk, 16 to 2,000. Default: 500. Stored with the first file.", form="object"),

@@ -472,6 +472,7 @@ class SyncClient(Opened):
         *,
         keyword: str | None = None,
         vector_storage: StorageName | None = None,
+        partitions: int | None = None,
         build_indexes: bool = True,
         progress: ProgressOption = None,
     ) -> TransferReport:

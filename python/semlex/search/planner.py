@@ -143,6 +143,8 @@ def searches_before_rows(
     expected = share * indexes.rows
     if plan == "scan" or expected > request.max_filter_ids:
         return None
+    if collection.names.partitions:  # a place says nothing without its partition
+        return None
     if plan == "keys":  # which reads them anyway; and keyword search their ids
         return 0 if "keyword" in legs else 1
     tuned = any(request.tuning.get(name) is not None for name in ("min_filter_share", "ef_search", "probes"))

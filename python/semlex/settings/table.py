@@ -18,7 +18,7 @@ from semlex.errors import ConfigurationError
 from semlex.models.model_names import leads_to
 from semlex.options.declare import declared
 from semlex.options.search import RRF_K, SearchDefaults
-from semlex.parameters import MIB, FileLimits
+from semlex.parameters import MAX_PARTITIONS, MIB, FileLimits
 from semlex.types.queries import DEFAULT_TOP_K
 from semlex.types.query_log import QueryLogMode, keeps_questions, query_log_mode
 
@@ -247,6 +247,9 @@ class Settings:
     schema_name: str = setting("semlex", text, "schema of semlex's tables", "database", name="schema")
     collection: str = setting(
         "default_collection", text, "collection to work on", "database", json_keys=("collectionName",))
+    partitions: int = setting(
+        0, whole_between(0, MAX_PARTITIONS), "partitions of the tables of new collections; 0: plain tables", "database",
+        of_collection=True, example=16)
 
     embedding_model: str | None = setting(
         None, text, "model for vectors, of new collections", "embeddings", keys=("model",),

@@ -110,12 +110,13 @@ async def create_version(
     vector_type = vector_type_of(replace(collection, embedding=version))
     # Vectors live in a table per version: their type and their index demand one dimension, and two versions stand side
     # by side while a collection moves to another model. No row = not embedded yet.
-    await connection.execute(
-        sql.SQL(
-            'CREATE TABLE {} (document_id uuid NOT NULL, chunk_id text COLLATE "C" NOT NULL, '
-            "embedding {} NOT NULL, PRIMARY KEY (document_id, chunk_id)) WITH (toast_tuple_target = {})"
-        ).format(names.embedding(version.version), vector_type, sql.Literal(MAX_ROW_BYTES))
-    )
+    columns = sql.SQL(
+        'document_id uuid NOT NULL, chunk_id text COLLATE "C" NOT NULL, embedding {} NOT NULL, '
+        "PRIMARY KEY (document_id, chunk_id)"
+    ).format(vector_type)
+    options = sql.SQL(" WITH (toast_tuple_target = {})").format(sql.Literal(MAX_ROW_BYTES))
+    for statement in names.creation(f"embedding_{version.version}", columns, options):
+        await connection.execute(statement)
     values = {
         "name": names.collection,
         "version": version.version,

@@ -68,7 +68,8 @@ def test_every_setting_comes_from_every_source(folder: Path, monkeypatch: pytest
     samples |= {"chunk_tokens": 100, "overlap_tokens": 7, "min_tokens": 9, "vector_index": "ivfflat"}
     samples |= {"hnsw_m": 8, "hnsw_ef_construction": 99, "top_k": 7, "mode": "keyword", "fusion": "rrf"}
     samples |= {"hybrid_weight": 0.25, "rrf_k": 20.5, "oversampling": 2, "min_similarity": -0.5, "route": "chat"}
-    samples |= {"use_database": False, "rewrite": True, "device": "cpu", "max_file_mib": 20, "max_document_mib": 200}
+    samples |= {"use_database": False, "rewrite": True, "device": "cpu", "partitions": 4}
+    samples |= {"max_file_mib": 20, "max_document_mib": 200}
     for setting in SETTINGS:
         sample = samples.get(setting.name, "x")
         expected = setting.read(sample)

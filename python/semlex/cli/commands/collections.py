@@ -260,7 +260,7 @@ def dump(
 
 
 @collections_app.command()
-@with_context("collection", ..., *SERVER, "keyword")
+@with_context("collection", ..., *SERVER, "keyword", "partitions")
 def restore(
     context: Context,
     folder: Annotated[Path, typer.Argument(help="Folder that semlex collections dump has written.")],
@@ -274,6 +274,7 @@ def restore(
     given: dict[str, Any] = {
         "keyword": context.keyword,
         "vector_storage": vector_storage,
+        "partitions": context.partitions,
     }
     with context.client() as client, context.progress() as progress:
         report = client.restore(folder, context.collection, **given, build_indexes=build_indexes, progress=progress)

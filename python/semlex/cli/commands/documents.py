@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.markup import escape
 
-from semlex.cli.context import MODEL, READER, SERVER, Context, with_context
+from semlex.cli.context import MODEL, NEW, READER, SERVER, Context, with_context
 from semlex.cli.exit_codes import SOME_FILES
 from semlex.cli.flags import Flags
 from semlex.cli.groups import group_with_default
@@ -193,7 +193,7 @@ FILES = typer.Argument(metavar="FILE…", help="JSON Lines, one document per lin
 
 
 @documents_app.command()
-@with_context("collection", ..., *SERVER, *MODEL, "language", "keyword")
+@with_context("collection", ..., *SERVER, *MODEL, *NEW)
 def add(
     context: Context,
     files: Annotated[list[Path], FILES],
@@ -259,7 +259,7 @@ LAYOUTS = "langchain-postgres, langchain-pgvector, llama-index, haystack or pgve
 
 
 @documents_app.command("import")
-@with_context("collection", ..., *SERVER, *MODEL, "keyword", "language")
+@with_context("collection", ..., *SERVER, *MODEL, *NEW)
 def import_rows(
     context: Context,
     sources: Annotated[

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.markup import escape
 
-from semlex.cli.context import MODEL, SERVER, Context, with_context
+from semlex.cli.context import MODEL, NEW, SERVER, Context, with_context
 from semlex.cli.flags import Flags
 from semlex.cli.options import followed_names
 from semlex.cli.output import print_note, print_table
@@ -27,7 +27,7 @@ _NAMES = re.compile(r"\s*\w+\s*(,\s*\w+\s*)+", re.ASCII)
 SHOWN_PROBLEMS = 3
 
 
-@with_context("collection", ..., *SERVER, *MODEL, "language", "keyword")
+@with_context("collection", ..., *SERVER, *MODEL, *NEW)
 def follow(
     context: Context,
     table: Annotated[

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from semlex.cli.commands.maintain import filled, lacks_lines, refuse_unasked
-from semlex.cli.context import MODEL, SERVER, Context, with_context
+from semlex.cli.context import MODEL, NEW, SERVER, Context, with_context
 from semlex.cli.exit_codes import SOME_FILES
 from semlex.cli.flags import Flags, flag_of
 from semlex.cli.options import Yes, existing_paths
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from semlex.settings.table import Settings
 
 
-@with_context("collection", ..., *SERVER, *MODEL, "language", "keyword", "enrichment_model")
+@with_context("collection", ..., *SERVER, *MODEL, *NEW, "enrichment_model")
 def index(
     context: Context,
     paths: Annotated[list[Path], typer.Argument(help="Files or folders.")],
@@ -126,7 +126,7 @@ def with_light_model(
     return replace(settings, embedding_model=name, origins={**settings.origins, "embedding_model": "found here"})
 
 
-@with_context("collection", ..., *SERVER, *MODEL, "language", "keyword", "enrichment_model")
+@with_context("collection", ..., *SERVER, *MODEL, *NEW, "enrichment_model")
 def sync(
     context: Context,
     paths: Annotated[

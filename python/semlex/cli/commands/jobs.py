@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.markup import escape
 
-from semlex.cli.context import MODEL, SERVER, Context, with_context
+from semlex.cli.context import MODEL, NEW, SERVER, Context, with_context
 from semlex.cli.exit_codes import OTHER, STOPPED, on_signals
 from semlex.cli.flags import Flags
 from semlex.cli.groups import group_with_default
@@ -34,7 +34,7 @@ JobId = Annotated[str, typer.Argument(help="Id of the job.", metavar="ID")]
 
 
 @jobs_app.command()
-@with_context("collection", ..., *SERVER, *MODEL, "language", "keyword")
+@with_context("collection", ..., *SERVER, *MODEL, *NEW)
 def submit(
     context: Context,
     kind: Annotated[str, typer.Argument(help="index, sync, add, optimize, rechunk or embed.")],

@@ -27,11 +27,13 @@ from semlex.store.indexes.catalog import (
 )
 from semlex.store.indexes.estimate import MIN_BUILD_MEMORY, IndexEstimate, estimate_build
 from semlex.store.indexes.options import NoIndex
-from semlex.store.indexes.running import read_running_builds
+from semlex.store.indexes.partitions import PartitionedBuild, loose_indexes, whole_index
+from semlex.store.indexes.running import read_running_builds, searched_tables
 from semlex.store.postgres.connection import is_pooled, own_connection
 from semlex.store.postgres.errors import QUERY_CANCELLED, translate
 from semlex.store.postgres.settings import SETTINGS, begin_writing, of_role, set_for_session, set_local
 from semlex.store.schema.locks import TELL_SECONDS, between_searches, lock_briefly
+from semlex.store.schema.relations import oid_of, stored_in
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -140,10 +142,15 @@ async def concurrent_session(database: Database, collection: CollectionInfo) -> 
             if not await is_alone(holder, collection):
                 yield None
                 return
-            await set_for_session(
-                builder, **SETTINGS, **of_role(database.role), lock_timeout=CONCURRENT_LOCK_TIMEOUT, statement_timeout=0
-            )
+            await _prepare(builder, database)
             yield builder
+
+
+async def _prepare(builder: Connection, database: Database) -> None:
+    """Set what holds for concurrent builds in a session."""
+    await set_for_session(
+        builder, **SETTINGS, **of_role(database.role), lock_timeout=CONCURRENT_LOCK_TIMEOUT, statement_timeout=0
+    )
 
 
 # How long a build waits for current writers; later writers wait behind it.
@@ -266,24 +273,29 @@ class IndexBuilder:
         self.built.warnings += plan.warnings(concurrently=concurrently)
         for warning in self.built.warnings:
             logger.warning("%s: %s", self.collection.names.collection, warning)
-        if concurrently and not plan.is_pooled:
+        beside = concurrently and not plan.is_pooled
+        if beside and not self.collection.names.partitions:
             await self._run_concurrently(plan)
         else:
-            await self._run_plainly(plan)
+            await self._run_plainly(plan, beside=beside)
         if self.built:
             await self.database.write("analyze", lambda connection: analyze(connection, self.collection))
         if self._failures:
             raise self._failures[0]
         return self.built
 
-    async def _run_plainly(self, plan: _Plan) -> None:
+    async def _run_plainly(self, plan: _Plan, *, beside: bool) -> None:
+        # With `beside`, the indexes of partitions are built concurrently; Postgres drops none of a whole table so.
         # First and alone: a build that dropped them would keep searches out until its end.
         await between_searches(
-            self.database, "drop unfinished indexes", self.collection.names, partial(self._drop_unfinished, plan)
+            self.database,
+            "drop unfinished indexes",
+            self.collection.names,
+            partial(self._drop_unfinished, plan, goes_on=beside),
         )
-        for step in self._steps(plan, concurrently=False):
+        for step in self._steps(plan, concurrently=beside):
             async with self._attempt(step.suffix):
-                await self._build_plainly(step)
+                await (self._build_concurrently(step) if beside else self._build_plainly(step))
         if plan.settles and not self.built.busy and not self._failures:
 
             async def settle(connection: Connection) -> list[str]:
@@ -405,22 +417,34 @@ class IndexBuilder:
             if name in await self._running(connection):
                 self._note_busy(index.suffix)
                 return None
-            await self._drop(connection, name, concurrently=concurrently)
+            if not self._goes_on(concurrently):
+                await self._drop(connection, name, concurrently=concurrently)
         return await self._create(index, connection, concurrently=concurrently)
 
-    async def _drop_unfinished(self, plan: _Plan, connection: Connection) -> None:
+    def _goes_on(self, concurrently: bool) -> bool:
+        """Return whether a build goes on with an index that was interrupted, some of whose partitions are built."""
+        return concurrently and self.collection.names.partitions > 0
+
+    async def _drop_unfinished(self, plan: _Plan, connection: Connection, *, goes_on: bool) -> None:
         await lock_briefly(connection)
-        built = await built_to_their_end(connection, self.collection.names, [index.suffix for index in plan.others])
-        names = [f"{self.collection.names.collection}_{suffix}" for suffix, is_built in built.items() if not is_built]
-        if plan.estimate is not None:
-            names += (await read_vector_indexes(connection, self.collection)).leftovers
+        names = await loose_indexes(connection, self.collection.names, searched_tables(self.collection))
+        if not goes_on:
+            built = await built_to_their_end(connection, self.collection.names, [one.suffix for one in plan.others])
+            names += [
+                f"{self.collection.names.collection}_{suffix}" for suffix, is_built in built.items() if not is_built
+            ]
+        if plan.estimate is not None and plan.vector is not None:
+            found = await read_vector_indexes(connection, self.collection)
+            kept = [one.name for one in found.stored if goes_on and plan.vector.goes_on(one)]
+            names += [name for name in found.leftovers if name not in kept]
         if names and await is_alone(connection, self.collection):
             for name in set(names) - await self._running(connection):
                 await self._drop(connection, name, concurrently=False)
 
     async def _running(self, connection: Connection) -> set[str]:
         """Return the names of indexes that a process of the server still builds, even if its client is gone."""
-        return {build.name for build in await read_running_builds(connection, self.collection) if build.name}
+        names = {build.name for build in await read_running_builds(connection, self.collection) if build.name}
+        return names | set(map(whole_index, names))
 
     async def _make_vector(self, plan: _Plan, connection: Connection, *, concurrently: bool) -> str | None:
         found = await read_vector_indexes(connection, self.collection)
@@ -430,22 +454,46 @@ class IndexBuilder:
         if (await self._running(connection)).intersection(found.leftovers):
             self._note_busy(vector.definition(estimate.rows).suffix)
             return None
-        for name in found.leftovers:
-            await self._drop(connection, name, concurrently=concurrently)
-        index = vector.definition(estimate.rows)
-        suffix = await free_suffix(connection, self.collection.names, index.suffix)
+        index, suffix = vector.definition(estimate.rows), None
+        for one in found.stored:
+            if one.name in found.leftovers and not self._goes_on(concurrently):
+                await self._drop(connection, one.name, concurrently=concurrently)
+            elif vector.goes_on(one):
+                suffix = one.name.removeprefix(f"{self.collection.names.collection}_")
+        suffix = suffix or await free_suffix(connection, self.collection.names, index.suffix)
         made = await self._create(replace(index, suffix=suffix), connection, concurrently=concurrently)
         if not isinstance(vector.index, NoIndex) and not value_for(self.collection, vector.index).is_whole:
             # Nobody needs figures about its expression, and ANALYZE would read every vector for them.
-            await connection.execute(
-                sql.SQL("ALTER INDEX {} ALTER COLUMN 1 SET STATISTICS 0").format(
-                    sql.Identifier(self.collection.names.schema, f"{self.collection.names.collection}_{suffix}")
+            schema = self.collection.names.schema
+            whole = sql.Identifier(schema, f"{self.collection.names.collection}_{suffix}")
+            cursor = await connection.execute(sql.SQL("SELECT l.relname FROM {}").format(stored_in(oid_of(whole))))
+            for (name,) in await cursor.fetchall():
+                await connection.execute(
+                    sql.SQL("ALTER INDEX {} ALTER COLUMN 1 SET STATISTICS 0").format(sql.Identifier(schema, name))
                 )
-            )
         return made
 
     async def _create(self, index: TableIndex, connection: Connection, *, concurrently: bool) -> str:
-        async with watched(self.database, connection, index.suffix, self.tell, concurrently=concurrently):
+        if self._goes_on(concurrently):
+            create = partial(self._create_one, concurrently=True, tell=None)
+            build = PartitionedBuild(
+                self.database, self.collection.names, index, create, self._another_session, self.tell
+            )
+            await build.run(connection)
+            return index.suffix
+        return await self._create_one(index, connection, concurrently=concurrently, tell=self.tell)
+
+    @asynccontextmanager
+    async def _another_session(self) -> AsyncIterator[Connection]:
+        assert self.database.url is not None  # noqa: S101 - `run` has looked
+        async with own_connection(self.database.url, self.database.timeout) as connection:
+            await _prepare(connection, self.database)
+            yield connection
+
+    async def _create_one(
+        self, index: TableIndex, connection: Connection, *, concurrently: bool, tell: TellBuild | None
+    ) -> str:
+        async with watched(self.database, connection, index.suffix, tell, concurrently=concurrently):
             await connection.execute(index.create(self.collection.names, concurrently=concurrently))
         return index.suffix
 
@@ -506,7 +554,5 @@ async def can_build_beside(database: Database) -> bool:
 async def analyze(connection: Connection, collection: CollectionInfo) -> None:
     """Let the server analyze the tables that searches read, unless another process does, or builds an index."""
     await set_local(connection, statement_timeout=0)
-    tables = [collection.names.chunk]
-    if collection.embedding is not None:
-        tables.append(collection.names.embedding(collection.embedding.version))
-    await connection.execute(sql.SQL("ANALYZE (SKIP_LOCKED) {}").format(sql.SQL(", ").join(tables)))
+    tables = sql.SQL(", ").join(searched_tables(collection))
+    await connection.execute(sql.SQL("ANALYZE (SKIP_LOCKED) {}").format(tables))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 from psycopg import sql
@@ -23,6 +23,7 @@ from semlex.store.indexes.options import (
 )
 from semlex.store.query.filters import text_hash
 from semlex.store.schema.names import TableIndex
+from semlex.store.schema.relations import stored_in
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -170,8 +171,9 @@ async def read_vector_indexes(
     cursor = await connection.execute(
         sql.SQL(
             "SELECT pg_catalog.obj_description(t.oid, 'pg_class'), i.name, i.method, i.class, i.valid, i.options, "
-            "i.on_column, CASE WHEN {} THEN pg_catalog.pg_relation_size(i.oid) ELSE 0 END, "
-            "greatest(t.reltuples, 0)::int8 "
+            "i.on_column, "
+            "CASE WHEN {} THEN (SELECT sum(pg_catalog.pg_relation_size(l.oid))::int8 FROM {}) ELSE 0 END, "
+            "(SELECT sum(greatest(l.reltuples, 0))::int8 FROM {}) "
             "FROM pg_catalog.pg_class AS t LEFT JOIN ("
             "SELECT x.indrelid, c.oid, c.relname AS name, a.amname AS method, o.opcname AS class, "
             "x.indisvalid AND x.indisready AS valid, c.reloptions AS options, x.indexprs IS NULL AS on_column "
@@ -179,7 +181,7 @@ async def read_vector_indexes(
             "JOIN pg_catalog.pg_am AS a ON a.oid = c.relam AND a.amname IN ('hnsw', 'ivfflat') "
             "JOIN pg_catalog.pg_opclass AS o ON o.oid = x.indclass[0] WHERE x.indpred IS NULL"
             ") AS i ON i.indrelid = t.oid WHERE t.oid = pg_catalog.to_regclass(%s) ORDER BY i.oid"
-        ).format(sql.Literal(with_size)),
+        ).format(sql.Literal(with_size), stored_in(sql.SQL("i.oid")), stored_in(sql.SQL("t.oid"))),
         [collection.names.embedding(embedding.version).as_string(connection)],
     )
     rows = await cursor.fetchall()
@@ -293,6 +295,11 @@ class WantedVectorIndex:
         """Return whether the index has to be built."""
         return not isinstance(self.index, NoIndex) and not any(map(self.fits, found.stored))
 
+    def goes_on(self, stored: StoredIndex) -> bool:
+        """Return whether an index some of whose partitions are built is this one, so that the others can follow."""
+        chosen = replace(self, is_chosen=True)
+        return stored.kind == "hnsw" and not stored.valid and chosen.fits(replace(stored, valid=True))
+
     def obsolete(self, found: VectorIndexes) -> list[str]:
         """Return the names of indexes that this one replaces, and of those whose build was never completed."""
         kept = [index for index in found.stored if self.fits(index)]
@@ -310,7 +317,9 @@ class WantedVectorIndex:
         if isinstance(index, HnswIndex):
             options = {"m": index.m, "ef_construction": index.ef_construction}
         else:
-            options = {"lists": index.lists or default_lists(rows)}
+            options = {
+                "lists": index.lists or default_lists(math.ceil(rows / max(1, self.collection.names.partitions)))
+            }
         column: sql.Composable = sql.SQL("embedding")
         definition = sql.SQL("USING {} ({} {}.{}) WITH ({})").format(
             sql.SQL(kind),

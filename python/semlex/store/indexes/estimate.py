@@ -10,6 +10,7 @@ from psycopg import sql
 
 from semlex.store.indexes.options import HnswIndex, default_lists
 from semlex.store.postgres.server_info import machine_memory
+from semlex.store.schema.relations import oid_of, stored_in
 
 if TYPE_CHECKING:
     from semlex.store.indexes.catalog import IndexedValue
@@ -86,16 +87,19 @@ async def estimate_build(
     server = await _read_server(connection, collection)
     granted = server.share(connection)
     workers = server.workers if collection.server.parallel_index_builds else 0
+    parts = max(1, collection.names.partitions)  # each with an index of its own
+    rows, pages = math.ceil(server.rows / parts), math.ceil(server.pages / parts)
     if isinstance(index, HnswIndex):
-        memory, size = hnsw_memory(server.rows, value, index.m), hnsw_bytes(server.rows, value, index.m)
+        memory, size = hnsw_memory(rows, value, index.m), hnsw_bytes(rows, value, index.m)
         work = server.rows * index.ef_construction / 64 * math.sqrt(index.m / 16)
         seconds = work * (_HNSW_ROW + _HNSW_BYTE * value_bytes(value)) * max(1.0, math.log10(server.rows + 1) / 4)
     else:
-        lists = index.lists or default_lists(server.rows)
-        memory, size = ivfflat_memory(server.pages, value, lists), ivfflat_bytes(server.rows, value, lists)
+        lists = index.lists or default_lists(rows)
+        memory, size = ivfflat_memory(pages, value, lists), ivfflat_bytes(rows, value, lists)
         seconds = server.rows * (_IVFFLAT_ROW + _IVFFLAT_STEP * lists * value.dimensions)
     if seconds < MIN_PARALLEL_SECONDS:
         workers = 0
+    memory *= min(parts, 1 + workers)  # as many are built at a time
     warnings = []
     if memory > granted and isinstance(index, HnswIndex):
         warnings.append(
@@ -110,7 +114,7 @@ async def estimate_build(
         )
     return IndexEstimate(
         rows=server.rows,
-        index_bytes=size,
+        index_bytes=parts * size,
         memory_bytes=memory,
         granted_bytes=min(max(memory, MIN_BUILD_MEMORY), granted),
         workers=workers,
@@ -123,12 +127,13 @@ async def _read_server(connection: Connection, collection: CollectionInfo) -> _S
     table = collection.names.embedding(collection.vectors.version)
     cursor = await connection.execute(
         sql.SQL(
-            "SELECT (SELECT count(*) FROM {table}), pg_catalog.pg_relation_size({name}) / 8192, "
+            "SELECT (SELECT count(*) FROM {table}), "
+            "(SELECT sum(pg_catalog.pg_relation_size(l.oid))::bigint / 8192 FROM {stored}), "
             "pg_catalog.pg_size_bytes(pg_catalog.current_setting('maintenance_work_mem')), "
             "pg_catalog.pg_size_bytes(pg_catalog.current_setting('shared_buffers')), "
             "least(pg_catalog.current_setting('max_parallel_maintenance_workers')::int, "
             "pg_catalog.current_setting('max_parallel_workers')::int)"
-        ).format(table=table, name=sql.Literal(table.as_string(connection)))
+        ).format(table=table, stored=stored_in(oid_of(table)))
     )
     row = await cursor.fetchone()
     return _Server(*(row or (0, 0, 0, 0, 0)))

@@ -7,16 +7,19 @@ from typing import TYPE_CHECKING
 
 from psycopg import sql
 
+from semlex.store.schema.relations import stored_in
+
 if TYPE_CHECKING:
     from semlex.store.postgres.connection import Connection
     from semlex.store.schema.collection import CollectionInfo
 
-_RUNNING = (
+_RUNNING = sql.SQL(
     "SELECT c.relname, p.phase, p.blocks_done, p.blocks_total, p.tuples_done, p.tuples_total "
     "FROM pg_catalog.pg_stat_progress_create_index AS p LEFT JOIN pg_catalog.pg_class AS c ON c.oid = p.index_relid "
     "WHERE p.datname = pg_catalog.current_database() "
-    "AND p.relid = ANY(ARRAY(SELECT pg_catalog.to_regclass(t.name) FROM unnest(%s::text[]) AS t(name))) ORDER BY p.pid"
-)
+    "AND p.relid = ANY(ARRAY(SELECT s.oid FROM unnest(%s::text[]) AS t(name) CROSS JOIN LATERAL "
+    "(SELECT l.oid FROM {}) AS s)) ORDER BY p.pid"
+).format(stored_in(sql.SQL("pg_catalog.to_regclass(t.name)")))
 
 
 # A build that is under way has left nothing yet.
@@ -26,7 +29,8 @@ _LEFTOVERS = sql.SQL(
     "AND (t.relname = r.name || '_chunk' OR t.relname ~ ('^' || r.name || '_embedding_[0-9]+$')) "
     "JOIN pg_catalog.pg_index AS i ON i.indrelid = t.oid AND NOT (i.indisvalid AND i.indisready) "
     "WHERE NOT EXISTS (SELECT FROM pg_catalog.pg_stat_progress_create_index AS p "
-    "WHERE p.datname = pg_catalog.current_database() AND p.index_relid = i.indexrelid) ORDER BY r.name"
+    "WHERE p.datname = pg_catalog.current_database() AND (p.index_relid = i.indexrelid OR p.relid IN ("
+    "SELECT h.inhrelid FROM pg_catalog.pg_inherits AS h WHERE h.inhparent = i.indrelid))) ORDER BY r.name"
 )
 
 
@@ -49,12 +53,18 @@ class RunningBuild:
     unit: str
 
 
-async def read_running_builds(connection: Connection, collection: CollectionInfo) -> tuple[RunningBuild, ...]:
-    """Read the builds of a collection's indexes, as far as this role sees what others do."""
+def searched_tables(collection: CollectionInfo) -> list[sql.Identifier]:
+    """Return the tables that searches read, whose indexes are built after loads."""
     tables = [collection.names.chunk]
     if collection.embedding is not None:
         tables.append(collection.names.embedding(collection.embedding.version))
-    cursor = await connection.execute(_RUNNING, [[table.as_string(connection) for table in tables]])
+    return tables
+
+
+async def read_running_builds(connection: Connection, collection: CollectionInfo) -> tuple[RunningBuild, ...]:
+    """Read the builds of a collection's indexes, as far as this role sees what others do."""
+    tables = [table.as_string(connection) for table in searched_tables(collection)]
+    cursor = await connection.execute(_RUNNING, [tables])
     found = []
     for name, phase, blocks, all_blocks, rows, all_rows in await cursor.fetchall():
         # HNSW counts blocks of the table, IVFFlat the rows that it puts into lists.

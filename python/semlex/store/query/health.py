@@ -24,6 +24,7 @@ from semlex.store.schema import migrations
 from semlex.store.schema.migrations import collection_origin, m0001_initial, registry_origin
 from semlex.store.schema.names import JOB_TABLE, REGISTRY_TABLES, Names
 from semlex.store.schema.registry import last_migration
+from semlex.store.schema.relations import oid_of, stored_in
 from semlex.store.segments.parts import tombstone_ids
 from semlex.types.checkups import Finding, of_collection
 
@@ -61,11 +62,12 @@ class RowSample:
 async def sample_rows(connection: Connection, table: sql.Identifier, columns: sql.Composable, most: int) -> RowSample:
     """Return a sample of up to `most` rows of a table."""
     cursor = await connection.execute(
-        "SELECT c.reltuples::float8 FROM pg_catalog.pg_class AS c WHERE c.oid = pg_catalog.to_regclass(%s)",
-        [table.as_string(connection)],
+        sql.SQL("SELECT sum(l.reltuples::float8) FILTER (WHERE l.reltuples >= 0) FROM {}").format(
+            stored_in(oid_of(table))
+        )
     )
     row = await cursor.fetchone()
-    estimated = None if row is None or row[0] < 0 else round(row[0])
+    estimated = None if row is None or row[0] is None else round(row[0])
     counted = await connection.execute(
         sql.SQL("SELECT count(*) FROM (SELECT FROM {} LIMIT {}) AS few").format(table, sql.Literal(most + 1))
     )
@@ -184,8 +186,9 @@ async def some_texts(connection: Connection, names: Names, most: int, characters
 async def is_large(connection: Connection, table: sql.Identifier) -> bool:
     """Return whether a table takes longer to read than a check may."""
     cursor = await connection.execute(
-        "SELECT pg_catalog.pg_relation_size(pg_catalog.to_regclass(%s)) > %s",
-        [table.as_string(connection), SMALL_BYTES],
+        sql.SQL("SELECT sum(pg_catalog.pg_relation_size(l.oid)) > {} FROM {}").format(
+            sql.Literal(SMALL_BYTES), stored_in(oid_of(table))
+        )
     )
     row = await cursor.fetchone()
     return bool(row and row[0])
@@ -211,13 +214,19 @@ class DeadRows(NamedTuple):
 
 
 async def dead_rows(connection: Connection, tables: Sequence[sql.Identifier]) -> list[DeadRows]:
-    """Read the server's statistics of tables; a crash loses them, and a standby has none."""
+    """Read the server's statistics of tables and partitions; a crash loses them, and a standby has none."""
     cursor = await connection.execute(
-        "SELECT t.name, s.n_live_tup, s.n_dead_tup FROM unnest(%s::text[]) WITH ORDINALITY AS t(name, place) "
-        "JOIN pg_catalog.pg_stat_all_tables AS s ON s.relid = pg_catalog.to_regclass(t.name) ORDER BY t.place",
+        sql.SQL(
+            "SELECT s.schemaname, s.relname, s.n_live_tup, s.n_dead_tup "
+            "FROM unnest(%s::text[]) WITH ORDINALITY AS t(name, place) CROSS JOIN LATERAL (SELECT l.oid FROM {}) AS l "
+            "JOIN pg_catalog.pg_stat_all_tables AS s ON s.relid = l.oid ORDER BY t.place, s.relid"
+        ).format(stored_in(sql.SQL("pg_catalog.to_regclass(t.name)"))),
         [[table.as_string(connection) for table in tables]],
     )
-    return [DeadRows(*row) for row in await cursor.fetchall()]
+    return [
+        DeadRows(sql.Identifier(schema, name).as_string(connection), live, dead)
+        for schema, name, live, dead in await cursor.fetchall()
+    ]
 
 
 READING = ("SELECT",)
@@ -404,7 +413,7 @@ async def _in_schema(connection: Connection, schema: str, only: Names | None) ->
     collections = [_Registered(*row) for row in await cursor.fetchall()]
     cursor = await connection.execute(
         "SELECT c.relname FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace "
-        "WHERE n.nspname = %s AND c.relkind IN ('r', 'p') ORDER BY c.relname",
+        "WHERE n.nspname = %s AND c.relkind IN ('r', 'p') AND NOT c.relispartition ORDER BY c.relname",
         [schema],
     )
     present = [name for (name,) in await cursor.fetchall()]
@@ -525,7 +534,8 @@ async def _invalid_indexes(connection: Connection, schema: str) -> list[Finding]
         "SELECT c.relname FROM pg_catalog.pg_index AS i JOIN pg_catalog.pg_class AS c ON c.oid = i.indexrelid "
         "JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace "
         "WHERE n.nspname = %s AND NOT (i.indisvalid AND i.indisready) AND NOT EXISTS ("
-        "SELECT FROM pg_catalog.pg_stat_progress_create_index AS p WHERE p.index_relid = i.indexrelid) "
+        "SELECT FROM pg_catalog.pg_stat_progress_create_index AS p WHERE p.index_relid = i.indexrelid "
+        "OR p.relid IN (SELECT h.inhrelid FROM pg_catalog.pg_inherits AS h WHERE h.inhparent = i.indrelid)) "
         "ORDER BY c.relname",
         [schema],
     )

@@ -12,6 +12,7 @@ import numpy as np
 from psycopg import sql
 
 from semlex.clock import SYSTEM, Clock
+from semlex.store.schema.relations import oid_of, stored_in
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -207,9 +208,9 @@ async def _drawn(
     # No full scan: counting stops after the sample's size; the size of a larger table is the planner's estimate.
     count = sql.SQL(
         "SELECT (SELECT count(*) FROM (SELECT FROM {} LIMIT {}) AS few), "
-        "(SELECT c.reltuples::float8 FROM pg_class AS c WHERE c.oid = to_regclass(%(table)s))"
-    ).format(table, sql.Literal(SAMPLE_ROWS + 1))
-    cursor = await connection.cursor(binary=True).execute(count, {"table": table.as_string()})
+        "(SELECT sum(greatest(l.reltuples, 0)::float8) FROM {})"
+    ).format(table, sql.Literal(SAMPLE_ROWS + 1), stored_in(oid_of(table)))
+    cursor = await connection.cursor(binary=True).execute(count)
     found = await cursor.fetchone()
     few, estimate = found or (0, None)
     value = sql.SQL("{}{}").format(sent_vector(collection, embedding), columns)

@@ -15,6 +15,7 @@ from semlex.errors import FieldError, ValidationError
 from semlex.store.query.filters import Filter, parse_filters, with_rows
 from semlex.store.query.leg import Statement, key_arrays
 from semlex.store.query.run import fetch
+from semlex.store.schema.relations import oid_of, stored_in
 from semlex.store.write.copy import ids_of
 from semlex.validation import number_errors, refuse, wrong_type
 
@@ -64,14 +65,14 @@ def sampled_chunks(names: Names, chunks: int) -> sql.Composable:
     """Return SQL of about a number of chunks on random pages, the same every time, as a table with the alias ``c``."""
     return sql.SQL(
         "{chunk} AS c TABLESAMPLE SYSTEM (("
-        "SELECT least(100, 100.0 * {chunks} / greatest(1, pg_relation_size(t.oid) / 8192 * "
-        "CASE WHEN t.reltuples > 0 AND t.relpages > 0 THEN t.reltuples / t.relpages ELSE {density} END)) "
-        "FROM pg_class AS t WHERE t.oid = to_regclass({table}))) REPEATABLE (0)"
+        "SELECT least(100, 100.0 * {chunks} / greatest(1, sum(pg_relation_size(l.oid)) / 8192 * "
+        "coalesce(sum(l.reltuples) FILTER (WHERE l.reltuples > 0) / nullif(sum(l.relpages), 0), {density}))) "
+        "FROM {stored})) REPEATABLE (0)"
     ).format(
         chunk=names.chunk,
         chunks=sql.Literal(chunks),
         density=sql.Literal(CHUNKS_A_PAGE),
-        table=sql.Literal(names.chunk.as_string()),
+        stored=stored_in(oid_of(names.chunk)),
     )
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from psycopg import sql
 
 from semlex.store.schema.names import Names
+from semlex.store.schema.relations import oid_of, stored_in
 from semlex.store.write.sources import is_present
 
 if TYPE_CHECKING:
@@ -91,27 +92,30 @@ async def _estimates(connection: Connection, names: Names, tables: Mapping[str, 
 
 async def _distinct_documents(connection: Connection, names: Names, chunks: int) -> int | None:
     """Return how many documents the chunks belong to, by the server's statistics; None if it has none."""
+    # A negative number is a share of the rows. No document is in two partitions.
     cursor = await connection.execute(
-        "SELECT s.n_distinct FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace "
-        "JOIN pg_catalog.pg_stats AS s ON (s.schemaname, s.tablename) = (n.nspname, c.relname) "
-        "WHERE c.oid = %s::regclass AND s.attname = 'document_id' AND NOT s.inherited",
-        [names.chunk.as_string(connection)],
+        sql.SQL(
+            "SELECT sum(greatest(s.n_distinct, 0)), "
+            "sum(-least(s.n_distinct, 0) * greatest(l.reltuples, 0)) / nullif(sum(greatest(l.reltuples, 0)), 0) "
+            "FROM {} JOIN pg_catalog.pg_namespace AS n ON n.oid = l.relnamespace "
+            "JOIN pg_catalog.pg_stats AS s ON (s.schemaname, s.tablename) = (n.nspname, l.relname) "
+            "WHERE s.attname = 'document_id' AND NOT s.inherited"
+        ).format(stored_in(oid_of(names.chunk)))
     )
-    row = await cursor.fetchone()
-    if row is None:
-        return None
-    # A negative number is a share of the rows.
-    share_or_count: float = row[0]
-    return round(share_or_count if share_or_count >= 0 else -share_or_count * chunks)
+    count, share = await cursor.fetchone() or (None, None)
+    return None if count is None else round(count + (share or 0) * chunks)
 
 
 async def _estimated_rows(connection: Connection, tables: Mapping[str, sql.Identifier]) -> dict[str, int]:
     """Return rows of the large tables that have statistics, as the planner estimates them."""
     cursor = await connection.execute(
-        "SELECT pg_catalog.pg_relation_size(c.oid), c.reltuples, "
-        "c.relpages::float8 * pg_catalog.current_setting('block_size')::int "
-        "FROM unnest(%s::text[]) WITH ORDINALITY AS t(name, place) "
-        "JOIN pg_catalog.pg_class AS c ON c.oid = t.name::regclass ORDER BY t.place",
+        sql.SQL(
+            "SELECT s.* FROM unnest(%s::text[]) WITH ORDINALITY AS t(name, place) CROSS JOIN LATERAL ("
+            "SELECT sum(pg_catalog.pg_relation_size(l.oid))::float8, "
+            "coalesce(sum(l.reltuples::float8) FILTER (WHERE l.reltuples >= 0), -1), "
+            "coalesce(sum(l.relpages::float8) FILTER (WHERE l.reltuples >= 0), 0) "
+            "* pg_catalog.current_setting('block_size')::int FROM {}) AS s ORDER BY t.place"
+        ).format(stored_in(sql.SQL("t.name::regclass"))),
         [[table.as_string(connection) for table in tables.values()]],
     )
     return {
@@ -169,15 +173,14 @@ async def count_vectors(connection: Connection, collection: CollectionInfo, vers
 
 async def vector_counts(connection: Connection, collection: CollectionInfo, version: int) -> tuple[int, int, int]:
     """For a set of vectors: chunks with one, chunks without, and the bytes of its table with indexes."""
-    names = collection.names
+    names, vectors = collection.names, collection.names.embedding(version)
     cursor = await connection.execute(
         sql.SQL(
             "SELECT (SELECT count(*) FROM {vectors} JOIN {chunk} USING (document_id, chunk_id)), "
             "(SELECT count(*) FROM {chunk} AS c WHERE NOT EXISTS (SELECT 1 FROM {vectors} AS e "
             "WHERE e.document_id = c.document_id AND e.chunk_id = c.chunk_id)), "
-            "pg_catalog.pg_total_relation_size(pg_catalog.to_regclass(%s))"
-        ).format(vectors=names.embedding(version), chunk=names.chunk),
-        [names.embedding(version).as_string(connection)],
+            "(SELECT sum(pg_catalog.pg_total_relation_size(l.oid))::bigint FROM {stored})"
+        ).format(vectors=vectors, chunk=names.chunk, stored=stored_in(oid_of(vectors)))
     )
     row = await cursor.fetchone()
     return row or (0, 0, 0)

@@ -52,7 +52,8 @@ async def drop_collection(database: Database, names: Names) -> bool:
         versions = sql.Identifier(names.schema, "embedding_version")
         await connection.execute(sql.SQL("DELETE FROM {} WHERE name = %s").format(versions), [names.collection])
         cursor = await connection.execute(
-            "SELECT relname FROM pg_class WHERE relnamespace = %s::regnamespace AND relkind IN ('r', 'p')",
+            "SELECT relname FROM pg_class WHERE relnamespace = %s::regnamespace AND relkind IN ('r', 'p') "
+            "AND NOT relispartition",
             [f'"{names.schema}"'],
         )
         found = [name for (name,) in await cursor.fetchall()]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from psycopg import sql
@@ -31,6 +31,11 @@ def checked_identifier(field: str, name: str) -> str:
     if errors:
         raise ValidationError(errors)
     return name
+
+
+NO_OPTIONS = sql.SQL("")
+# So that the names of the partitions and of their indexes fit Postgres' 63 bytes.
+MAX_PARTITIONED_NAME = 40
 
 
 class CollectionIdentity(Protocol):
@@ -70,12 +75,20 @@ class Names:
 
     schema: str
     collection: str
+    # Of the tables whose rows belong to documents; 0: they are plain tables. No name and no statement but those that
+    # make tables and indexes depends on it.
+    partitions: int = field(default=0, compare=False)
 
     def __post_init__(self) -> None:
         checked_identifier("schema", self.schema)
         if self.schema == "information_schema":
             raise ConfigurationError("schema 'information_schema' belongs to Postgres: choose another name")
         checked_identifier("collection", self.collection)
+        if self.partitions and len(self.collection) > MAX_PARTITIONED_NAME:
+            raise ConfigurationError(
+                f"the name of a collection with partitions has at most {MAX_PARTITIONED_NAME} characters; "
+                f"{self.collection!r} has {len(self.collection)}"
+            )
 
     registry = _SharedTable("collection")
     embedding_version = _SharedTable("embedding_version")  # the sets of vectors of all collections
@@ -96,6 +109,29 @@ class Names:
     def embedding(self, version: int) -> sql.Identifier:
         """Return the name of the table with the vectors of one embedding version."""
         return sql.Identifier(self.schema, f"{self.collection}_embedding_{version}")
+
+    def creation(
+        self, suffix: str, columns: sql.Composable, options: sql.Composable = NO_OPTIONS
+    ) -> list[sql.Composed]:
+        """Return the statements that make a table whose rows belong to documents, by the end of its name."""
+        table = sql.Identifier(self.schema, f"{self.collection}_{suffix}")
+        create = sql.SQL("CREATE TABLE {} ({})").format(table, columns)
+        if not self.partitions:
+            return [create + options]
+        partition = sql.SQL("CREATE TABLE {} PARTITION OF {} FOR VALUES WITH (MODULUS {}, REMAINDER {})")
+        return [
+            create + sql.SQL(" PARTITION BY HASH (document_id)"),
+            *(
+                partition.format(
+                    sql.Identifier(self.schema, f"{self.collection}_{suffix}_p{number}"),
+                    table,
+                    sql.Literal(self.partitions),
+                    sql.Literal(number),
+                )
+                + options
+                for number in range(self.partitions)
+            ),
+        ]
 
     def index(self, suffix: str) -> sql.Identifier:
         """Return the unqualified name for a new index, which lands in its table's schema."""

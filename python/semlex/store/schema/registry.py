@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -80,10 +80,11 @@ async def open_collection(
         raise ReadOnlyError(f"collection {names.collection!r} must be {done} on the primary server first")
     chosen = settings or CollectionSettings()
     distance_named(chosen.distance)
+    partitioned = replace(names, partitions=chosen.partitions)
     keyword_engine(chosen.keyword_engine, chosen.language, stop_words=chosen.stop_words)
     for attempt in range(1, SETUP_ATTEMPTS + 1):
         try:
-            await database.write("set up the collection", lambda connection: _set_up(connection, names, chosen))
+            await database.write("set up the collection", lambda connection: _set_up(connection, partitioned, chosen))
             break
         except PrivilegeError as error:
             if found is None:
@@ -184,6 +185,7 @@ async def find(connection: Connection, names: Names) -> tuple[CollectionInfo, in
         token_counter=stored["token_counter"],
         with_context=stored["with_context"],
         stop_words=stored["stop_words"],
+        partitions=stored["partitions"],
         chunk_settings=ChunkSettings.stored(*map(stored.get, ChunkSettings._fields)),
     )
     versions = Versions.stored(stored["embedding_version"], vectors)
@@ -192,6 +194,7 @@ async def find(connection: Connection, names: Names) -> tuple[CollectionInfo, in
     engine = await _keyword_engine(connection, settings)
     collection_id = uuid.UUID(stored["collection_id"])
     key = bytes.fromhex(stored["cursor_key"])
+    names = replace(names, partitions=settings.partitions)
     info = CollectionInfo(names, server, collection_id, key, settings, versions.answering, engine, versions)
     return info, version
 
@@ -226,7 +229,7 @@ async def _set_up(connection: Connection, names: Names, settings: CollectionSett
     await _ensure_registry(connection, names.schema)
     found = await find(connection, names)
     if found is not None:
-        for statement in collection_statements(names, found[1]):
+        for statement in collection_statements(found[0].names, found[1]):
             await connection.execute(statement)
         return
     for migration in migrations.COLLECTION:
@@ -249,6 +252,7 @@ async def _set_up(connection: Connection, names: Names, settings: CollectionSett
         "token_counter": settings.token_counter,
         "with_context": settings.with_context,
         "stop_words": settings.stop_words,
+        "partitions": settings.partitions,
         "analyzer_version": None if engine.index is None else engine.index.analyzer_version,
         "created_at": now,
         "updated_at": now,
@@ -394,13 +398,14 @@ async def pending_steps(database: Database, schema: str) -> list[Step]:
         newest = len(migrations.COLLECTION)
         cursor = await connection.execute(
             sql.SQL(
-                "SELECT name, schema_version, schema_fingerprint FROM {} WHERE schema_version < %s ORDER BY name"
+                "SELECT name, schema_version, schema_fingerprint, partitions FROM {} "
+                "WHERE schema_version < %s ORDER BY name"
             ).format(sql.Identifier(schema, "collection")),
             [newest],
         )
-        for name, version, fingerprint in await cursor.fetchall():
+        for name, version, fingerprint, partitions in await cursor.fetchall():
             check_collection(name, version, fingerprint)
-            steps.append(_step(name, version, newest, collection_statements(Names(schema, name), version)))
+            steps.append(_step(name, version, newest, collection_statements(Names(schema, name, partitions), version)))
         return steps
 
     return await database.read("look for what has to be migrated", work)

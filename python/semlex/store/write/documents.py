@@ -6,7 +6,7 @@ import getpass
 import socket
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, fields, replace
-from datetime import UTC
+from datetime import UTC, timedelta
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -185,13 +185,14 @@ async def write_documents(
             return set()
         rows = rows.rows(now)
     ordered = sorted(rows, key=lambda row: row.document_id.bytes)
-    changed = [sql.Identifier(name) for name in (*DOCUMENT_COLUMNS, "updated_at") if name not in _FIXED_COLUMNS]
+    changed = [sql.Identifier(name) for name in DOCUMENT_COLUMNS if name not in _FIXED_COLUMNS]
+    # The time of a row that was there differs from that of a new one: partitions return no system column.
+    replaced_at = now + timedelta(microseconds=1)
     cursor = await connection.cursor(binary=True).execute(
         sql.SQL(
             "INSERT INTO {} ({}, created_at, updated_at) "
             "SELECT d.*, %s, %s FROM jsonb_to_recordset(%s::jsonb) AS d ({}) "
-            # Only a row that was there has been locked by this statement.
-            "ON CONFLICT (document_id) DO UPDATE SET {} RETURNING document_id, xmax::text <> '0'"
+            "ON CONFLICT (document_id) DO UPDATE SET {}, updated_at = %s RETURNING document_id, updated_at = %s"
         ).format(
             collection.names.document,
             sql.SQL(", ").join(map(sql.Identifier, DOCUMENT_COLUMNS)),
@@ -201,7 +202,7 @@ async def write_documents(
             sql.SQL(", ").join(sql.SQL("{} = excluded.{}").format(name, name) for name in changed),
         ),
         # One text: the driver makes arrays value by value, which takes ten times as long.
-        [now, now, f"[{','.join(_as_json(row) for row in ordered)}]"],
+        [now, now, f"[{','.join(_as_json(row) for row in ordered)}]", replaced_at, replaced_at],
     )
     return {document_id.bytes for document_id, existed in await cursor.fetchall() if existed}
 

@@ -48,6 +48,7 @@ def _collections(table: sql.Identifier) -> sql.Composed:
             distance text NOT NULL,
             language text NOT NULL,
             stop_words bool NOT NULL,
+            partitions int NOT NULL,
             token_counter text NOT NULL,
             with_context bool NOT NULL,
             chunk_tokens int,
@@ -230,8 +231,9 @@ def _sources(names: Names) -> Sequence[sql.Composed]:
 def _documents(names: Names) -> Sequence[sql.Composed]:
     """Return SQL for the table of documents read from files; a document added as one text is only in `chunk`."""
     return (
-        sql.SQL("""
-            CREATE TABLE {} (
+        *names.creation(
+            "document",
+            sql.SQL("""
                 document_id uuid PRIMARY KEY,
                 source_id uuid NOT NULL,
                 uri text NOT NULL,
@@ -252,7 +254,8 @@ def _documents(names: Names) -> Sequence[sql.Composed]:
                 metadata jsonb NOT NULL,
                 created_at timestamptz NOT NULL,
                 updated_at timestamptz NOT NULL
-            )""").format(names.document),
+            """),
+        ),
         sql.SQL("CREATE INDEX {} ON {} (source_id)").format(names.index("source_key"), names.document),
     )
 
@@ -262,8 +265,9 @@ def _chunks(names: Names) -> Sequence[sql.Composed]:
     # Every version of a text has a new `keyword_id`, because keyword indexes mark deletions by it; `previous_id` is the
     # id that an update replaced. `language` is NULL if it is the collection's.
     return (
-        sql.SQL("""
-            CREATE TABLE {} (
+        *names.creation(
+            "chunk",
+            sql.SQL("""
                 document_id uuid NOT NULL,
                 chunk_id text COLLATE "C" NOT NULL,
                 chunk_no int NOT NULL,
@@ -293,7 +297,8 @@ def _chunks(names: Names) -> Sequence[sql.Composed]:
                 created_at timestamptz NOT NULL,
                 updated_at timestamptz NOT NULL,
                 PRIMARY KEY (document_id, chunk_id)
-            )""").format(names.chunk, names.keyword_sequence, sql.Literal(ID_BLOCK)),
+            """).format(names.keyword_sequence, sql.Literal(ID_BLOCK)),
+        ),
         sql.SQL("CREATE INDEX {} ON {} (keyword_id)").format(names.index("keyword_id"), names.chunk),
     )
 

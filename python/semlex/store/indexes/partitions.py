@@ -1,0 +1,138 @@
+"""Build an index of a partitioned table beside writers: each partition's on its own, several at a time."""
+
+# Postgres builds no index of a partitioned table concurrently. The index is therefore made without those of the
+# partitions, which Postgres calls invalid; then each partition's is built concurrently and attached, and with the last
+# one the index is valid. What is attached stays when a build is interrupted, and the next one goes on with the rest.
+
+from __future__ import annotations
+
+import asyncio
+import re
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from psycopg import sql
+
+from semlex.store.postgres.settings import set_for_session
+from semlex.store.schema.locks import between_searches, lock_briefly
+from semlex.store.schema.relations import oid_of
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from contextlib import AbstractAsyncContextManager
+
+    from semlex.store.postgres.connection import Connection
+    from semlex.store.postgres.database import Database
+    from semlex.store.schema.names import Names, TableIndex
+
+_OF_PARTITION = re.compile(r"_p[0-9]+$")
+_LOOSE = sql.SQL(
+    "SELECT i.relname FROM pg_catalog.pg_class AS i JOIN pg_catalog.pg_index AS x ON x.indexrelid = i.oid "
+    "JOIN pg_catalog.pg_inherits AS h ON h.inhrelid = x.indrelid "
+    "WHERE h.inhparent IN (SELECT pg_catalog.to_regclass(t.name) FROM unnest(%s::text[]) AS t(name)) "
+    "AND NOT i.relispartition AND i.relname ~ %s ORDER BY i.relname"
+)
+_LACKING = sql.SQL(
+    "SELECT c.relname FROM pg_catalog.pg_inherits AS h JOIN pg_catalog.pg_class AS c ON c.oid = h.inhrelid "
+    "WHERE h.inhparent = {table} AND NOT EXISTS (SELECT FROM pg_catalog.pg_index AS x JOIN pg_catalog.pg_inherits AS a "
+    "ON a.inhrelid = x.indexrelid AND a.inhparent = {index} WHERE x.indrelid = c.oid) ORDER BY c.oid"
+)
+# Of a build with workers: here the sessions are the workers.
+_MEANS = (
+    "SELECT pg_catalog.current_setting('max_parallel_maintenance_workers')::int, "
+    "pg_catalog.pg_size_bytes(pg_catalog.current_setting('maintenance_work_mem')) / 1024"
+)
+
+
+def whole_index(name: str) -> str:
+    """Return the name of the index that an index of a partition belongs to; any other name as it is."""
+    return _OF_PARTITION.sub("", name)
+
+
+async def loose_indexes(connection: Connection, names: Names, tables: list[sql.Identifier]) -> list[str]:
+    """Return the names of indexes of partitions that an interrupted build has not attached."""
+    if not names.partitions:
+        return []
+    own = f"^{names.collection}_.*{_OF_PARTITION.pattern}"
+    cursor = await connection.execute(_LOOSE, [[table.as_string(connection) for table in tables], own])
+    return [name for (name,) in await cursor.fetchall()]
+
+
+@dataclass(slots=True)
+class PartitionedBuild:
+    """The build of one index, by the process that alone builds indexes of the collection."""
+
+    database: Database
+    names: Names
+    index: TableIndex
+    create: Callable[[TableIndex, Connection], Awaitable[str]]  # builds an index concurrently
+    session: Callable[[], AbstractAsyncContextManager[Connection]]  # opens another one like that of `run`
+    tell: Callable[[str, int, int | None, str], None] | None
+
+    async def run(self, connection: Connection) -> None:
+        """Make the index, or go on with one that was interrupted, in as many sessions as a build may have workers."""
+        await self._briefly(
+            sql.SQL("CREATE INDEX IF NOT EXISTS {} ON ONLY {} {}").format(
+                self.names.index(self.index.suffix), self.index.table, self.index.definition
+            )
+        )
+        cursor = await connection.execute(_LACKING.format(table=oid_of(self.index.table), index=oid_of(self._name)))
+        lacking = [name for (name,) in await cursor.fetchall()]
+        cursor = await connection.execute(_MEANS)
+        workers, memory = await cursor.fetchone() or (0, 0)
+        number = max(1, min(len(lacking), 1 + workers))
+        settings: dict[str, str | int] = {
+            "max_parallel_maintenance_workers": 0,
+            "maintenance_work_mem": f"{memory // number}kB",
+        }
+
+        async def build(session: AbstractAsyncContextManager[Connection]) -> None:
+            async with session as own:
+                await set_for_session(own, **settings)
+                while lacking:
+                    await self._build(lacking.pop(0), own)
+
+        tasks = [asyncio.create_task(build(nullcontext(connection)))]
+        tasks += [asyncio.create_task(build(self.session())) for _ in range(number - 1)]
+        try:
+            await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    @property
+    def _name(self) -> sql.Identifier:
+        return self._named(self.index.suffix)
+
+    def _named(self, suffix: str) -> sql.Identifier:
+        return sql.Identifier(self.names.schema, f"{self.names.collection}_{suffix}")
+
+    async def _build(self, table: str, connection: Connection) -> None:
+        """Build the index of one partition, and attach it."""
+        part = table.rpartition("_")[2]
+        index = replace(
+            self.index, suffix=f"{self.index.suffix}_{part}", table=sql.Identifier(self.names.schema, table)
+        )
+        # What an attempt before has left, valid or not.
+        await connection.execute(sql.SQL("DROP INDEX CONCURRENTLY IF EXISTS {}").format(self._named(index.suffix)))
+        await self.create(index, connection)
+        await self._briefly(sql.SQL("ALTER INDEX {} ATTACH PARTITION {}").format(self._name, self._named(index.suffix)))
+        if self.tell is not None:
+            # Others may be nearly done.
+            cursor = await connection.execute(
+                "SELECT count(*)::int FROM pg_catalog.pg_inherits WHERE inhparent = pg_catalog.to_regclass(%s)",
+                [self._name.as_string(connection)],
+            )
+            (attached,) = await cursor.fetchone() or (0,)
+            self.tell(self.index.suffix, attached, self.names.partitions, "partitions")
+
+    async def _briefly(self, statement: sql.Composed) -> None:
+        """Run a statement that searches and writers wait for."""
+
+        async def work(connection: Connection) -> None:
+            await lock_briefly(connection)
+            await connection.execute(statement)
+
+        await between_searches(self.database, f"make the index {self.index.suffix}", self.names, work)

@@ -1,0 +1,226 @@
+"""A collection with partitioned tables: in everything like a plain one, and its indexes are built part by part."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from psycopg import sql
+
+from semlex import Client, CollectionOptions, Document, HnswIndex, IvfflatIndex, NoIndex, SyncClient
+from semlex.errors import CollectionSettingsError, ConfigurationError, DuplicateError, StoreError
+from semlex.store.indexes import estimate
+from semlex.store.indexes.partitions import PartitionedBuild
+from semlex.testing import HashEmbedder
+from tests.support.databases import set_in_database
+from tests.support.keyword_index import check_index
+from tests.support.properties import OWN_ROWS, examples
+from tests.support.retrievers import opened
+from tests.support.waiting import LIMIT
+
+PARTITIONS = 3
+WORDS = ["key", "door", "vault", "ship", "banana"]
+texts = st.lists(st.sampled_from(WORDS), min_size=1, max_size=6).map(" ".join)
+documents = st.dictionaries(st.integers(0, 30), st.tuples(texts, st.integers(0, 3)), min_size=1, max_size=12)
+FILTERS: Sequence[Any] = (None, {"year": 1}, "year > 1", {"@source_document": "page1.md"})
+INDEXES = (None, HnswIndex(), HnswIndex(m=8, quantization="halfvec"), IvfflatIndex(lists=1), NoIndex())
+Step = Callable[[Any, Path], object]
+
+
+def _added(rows: dict[int, tuple[str, int]], on_duplicate: Any) -> Step:
+    given = [Document(text, {"year": year}, id=f"d{number}") for number, (text, year) in rows.items()]
+
+    def add(collection: Any, _: Path) -> object:
+        try:
+            return collection.add_documents(given, on_duplicate=on_duplicate)
+        except DuplicateError as error:
+            return str(error)
+
+    return add
+
+
+def _files(number: int, text: str) -> Step:
+    def index(collection: Any, folder: Path) -> object:
+        (folder / f"page{number}.md").write_text(f"# Page {number}\n\n{text}\n\n## Section\n\n{text} again.\n")
+        report = collection.index(folder)
+        return report.added, report.changed, report.unchanged
+
+    return index
+
+
+steps = st.one_of(
+    st.builds(_added, documents, st.sampled_from(["update", "skip", "fail"])),
+    st.builds(_files, st.integers(0, 2), texts),
+    st.integers(0, 30).map(lambda number: lambda collection, _: collection.delete([f"d{number}"])),
+    st.integers(0, 3).map(lambda year: lambda collection, _: collection.delete(filters={"year": year})),
+    st.tuples(st.sampled_from(INDEXES), st.booleans()).map(
+        lambda wanted: lambda collection, _: sorted(collection.indexes.create(wanted[0], concurrently=wanted[1]))
+    ),
+    st.sampled_from(["optimize", "rebuild_keyword"]).map(
+        lambda name: lambda collection, _: bool(getattr(collection.indexes, name)())
+    ),
+)
+
+
+def seen(collection: Any) -> dict[str, Any]:
+    """What a user sees of a collection, without times and sizes."""
+    found: dict[str, Any] = {
+        f"{mode} {filters}": [
+            (hit.id, hit.content, hit.keyword_score, hit.vector_score)
+            for hit in collection.search("key door", top_k=8, mode=mode, filters=filters)
+        ]
+        for mode in ("hybrid", "vector", "keyword")
+        for filters in FILTERS
+    }
+    status = collection.status()
+    names = ("documents", "chunks", "embedded", "orphaned_vectors", "sources", "index_postings", "index_problem")
+    return found | {
+        "chunks": [(one.id, one.content, one.metadata) for one in collection.list_chunks(limit=1000)],
+        "counts": [collection.count(filters) for filters in FILTERS],
+        "status": [getattr(status, name) for name in names],
+        "indexes": [(one.kind, one.element, one.m, one.lists, one.valid) for one in status.vector_indexes],
+    }
+
+
+@pytest.mark.pg16
+def test_a_partitioned_collection_is_like_a_plain_one(database_url: str, tmp_path: Path) -> None:
+    numbers = iter(range(1_000))
+
+    @settings(OWN_ROWS, max_examples=examples(5))
+    @given(st.lists(steps, min_size=2, max_size=6))
+    def like_a_plain_one(drawn: list[Step]) -> None:
+        folder = tmp_path / str(next(numbers))
+        (folder / "pages").mkdir(parents=True)
+        with SyncClient(database_url, HashEmbedder(8), use_reranking=False) as client:
+            for listed in client.collections():  # of an example that failed
+                client.drop(listed.name)
+            plain = client.collection("plain", options=CollectionOptions(partitions=0))
+            parts = client.collection("parts", options=CollectionOptions(partitions=PARTITIONS))
+            for step in [_added({99: ("a key", 1)}, "update"), *drawn]:
+                assert step(plain, folder / "pages") == step(parts, folder / "pages")
+            assert seen(plain) == seen(parts)
+            check_index(database_url, "parts")
+            for name, collection in (("plain", plain), ("parts", parts)):
+                collection.tables.dump(folder / name)
+                collection.embeddings.change(HashEmbedder(4))
+            assert seen(plain) == seen(parts)
+            assert _codes(client, "plain") == _codes(client, "parts")
+            # A dump of one is restored as the other.
+            client.restore(folder / "parts", "again", partitions=0)
+            client.restore(folder / "plain", "back", partitions=2)
+            assert seen(client.collection("again")) == seen(client.collection("back"))
+            for name in ("plain", "parts", "again", "back"):
+                client.drop(name)
+        with psycopg.connect(database_url) as connection:
+            left = "SELECT relname FROM pg_class WHERE relname ~ '^(plain|parts|again|back)_'"
+            assert connection.execute(left).fetchall() == []
+
+    like_a_plain_one()
+
+
+def _codes(client: SyncClient, collection: str) -> list[str]:
+    return [finding.code for finding in client.diagnose(collection).findings]
+
+
+TEXTS = [f"text {number} of the door" for number in range(60)]
+
+
+def indexes_of(connection: psycopg.Connection[Any]) -> dict[str, tuple[int, bool, bool]]:
+    """Name of an index -> its oid, whether it is valid, and whether it is a partition of another."""
+    found = connection.execute(
+        "SELECT i.relname, i.oid, x.indisvalid, i.relispartition FROM pg_index AS x "
+        "JOIN pg_class AS i ON i.oid = x.indexrelid WHERE i.relname ~ '^parts_(hnsw|metadata|field)'"
+    )
+    return {name: (oid, valid, attached) for name, oid, valid, attached in found.fetchall()}
+
+
+async def test_a_build_beside_writers_goes_on_where_it_was_interrupted(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, begun = PartitionedBuild._build, []
+
+    async def interrupted(build: PartitionedBuild, table: str, connection: Any) -> None:
+        begun.append((build.index.suffix, table))
+        if table.endswith("_p1") and interrupts:
+            await build.create(replace(build.index, suffix="hnsw_1_p1", table=named(table)), connection)
+            raise StoreError("interrupted before it was attached")
+        await real(build, table, connection)
+
+    def named(table: str) -> sql.Identifier:
+        return sql.Identifier("semlex", table)
+
+    monkeypatch.setattr(PartitionedBuild, "_build", interrupted)
+    set_in_database(database_url, "max_parallel_maintenance_workers", "0")  # one partition after another
+    async with opened(database_url, collection="parts", partitions=PARTITIONS) as store:
+        await store.add_texts(TEXTS)
+        await store.indexes.create()
+        exact = [hit.id for hit in await store.search("text 7 of the door", top_k=20, mode="vector")]
+        interrupts, wanted = True, HnswIndex(m=8)
+        with pytest.raises(StoreError, match="interrupted"):
+            await store.indexes.create(wanted, concurrently=True)
+        with psycopg.connect(database_url, autocommit=True) as connection:
+            left = indexes_of(connection)
+            names = ["parts_hnsw_1_2", "parts_hnsw_1_2_p0", "parts_hnsw_1_p1"]
+            assert [left[name][1:] for name in names] == [(False, False), (True, True), (True, False)]
+            found = [hit.id for hit in await store.search("text 7 of the door", top_k=20, mode="vector")]
+            assert found == exact
+            async with Client(database_url, "none", use_reranking=False) as client:
+                findings = (await client.diagnose()).findings
+            assert "index_invalid" in [one.code for one in findings]
+            begun.clear()
+            interrupts = False
+            await store.indexes.create(wanted, concurrently=True)
+            assert [table[-3:] for _, table in begun] == ["_p1", "_p2"]
+            now = indexes_of(connection)
+            assert now["parts_hnsw_1_2_p0"] == left["parts_hnsw_1_2_p0"]
+            # The whole replaced index is gone, and what was never attached.
+            assert {name for name in now if "hnsw" in name} == {
+                f"parts_hnsw_1_2{end}" for end in ("", "_p0", "_p1", "_p2")
+            }
+            assert all(valid for _, valid, _ in now.values())
+        (stored,) = (await store.status()).vector_indexes
+        assert (stored.name, stored.m, stored.valid, stored.bytes > 0) == ("parts_hnsw_1_2", 8, True, True)
+        assert [hit.id for hit in await store.search("text 7 of the door", top_k=20, mode="vector")] == exact
+
+
+async def test_partitions_are_built_in_as_many_sessions_as_a_build_may_have_workers(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, together, backends = PartitionedBuild._build, asyncio.Barrier(PARTITIONS), defaultdict(set)
+
+    async def noted(build: PartitionedBuild, table: str, connection: Any) -> None:
+        backends[build.index.suffix].add(connection.info.backend_pid)
+        async with asyncio.timeout(LIMIT):
+            await together.wait()
+        await real(build, table, connection)
+
+    monkeypatch.setattr(PartitionedBuild, "_build", noted)
+    monkeypatch.setattr(estimate, "MIN_PARALLEL_SECONDS", 0)
+    set_in_database(database_url, "max_parallel_maintenance_workers", str(PARTITIONS - 1))
+    async with opened(database_url, collection="parts", partitions=PARTITIONS) as store:
+        await store.add_texts(TEXTS)
+        told = []
+        built = await store.indexes.create(concurrently=True, progress=told.append)
+        assert {suffix: len(pids) for suffix, pids in backends.items()} == dict.fromkeys(built, PARTITIONS)
+        assert "hnsw_1" in built
+        assert {(step.done, step.total) for step in told if step.total == PARTITIONS} >= {(PARTITIONS, PARTITIONS)}
+        assert len(await store.search("text 7 of the door", top_k=60, mode="vector")) == len(TEXTS)
+
+
+@pytest.mark.parametrize(("partitions", "name"), [(1, "parts"), (-1, "parts"), (65, "parts"), (2, "n" * 41)])
+def test_what_cannot_be_partitioned_is_refused(database_url: str, partitions: int, name: str) -> None:
+    with SyncClient(database_url, "none", use_reranking=False) as client:
+        with pytest.raises(ConfigurationError, match=r"partitions"):
+            client.collection(name, options=CollectionOptions(partitions=partitions)).count()
+        assert client.collections() == []
+        client.collection("n" * 40, options=CollectionOptions(partitions=2)).count()
+        with pytest.raises(CollectionSettingsError, match="partitions"):
+            client.collection("n" * 40, options=CollectionOptions(partitions=3)).count()
