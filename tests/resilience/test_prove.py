@@ -33,7 +33,7 @@ RUN = [kind for kind in KINDS.values() if not kind.needs]
 # One of each way to check; the others find what is lost, and with `--full` everything.
 SOME = {"kill-index", "kill-add", "kill-reembed", "kill-follow", "crash", "together", "hostile", "damage"}
 # What is doubled of files and rows is a chunk that its document does not count.
-OF_DOCUMENTS = {"kill-index", "kill-sync", "kill-follow"}
+OF_DOCUMENTS = {"kill-index", "kill-sync", "kill-follow", "table"}
 
 
 @pytest.fixture(autouse=True)

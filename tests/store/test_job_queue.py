@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
 from semlex.errors import ConfigurationError, LeaseLostError
-from semlex.store.jobs import Claim, JobLeases, JobQueue, NewJob
+from semlex.store.jobs import MAX_DELAY_SECONDS, Claim, JobLeases, JobQueue, NewJob
 from semlex.store.postgres.database import Database
 from semlex.store.schema.registry import migrate_registry
 from semlex.types.reports import JobError
@@ -37,7 +37,7 @@ class Known:
     number: int
     unique_key: str | None
     priority: int
-    due: int
+    due: float
     set_at: int
     max_attempts: int
     order: int
@@ -187,8 +187,9 @@ class QueueBesideModel(RuleBasedStateMachine):
         claim = self.run(self.leases.claim())
         cut = self.stamp()
         for job in self.jobs.values():
-            if job.state == "running" and job.due > self.now + LEASE:
-                job.due, job.set_at = self.now + LEASE, cut
+            longest = LEASE if job.state == "running" else MAX_DELAY_SECONDS
+            if job.is_open and job.was_begun and job.due > self.now + longest:
+                job.due, job.set_at = self.now + longest, cut
         while True:
             ready = [
                 (-job.priority, job.due, job.set_at, key)

@@ -14,7 +14,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
-from semlex.store.followed.queue import LAST_PAUSE_SECONDS, Change, ChangeQueue, FailedRow
+from semlex.store.followed.queue import LAST_PAUSE_SECONDS, Change, ChangeQueue, FailedRow, limit_waits
+from semlex.store.postgres.settings import server_time
 from semlex.store.schema.names import Names
 from tests.support.properties import examples
 
@@ -97,6 +98,17 @@ class QueueBesideModel(RuleBasedStateMachine):
                 "UPDATE semlex.row_change SET due_at = due_at - %s * interval '1 s'", [steps * STEP]
             )
         )
+
+    @rule(steps=st.integers(1, 3))
+    def the_clock_steps_back(self, steps: int) -> None:
+        """All stored times seem to be later, and are limited."""
+        ahead = "UPDATE semlex.row_change SET due_at = due_at + %s * interval '1 s'"
+        self.run(self.connection.execute(ahead, [steps * STEP]))
+        table = Names("semlex", "x").row_change
+        self.run(limit_waits(self.connection, table, self.run(server_time(self.connection)), LEASE))
+        for entry in self.entries.values():
+            longest = LEASE if entry.code is None else expected_pause(entry.attempts)
+            entry.due = min(entry.due + steps * STEP, self.now + longest)
 
     @rule(table=st.sampled_from(TABLES), limit=st.integers(1, 4))
     def claim(self, table: UUID, limit: int) -> None:

@@ -15,8 +15,15 @@ from semlex.errors import (
     WorkAbandonedError,
     failure_reason,
 )
-from semlex.ingest.followed.run import TableRun
-from semlex.store.followed.definitions import end_lease, read_states, read_tables, remove_strays, take_lease
+from semlex.ingest.followed.run import NEXT_LOOK, TableRun
+from semlex.store.followed.definitions import (
+    bound_times,
+    end_lease,
+    read_states,
+    read_tables,
+    remove_strays,
+    take_lease,
+)
 from semlex.store.followed.queue import ChangeQueue
 from semlex.store.postgres.database import write_guard
 
@@ -163,7 +170,7 @@ class FollowedTables:
         self._warnings: dict[Key, list[str]] = {}
         self._unreadable = ""
         self._is_stopping = False
-        self._remove_at = 0.0
+        self._remove_at = self._bound_at = 0.0
 
     async def serve(self, stopped: asyncio.Task[Any], *, drain: bool = False) -> None:
         """Sync tables until `stopped` is done or, with `drain`, until no table is due."""
@@ -205,6 +212,10 @@ class FollowedTables:
         if now >= self._remove_at:
             await self._database.write("remove old changes", lambda c: remove_strays(c, self._schema))
             self._remove_at = now + REMOVING_SECONDS
+        if now >= self._bound_at:
+            looks = NEXT_LOOK | {"comparison": self._compare_every}
+            await self._database.write("limit waits", lambda c: bound_times(c, self._schema, self._lease, looks))
+            self._bound_at = now + self._lease
         states = await self._database.read("look for due tables", lambda c: read_states(c, self._schema))
         for state in states:
             for task, is_due in (("look", state.looks), ("changes", state.has_changes)):

@@ -33,7 +33,7 @@ from semlex.jobs.kinds import KINDS, Allowed, AllowedFolders, Work, check_argume
 from semlex.jobs.tables import REMOVING_SECONDS, RENEWED_AFTER, FollowedTables
 from semlex.store.indexes.build import can_build_beside
 from semlex.store.indexes.running import collections_with_leftovers
-from semlex.store.jobs import JobLeases
+from semlex.store.jobs import FIRST_DELAY_SECONDS, MAX_DELAY_SECONDS, JobLeases
 from semlex.store.postgres.database import write_guard
 from semlex.store.postgres.errors import is_out_of_resources
 from semlex.store.schema.names import Names
@@ -66,7 +66,6 @@ logger = logging.getLogger("semlex")
 Outcome = Literal["done", "failed", "again", "cancelled", "given back", "lost"]
 # Minimum time between two writes of the progress.
 PROGRESS_SECONDS = 2.0
-FIRST_DELAY_SECONDS, MAX_DELAY_SECONDS = 5.0, 600.0
 # Errors that another attempt would repeat.
 LASTING = (
     AnalyzerVersionError,

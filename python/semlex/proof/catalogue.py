@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from semlex.errors import ConfigurationError
 from semlex.proof.black_hole import BlackHole
+from semlex.proof.clock_jumps import ClockJumps
 from semlex.proof.crashes import Crashes
 from semlex.proof.damaged_rows import DamagedRows
 from semlex.proof.ended_backends import EndedBackends
@@ -20,6 +21,7 @@ from semlex.proof.pooler_restarts import PoolerRestarts
 from semlex.proof.queued_jobs import Working
 from semlex.proof.restores import Restoring
 from semlex.proof.soak import Soak
+from semlex.proof.table_histories import TableHistories
 from semlex.proof.together import Together
 from semlex.proof.works import Adding, Deleting, Indexing, Loading, Optimizing, Rebuilding, Reembedding, Syncing
 
@@ -33,8 +35,8 @@ KINDS: dict[str, type[Scenario]] = {
     for kind in (
         *(Indexing, Syncing, Adding, Deleting, Loading, Optimizing, Rebuilding, Reembedding),
         *(Building, Following, Working, Restoring),
-        *(Crashes, Failovers, PoolerRestarts, FullDisks, EndedBackends),
-        *(Together, HostileValues, DamagedRows, BlackHole, FolderHistories, Soak),
+        *(Crashes, Failovers, PoolerRestarts, FullDisks, ClockJumps, EndedBackends),
+        *(Together, HostileValues, DamagedRows, BlackHole, FolderHistories, TableHistories, Soak),
     )
 }
 

@@ -53,8 +53,13 @@ class Child:
 
     def ended(self) -> int:
         """Wait for its end and return the exit code."""
-        until(lambda: self._exit_code() is not None, "the end of a process")
+        until(lambda: not self.is_running, "the end of a process")
         return int(self._exit_code() or 0)
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it has not ended."""
+        return self._exit_code() is None
 
     def _exit_code(self) -> int | None:
         with self._turn:
@@ -67,7 +72,7 @@ class Child:
         self._living.discard(self)
         with self._turn:
             self._process.kill()
-        until(lambda: self._exit_code() is not None, "the end of a killed process")
+        until(lambda: not self.is_running, "the end of a killed process")
         with self._turn:
             self._process.close()
         self._output.close()

@@ -165,10 +165,23 @@ class Killed(Scenario):
     # --- a try ------------------------------------------------------------------------------------------------------
 
     def attempt(self) -> Tries:
-        chance, arguments = self.chance, self.draw()
+        arguments, application = self.draw(), self.site.application(self.name)
+        order = self.order(application, arguments)
+        with Child(run, order) as child:
+            is_killed = self.is_killed(child, order)
+            acknowledged = child.said.split().count("acknowledged")
+        self.wait_for_backends(application)
+        self.check_killed(acknowledged, arguments)
+        self.finish(arguments)
+        self.site.sabotage(self.names)
+        self.check()
+        return Tries(kills=int(is_killed))
+
+    def order(self, application: str, arguments: Any) -> Order:
+        """Return an order to work until killed, at a moment or after a time that are drawn."""
+        chance = self.chance
         at_moment = chance.random() < 0.5
-        application = self.site.application(self.name)
-        order = Order(
+        return Order(
             named_clients(self.site.url, application),
             self.names,
             type(self),
@@ -177,17 +190,14 @@ class Killed(Scenario):
             chance.randint(1, self._moments) if at_moment else 0,
             None if at_moment else chance.uniform(0.0, self._seconds),
         )
-        with Child(run, order) as child:
-            code, said = child.ended(), child.said
+
+    def is_killed(self, child: Child, order: Order) -> bool:
+        """Wait for the end of a process; return whether it was killed before its work was done."""
+        code = child.ended()
         if code not in (0, -signal.SIGKILL):
-            raise Fault("wrong", f"the process ended with exit code {code}: {said[-2000:]}")
-        self._learn(order, said)
-        self._wait_for_backends(application)
-        self.check_killed(said.split().count("acknowledged"), arguments)
-        self.finish(arguments)
-        self.site.sabotage(self.names)
-        self.check()
-        return Tries(kills=int(code != 0))
+            raise Fault("wrong", f"the process ended with exit code {code}: {child.said[-2000:]}")
+        self._learn(order, child.said)
+        return code != 0
 
     def _learn(self, order: Order, said: str) -> None:
         """Take from runs that ended how long they are; until one did, try later and later moments."""
@@ -196,12 +206,12 @@ class Killed(Scenario):
             known = (self._moments, self._seconds) if self._is_known else (1, 0.0)
             self._moments, self._seconds = max(known[0], int(moments)), max(known[1], float(seconds))
             self._is_known = True
-            self.notes["ended before the kill"] += 1
+            self.notes["ended before the kill"] += bool(order.moment or order.seconds)
         if not self._is_known:
             self._moments = max(self._moments, order.moment + LATER)
             self._seconds = max(self._seconds, 1.5 * (order.seconds or 0.0))
 
-    def _wait_for_backends(self, application: str) -> None:
+    def wait_for_backends(self, application: str) -> None:
         """Wait until the backends of a killed process have ended: what it has sent is done or undone by then."""
         looks = 0
         with connected(self.site.url) as connection:

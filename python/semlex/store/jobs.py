@@ -268,6 +268,8 @@ def _lock_of(schema: str, job: NewJob) -> int:
 
 
 REMOVED_AT_ONCE = 1_000
+# Between two attempts.
+FIRST_DELAY_SECONDS, MAX_DELAY_SECONDS = 5.0, 600.0
 # A job is taken from live workers up to this many times per allowed attempt.
 TAKINGS_PER_ATTEMPT = 4
 # Of an error's message, as it is stored.
@@ -301,9 +303,9 @@ class Claim:
 # A job that brings documents waits for every earlier job that brings one of them. So the text that was submitted last
 # stays, whichever worker dies and whichever job is retried. Jobs of different documents run side by side.
 #
-# A server's clock may step. If it stepped back, a lease looks longer than any can be: it is cut to its length, so that
-# a job whose worker died waits no longer than one lease. If it stepped forward, a job is taken from a live worker: once
-# that worker notices, the attempt does not count.
+# A server's clock may step. If it stepped back, a lease, or the delay of another attempt, looks longer than any can be:
+# it is cut to its length, so that a job whose worker died waits no longer than one lease. If it stepped forward, a job
+# is taken from a live worker: once that worker notices, the attempt does not count.
 class JobLeases:
     """Takes jobs of a schema, and keeps them."""
 
@@ -321,10 +323,10 @@ class JobLeases:
         async def work(connection: Connection) -> Claim | None:
             await connection.execute(
                 sql.SQL(
-                    "UPDATE {} SET due_at = %(now)s + lease "
-                    "WHERE state = 'running' AND due_at > %(now)s AND due_at > %(now)s + lease"
-                ).format(self._table),
-                {"now": await server_time(connection)},
+                    "UPDATE {} SET due_at = %(now)s + {longest} WHERE state IN ('queued', 'running') "
+                    "AND started_at IS NOT NULL AND due_at > %(now)s AND due_at > %(now)s + {longest}"
+                ).format(self._table, longest=sql.SQL("CASE state WHEN 'running' THEN lease ELSE %(delay)s END")),
+                {"now": await server_time(connection), "delay": timedelta(seconds=MAX_DELAY_SECONDS)},
             )
             while True:
                 now = await server_time(connection)

@@ -21,7 +21,8 @@ from semlex.errors import (
     ValidationError,
 )
 from semlex.jobs import kinds, worker
-from semlex.jobs.worker import FIRST_DELAY_SECONDS, MAX_DELAY_SECONDS, delay_after
+from semlex.jobs.worker import delay_after
+from semlex.store.jobs import FIRST_DELAY_SECONDS, MAX_DELAY_SECONDS
 from semlex.testing import HashEmbedder
 from tests.support.job_clients import client, sql
 from tests.support.two_models import OtherEmbedder

@@ -231,10 +231,10 @@ class TableRun:
     async def _all_rows(self, end: RunEnd, *, compare: bool) -> RunEnd:
         definition, table = self._definition, self._table
         by_column = definition.changes == "column"
-        latest = await table.latest() if by_column else None
-        # Rows that were split in another way are all compared.
         split_by, _, before = (self._stored.watermark or "").partition(" ")
-        compare = compare or split_by != self._split_by
+        latest, is_ahead = await table.latest(before) if by_column else (None, False)
+        # Rows that were split in another way are all compared, and those changed since the clock stepped back.
+        compare = compare or split_by != self._split_by or is_ahead
         if by_column and not compare:
             await self._write_all(self._comparison.of_column(before))
             keys_compared = await self._are_keys_due()
@@ -261,7 +261,8 @@ class TableRun:
     async def _are_keys_due(self) -> bool:
         before = self._stored.keys_compared_at
         now = await self._database.read("read the clock", server_time)
-        return before is None or (now - before).total_seconds() >= self._definition.keys_every
+        # A time to come is left from before the clock stepped back.
+        return before is None or not 0 <= (now - before).total_seconds() < self._definition.keys_every
 
     async def _whole_table(self, *, only_keys: bool) -> None:
         table, comparison = self._table, self._comparison

@@ -160,12 +160,17 @@ class ComparedTable:
         """Select the rows with these keys."""
         return Part(self.source.with_keys(_KEYS), {"keys": text_array(keys)})
 
-    async def latest(self) -> str:
+    async def latest(self, before: str) -> tuple[str, bool]:
         """Return the time of the last change of any row, as text, at most the present; the present if none is known."""
+        # And whether `before`, an earlier answer or "", is later than the present: the clock has stepped back since.
         mark, kind = self.source.mark, self.source.mark_type
-        greatest = sql.SQL("least(max({}), statement_timestamp()::{})::text").format(mark, kind)
-        [[latest]] = await self._read(Part(sql.SQL("{} IS NOT NULL").format(mark)), greatest)
-        return str(latest)
+        columns = sql.SQL(
+            "least(max({mark}), statement_timestamp()::{kind})::text, "
+            "coalesce(nullif(%(before)s::text, '')::{kind} > statement_timestamp()::{kind}, false)"
+        ).format(mark=mark, kind=kind)
+        part = Part(sql.SQL("{} IS NOT NULL").format(mark), {"before": before})
+        [[latest, is_ahead]] = await self._read(part, columns)
+        return str(latest), is_ahead
 
     async def mark_bound(self, part: Part, rows: int) -> str | None:
         """Return the last-change time, as text, of the row with this number; None if there are fewer rows."""

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, fields
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from psycopg import sql
 from psycopg.types.json import Jsonb
 
 from semlex.errors import ConfigurationError
-from semlex.store.followed.queue import ChangeQueue
-from semlex.store.postgres.settings import cursor_with_times
+from semlex.store.followed.queue import ChangeQueue, limit_waits
+from semlex.store.postgres.settings import cursor_with_times, server_time
 from semlex.store.schema.locks import hold_collection
 from semlex.store.write.sources import OF_TABLES, is_present
 from semlex.types.followed import FollowedStatus, FollowedTable, TableSync
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from semlex.store.schema.names import Names
 
 NOW = sql.SQL("pg_catalog.clock_timestamp()")
+# When a worker looks at a table that nobody has synced yet.
+NEVER = sql.SQL("timestamptz '9999-12-31Z'")
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,9 +137,9 @@ async def restore_tables(connection: Connection, names: Names, tables: Mapping[U
             "INSERT INTO {} (collection, name, source_id, definition, look_at, created_at, updated_at) "
             # No worker reads the definitions until they have been synced once: their expressions are SQL of the author
             # of the dump.
-            "SELECT %s, s.name, s.source_id, d.definition, '9999-12-31Z', {now}, {now} FROM {} AS s "
+            "SELECT %s, s.name, s.source_id, d.definition, {never}, {now}, {now} FROM {} AS s "
             "JOIN unnest(%s::uuid[], %s::jsonb[]) AS d(source_id, definition) USING (source_id) WHERE s.kind = 'table'"
-        ).format(names.followed_table, names.source, now=NOW),
+        ).format(names.followed_table, names.source, never=NEVER, now=NOW),
         [names.collection, list(tables), [Jsonb(definition) for definition in tables.values()]],
     )
 
@@ -332,6 +335,23 @@ async def read_states(connection: Connection, schema: str) -> list[TableState]:
         ).format(sql.Identifier(schema, "row_change"), sql.Identifier(schema, "followed_table"))
     )
     return [TableState(*row) for row in await cursor.fetchall()]
+
+
+async def bound_times(connection: Connection, schema: str, lease: float, looks: Mapping[str, float]) -> None:
+    """Limit leases and waits to their maximum; they seem longer after the server's clock stepped back."""
+    # `looks` has, by the way in which changes are noticed, the seconds between two looks. A lease that another worker
+    # has for longer than `lease` is cut, too: that worker renews it, or two do the same work.
+    now = await server_time(connection)
+    lease_end = sql.SQL("%(now)s + %(lease)s")
+    next_look = sql.SQL("%(now)s + (%(looks)s::jsonb ->> (definition ->> 'changes'))::float8 * interval '1 second'")
+    for column, most in (("leased_until", lease_end), ("look_at", next_look)):
+        await connection.execute(
+            sql.SQL("UPDATE {} SET {column} = {most} WHERE {column} > {most} AND {column} < {never}").format(
+                sql.Identifier(schema, "followed_table"), column=sql.Identifier(column), most=most, never=NEVER
+            ),
+            {"now": now, "lease": timedelta(seconds=lease), "looks": Jsonb(dict(looks))},
+        )
+    await limit_waits(connection, sql.Identifier(schema, "row_change"), now, lease)
 
 
 async def remove_strays(connection: Connection, schema: str) -> None:

@@ -13,6 +13,7 @@ from semlex.types.followed import RowProblem
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+    from datetime import datetime
     from uuid import UUID
 
     from semlex.store.postgres.connection import Connection
@@ -137,17 +138,14 @@ class ChangeQueue:
                 "WHERE b.row_key = f.row_key), 0) AS attempts FROM failed AS f) "
                 "INSERT INTO {table} (source_id, row_key, due_at, attempts, row_hash, error_code, error_message) "
                 "SELECT %(source_id)s, row_key, clock_timestamp() + "
-                "least(%(first)s * 2.0 ^ least(attempts, 30), %(last)s) * interval '1 second', attempts + 1, row_hash, "
-                "code, message FROM counted"
-            ).format(table=self._table),
+                "{pause} * interval '1 second', attempts + 1, row_hash, code, message FROM counted"
+            ).format(table=self._table, pause=_pause(sql.SQL("attempts"))),
             {
                 "keys": [row.row_key for row in rows],
                 "hashes": [row.row_hash for row in rows],
                 "codes": [row.code for row in rows],
                 "messages": [message.encode("utf-8", "replace").decode() for message in messages],
                 "source_id": self._source_id,
-                "first": FIRST_PAUSE_SECONDS,
-                "last": LAST_PAUSE_SECONDS,
             },
         )
 
@@ -187,3 +185,19 @@ class ChangeQueue:
         )
         [row] = await cursor.fetchall()
         return QueueCounts(*row)
+
+
+async def limit_waits(connection: Connection, table: sql.Identifier, now: datetime, lease: float) -> None:
+    """Limit how long entries wait: a claimed one for a lease, a row that failed for its pause."""
+    longest = sql.SQL(
+        "%(now)s + (CASE WHEN error_code IS NULL THEN %(lease)s ELSE {} END) * interval '1 second'"
+    ).format(_pause(sql.SQL("attempts - 1")))
+    await connection.execute(
+        sql.SQL("UPDATE {} SET due_at = {longest} WHERE due_at > {longest}").format(table, longest=longest),
+        {"now": now, "lease": lease},
+    )
+
+
+def _pause(failures: sql.SQL) -> sql.Composed:
+    """Return SQL for the seconds until a row is tried again that had failed so many times before."""
+    return sql.SQL("least({} * 2.0 ^ least({}, 30), {})").format(FIRST_PAUSE_SECONDS, failures, LAST_PAUSE_SECONDS)

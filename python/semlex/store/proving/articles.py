@@ -40,6 +40,18 @@ class Articles:
         """Delete rows."""
         connection.execute(sql.SQL("DELETE FROM {} WHERE id = ANY(%s)").format(self._table), [ids])
 
+    def move(self, connection: Connection, ids: Mapping[int, int]) -> None:
+        """Give rows other keys, in one statement; keys of rows that exist are left out."""
+        statement = sql.SQL(
+            "UPDATE {table} AS t SET id = m.after FROM unnest(%s::bigint[], %s::bigint[]) AS m (before, after) "
+            "WHERE t.id = m.before AND NOT EXISTS (SELECT FROM {table} AS o WHERE o.id = m.after)"
+        ).format(table=self._table)
+        connection.execute(statement, [list(ids), list(ids.values())])
+
+    def truncate(self, connection: Connection) -> None:
+        """Remove all rows at once."""
+        connection.execute(sql.SQL("TRUNCATE {}").format(self._table))
+
     def rows(self, connection: Connection) -> dict[int, str]:
         """Return the texts by their ids."""
         return dict(connection.execute(sql.SQL("SELECT id, body FROM {}").format(self._table)).fetchall())

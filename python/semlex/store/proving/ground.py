@@ -185,6 +185,28 @@ def end_table_leases(connection: Connection, names: Names) -> None:
     connection.execute(sql.SQL("UPDATE {} SET due_at = now() WHERE error_code IS NULL").format(names.row_change))
 
 
+# Times of the server's clock by which processes decide.
+TIMES = {
+    "job": ("due_at", "submitted_at", "started_at", "finished_at"),
+    "followed_table": ("look_at", "leased_until", "keys_compared_at", "synced_at"),
+    "row_change": ("due_at",),
+    "embedding_version": ("run_until", "served_until", "last_used_at"),
+}
+
+
+def jump_clock(connection: Connection, schema: str, seconds: float) -> None:
+    """Move what is stored as if the server's clock had jumped so many seconds forwards; negative: backwards."""
+    for name, columns in TIMES.items():
+        table = sql.Identifier(schema, name)
+        moved = sql.SQL(", ").join(
+            sql.SQL("{0} = {0} - {1} * interval '1 second'").format(sql.Identifier(column), sql.Literal(seconds))
+            for column in columns
+        )
+        # A row that somebody writes at this moment gets the time after the jump.
+        free = sql.SQL("SELECT ctid FROM {} FOR NO KEY UPDATE SKIP LOCKED").format(table)
+        connection.execute(sql.SQL("UPDATE {} SET {} WHERE ctid = ANY(ARRAY({}))").format(table, moved, free))
+
+
 def job_states(connection: Connection, schema: str, ids: list[str]) -> dict[str, str]:
     """Return the state of jobs by their ids."""
     statement = sql.SQL("SELECT job_id::text, state FROM {} WHERE job_id = ANY(%s::uuid[])")

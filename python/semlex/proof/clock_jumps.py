@@ -1,0 +1,121 @@
+"""Clocks jump by an hour while workers run jobs and keep a table in step, and one of the workers is killed."""
+
+from __future__ import annotations
+
+import random
+import signal
+import sys
+import time
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, cast
+
+from semlex.proof.children import Child, until
+from semlex.proof.embedder import WordDirections
+from semlex.proof.faults import expect
+from semlex.proof.followed_tables import FollowedArticles
+from semlex.proof.moments import Moments
+from semlex.proof.scenarios import Scenario, Tries
+from semlex.proof.texts import documents, draw_text
+from semlex.retriever.synchronous import SyncClient
+from semlex.store.proving.ground import connected, job_states, jump_clock
+from semlex.types.documents import utc_now
+from semlex.types.reports import ENDED
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+HOUR = 3_600.0
+WORKERS, JUMPS, BETWEEN_SECONDS = 2, 3, 0.3
+JOBS, TEXTS, IDS = 6, 5, 20
+LEASE = 1.0  # seconds
+# How often, of the moments of its transactions, a worker is paused, and for how long: so jobs last until a jump.
+PAUSES, PAUSE_SECONDS = 0.1, 0.3
+# An attempt counts when its worker was killed, and until one from which the job was taken notices.
+ATTEMPTS = 20
+
+
+def work(url: str, schema: str, seed: int) -> None:
+    """Run jobs and keep tables in step, with dates and times that jump, until killed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which kills its children
+    chance, ahead = random.Random(seed), 0.0
+
+    def reached(_doing: str, _moment: str) -> None:
+        nonlocal ahead
+        ahead = chance.choice((-HOUR, 0.0, HOUR))
+        if chance.random() < PAUSES:
+            time.sleep(chance.uniform(0.0, PAUSE_SECONDS))
+
+    Moments(reached).watch()
+    replace_wall_clock(lambda: ahead)
+    with SyncClient(url, WordDirections(), use_reranking=False, schema=schema) as client:
+        client.work(concurrency=2, lease=LEASE, compare_every=LEASE)
+
+
+def replace_wall_clock(ahead: Callable[[], float]) -> None:
+    """Let dates and times of this process be so many seconds ahead; what measures passing seconds stays as it is."""
+    nanoseconds, now, module = time.time_ns, utc_now, cast("Any", time)
+    module.time_ns = lambda: nanoseconds() + round(ahead() * 1e9)
+    for user in [user for user in sys.modules.values() if getattr(user, "utc_now", None) is now]:
+        user.utc_now = lambda: now() + timedelta(seconds=ahead())  # type: ignore[attr-defined]
+
+
+class ClockJumps(Scenario):
+    """Workers on a server of their own; jobs share documents, so that the order in which they end shows."""
+
+    name = "clock"
+    what = (
+        "the times that the server has stored, and the clocks of two workers, jump by an hour in both directions; one "
+        "of the workers is killed"
+    )
+    own_server = True  # a worker takes whatever is due in its schema
+
+    def begin(self) -> None:
+        self._url = self.site.server("clock").url
+        client = self.opened.enter_context(self.site.client(self.site.application(self.name), self._url))
+        self._collection = client.collection(self.names.collection)
+        names = self.site.names(f"{self.name}_rows")
+        self._articles = FollowedArticles(self._url, names, self.chance)
+        self._articles.follow(client.collection(names.collection))
+        self._workers = [self._worker() for _ in range(WORKERS)]
+        self.opened.callback(self._end_workers)
+
+    def attempt(self) -> Tries:
+        self._articles.stir()
+        self._submit()
+        until(lambda: self._states() != {"queued"}, "a job that has begun")
+        number = self.chance.randrange(WORKERS)
+        self._workers[number].close()
+        self._workers[number] = self._worker()
+        for _ in range(JUMPS):
+            self._jump()
+            self._articles.stir()
+            time.sleep(self.chance.uniform(0.0, BETWEEN_SECONDS))
+        until(lambda: self._states() <= ENDED, "the end of all jobs after jumps of the clock")
+        until(self._articles.is_in_step, "a collection in step with its table after jumps of the clock")
+        expect(self._states() == {"done"}, "lost", f"jobs that are not done: {sorted(self._states())}")
+        self._articles.check(complete=True)
+        self.check_texts(self._url)
+        return Tries(kills=1)
+
+    def _worker(self) -> Child:
+        return Child(work, self._url, self.names.schema, self.chance.randrange(10**9))
+
+    def _end_workers(self) -> None:
+        for worker in self._workers:
+            worker.close()
+
+    def _jump(self) -> None:
+        with connected(self._url) as connection:
+            jump_clock(connection, self.names.schema, self.chance.choice((-HOUR, HOUR)))
+
+    def _submit(self) -> None:
+        self._jobs = []
+        for _ in range(JOBS):
+            texts = {f"d{n}": draw_text(self.chance) for n in self.chance.sample(range(IDS), TEXTS)}
+            arguments = {"documents": documents(texts)}
+            self._jobs.append(self._collection.jobs.submit("add", arguments, max_attempts=ATTEMPTS).id)
+            self.texts |= texts
+
+    def _states(self) -> set[str]:
+        with connected(self._url) as connection:
+            return set(job_states(connection, self.names.schema, self._jobs).values())
