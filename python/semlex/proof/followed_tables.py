@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from semlex.store.schema.names import Names
 
 ROWS = 40
+WAYS: tuple[Literal["trigger", "comparison"], ...] = ("trigger", "comparison")
 
 
 class FollowedArticles:
@@ -38,14 +39,14 @@ class FollowedArticles:
         self._ever: set[tuple[str, str]] = set()
 
     def follow(self, collection: SyncCollection) -> None:
-        """Make the table, and let the collection follow it."""
+        """Make the table, and let the collection follow it in both ways, under a name for each."""
         collection.count()  # makes the schema
         with connected(self._url) as connection:
             self.table.create(connection)
-        way: Literal["trigger", "comparison"] = self._chance.choice(("trigger", "comparison"))
-        collection.tables.follow(
-            self.table.name, name="articles", schema=self._names.schema, key=["id"], text=["body"], changes=way
-        )
+        for way in WAYS:
+            collection.tables.follow(
+                self.table.name, name=way, schema=self._names.schema, key=["id"], text=["body"], changes=way
+            )
 
     def stir(self) -> None:
         """Add and change rows, and delete some."""
@@ -65,7 +66,7 @@ class FollowedArticles:
 
     def note(self, connection: Connection) -> dict[str, str]:
         """Return the texts of the present rows by the names of their documents, and remember them."""
-        rows = {f"articles/{one}": text for one, text in self.table.rows(connection).items()}
+        rows = {f"{way}/{one}": text for one, text in self.table.rows(connection).items() for way in WAYS}
         self._ever.update(rows.items())
         return rows
 
