@@ -136,7 +136,7 @@ def test_a_search_says_how_far_it_looks(built: tuple[str, SyncRetriever, NDArray
         assert retriever.search(vector=query, tuning={"probes": 1}).legs["vector"].plan == "vector index, probes 1"
 
 
-@pytest.mark.parametrize(("rows", "size"), [(0, 120), (100_000, 120), (1_000_000, 200), (10_000_000, 280)])
+@pytest.mark.parametrize(("rows", "size"), [(0, 120), (100_000, 120), (1_000_000, 320), (10_000_000, 520)])
 def test_more_vectors_are_searched_with_a_longer_list(
     built: tuple[str, SyncRetriever, NDArray[np.float32]], rows: int, size: int
 ) -> None:
