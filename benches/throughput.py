@@ -2,13 +2,15 @@
 
 1, 8 and 32 hybrid searches at once over the rows of [Hybrid search](#hybrid-search), in one process and in four.
 Searches and server share the cores. "Beside a busy thread" means one thread of the same process that computes in
-Python. [Beside other libraries](#beside-other-libraries) compares them with others.
+Python. As in `semlex serve`, the garbage collector leaves out what a process has loaded.
+[Beside other libraries](#beside-other-libraries) compares them with others.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import multiprocessing
 import statistics
 from typing import TYPE_CHECKING, Any
@@ -97,6 +99,8 @@ def _load(
 ) -> Load:
     async def searches() -> Load:
         async with open_retriever(url) as retriever:
+            gc.collect()
+            gc.freeze()  # as `semlex serve` does
 
             async def search(number: int) -> int:
                 vector = None if mode == "keyword" else asked[number]

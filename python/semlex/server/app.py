@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from contextlib import asynccontextmanager
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
@@ -220,6 +221,9 @@ async def _serve(
     state = app.state.server
     # Not in the application's lifespan: problems are errors of semlex here.
     await state.start()
+    # What is loaded by now stays. A full collection would look through it again and again, for 30 ms each time.
+    gc.collect()
+    gc.freeze()
     try:
         address = address_to_ask(listening)
         if ready is None:
