@@ -393,19 +393,18 @@ class Database:
         if lasting != "whole" and isinstance(connection, PooledConnection):
             await connection.note_search()
             ahead = connection.reading_ahead()
-        if lasting == "statement" and self.role is None and SingleSnapshot.possible(connection):
-            with ahead:
-                return await work(SingleSnapshot(connection, turns=self._turns))
-        opened = open_snapshot(
-            connection,
-            role=self.role,
-            settings=settings,
-            pipelined=pipelined,
-            may_end=lasting != "whole",
-            turns=self._turns,
-            question=None if self._watch is None else self._watch.question(with_vectors=with_vectors),
-        )
         with ahead:
+            if lasting == "statement" and self.role is None and SingleSnapshot.possible(connection):
+                return await work(SingleSnapshot(connection, turns=self._turns))
+            opened = open_snapshot(
+                connection,
+                role=self.role,
+                settings=settings,
+                pipelined=pipelined,
+                may_end=lasting != "whole",
+                turns=self._turns,
+                question=None if self._watch is None else self._watch.question(with_vectors=with_vectors),
+            )
             async with opened as snapshot:
                 return await self._watched(work, snapshot, with_vectors=with_vectors)
 

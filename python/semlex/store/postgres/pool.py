@@ -40,9 +40,8 @@ PREPARED_FROM = 2
 # has one. In a transaction each use of a statement is planned for its values, as if it was not prepared: a plan that is
 # kept may be that of a table that was empty. A statement that runs alone names the size of its collection.
 IS_DIRECT = (
-    b"SELECT CASE WHEN pg_catalog.pg_backend_pid() OPERATOR(pg_catalog.=) %s::pg_catalog.int4 "
-    b"AND coalesce(pg_catalog.inet_client_port(), 0) OPERATOR(pg_catalog.=) %s::pg_catalog.int4 "
-    b"THEN TRUE END"
+    b"SELECT pg_catalog.pg_backend_pid() OPERATOR(pg_catalog.=) %s::pg_catalog.int4 "
+    b"AND coalesce(pg_catalog.inet_client_port(), 0) OPERATOR(pg_catalog.=) %s::pg_catalog.int4"
 )
 
 
@@ -139,7 +138,7 @@ class PooledConnection(psycopg.AsyncConnection[Any]):
 
     @contextmanager
     def reading_ahead(self) -> Iterator[None]:
-        """Wait still less inside the block, which only reads: all of it is repeated if the connection is lost."""
+        """Keep the interpreter while reading, in a block that is repeated if the connection is lost."""
         self._reads_ahead = True
         try:
             yield
@@ -151,7 +150,7 @@ class PooledConnection(psycopg.AsyncConnection[Any]):
         self._searches += 1
         if self._searches == PREPARED_FROM:
             cursor = await self.execute(IS_DIRECT, [self.info.backend_pid, _own_port(self)])
-            if await cursor.fetchone() != (None,):
+            if await cursor.fetchone() == (True,):
                 self.prepare_threshold = sys.maxsize  # only what asks for it is prepared
 
     def prepare_no_more(self) -> None:
