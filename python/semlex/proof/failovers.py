@@ -11,7 +11,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from semlex.errors import EmbeddedServerError
 from semlex.proof.children import until
-from semlex.proof.crashes import kill_server
+from semlex.proof.crashes import kill_server, start
 from semlex.proof.faults import expect
 from semlex.proof.interruptions import Interrupted
 from semlex.store.postgres.embedded.folder import find_installations, run_as, server_account
@@ -73,7 +73,10 @@ class Failovers(Interrupted):
         with connected(standby.url) as connection:
             expect(promote(connection), "wrong", "the standby was not promoted")
         self._primary.close()
-        shutil.rmtree(self._primary.folder, ignore_errors=True)
+        # Its next start, in a place that no client knows, removes what it has left in shared memory.
+        former = self._primary.folder.rename(self.site.new_folder("former"))
+        start(former)
+        shutil.rmtree(former, ignore_errors=True)
         self._primary, self._standby = standby, None
 
     def _close_servers(self) -> None:
