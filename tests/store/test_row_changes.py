@@ -14,8 +14,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
-from semlex.store.followed.queue import LAST_PAUSE_SECONDS, Change, ChangeQueue, FailedRow, limit_waits
-from semlex.store.postgres.settings import server_time
+from semlex.store.followed.definitions import bound_times
+from semlex.store.followed.queue import LAST_PAUSE_SECONDS, Change, ChangeQueue, FailedRow
 from semlex.store.schema.names import Names
 from tests.support.properties import examples
 
@@ -104,8 +104,7 @@ class QueueBesideModel(RuleBasedStateMachine):
         """All stored times seem to be later, and are limited."""
         ahead = "UPDATE semlex.row_change SET due_at = due_at + %s * interval '1 s'"
         self.run(self.connection.execute(ahead, [steps * STEP]))
-        table = Names("semlex", "x").row_change
-        self.run(limit_waits(self.connection, table, self.run(server_time(self.connection)), LEASE))
+        self.run(bound_times(self.connection, "semlex", LEASE, {}))
         for entry in self.entries.values():
             longest = LEASE if entry.code is None else expected_pause(entry.attempts)
             entry.due = min(entry.due + steps * STEP, self.now + longest)

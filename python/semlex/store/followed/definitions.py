@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, fields
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from psycopg import sql
 from psycopg.types.json import Jsonb
 
 from semlex.errors import ConfigurationError
-from semlex.store.followed.queue import ChangeQueue, limit_waits
-from semlex.store.postgres.settings import cursor_with_times, server_time
+from semlex.store.followed.queue import LONGEST_WAIT, ChangeQueue
+from semlex.store.postgres.settings import cursor_with_times
 from semlex.store.schema.locks import hold_collection
 from semlex.store.write.sources import OF_TABLES, is_present
 from semlex.types.followed import FollowedStatus, FollowedTable, TableSync
@@ -341,17 +340,21 @@ async def bound_times(connection: Connection, schema: str, lease: float, looks: 
     """Limit leases and waits to their maximum; they seem longer after the server's clock stepped back."""
     # `looks` has, by the way in which changes are noticed, the seconds between two looks. A lease that another worker
     # has for longer than `lease` is cut, too: that worker renews it, or two do the same work.
-    now = await server_time(connection)
-    lease_end = sql.SQL("%(now)s + %(lease)s")
-    next_look = sql.SQL("%(now)s + (%(looks)s::jsonb ->> (definition ->> 'changes'))::float8 * interval '1 second'")
-    for column, most in (("leased_until", lease_end), ("look_at", next_look)):
+    now = sql.SQL("statement_timestamp()")
+    next_look = sql.SQL("(%(looks)s::jsonb ->> (definition ->> 'changes'))::float8")
+    for table, column, seconds in (
+        ("followed_table", "leased_until", sql.SQL("%(lease)s")),
+        ("followed_table", "look_at", next_look),
+        ("row_change", "due_at", LONGEST_WAIT),
+    ):
+        most = sql.SQL("{} + {} * interval '1 second'").format(now, seconds)
         await connection.execute(
-            sql.SQL("UPDATE {} SET {column} = {most} WHERE {column} > {most} AND {column} < {never}").format(
-                sql.Identifier(schema, "followed_table"), column=sql.Identifier(column), most=most, never=NEVER
-            ),
-            {"now": now, "lease": timedelta(seconds=lease), "looks": Jsonb(dict(looks))},
+            # By the first condition, the queue's index skips the entries that are due.
+            sql.SQL(
+                "UPDATE {} SET {column} = {most} WHERE {column} > {now} AND {column} > {most} AND {column} < {never}"
+            ).format(sql.Identifier(schema, table), column=sql.Identifier(column), most=most, now=now, never=NEVER),
+            {"lease": lease, "looks": Jsonb(dict(looks))},
         )
-    await limit_waits(connection, sql.Identifier(schema, "row_change"), now, lease)
 
 
 async def remove_strays(connection: Connection, schema: str) -> None:

@@ -13,7 +13,6 @@ from semlex.types.followed import RowProblem
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-    from datetime import datetime
     from uuid import UUID
 
     from semlex.store.postgres.connection import Connection
@@ -28,6 +27,17 @@ MAX_CLAIMED = 1_000
 FIRST_PAUSE_SECONDS, LAST_PAUSE_SECONDS = 60, 86_400
 MAX_MESSAGE_CHARACTERS = 2_000
 SHOWN_PROBLEMS = 100
+
+
+def _pause(failures: sql.SQL) -> sql.Composed:
+    """Return SQL for the seconds until a row is tried again that had failed so many times before."""
+    return sql.SQL("least({} * 2.0 ^ least({}, 30), {})").format(FIRST_PAUSE_SECONDS, failures, LAST_PAUSE_SECONDS)
+
+
+# SQL for the most seconds that an entry waits: a claimed one for a lease, a row that failed for its pause.
+LONGEST_WAIT = sql.SQL("CASE WHEN error_code IS NULL THEN %(lease)s ELSE {} END").format(
+    _pause(sql.SQL("attempts - 1"))
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,8 +147,8 @@ class ChangeQueue:
                 "counted AS (SELECT f.*, coalesce((SELECT max(b.attempts) FROM before AS b "
                 "WHERE b.row_key = f.row_key), 0) AS attempts FROM failed AS f) "
                 "INSERT INTO {table} (source_id, row_key, due_at, attempts, row_hash, error_code, error_message) "
-                "SELECT %(source_id)s, row_key, clock_timestamp() + "
-                "{pause} * interval '1 second', attempts + 1, row_hash, code, message FROM counted"
+                "SELECT %(source_id)s, row_key, clock_timestamp() + {pause} * interval '1 second', "
+                "attempts + 1, row_hash, code, message FROM counted"
             ).format(table=self._table, pause=_pause(sql.SQL("attempts"))),
             {
                 "keys": [row.row_key for row in rows],
@@ -185,19 +195,3 @@ class ChangeQueue:
         )
         [row] = await cursor.fetchall()
         return QueueCounts(*row)
-
-
-async def limit_waits(connection: Connection, table: sql.Identifier, now: datetime, lease: float) -> None:
-    """Limit how long entries wait: a claimed one for a lease, a row that failed for its pause."""
-    longest = sql.SQL(
-        "%(now)s + (CASE WHEN error_code IS NULL THEN %(lease)s ELSE {} END) * interval '1 second'"
-    ).format(_pause(sql.SQL("attempts - 1")))
-    await connection.execute(
-        sql.SQL("UPDATE {} SET due_at = {longest} WHERE due_at > {longest}").format(table, longest=longest),
-        {"now": now, "lease": lease},
-    )
-
-
-def _pause(failures: sql.SQL) -> sql.Composed:
-    """Return SQL for the seconds until a row is tried again that had failed so many times before."""
-    return sql.SQL("least({} * 2.0 ^ least({}, 30), {})").format(FIRST_PAUSE_SECONDS, failures, LAST_PAUSE_SECONDS)
