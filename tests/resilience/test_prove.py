@@ -17,11 +17,13 @@ from semlex.errors import ConfigurationError, ConnectionFailedError
 from semlex.proof import check, children, soak
 from semlex.proof.catalogue import KINDS, chosen
 from semlex.proof.faults import LIMIT_SECONDS, Fault
+from semlex.proof.followed_tables import Following
 from semlex.proof.page import html_page
 from semlex.proof.report import ProofReport, verdict
 from semlex.proof.run import Proof
 from semlex.proof.scenarios import Scenario, Tries
 from semlex.proof.site import SCHEMA, Site
+from semlex.proof.works import Indexing
 from semlex.store.proving.ground import Ground
 from semlex.store.schema.names import Names
 from tests.support.folders import TEMPORARY
@@ -33,7 +35,7 @@ RUN = [kind for kind in KINDS.values() if not kind.needs]
 # One of each way to check; the others find what is lost, and with `--full` everything.
 SOME = {"kill-index", "kill-add", "kill-reembed", "kill-follow", "crash", "together", "hostile", "damage"}
 # What is doubled of files and rows is a chunk that its document does not count.
-OF_DOCUMENTS = {"kill-index", "kill-sync", "kill-follow", "table"}
+OF_DOCUMENTS = {kind.name for kind in RUN if issubclass(kind, (Indexing, Following))}
 
 
 @pytest.fixture(autouse=True)

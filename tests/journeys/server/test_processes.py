@@ -115,7 +115,7 @@ def test_processes_end_with_the_first_one(program: Shell) -> None:
 
 
 class Substitute:
-    """In the place of a process: runs until it is told to retire."""
+    """Stands in for a process: it runs until somebody retires it."""
 
     def __init__(self) -> None:
         self.stdin = self
