@@ -15,8 +15,10 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from semlex import SyncClient
 from semlex.errors import ConfigurationError, ConnectionFailedError, PrivilegeError
+from semlex.ingest.followed.run import NEXT_LOOK
 from semlex.ingest.indexer import Indexer
 from semlex.proof.transaction_pooler import TransactionPooler
+from semlex.store.followed.definitions import bound_times
 from semlex.store.followed.triggers import TableTriggers
 from tests.support.databases import new_role
 from tests.support.followed import KEYS, RELATIONS, Articles, Key, Relation, articles
@@ -427,6 +429,12 @@ def test_a_table_of_another_database_is_followed(
 # --- dumps ------------------------------------------------------------------------------------------------------------
 
 
+async def limit_waits(url: str) -> None:
+    """What a worker does after the server's clock stepped back."""
+    async with await psycopg.AsyncConnection.connect(url) as connection:
+        await bound_times(connection, "semlex", 60.0, NEXT_LOOK)
+
+
 def test_a_restored_collection_follows_the_table_by_comparison(
     database_url: str, table: Articles, news: SyncRetriever, tmp_path: Path
 ) -> None:
@@ -447,6 +455,7 @@ def test_a_restored_collection_follows_the_table_by_comparison(
         assert (first.table, first.rows, first.waiting) == (replace(followed, changes="comparison"), 3, 0)
         assert second.table.text == ("upper(title)",)
         # A worker would read SQL of a stranger.
+        asyncio.run(limit_waits(database_url))
         assert (
             table.connection.execute(
                 "SELECT name FROM semlex.followed_table WHERE collection = 'copy' AND look_at < '9999-01-01'"
