@@ -120,6 +120,16 @@ def test_a_collection_is_migrated_when_it_is_opened(filled: str, monkeypatch: py
     assert versions(filled)["made_later"] == 2
 
 
+def test_a_default_of_partitions_is_for_new_collections(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    options = {"model": "none", "collection": "n" * 41, "defaults": {"partitions": 2}}  # too long a name for them
+    with sync_opened(database_url, **options | {"defaults": None}) as retriever:
+        assert retriever.count() == 0
+    second_migration.install(monkeypatch.setattr)
+    with sync_opened(database_url, **options) as retriever:
+        assert retriever.count() == 0
+    assert versions(database_url) == {"n" * 41: 2}
+
+
 def test_the_earlier_version_refuses_what_a_later_one_has_migrated(
     filled: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

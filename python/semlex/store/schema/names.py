@@ -87,7 +87,7 @@ class Names:
         if self.partitions and len(self.collection) > MAX_PARTITIONED_NAME:
             raise ConfigurationError(
                 f"the name of a collection with partitions has at most {MAX_PARTITIONED_NAME} characters; "
-                f"{self.collection!r} has {len(self.collection)}"
+                f"{self.collection!r} has {len(self.collection)}: choose a shorter one, or partitions=0"
             )
 
     registry = _SharedTable("collection")

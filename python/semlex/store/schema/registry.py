@@ -80,11 +80,10 @@ async def open_collection(
         raise ReadOnlyError(f"collection {names.collection!r} must be {done} on the primary server first")
     chosen = settings or CollectionSettings()
     distance_named(chosen.distance)
-    partitioned = replace(names, partitions=chosen.partitions)
     keyword_engine(chosen.keyword_engine, chosen.language, stop_words=chosen.stop_words)
     for attempt in range(1, SETUP_ATTEMPTS + 1):
         try:
-            await database.write("set up the collection", lambda connection: _set_up(connection, partitioned, chosen))
+            await database.write("set up the collection", lambda connection: _set_up(connection, names, chosen))
             break
         except PrivilegeError as error:
             if found is None:
@@ -232,6 +231,7 @@ async def _set_up(connection: Connection, names: Names, settings: CollectionSett
         for statement in collection_statements(found[0].names, found[1]):
             await connection.execute(statement)
         return
+    names = replace(names, partitions=settings.partitions)
     for migration in migrations.COLLECTION:
         for statement in migration(names):
             await connection.execute(statement)
