@@ -93,8 +93,8 @@ def _shown(of: object) -> str:
 
 
 def is_of_field(name: str) -> bool:
-    """Return whether an index's name has the form of the name of a field's index."""
-    return re.search(r"_field_(created|updated|[a-z2-7]{8})$", name) is not None
+    """Return whether an index's name has the form of the name of a field's index, or of a partition of one."""
+    return re.search(r"_field_(created|updated|[a-z2-7]{8})(_p[0-9]+)?$", name) is not None
 
 
 async def read_field_indexes(connection: Connection, names: Names) -> dict[FieldIndex, bool]:
