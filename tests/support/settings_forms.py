@@ -42,7 +42,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "overlap_tokens": st.integers(0, 500),
     "min_tokens": st.integers(0, 500),
     "stop_words": st.booleans(),
-    "partitions": st.integers(0, 64),
+    "partitions": st.just(0) | st.integers(2, 64),
     "top_k": st.integers(1, 1000),
     "mode": st.sampled_from(["vector", "keyword", "hybrid"]),
     "fusion": st.sampled_from(["score", "rrf", "linear"]),

@@ -251,6 +251,7 @@ def test_files_that_are_no_settings_json(content: str, words: str) -> None:
         ("[embeddings]\nmodels = 3\n", ":2: [embeddings] models must be a list of names"),
         ('dimensions = "many"\n', ":1: dimensions must be a whole number; got 'many'"),
         ("stop_words = 2\n", ":1: stop_words must be true or false; got 2"),
+        ("partitions = 1\n", ":1: partitions must be between 2 and 64; got 1"),
         ('use_reranking = "maybe"\n', ":1: use_reranking must be true, false or auto; got 'maybe'"),
         ('vector_storage = "bit"\n', ":1: vector_storage must be vector or halfvec; got 'bit'"),
         ("collection = 3\n", ":1: collection must be a text"),

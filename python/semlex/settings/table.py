@@ -96,6 +96,11 @@ def whole_between(least: int, most: int) -> Callable[[Any], int]:
     return read
 
 
+def partition_number(value: Any) -> int:
+    """Read a number of partitions, which is 0 or at least two."""
+    return whole(value) and whole_between(2, MAX_PARTITIONS)(value)
+
+
 def number_between(least: float, most: float, what: str = "a number") -> Callable[[Any], float]:
     """Return a reader of finite numbers within bounds."""
     bounds = f"at least {least:g}" if most == math.inf else f"between {least:g} and {most:g}"
@@ -248,7 +253,7 @@ class Settings:
     collection: str = setting(
         "default_collection", text, "collection to work on", "database", json_keys=("collectionName",))
     partitions: int = setting(
-        0, whole_between(0, MAX_PARTITIONS), "partitions of the tables of new collections; 0: plain tables", "database",
+        0, partition_number, "partitions of the tables of new collections; 0: plain tables", "database",
         of_collection=True, example=16)
 
     embedding_model: str | None = setting(
