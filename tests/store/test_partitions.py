@@ -107,6 +107,7 @@ def test_a_partitioned_collection_is_like_a_plain_one(database_url: str, tmp_pat
             for step in [_added({99: ("a key", 1)}, "update"), *drawn]:
                 assert step(plain, folder / "pages") == step(parts, folder / "pages")
             assert seen(plain) == seen(parts)
+            assert (plain.status().partitions, parts.status().partitions) == (0, PARTITIONS)
             check_index(database_url, "parts")
             for name, collection in (("plain", plain), ("parts", parts)):
                 collection.tables.dump(folder / name)
@@ -163,7 +164,7 @@ async def test_a_build_beside_writers_goes_on_where_it_was_interrupted(
         await store.add_texts(TEXTS)
         await store.indexes.create()
         exact = [hit.id for hit in await store.search("text 7 of the door", top_k=20, mode="vector")]
-        interrupts, wanted = True, HnswIndex(m=8)
+        interrupts, wanted = True, HnswIndex(m=8, quantization="halfvec")
         with pytest.raises(StoreError, match="interrupted"):
             await store.indexes.create(wanted, concurrently=True)
         with psycopg.connect(database_url, autocommit=True) as connection:
@@ -186,6 +187,10 @@ async def test_a_build_beside_writers_goes_on_where_it_was_interrupted(
                 f"parts_hnsw_1_2{end}" for end in ("", "_p0", "_p1", "_p2")
             }
             assert all(valid for _, valid, _ in now.values())
+            # No figures about the expressions, in no partition.
+            targets = "SELECT DISTINCT attstattarget FROM pg_attribute WHERE attrelid = ANY(%s)"
+            hnsw = [oid for name, (oid, *_) in now.items() if "hnsw" in name]
+            assert connection.execute(targets, [hnsw]).fetchall() == [(0,)]
         (stored,) = (await store.status()).vector_indexes
         assert (stored.name, stored.m, stored.valid, stored.bytes > 0) == ("parts_hnsw_1_2", 8, True, True)
         assert [hit.id for hit in await store.search("text 7 of the door", top_k=20, mode="vector")] == exact

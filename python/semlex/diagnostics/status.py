@@ -66,6 +66,7 @@ class CollectionStatus:
         data_folder: Folder of the embedded Postgres, or None.
         postgres: Major version of the server.
         pgvector: Version of pgvector; empty if it is missing.
+        partitions: Partitions of the tables of documents, chunks and vectors; 0: plain tables.
         language: Language of documents without one.
         chunk_settings: How files are cut; None before the first file.
         embedding_model: Model of the vectors used here, or None.
@@ -99,6 +100,7 @@ class CollectionStatus:
     data_folder: str | None
     postgres: int
     pgvector: str
+    partitions: int
     keyword: str
     language: str
     token_counter: str
@@ -212,6 +214,7 @@ async def collection_status(
         data_folder=None if data_folder is None else str(data_folder),
         postgres=collection.server.postgres,
         pgvector=".".join(map(str, collection.server.pgvector or ())),
+        partitions=collection.settings.partitions,
         keyword=collection.settings.keyword_engine,
         language=collection.settings.language,
         token_counter=collection.settings.token_counter,

@@ -138,6 +138,7 @@ def _groups(figures: CollectionStatus) -> Iterable[tuple[str, list[tuple[str, st
             ("server", figures.server),
             *([("data folder", figures.data_folder)] if figures.data_folder else []),
             ("Postgres", f"{figures.postgres}, pgvector {figures.pgvector or 'missing'}"),
+            *([("partitions", f"{figures.partitions} of each large table")] if figures.partitions else []),
         ],
     )
     yield (

@@ -33,7 +33,6 @@ from semlex.store.postgres.connection import is_pooled, own_connection
 from semlex.store.postgres.errors import QUERY_CANCELLED, translate
 from semlex.store.postgres.settings import SETTINGS, begin_writing, of_role, set_for_session, set_local
 from semlex.store.schema.locks import TELL_SECONDS, between_searches, lock_briefly
-from semlex.store.schema.relations import oid_of, stored_in
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -427,7 +426,7 @@ class IndexBuilder:
 
     async def _drop_unfinished(self, plan: _Plan, connection: Connection, *, goes_on: bool) -> None:
         await lock_briefly(connection)
-        names = await loose_indexes(connection, self.collection.names, searched_tables(self.collection))
+        names = await loose_indexes(connection, self.collection)
         if not goes_on:
             built = await built_to_their_end(connection, self.collection.names, [one.suffix for one in plan.others])
             names += [
@@ -464,13 +463,11 @@ class IndexBuilder:
         made = await self._create(replace(index, suffix=suffix), connection, concurrently=concurrently)
         if not isinstance(vector.index, NoIndex) and not value_for(self.collection, vector.index).is_whole:
             # Nobody needs figures about its expression, and ANALYZE would read every vector for them.
-            schema = self.collection.names.schema
-            whole = sql.Identifier(schema, f"{self.collection.names.collection}_{suffix}")
-            cursor = await connection.execute(sql.SQL("SELECT l.relname FROM {}").format(stored_in(oid_of(whole))))
-            for (name,) in await cursor.fetchall():
-                await connection.execute(
-                    sql.SQL("ALTER INDEX {} ALTER COLUMN 1 SET STATISTICS 0").format(sql.Identifier(schema, name))
+            await connection.execute(
+                sql.SQL("ALTER INDEX {} ALTER COLUMN 1 SET STATISTICS 0").format(
+                    sql.Identifier(self.collection.names.schema, f"{self.collection.names.collection}_{suffix}")
                 )
+            )
         return made
 
     async def _create(self, index: TableIndex, connection: Connection, *, concurrently: bool) -> str:

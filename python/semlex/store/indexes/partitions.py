@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from psycopg import sql
 
+from semlex.store.indexes.running import searched_tables
 from semlex.store.postgres.settings import set_for_session
 from semlex.store.schema.locks import between_searches, lock_briefly
 from semlex.store.schema.relations import oid_of
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
     from semlex.store.postgres.connection import Connection
     from semlex.store.postgres.database import Database
+    from semlex.store.schema.collection import CollectionInfo
     from semlex.store.schema.names import Names, TableIndex
 
 _OF_PARTITION = re.compile(r"_p[0-9]+$")
@@ -50,12 +52,12 @@ def whole_index(name: str) -> str:
     return _OF_PARTITION.sub("", name)
 
 
-async def loose_indexes(connection: Connection, names: Names, tables: list[sql.Identifier]) -> list[str]:
+async def loose_indexes(connection: Connection, collection: CollectionInfo) -> list[str]:
     """Return the names of indexes of partitions that an interrupted build has not attached."""
-    if not names.partitions:
+    if not collection.names.partitions:
         return []
-    own = f"^{names.collection}_.*{_OF_PARTITION.pattern}"
-    cursor = await connection.execute(_LOOSE, [[table.as_string(connection) for table in tables], own])
+    tables = [table.as_string(connection) for table in searched_tables(collection)]
+    cursor = await connection.execute(_LOOSE, [tables, f"^{collection.names.collection}_.*{_OF_PARTITION.pattern}"])
     return [name for (name,) in await cursor.fetchall()]
 
 
@@ -79,6 +81,7 @@ class PartitionedBuild:
         )
         cursor = await connection.execute(_LACKING.format(table=oid_of(self.index.table), index=oid_of(self._name)))
         lacking = [name for (name,) in await cursor.fetchall()]
+        left = len(lacking)
         cursor = await connection.execute(_MEANS)
         workers, memory = await cursor.fetchone() or (0, 0)
         number = max(1, min(len(lacking), 1 + workers))
@@ -88,10 +91,14 @@ class PartitionedBuild:
         }
 
         async def build(session: AbstractAsyncContextManager[Connection]) -> None:
+            nonlocal left
             async with session as own:
                 await set_for_session(own, **settings)
                 while lacking:
                     await self._build(lacking.pop(0), own)
+                    left -= 1
+                    if self.tell is not None:
+                        self.tell(self.index.suffix, self.names.partitions - left, self.names.partitions, "partitions")
 
         tasks = [asyncio.create_task(build(nullcontext(connection)))]
         tasks += [asyncio.create_task(build(self.session())) for _ in range(number - 1)]
@@ -119,14 +126,6 @@ class PartitionedBuild:
         await connection.execute(sql.SQL("DROP INDEX CONCURRENTLY IF EXISTS {}").format(self._named(index.suffix)))
         await self.create(index, connection)
         await self._briefly(sql.SQL("ALTER INDEX {} ATTACH PARTITION {}").format(self._name, self._named(index.suffix)))
-        if self.tell is not None:
-            # Others may be nearly done.
-            cursor = await connection.execute(
-                "SELECT count(*)::int FROM pg_catalog.pg_inherits WHERE inhparent = pg_catalog.to_regclass(%s)",
-                [self._name.as_string(connection)],
-            )
-            (attached,) = await cursor.fetchone() or (0,)
-            self.tell(self.index.suffix, attached, self.names.partitions, "partitions")
 
     async def _briefly(self, statement: sql.Composed) -> None:
         """Run a statement that searches and writers wait for."""
