@@ -47,11 +47,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--keep",
         action=argparse.BooleanOptionalAction,
-        help="keep the run in benches/results and write docs/figures.md; default: unless --quick",
+        help="keep the run in benches/results and write docs/reference/figures.md; default: unless --quick",
     )
     parser.add_argument("--json", action="store_true", help="one JSON object as the last line of each")
     parser.add_argument("--prepare", action="store_true", help="make environments, corpus and tokenizer, then stop")
-    parser.add_argument("--figures", action="store_true", help="write docs/figures.md from the kept runs, then stop")
+    parser.add_argument(
+        "--figures", action="store_true", help="write docs/reference/figures.md from the kept runs, then stop"
+    )
     parser.add_argument(
         "--million",
         action="store_true",

@@ -1,4 +1,4 @@
-"""Writes docs/figures.md from the kept runs; a bench's docstring gives the title and the text of its section."""
+"""Writes docs/reference/figures.md from the kept runs; a bench's docstring gives title and text of its section."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from benches.kept_runs import Run
     from benches.measuring import Figure
 
-PAGE = kept_runs.ROOT / "docs" / "figures.md"
+PAGE = kept_runs.ROOT / "docs" / "reference" / "figures.md"
 NOTICE = "<!-- Written by `./x bench --figures`. Change the docstrings and the runs in benches/, not this page. -->"
 COLUMNS = ["figure", "ours", "baseline", "ratio", "bar", "met"]
 # Longer lists of figures without a bar are folded.

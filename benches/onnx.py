@@ -129,7 +129,7 @@ def size(package: str) -> int:
 
 def texts_of(embedder: OnnxEmbedder, count: int) -> list[str]:
     """Pieces of this project's pages with as many tokens each."""
-    pages = "\n".join(path.read_text(encoding="utf-8") for path in sorted((ROOT / "docs").glob("*.md")))
+    pages = "\n".join(path.read_text(encoding="utf-8") for path in sorted((ROOT / "docs").rglob("*.md")))
     offsets = embedder.token_offsets(pages[:200_000])
     starts = range(0, len(offsets) - TOKENS, TOKENS)
     found = [pages[offsets[start][0] : offsets[start + TOKENS - 1][1]] for start in starts][:count]

@@ -1,7 +1,7 @@
 """Structure.
 
-Sixty questions of users on three manuals ([their origin](../tests/data/manuals/README.md)), hybrid search with static
-embeddings. "success@3" is the share that one of the first three results answers. `--model` takes another model.
+Sixty questions of users on three manuals ([their origin](../../tests/data/manuals/README.md)), hybrid search with
+static embeddings. "success@3" is the share that one of the first three results answers. `--model` takes another model.
 "Calls" are 40 of them with terms, which a language model wrote from the description of the assistants' tool and the
 question alone. `--terms FILE` adds recorded terms: lines with `question`, `terms`, and `plain`, those without names.
 """

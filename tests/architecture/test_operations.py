@@ -17,7 +17,7 @@ from semlex.options.declare import arguments_of, declared
 from semlex.options.search import SearchArguments, Tuning
 from semlex.retriever.operations import OPERATIONS, OWNERS
 from semlex.retriever.synchronous import public_members
-from tests.support.folders import ROOT
+from tests.support.folders import documentation
 
 # Public methods that no interface offers, because they are for programs.
 PROGRAMS = {
@@ -93,7 +93,7 @@ def test_every_key_is_declared(module: ModuleType) -> None:
 
 
 def test_the_page_on_searching_has_every_option() -> None:
-    page = (ROOT / "docs" / "searching.md").read_text(encoding="utf-8")
+    page = documentation("searching.md").read_text(encoding="utf-8")
     section = page.split("## All options")[1].split("\n## ")[0]
     named = re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)
     assert sorted(named) == sorted({*declared(SearchArguments), *declared(Tuning)} - {"queries"})

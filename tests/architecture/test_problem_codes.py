@@ -14,7 +14,7 @@ import semlex
 from semlex.ingest.files.discovery import NOT_TOLD
 from semlex.ingest.files.selection import SkipReason
 from semlex.ingest.loaders.base import BAD_TEXT_CODES
-from tests.support.folders import ROOT
+from tests.support.folders import documentation
 
 INGEST = Path(semlex.__file__).parent / "ingest"
 # Where the code of a problem stands among the arguments.
@@ -43,7 +43,7 @@ def codes_of(source: str) -> set[str]:
 
 def sections() -> dict[str, set[str]]:
     """The first column of the tables below each heading of the page."""
-    page = (ROOT / "docs" / "when-ingest-fails.md").read_text(encoding="utf-8")
+    page = documentation("when-ingest-fails.md").read_text(encoding="utf-8")
     return {
         part.partition("\n")[0]: set(re.findall(r"^\| `(\w+)` \|", part, re.MULTILINE))
         for part in page.split("\n## ")[1:]

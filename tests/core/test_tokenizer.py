@@ -22,7 +22,7 @@ from semlex.errors import MissingExtraError, ModelError
 from semlex.models.files import ModelFolder
 from semlex.models.tokenizer import TextTokenizer, open_tokenizer
 from tests.support import tokenizers_on_disk as on_disk
-from tests.support.folders import ROOT
+from tests.support.folders import ROOT, documentation
 from tests.support.tokenizer_twins import assert_equal, pair
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=60)
@@ -342,7 +342,7 @@ def test_texts_of_a_folder(request: pytest.FixtureRequest) -> None:
     texts = (
         files_of(Path(folder))
         if folder
-        else [path.read_text(encoding="utf-8") for path in (ROOT / "README.md", ROOT / "docs" / "guide.md")]
+        else [path.read_text(encoding="utf-8") for path in (ROOT / "README.md", documentation("guide.md"))]
     )
     assert texts
     assert_equal(engines, texts)

@@ -17,6 +17,12 @@ _MEMORY = Path("/dev/shm")  # noqa: S108 - folders in it are made by mkdtemp
 _NEEDED_BYTES = 4 << 30
 
 
+def documentation(page: str) -> Path:
+    """The page of a name, in whichever part of the documentation it is."""
+    [found] = (ROOT / "docs").rglob(page)
+    return found
+
+
 def _temporary() -> Path:
     # On a disk a new database waits for it although the server does not ask for that: 10 times as long.
     try:

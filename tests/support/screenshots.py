@@ -49,7 +49,17 @@ def serving(folder: Path) -> Iterator[str]:
     environment = {**os.environ, "SEMLEX_DATA_DIR": str(folder / "data"), "SEMLEX_KEEP_ALIVE": "0"}
     command = [sys.executable, "-m", "semlex"]
     done: dict[str, Any] = {"env": environment, "cwd": folder, "stdout": subprocess.DEVNULL}
-    subprocess.run([*command, "index", str(ROOT / "docs"), "--no-recursive", "-c", COLLECTION], check=True, **done)
+    subprocess.run(
+        [
+            *command,
+            "index",
+            *(str(ROOT / "docs" / part) for part in ("how-to", "reference", "explanation")),
+            "-c",
+            COLLECTION,
+        ],
+        check=True,
+        **done,
+    )
     with subprocess.Popen(
         [*command, "ui", "-c", COLLECTION, "--judgements", "judged"],
         env=environment, cwd=folder, stderr=subprocess.PIPE, text=True,

@@ -67,7 +67,7 @@ class Tenants:
         return role
 
     def make(self, name: str, word: str) -> Tenant:
-        """A tenant by the statements of docs/tenants.md."""
+        """A tenant by the statements of docs/how-to/tenants.md."""
         tenant = Tenant(name, self.make_role(f"{name}_owner"), self.make_role(f"{name}_reader"), word)
         self.run("CREATE SCHEMA {} AUTHORIZATION {}", name, tenant.owner)
         self.run("GRANT USAGE ON SCHEMA {} TO {}", name, tenant.reader)

@@ -1,4 +1,4 @@
-"""docs/figures.md is what the kept runs of the benches make of it, and only whole, full runs are kept."""
+"""docs/reference/figures.md is what the kept runs of the benches make of it, and only whole, full runs are kept."""
 
 import argparse
 import json
@@ -211,7 +211,7 @@ def test_the_commit_counts_as_clean_when_only_results_changed(monkeypatch: pytes
     asked: list[tuple[str, ...]] = []
     monkeypatch.setattr(kept_runs, "_git", lambda *arguments: asked.append(arguments) or "")
     assert Recording("full", "./x bench rrf").run(Bench("rrf")).clean
-    assert {":!benches/results", ":!docs/figures.md"} < set(asked[-1])
+    assert {":!benches/results", ":!docs/reference/figures.md"} < set(asked[-1])
 
 
 # --- verdicts and tables --------------------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ from semlex.filters.text import tree_of_text
 from semlex.filters.tree import MAX_CONDITIONS, MAX_DEPTH, FilterTree, Operator, condition
 from semlex.filters.values import exact, json_text
 from tests.support.filter_trees import NAMES, all_trees, values
-from tests.support.folders import ROOT
+from tests.support.folders import documentation
 
 
 def refusals(make: Callable[[], object]) -> tuple[FieldError, ...]:
@@ -119,7 +119,7 @@ def test_every_operator_has_its_words() -> None:
 
 
 def test_the_page_has_the_grammar_and_every_operator() -> None:
-    page = (ROOT / "docs" / "filters.md").read_text(encoding="utf-8")
+    page = documentation("filters.md").read_text(encoding="utf-8")
     grammar = [line.strip() for line in (text.__doc__ or "").split("::\n")[1].split("Words of the")[0].splitlines()]
     found = re.search(r"```\n(filter .*?)```", page, re.DOTALL)
     assert found

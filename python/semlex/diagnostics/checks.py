@@ -234,7 +234,7 @@ def _differs(subject: Subject, what: str) -> None:
 
 
 RECALL_VECTORS, RECALL_SECONDS = 30, 10.0
-# The figures of docs/figures.md are above .95 with the usual settings.
+# The figures of docs/reference/figures.md are above .95 with the usual settings.
 MIN_RECALL = 0.9
 # Fewer do no harm, whatever their share.
 MIN_TOMBSTONES, MAX_TOMBSTONE_SHARE = 1_000, 0.3

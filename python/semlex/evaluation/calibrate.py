@@ -138,7 +138,7 @@ def _loss(logits: Numbers, targets: Numbers) -> float:
 DEPTH = 10
 FOLDS = 5
 # With 10 queries the calibration error on other queries was .09, .05 and .03 on three judged sets, with 30 .07, .04 and
-# .02 (docs/figures.md).
+# .02 (docs/reference/figures.md).
 MIN_QUERIES = 30
 # Of each kind: ten events a variable are the usual least for a logistic regression (Peduzzi et al., "A simulation study
 # of the number of events per variable in logistic regression analysis", Journal of Clinical Epidemiology 49, 1996).

@@ -233,7 +233,7 @@ class SemlexRetriever(BaseRetriever):
         collection: A collection or a retriever. One of `connect_sync` serves sync and async callers; one of `connect`
             only callers on its event loop.
         k: Number of documents, 1 to 1,000.
-        filters: LangChain's mappings, or a filter of semlex; see docs/filters.md.
+        filters: LangChain's mappings, or a filter of semlex; see docs/reference/filters.md.
         mode: ``vector``, ``keyword`` or ``hybrid``. Default: hybrid if both searches are possible.
         search_kwargs: Other arguments of `Collection.search`, such as ``rerank``, ``min_similarity``, ``boost``.
         details: Whether the metadata gets places and scores (`SearchResults.to_documents`).

@@ -54,7 +54,7 @@ class ModelOptions(SearchOptions, total=False):
 
     Attributes:
         where: Conditions of SQLAlchemy, such as ``[Article.tenant_id == 3]``. You get `k` entities if as many meet
-            them; see docs/sqlalchemy-and-django.md.
+            them; see docs/how-to/sqlalchemy-and-django.md.
         filters: As for `Collection.search`.
         loading: Loader options of the statement that loads the entities, such as ``[selectinload(Article.author)]``.
         collection: The collection. Default: that of `register`.

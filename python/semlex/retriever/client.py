@@ -157,7 +157,7 @@ class Client(Openable):
             bulk: How documents are written: rows of a transaction, size of a COPY block.
             schema: Schema of its tables; None: the client's.
             role: Role of the database whose rights every transaction of the collection has, so that the server refuses
-                what is not the role's; None: the client's. The login must be a member of it (docs/tenants.md).
+                what is not the role's; None: the client's. The login must be a member of it (docs/how-to/tenants.md).
             calibration: As for `PostgreSQLRetriever`.
 
         Raises:

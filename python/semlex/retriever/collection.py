@@ -261,14 +261,14 @@ class Collection(Part):
             query: A question or words, 1 character to 4 KiB after trimming; or a `SearchQuery` that brings text,
                 vector, top_k and filters, which must not be given beside it then.
             top_k: Number of results, 1 to 1,000. Default: 5.
-            filters: A mapping, a text, or what `F` makes; see docs/filters.md.
+            filters: A mapping, a text, or what `F` makes; see docs/reference/filters.md.
             mode: ``vector``, ``keyword`` or ``hybrid``. Default: hybrid if both searches are possible.
             rerank: Whether the reranker orders the best 4 x top_k candidates. Default: if one is configured.
             explain: Whether `SearchResults.explanation` has the query plan and, for each hit, the words it shares with
                 the query. It costs a look at the keyword index for each word.
             fallback: Searched, with query, `top_k` and filters, if nothing was found, such as a `JSONKBRetriever`; see
                 `SearchResults.fallback`. None: that of the retriever; False: none.
-            **options: See `SearchOptions`, or docs/searching.md.
+            **options: See `SearchOptions`, or docs/reference/searching.md.
 
         Raises:
             ValidationError: The query, top_k or a filter is refused.

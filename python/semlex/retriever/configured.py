@@ -27,7 +27,7 @@ def from_settings(path: str | PathLike[str] | None = None, **settings: object) -
 
     Args:
         path: A settings file, TOML or JSON, instead of those in the working directory and in your home. It is trusted.
-        settings: Settings by their names (docs/settings.md); they take precedence over all others.
+        settings: Settings by their names (docs/reference/settings.md); they take precedence over all others.
 
     Raises:
         ConfigurationError: A setting is unknown, refused or not trusted, or a file cannot be read.

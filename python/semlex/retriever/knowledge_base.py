@@ -50,7 +50,7 @@ async def search_all(
     """Return the hits of several collections that fit a question best.
 
     All are searched at once, each separately. If every hit has a confidence, hits are sorted by it; else by rank: all
-    first hits, then all second ones (see `KnowledgeResults.merge` and docs/tenants.md). Ties are broken by the
+    first hits, then all second ones (see `KnowledgeResults.merge` and docs/how-to/tenants.md). Ties are broken by the
     collection's name, then by id.
 
     Args:

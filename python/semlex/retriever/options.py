@@ -75,7 +75,7 @@ class ServerKeys(TypedDict, total=False):
         str | None,
         Option(
             text="Role of the database whose rights every transaction has, so that the server refuses what the role "
-            "may not do; None: the login's. The login must be a member of it (docs/tenants.md).",
+            "may not do; None: the login's. The login must be a member of it (docs/how-to/tenants.md).",
             form="object",
         ),
     ]

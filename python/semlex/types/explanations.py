@@ -30,7 +30,7 @@ WhyCode = Literal[
     "capped",
     "unknown",
 ]
-"""What a `Reason` says, for programs; docs/why.md has a row for each."""
+"""What a `Reason` says, for programs; docs/how-to/why.md has a row for each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,8 +224,8 @@ class SearchExplanation:
         fusion, weights: How the searches were combined, or None if one answered alone.
         candidates: How many chunks the searches found together.
         similarity_mean, similarity_deviation: Mean and standard deviation of the cosines of a sample of the collection;
-            None unless the fusion is ``score``. docs/ranking.md shows how a fused score follows from these and
-            `greatest_keyword_score`.
+            None unless the fusion is ``score``. docs/explanation/ranking.md shows how a fused score follows from these
+            and `greatest_keyword_score`.
         greatest_keyword_score: The best keyword score of all candidates.
         terms: What was searched together with the question.
         terms_by: The language model that wrote `terms`; None: the caller gave them.

@@ -16,7 +16,7 @@ from semlex.cli.commands import evaluate as command
 from semlex.diagnostics import checkup
 from semlex.types.checkups import AskedHeading, Checkup, CheckupCode, DocumentCheckup, Dominating, LeftOut, Share
 from tests.support.clients.stopped_command import halted
-from tests.support.folders import ROOT
+from tests.support.folders import documentation
 from tests.support.shell import Shell
 
 
@@ -157,7 +157,7 @@ def test_json_has_all_of_it() -> None:
 
 
 def test_every_code_is_told() -> None:
-    page = (ROOT / "docs" / "checkup.md").read_text(encoding="utf-8")
+    page = documentation("checkup.md").read_text(encoding="utf-8")
     assert set(REASONS) == set(get_args(CheckupCode))
     assert all(f"| `{code}` |" in page for code in REASONS)
 

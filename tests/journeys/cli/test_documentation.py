@@ -26,7 +26,7 @@ from semlex.store.postgres.embedded.server import DATABASE, EmbeddedServer
 from tests.support.command_tree import RUNNABLE, TREE, parted
 from tests.support.documented_programs import FRAMEWORKS, PAGES, documented_programs, run_documented
 from tests.support.embedded_servers import configure
-from tests.support.folders import ROOT, TEMPORARY
+from tests.support.folders import ROOT, TEMPORARY, documentation
 from tests.support.settings_forms import world
 from tests.support.shell import Shell
 
@@ -99,7 +99,7 @@ def test_links_lead_somewhere() -> None:
 
 def rows(page: str, heading: str) -> list[list[str]]:
     """The cells of the first table below a heading, without its head."""
-    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    text = documentation(page).read_text(encoding="utf-8")
     table = re.search(r"^\|.*?(?=^$|\Z)", text.split(f"{heading}\n", 1)[1], re.DOTALL | re.MULTILINE)
     assert table
     lines = table[0].splitlines()[2:]
@@ -150,7 +150,7 @@ def test_the_page_of_settings_has_every_name_of_other_programs() -> None:
     assert named - {"embeddingModel", "topK", "rerankerModel"} == special - plain
     variables = {name for cell in rows("settings.md", "## RAG_ variables") for name in code(cell[0])}
     assert variables == {one for setting in SETTINGS for one in setting.others if one.startswith("RAG_")}
-    page = (ROOT / "docs" / "settings.md").read_text(encoding="utf-8")
+    page = documentation("settings.md").read_text(encoding="utf-8")
     assert [f"`{name}`" in page for name in SERVER_VARIABLES] == [True, True, True]
     leading = {
         setting.name for setting in SETTINGS if setting.leads_away("http://x/v1#m") or setting.name == "query_log"
@@ -161,7 +161,7 @@ def test_the_page_of_settings_has_every_name_of_other_programs() -> None:
 
 
 def test_the_examples_of_files_are_settings() -> None:
-    page = (ROOT / "docs" / "settings.md").read_text(encoding="utf-8")
+    page = documentation("settings.md").read_text(encoding="utf-8")
     found = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
     assert found
     for example in found:
@@ -180,7 +180,7 @@ def consoles() -> list[pytest.ParameterSet]:
     """The commands of the pages whose commands need nothing but a collection."""
     return [
         pytest.param([line for line in typed(page) if not any(part in line for part in NOT_RUN)], id=page.name)
-        for page in (ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in RUN_PAGES))
+        for page in (ROOT / "README.md", *(documentation(f"{name}.md") for name in RUN_PAGES))
     ]
 
 
@@ -199,7 +199,7 @@ def test_commands_run_as_they_are_shown(lines: list[str], shell: Shell) -> None:
     (shell.folder / "src").mkdir()
     (shell.folder / "src" / "keys.py").write_text("def rotate(key: str) -> str:\n    return key[::-1]\n")
     shell("index", "docs", "-c", "handbook")
-    [table] = re.findall(r"```sql\n(.*?)```", (ROOT / "docs" / "your-own-table.md").read_text("utf-8"), re.DOTALL)
+    [table] = re.findall(r"```sql\n(.*?)```", documentation("your-own-table.md").read_text("utf-8"), re.DOTALL)
     with psycopg.connect(shell.environment["DATABASE_URL"], autocommit=True) as connection:
         connection.execute(table)
     for line in lines:

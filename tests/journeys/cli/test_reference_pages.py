@@ -17,9 +17,9 @@ from semlex.server.request_context import REFUSALS
 from tests.journeys.cli.test_documentation import code, rows
 from tests.support.command_tree import MAIN, TREE, is_group, options_of, parted
 from tests.support.documented_programs import PAGES
-from tests.support.folders import ROOT
+from tests.support.folders import ROOT, documentation
 
-PAGE = ROOT / "docs" / "troubleshooting.md"
+PAGE = documentation("troubleshooting.md")
 # What the framework answers to a method that a route does not have.
 OF_THE_FRAMEWORK = {405}
 ALWAYS = {"--help", "--version", "--verbose", "--install-completion"}
@@ -94,7 +94,7 @@ def test_the_commands_that_are_named_are_there_with_their_options(page: Path) ->
 
 
 def test_the_tests_that_the_page_on_security_names_are_there() -> None:
-    named = re.findall(r"`(tests/[\w/.]+)(?:::(\w+))?`", (ROOT / "docs" / "security.md").read_text(encoding="utf-8"))
+    named = re.findall(r"`(tests/[\w/.]+)(?:::(\w+))?`", documentation("security.md").read_text(encoding="utf-8"))
     assert len(named) > 15
     for path, test in named:
         content = (ROOT / path).read_text(encoding="utf-8")
@@ -115,5 +115,5 @@ def test_every_kind_of_span_has_its_row_with_its_attributes() -> None:
         telemetry.INPUT_TOKENS,
     ):
         assert any(f"`{attribute}`" in attributes for attributes in table.values()), attribute
-    page = (ROOT / "docs" / "observability.md").read_text(encoding="utf-8")
+    page = documentation("observability.md").read_text(encoding="utf-8")
     assert "opentelemetry-instrumentation-fastapi" not in page  # it would record each request twice

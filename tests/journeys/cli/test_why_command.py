@@ -9,7 +9,7 @@ from typing import get_args
 import pytest
 
 from semlex.types.explanations import WhyCode
-from tests.support.folders import ROOT
+from tests.support.folders import documentation
 from tests.support.shell import Shell, run_here
 
 
@@ -65,5 +65,5 @@ def test_an_explained_search(shell: Shell) -> None:
 
 
 def test_the_page_names_every_code() -> None:
-    page = (ROOT / "docs" / "why.md").read_text(encoding="utf-8")
+    page = documentation("why.md").read_text(encoding="utf-8")
     assert sorted(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)) == sorted(get_args(WhyCode))

@@ -102,7 +102,7 @@ async def test_a_schema_for_each_tenant(tenants: Tenants, tmp_path: Path) -> Non
 
 @pytest.mark.slow
 async def test_one_schema_with_a_collection_for_each_tenant(tenants: Tenants, tmp_path: Path) -> None:
-    """As in docs/tenants.md: readers see which collections there are, and read their own."""
+    """As in docs/how-to/tenants.md: readers see which collections there are, and read their own."""
     owner = tenants.make_role("common_owner")
     tenants.run("CREATE SCHEMA common AUTHORIZATION {}", owner)
     async with tenants.client(schema="common") as client:
@@ -119,7 +119,7 @@ async def test_one_schema_with_a_collection_for_each_tenant(tenants: Tenants, tm
         own = {name: client.collection(name, create=False, role=roles[name]) for name in WORDS}
         strange = {name: client.collection(OTHER[name], create=False, role=roles[name]) for name in WORDS}
         await check_matrix(own, strange, tmp_path)
-        # What docs/tenants.md says that they see of each other, and no more.
+        # What docs/how-to/tenants.md says that they see of each other, and no more.
         with pytest.raises(
             CollectionNotFoundError, match="collection 'x' does not exist here; collections: acme, bolt"
         ):
@@ -180,7 +180,7 @@ async def test_the_owner_does_all_of_it(tenants: Tenants, tmp_path: Path) -> Non
 
 @pytest.mark.slow
 async def test_a_writer_that_owns_nothing(tenants: Tenants, tmp_path: Path) -> None:
-    """As in docs/tenants.md, after the owner has made the collection and its first vectors."""
+    """As in docs/how-to/tenants.md, after the owner has made the collection and its first vectors."""
     acme = tenants.tenants["acme"]
     writer = tenants.make_role("acme_writer")
     tenants.run("GRANT USAGE ON SCHEMA acme TO {}", writer)

@@ -93,7 +93,7 @@ class RankedRows(Generic[M]):
         )
 
     def filter(self, *conditions: Any, **lookups: Any) -> Self:
-        """Keep the rows that meet conditions, as `QuerySet.filter` does; see docs/sqlalchemy-and-django.md."""
+        """Keep the rows that meet conditions, as `QuerySet.filter` does; see docs/how-to/sqlalchemy-and-django.md."""
         return self._with(self._queryset.filter(*conditions, **lookups))
 
     def exclude(self, *conditions: Any, **lookups: Any) -> Self:

@@ -54,7 +54,7 @@ async def explain(connection: Connection, error: BaseException, role: str) -> Ba
     elif isinstance(error, PrivilegeError) and "GRANT " in str(error):
         return error  # it says already what is lacking
     elif isinstance(error, PrivilegeError):
-        text = f"{error}; the role {role!r} lacks the right: docs/tenants.md shows what to GRANT"
+        text = f"{error}; the role {role!r} lacks the right: docs/how-to/tenants.md shows what to GRANT"
     else:
         return error
     return PrivilegeError(text, sqlstate=REFUSED[0] if may_take is None else REFUSED[1])

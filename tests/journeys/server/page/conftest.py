@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 from semlex import Document, SyncClient
 from semlex.testing import HashEmbedder
 from tests.support.browser import Browser, browser_of, required_executable
-from tests.support.folders import ROOT
+from tests.support.folders import documentation
 from tests.support.http_server import COLLECTION, in_a_thread
 from tests.support.shown import Shown
 
@@ -32,12 +33,15 @@ def judged_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def handbook_url(new_database: Callable[[], str]) -> str:
+def handbook_url(new_database: Callable[[], str], tmp_path_factory: pytest.TempPathFactory) -> str:
     """A database whose collection holds some pages of the project, and six documents with one text."""
     url = new_database()
+    folder = tmp_path_factory.mktemp("docs")
+    for page in PAGES:
+        shutil.copy(documentation(page), folder)
     with SyncClient(url, embedding_model=HashEmbedder(), use_reranking=False) as client:
         collection = client.collection(COLLECTION)
-        collection.index(ROOT / "docs", include=PAGES, recursive=False)
+        collection.index(folder)
         collection.add_documents(TWINS)
     return url
 
