@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -11,11 +10,10 @@ import pytest
 from semlex import Document, SyncClient
 from semlex.testing import HashEmbedder
 from tests.support.browser import Browser, browser_of, required_executable
-from tests.support.folders import documentation
+from tests.support.folders import DATA
 from tests.support.http_server import COLLECTION, in_a_thread
 from tests.support.shown import Shown
 
-PAGES = [f"{name}.md" for name in ("filters", "searching", "security", "serve", "settings", "tenants", "why")]
 TWINS = [
     Document("Keys of the twin vaults are rotated.", id=f"twin-{n}", metadata={"year": 2020 + n}) for n in range(6)
 ]
@@ -33,15 +31,12 @@ def judged_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def handbook_url(new_database: Callable[[], str], tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A database whose collection holds some pages of the project, and six documents with one text."""
+def handbook_url(new_database: Callable[[], str]) -> str:
+    """A database whose collection holds some pages of a manual, and six documents with one text."""
     url = new_database()
-    folder = tmp_path_factory.mktemp("docs")
-    for page in PAGES:
-        shutil.copy(documentation(page), folder)
     with SyncClient(url, embedding_model=HashEmbedder(), use_reranking=False) as client:
         collection = client.collection(COLLECTION)
-        collection.index(folder)
+        collection.index(DATA / "pages")
         collection.add_documents(TWINS)
     return url
 
