@@ -32,7 +32,7 @@ from tests.support.shell import Shell
 
 RUN_PAGES = (
     *("guide", "installing", "keep-in-step", "answers", "assistants", "background-indexing", "checkup", "contexts"),
-    *("doctor", "indexes", "joins", "observability", "query-log", "tuning-postgres", "why", "your-own-table"),
+    *("deploy", "indexes", "joins", "monitor", "query-log", "why", "your-own-table"),
 )
 # They go on until Ctrl-C, or ask a model that is not here.
 NOT_RUN = ("--watch", " --http", "semlex worker", "ollama:")

@@ -102,7 +102,7 @@ def test_the_tests_that_the_page_on_security_names_are_there() -> None:
 
 
 def test_every_kind_of_span_has_its_row_with_its_attributes() -> None:
-    table = {cells[0]: cells[2] for cells in rows("observability.md", "## Spans")}
+    table = {cells[0]: cells[2] for cells in rows("monitor.md", "## Spans")}
     for work in telemetry.Work:
         first = "METHOD ROUTE" if work is telemetry.Work.REQUEST else work.value[0]
         assert any(first in name for name in table), work
@@ -115,5 +115,5 @@ def test_every_kind_of_span_has_its_row_with_its_attributes() -> None:
         telemetry.INPUT_TOKENS,
     ):
         assert any(f"`{attribute}`" in attributes for attributes in table.values()), attribute
-    page = documentation("observability.md").read_text(encoding="utf-8")
+    page = documentation("monitor.md").read_text(encoding="utf-8")
     assert "opentelemetry-instrumentation-fastapi" not in page  # it would record each request twice
