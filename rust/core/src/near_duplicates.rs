@@ -1,4 +1,4 @@
-//! How much of one text stands in another: the share of its shingles (runs of words) that occur there.
+//! How much of one text another contains: the share of its shingles (runs of words) that occur there.
 //!
 //! Shingles are compared as they are, not by samples of their hashes: a context has hundreds of texts, not millions.
 

@@ -1,4 +1,4 @@
-//! Borrowed columns: what the encoder reads. Nothing is copied until it stands in the caller's buffer.
+//! Borrowed columns: what the encoder reads. Nothing is copied until it is written into the caller's buffer.
 
 use std::ops::Range;
 
