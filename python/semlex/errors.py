@@ -1,43 +1,7 @@
 """Every error that semlex raises, in one tree.
 
-::
-
-    SemlexError
-    ├── ConfigurationError (ValueError)       a parameter out of range, or two that contradict each other
-    │   ├── CollectionSettingsError           an option differs from what its collection was made with
-    │   ├── ModelServesError                  a change to the model that the collection has already
-    │   ├── MissingKeyError                   a model server wants a key that is not set
-    │   └── CalibrationFileError              the file of a calibration cannot be read, or holds none
-    ├── ValidationError (ValueError)          rows, vectors, ids or a query that are refused before anything is written
-    ├── DuplicateError (ValueError)           ids that are stored already, or given twice, where that is to fail
-    ├── DumpError (ValueError)                a dump is cut, changed, or of another version
-    ├── MissingExtraError (ImportError)       an optional package is needed; the message names the extra
-    ├── ModelError (RuntimeError)             a model cannot do its work
-    │   ├── ModelNotFoundError (LookupError)  a model cannot be loaded; the message says what was tried
-    │   ├── ModelNotAllowedError (PermissionError)  a collection's name leads where the user did not send it
-    │   ├── ModelMismatchError (ValueError)   another model or dimension than the collection's
-    │   └── ModelServerError (ConnectionError)  a model's server fails; `status` holds its last HTTP status
-    ├── WorkAbandonedError (RuntimeError)     work ended early: nobody waits for it, or the retriever was closed
-    ├── EmbeddingsMissingError (LookupError)  vector search where no vectors are stored yet
-    ├── SearchTimeoutError (TimeoutError)     no leg answered before the deadline
-    ├── CollectionFailedError (RuntimeError)  one collection of a knowledge base did not answer
-    ├── JobTimeoutError (TimeoutError)        a job has not ended in the time that was given to it
-    └── StoreError (RuntimeError)             the database
-        ├── ConnectionFailedError (ConnectionError)
-        ├── ReadOnlyError (PermissionError)
-        ├── PrivilegeError (PermissionError)
-        ├── UnsupportedServerError
-        ├── CollectionNotFoundError (LookupError)
-        │   └── CollectionDroppedError        the open collection was dropped; another one may have its name now
-        ├── SchemaVersionError
-        ├── IncompleteWriteError
-        ├── LeaseLostError                    a job went on elsewhere; what its former worker writes is refused
-        ├── DamagedSegmentError               a row of the keyword index is missing or damaged
-        ├── AnalyzerVersionError              the keyword index was made by another version of the analyzer
-        └── EmbeddedServerError
-
-Each class also derives from the builtin that callers expect (in brackets). Messages name what, where and the remedy;
-they never contain document text, vectors, queries or secrets.
+Most classes also derive from the builtin that callers expect. Messages name what, where and the remedy; they never
+contain document text, vectors, queries or secrets. docs/reference/errors.md is written from the docstrings.
 """
 
 from __future__ import annotations
@@ -63,7 +27,10 @@ _LONG_WORD = re.compile(rf"\S{{{MAX_WORD + 1},}}")
 
 
 class SemlexError(Exception):
-    """Base of every error that semlex raises. Its message is bounded, however long a name or a path is."""
+    """Base of every error that semlex raises. Its message is bounded, however long a name or a path is.
+
+    Remedy: Catch this class to catch them all.
+    """
 
     def __init__(self, *arguments: object) -> None:
         super().__init__(*(_bounded(one) if isinstance(one, str) else one for one in arguments))
@@ -83,23 +50,37 @@ def failure_reason(error: BaseException) -> str:
 
 
 class ConfigurationError(SemlexError, ValueError):
-    """A parameter is out of range, or two parameters contradict each other."""
+    """A parameter is out of range, or two parameters contradict each other.
+
+    Remedy: The message names both values; `semlex config` shows the values in use.
+    """
 
 
 class ModelServesError(ConfigurationError):
-    """A change to the embedding model that the collection has already."""
+    """A change to the embedding model that the collection has already.
+
+    Remedy: Nothing is to do: the collection has this model already.
+    """
 
 
 class MissingKeyError(ConfigurationError):
-    """A model server wants a key that is not set; the message names the environment variable."""
+    """A model server wants a key that is not set; the message names the environment variable.
+
+    Remedy: Set the variable that the message names.
+    """
 
 
 class CalibrationFileError(ConfigurationError):
-    """The file of a calibration cannot be read, or holds none; the message names it."""
+    """The file of a calibration cannot be read, or holds none; the message names it.
+
+    Remedy: `semlex eval calibrate` makes a file; `semlex config` shows which setting names it.
+    """
 
 
 class CollectionSettingsError(ConfigurationError):
     """An option differs from what its collection was made with.
+
+    Remedy: Leave the option out, or create another collection; `semlex status` shows the options.
 
     Attributes:
         collection: Name of the collection.
@@ -152,9 +133,11 @@ class FieldError:
 
 
 class ValidationError(SemlexError, ValueError):
-    """Input was refused; nothing of it was written.
+    """Rows, vectors, ids, a filter or a query were refused; nothing was written.
 
     The message has the first errors, one per line, and the number of the others.
+
+    Remedy: Correct the rows that `errors` names: row, field and rule of each.
 
     Attributes:
         errors: Every error of every row, in row order.
@@ -179,6 +162,8 @@ class DuplicateError(SemlexError, ValueError):
 
     If the connection was lost during the commit and the batch was tried again, they may be ids of the batch itself.
 
+    Remedy: Use other ids, or replace what is stored with `on_duplicate`.
+
     Attributes:
         ids: The ids, at most 1,000.
         note: Additional information; the message's last line.
@@ -197,11 +182,17 @@ class DuplicateError(SemlexError, ValueError):
 
 
 class DumpError(SemlexError, ValueError):
-    """A dump is cut, changed, or of another version; nothing of it was restored."""
+    """A dump is cut, changed, or of another version; nothing of it was restored.
+
+    Remedy: Use another copy; `semlex collections dump` makes a new one.
+    """
 
 
 class MissingExtraError(SemlexError, ImportError):
-    """An optional package is not installed."""
+    """An optional package is not installed.
+
+    Remedy: The message has the command that installs it.
+    """
 
     def __init__(self, package: str, extra: str, purpose: str, otherwise: str = "") -> None:
         instead = f"; or {otherwise}" if otherwise else ""
@@ -221,31 +212,51 @@ def needing(module: str, package: str, extra: str, purpose: str) -> Iterator[Non
 
 
 class ModelError(SemlexError, RuntimeError):
-    """A model cannot do its work."""
+    """A model cannot do its work.
+
+    Remedy: `semlex doctor models` shows which models work here.
+    """
 
 
 class ModelNotFoundError(ModelError, LookupError):
-    """A model cannot be loaded; the message says what was tried and what helps."""
+    """A model cannot be loaded; the message says what was tried and what helps.
+
+    Remedy: `semlex models pull` downloads a model, if the hub is reachable.
+    """
 
 
 class ModelNotAllowedError(ModelError, PermissionError):
-    """A collection was made with a model behind a server or in a folder, and the user has not named it."""
+    """A collection was made with a model behind a server or in a folder, and the user has not named it.
+
+    Remedy: Allow the model with the setting `models`, if you trust the place.
+    """
 
 
 class ModelMismatchError(ModelError, ValueError):
-    """The collection was made with another model or another dimension."""
+    """The collection was made with another model or another dimension.
+
+    Remedy: Use the collection's model, or change it with `semlex models set`.
+    """
 
 
 class EmbeddingsMissingError(SemlexError, LookupError):
-    """A vector search on a collection that holds no vectors."""
+    """A vector search on a collection that holds no vectors.
+
+    Remedy: `semlex models fill` computes the vectors; `--mode keyword` needs none.
+    """
 
 
 class SearchTimeoutError(SemlexError, TimeoutError):
-    """No search answered before the deadline."""
+    """No search answered before the deadline.
+
+    Remedy: Give a longer deadline; `semlex doctor` and `semlex maintain create-index` make searches faster.
+    """
 
 
 class CollectionFailedError(SemlexError, RuntimeError):
     """One collection of a knowledge base did not answer.
+
+    Remedy: Read its cause; `on_error="skip"` continues with the others.
 
     Attributes:
         collection: Its name in the knowledge base.
@@ -261,15 +272,23 @@ class CollectionFailedError(SemlexError, RuntimeError):
 
 
 class JobTimeoutError(SemlexError, TimeoutError):
-    """A job has not ended in the time that was given to it; it goes on."""
+    """A job has not ended in the time that was given to it; it goes on.
+
+    Remedy: `semlex jobs show` shows its state.
+    """
 
 
 class WorkAbandonedError(SemlexError, RuntimeError):
-    """Work ended early, because its caller was cancelled or closed the retriever."""
+    """Work ended early, because its caller was cancelled or closed the retriever.
+
+    Remedy: Nothing is to do, or close the retriever later.
+    """
 
 
 class ModelServerError(ModelError, ConnectionError):
     """A model's server cannot be reached, refuses, or answers with something that cannot be used.
+
+    Remedy: Read the server's own log; `semlex doctor models` tests it.
 
     Attributes:
         status: HTTP status of the last answer, or None when there was none.
@@ -283,6 +302,8 @@ class ModelServerError(ModelError, ConnectionError):
 class StoreError(SemlexError, RuntimeError):
     """The database refused or failed.
 
+    Remedy: Read the message; `semlex doctor` finds most causes.
+
     Attributes:
         sqlstate: The server's five-character code, or None when the error did not come from the server.
     """
@@ -293,43 +314,72 @@ class StoreError(SemlexError, RuntimeError):
 
 
 class ConnectionFailedError(StoreError, ConnectionError):
-    """The server cannot be reached, or the connection was lost."""
+    """The server cannot be reached, or the connection was lost.
+
+    Remedy: `semlex doctor` names the server and tests it.
+    """
 
 
 class ReadOnlyError(StoreError, PermissionError):
-    """The server or the transaction does not accept writes."""
+    """The server is a standby, or the transaction does not accept writes.
+
+    Remedy: Use the address of the primary, or a role that can write.
+    """
 
 
 class PrivilegeError(StoreError, PermissionError):
-    """The role lacks a right; the message holds the SQL for the owner of the database."""
+    """The role lacks a right; the message holds the SQL for the owner of the database.
+
+    Remedy: Let the owner run the SQL in the message.
+    """
 
 
 class UnsupportedServerError(StoreError):
-    """The server's version, or pgvector's, is below the floor."""
+    """The version of Postgres or pgvector is too old, or the encoding of the database is not UTF-8.
+
+    Remedy: `semlex doctor server` shows the versions; Postgres, pgvector or the encoding has to change.
+    """
 
 
 class CollectionNotFoundError(StoreError, LookupError):
-    """No collection has that name."""
+    """No collection has that name.
+
+    Remedy: `semlex collections` lists the names; the message names the server, which `DATABASE_URL` may set.
+    """
 
 
 class CollectionDroppedError(CollectionNotFoundError):
-    """The open collection was dropped; another may have its name now, and the next call opens that one."""
+    """The open collection was dropped; another may have its name now, and the next call opens that one.
+
+    Remedy: Call again.
+    """
 
 
 class SchemaVersionError(StoreError):
-    """The tables were made by a newer semlex, or by an unreleased one."""
+    """The tables were made by a newer semlex, or by an unreleased one.
+
+    Remedy: Update semlex here, or drop the collection; the message says which.
+    """
 
 
 class IncompleteWriteError(StoreError):
-    """The server received a different number of rows than were sent; the transaction was rolled back."""
+    """The server received a different number of rows than were sent; the transaction was rolled back.
+
+    Remedy: Run it again.
+    """
 
 
 class LeaseLostError(StoreError):
-    """Another worker has taken over a job, because this one was silent for too long; its writes are refused."""
+    """Another worker has taken over a job, because this one was silent for too long; its writes are refused.
+
+    Remedy: Nothing is to do; if it happens often, give the worker a longer lease.
+    """
 
 
 class DamagedSegmentError(StoreError):
     """A row of the keyword index is missing, or is not what was written.
+
+    Remedy: `semlex maintain reindex` rebuilds the index from the texts.
 
     Args:
         segment_id: The damaged segment or tombstone; None if the damage is not in a single one.
@@ -345,8 +395,14 @@ class DamagedSegmentError(StoreError):
 
 
 class AnalyzerVersionError(StoreError):
-    """The keyword index was made by another version of the analyzer."""
+    """The keyword index was made by another version of the analyzer.
+
+    Remedy: `semlex maintain reindex` rebuilds the index from the texts.
+    """
 
 
 class EmbeddedServerError(StoreError):
-    """The embedded Postgres could not be started or stopped."""
+    """The embedded Postgres could not be started or stopped.
+
+    Remedy: `semlex postgres status` shows its state; the message names its log.
+    """

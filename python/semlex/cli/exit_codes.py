@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 OTHER, REFUSED, DATABASE, MODEL, SOME_FILES, NO_COLLECTION, DEADLINE, INTERRUPTED = 1, 2, 3, 4, 5, 6, 7, 130
 STOPPED = 128  # of a process that a signal has ended: that and the signal's number
 
-# The one table: the help prints it, and the guide has the same words.
+# The one table, of the help and of docs/reference/errors.md.
 MEANINGS = {
     0: "done",
     OTHER: "another error, a closed pipe, an answer other than yes",

@@ -36,29 +36,53 @@ if TYPE_CHECKING:
 
 # An answer for which so much was found is written in a thread.
 LONG_BYTES = 256 * 1024
+NO_METHOD = 405
 OPERATION = "x-semlex-operation"
 RIGHTS = "x-semlex-rights"
 
 # Operation -> what its answer holds.
 RETURNS: dict[str, Shape] = {}
 PROBLEM = {"$ref": "#/components/schemas/Problem"}
+# Status -> its cause, and what helps. What the routes have in /openapi.json, and 405, which no route has.
 REFUSALS = {
-    400: "The body is not JSON.",
-    401: "The token is missing or unknown.",
-    403: "The rights or the collections of the caller do not suffice, or the page's origin is unknown.",
-    404: "It does not exist.",
-    408: "The body did not arrive in time.",
-    409: "Two arguments exclude each other, or the state of the collection does not allow it.",
-    413: "The body is too long, or the answer would be.",
-    415: "The body is packed.",
-    421: "The server is not known under this name.",
-    422: "The request does not fit the schema.",
-    429: "Too many requests within a minute.",
-    431: "Too many header lines.",
-    500: "The server failed.",
-    502: "A model's server failed.",
-    503: "Too much is in progress, or the database or a model is not available; try again.",
-    504: "It took too long.",
+    400: (
+        "The body is not JSON or lacks its content type.",
+        "Send `Content-Type: application/json` and a JSON object.",
+    ),
+    401: ("The token is missing or unknown.", "Send `Authorization: Bearer TOKEN`; see `semlex serve token list`."),
+    403: (
+        "The rights, collections or folders of the caller do not suffice, or the origin of the page is unknown.",
+        "Give the caller a token with these (`semlex serve token add`), or allow the origin (`semlex serve --origin`).",
+    ),
+    404: (
+        "No such route, collection, document, chunk, job, page or model exists.",
+        "`GET /openapi.json` has the routes, `GET /v1/collections` the collections; `detail` names the models.",
+    ),
+    405: ("The route does not support this method.", "The header `Allow` lists the methods."),
+    408: ("The body did not arrive in time.", "Send fewer documents at once, or from nearer."),
+    409: (
+        "Two arguments exclude each other, or the state of the collection does not allow it.",
+        "`detail` names them; `semlex status` shows the state.",
+    ),
+    413: (
+        "The body, a text for the model or the answer is too long.",
+        "Send fewer documents or shorter texts (`semlex serve --body-bytes`); ask for fewer hits, or some `fields`.",
+    ),
+    415: ("The body is compressed.", "Send it uncompressed."),
+    421: ("The server is not known under this host name.", "Allow the name: `semlex serve --allow-host`."),
+    422: ("The request does not fit the schema of its route.", "`errors` names each field; see `GET /openapi.json`."),
+    429: (
+        "Too many requests within a minute.",
+        "Wait for the seconds in `Retry-After`, or raise `semlex serve --rate`.",
+    ),
+    431: ("Too many header lines.", "Send fewer cookies; a proxy may add lines."),
+    500: ("The server failed.", "Find `request_id` in the log; it is a defect."),
+    502: ("A model's server failed or refused.", "Read that server's log; `semlex doctor models` tests it."),
+    503: (
+        "Too much is in progress, or the database or a model is not available.",
+        "Try again after `Retry-After`; `semlex doctor` finds the cause; raise `semlex serve --concurrency`.",
+    ),
+    504: ("It took too long.", "Ask for fewer results, give a `deadline`, or raise `semlex serve --timeout`."),
 }
 
 
@@ -156,7 +180,9 @@ def route(
         done["content"] = done.get("content", {}) | {kind: {"schema": schema} for kind, schema in media.items()}
     problem = {"application/problem+json": {"schema": PROBLEM}}
     responses: dict[int | str, dict[str, Any]] = {status: done}
-    responses |= {code: {"description": text, "content": problem} for code, text in REFUSALS.items()}
+    responses |= {
+        code: {"description": cause, "content": problem} for code, (cause, _) in REFUSALS.items() if code != NO_METHOD
+    }
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         for place in (path, *also):

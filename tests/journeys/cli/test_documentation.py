@@ -19,7 +19,6 @@ import pytest
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
-from semlex.cli.exit_codes import MEANINGS
 from semlex.settings.sources import QA_KEYS, RAG_KEYS, SERVER_VARIABLES, read_settings
 from semlex.settings.table import SETTINGS, Settings, camel
 from semlex.store.postgres.embedded.server import DATABASE, EmbeddedServer
@@ -108,15 +107,6 @@ def rows(page: str, heading: str) -> list[list[str]]:
 
 def code(cell: str) -> list[str]:
     return re.findall(r"`([^`]+)`", cell)
-
-
-def test_the_guide_names_every_command() -> None:
-    named = {parted(example.split()[1:])[0] for cell in rows("guide.md", "## Commands") for example in code(cell[0])}
-    assert named == set(RUNNABLE)
-
-
-def test_the_guide_names_every_exit_code() -> None:
-    assert {int(code): meaning for code, meaning in rows("guide.md", "### Exit codes")} == MEANINGS
 
 
 def test_the_page_on_installing_names_every_extra() -> None:

@@ -1,27 +1,22 @@
-"""Troubleshooting and security: every error, status and command has its row, and every named test is there."""
+"""The reference is as the code makes it; commands and tests that pages name are there."""
 
 from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from semlex import errors, telemetry
-from semlex.cli.exit_codes import _CODES, MEANINGS, OTHER
-from semlex.errors import SemlexError
+from docs.generate.parts import generated
+from semlex import telemetry
 from semlex.server import problems
-from semlex.server.request_context import REFUSALS
+from semlex.server.request_context import NO_METHOD, REFUSALS
 from tests.journeys.cli.test_documentation import code, rows
 from tests.support.command_tree import MAIN, TREE, is_group, options_of, parted
 from tests.support.documented_programs import PAGES
 from tests.support.folders import ROOT, documentation
 
-PAGE = documentation("troubleshooting.md")
-# What the framework answers to a method that a route does not have.
-OF_THE_FRAMEWORK = {405}
 ALWAYS = {"--help", "--version", "--verbose", "--install-completion"}
 # Of gunicorn, docker, a server of models, and `./x test`.
 OF_OTHER_PROGRAMS = {
@@ -35,44 +30,22 @@ OF_OTHER_PROGRAMS = {
 }
 
 
-def classes(kind: type[SemlexError] = SemlexError) -> Iterator[type[SemlexError]]:
-    if kind.__module__ == errors.__name__:
-        yield kind
-    for below in kind.__subclasses__():
-        yield from classes(below)
-
-
-def statuses() -> set[int]:
-    """Every status that stands in the server's code."""
-    found = set(REFUSALS) | {status.value for _, status, _ in problems._STATUSES} | OF_THE_FRAMEWORK
+def test_every_status_of_the_server_is_described() -> None:
+    found = {status.value for _, status, _ in problems._STATUSES}
     for path in Path(problems.__file__).parent.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            is_problem = isinstance(node, ast.Call) and ast.unparse(node.func) == "Problem" and node.args
-            if is_problem and isinstance(node.args[0], ast.Constant):  # type: ignore[attr-defined]
-                found.add(node.args[0].value)  # type: ignore[attr-defined]
-    return found
+            if (
+                isinstance(node, ast.Call)
+                and ast.unparse(node.func) == "Problem"
+                and isinstance(node.args[0], ast.Constant)
+            ):
+                found.add(node.args[0].value)
+    assert set(REFUSALS) == found | {NO_METHOD}
 
 
-def test_every_error_has_its_row_with_its_exit_code() -> None:
-    table = {code(cells[0])[0]: int(cells[1]) for cells in rows("troubleshooting.md", "## Errors")}
-    known = {kind.__name__: kind for kind in classes()}
-    assert table.keys() == known.keys()
-    assert len(known) > 25
-    for name, kind in known.items():
-        assert table[name] == next((number for one, number in _CODES if issubclass(kind, one)), OTHER), name
-
-
-def test_every_exit_code_is_there() -> None:
-    text = PAGE.read_text(encoding="utf-8")
-    table = {int(cells[1]) for cells in rows("troubleshooting.md", "## Errors")}
-    sentence = re.search(r"^Exit code 0 .*$", text, re.MULTILINE)
-    assert sentence is not None
-    assert table | {int(number) for number in re.findall(r"\d+", sentence[0])} == set(MEANINGS)
-
-
-def test_every_status_of_the_server_has_its_row() -> None:
-    table = {int(cells[0]) for cells in rows("troubleshooting.md", "## Answers of the server")}
-    assert table == statuses()
+def test_generated_parts_are_fresh() -> None:
+    for path, text in generated().items():
+        assert path.read_text(encoding="utf-8") == text, "./x docs writes it again"
 
 
 # A decision is dated: what it names may be gone.
