@@ -93,7 +93,7 @@ def test_every_key_is_declared(module: ModuleType) -> None:
 
 
 def test_the_page_on_searching_has_every_option() -> None:
-    page = documentation("searching.md").read_text(encoding="utf-8")
+    page = documentation("search-options.md").read_text(encoding="utf-8")
     section = page.split("## All options")[1].split("\n## ")[0]
     named = re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)
     assert sorted(named) == sorted({*declared(SearchArguments), *declared(Tuning)} - {"queries"})

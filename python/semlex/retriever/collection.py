@@ -268,7 +268,7 @@ class Collection(Part):
                 the query. It costs a look at the keyword index for each word.
             fallback: Searched, with query, `top_k` and filters, if nothing was found, such as a `JSONKBRetriever`; see
                 `SearchResults.fallback`. None: that of the retriever; False: none.
-            **options: See `SearchOptions`, or docs/reference/searching.md.
+            **options: See `SearchOptions`, or docs/reference/search-options.md.
 
         Raises:
             ValidationError: The query, top_k or a filter is refused.
