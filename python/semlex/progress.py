@@ -161,6 +161,7 @@ def _figures(one: Progress) -> str:
 @contextmanager
 def notebook_progress() -> Iterator[Callable[[Progress], None]]:
     """Yield a callback that updates an output of the running cell; at the end it shows how the work ended."""
+    # An output that is replaced needs no package of widgets on the server and in the browser.
     ipython: Any = import_module("IPython.display")
     handle = ipython.display({"text/html": "", "text/plain": ""}, raw=True, display_id=True)
 

@@ -231,6 +231,7 @@ class Manifest:
         values["settings"]["chunk_settings"] = None if cut is None else cut._asdict()
         # Beside the vectors' own values, which older versions of semlex ignore.
         values["calibration"] = None if self.embedding is None else values["embedding"].pop("calibration")
+        # A dump that is renamed when it is complete would do as well, but a mounted folder cannot be renamed.
         (folder / MANIFEST).write_text(json.dumps(values, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
     @classmethod

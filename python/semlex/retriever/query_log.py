@@ -88,6 +88,7 @@ class _Place(NamedTuple):
         return self.info.collection_id, self.database.role
 
 
+# A task writes and not the search: on a standby, in a caller's transaction or within a deadline no search may write.
 class QueryLog:
     """Notes questions in memory, and writes them from a task of its own.
 

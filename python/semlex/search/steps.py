@@ -73,8 +73,9 @@ def without_near_duplicates(
 ) -> list[tuple[SearchResult, list[SearchResult]]]:
     """Return the hits that are not near duplicates, each with the near duplicates of it that were left out."""
     # A hit is left out if at least `share` of its runs of five words occur in one better hit; it is listed with the one
-    # with which it shares most. Overlapping chunks of one document are never compared, because joining them removes the
-    # shared text.
+    # with which it shares most. The share is of its own runs, not Jaccard's of both: a longer hit that contains a
+    # better one and says more is kept. Overlapping chunks of one document are never compared, because joining them
+    # removes the shared text.
     shares = _core.shared_shingles([hit.content for hit in hits])
     kept: dict[int, list[SearchResult]] = {}
     for number, hit in enumerate(hits):

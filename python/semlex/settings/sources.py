@@ -405,6 +405,7 @@ def chat_model(name: Any) -> Any:
     return f"openrouter:{name}" if is_bare else name
 
 
+# The last source of an address: these variables are set for all programs, an address for semlex is meant for it.
 def libpq_server() -> tuple[str, str] | None:
     """Return the server that libpq's own variables name, as variable and address, or None."""
     for variable, keyword in SERVER_VARIABLES.items():

@@ -45,6 +45,7 @@ class Question:
 
 def hash_of(collection: CollectionIdentity, text: str) -> bytes:
     """Return the hash of a question: the same for the same words in any case, another one in every collection."""
+    # The key is not a secret: every process that searches would need it. It only keeps the hashes of collections apart.
     words = " ".join(unicodedata.normalize("NFC", text).casefold().split())
     return hashlib.blake2b(
         words.encode("utf-8"), digest_size=HASH_BYTES, key=collection.collection_id.bytes, person=b"semlex-query"

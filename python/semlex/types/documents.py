@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from semlex.json_values import AnyId
     from semlex.types.followed import RowKey
 
-# Limits that hold everywhere (docs/design/decisions.md): a document of one word is legitimate; the upper bounds keep
-# one call from occupying the server.
+# Limits that hold everywhere: a document of one word is legitimate; the upper bounds keep one call from occupying the
+# server.
 MAX_ID_BYTES = 512  # a B-tree key ends at 2,704 bytes, and a chunk's key holds more than its id
 MAX_CHUNK_BYTES = 128 * 1024  # the tsvector of a longer text may pass 1 MB, which would fail the whole batch
 MAX_METADATA_BYTES = 1024 * 1024

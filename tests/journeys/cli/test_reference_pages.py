@@ -48,8 +48,7 @@ def test_generated_parts_are_fresh() -> None:
         assert path.read_text(encoding="utf-8") == text, "./x docs writes it again"
 
 
-# A decision is dated: what it names may be gone.
-@pytest.mark.parametrize("page", [page for page in PAGES if page.name != "decisions.md"], ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_the_commands_that_are_named_are_there_with_their_options(page: Path) -> None:
     text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL).replace("\n", " ")
     named = [part.split()[1:] for part in code(text) if part.startswith("semlex ")]

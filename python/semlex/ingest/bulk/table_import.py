@@ -52,6 +52,8 @@ SHOWN_FIELDS = {"content": "text", "embedding": "vector", "id": "id", "metadata"
 _Errors = dict[int, list[FieldError]]
 
 
+# A row of a file that cannot be stored fails its batch, because a file can be made again. A table belongs to a program
+# that runs, and has rows that were never embedded: they are skipped and reported.
 class ForeignRows:
     """Turns parts of a foreign table into documents, and reports the rows that it skips."""
 

@@ -61,6 +61,7 @@ def _kind(value: object) -> str:
 
 def stored_documents(documents: Sequence[Document]) -> list[SemlexDocument]:
     """Convert checked documents; their times ascend, because documents are listed by time."""
+    # Haystack's contract compares lists of documents, so their order must be that of the call.
     now = utc_now()
     return [
         SemlexDocument(one.content or "", one.meta, one.id, created_at=now + timedelta(microseconds=number))

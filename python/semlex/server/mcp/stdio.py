@@ -124,6 +124,7 @@ class Frames:
 @contextmanager
 def own_streams() -> Iterator[tuple[int, int]]:
     """Give file descriptors of standard input and output for messages only; other output goes elsewhere."""
+    # A library that prints would break a message.
     incoming, outgoing = os.dup(0), os.dup(1)
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)

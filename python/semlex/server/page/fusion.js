@@ -1,5 +1,6 @@
 /**
  * Score fusion, as the library computes it: the same steps on the same float64, so the same order for every weight.
+ * It repeats rust/core/src/fusion.rs; what changes there changes here, and a test compares the scores.
  */
 
 /**

@@ -17,6 +17,8 @@ SAMPLED_CHUNKS = 1000
 MAX_TITLES = 8
 MAX_TITLE = 60
 
+# Only a description that somebody wrote is stored. Titles are read when they are needed: they are never out of date,
+# and storing them would change the registry's row, by which writers know that nothing has changed.
 TITLES = sql.SQL(
     "SELECT CASE WHEN c.chapter_title <> '' THEN c.chapter_title ELSE coalesce(d.title, '') END "
     "FROM (SELECT document_id, chapter_title FROM {chunk} ORDER BY document_id, chunk_id LIMIT {rows}) AS c "

@@ -244,5 +244,6 @@ async def _drawn(
 
 def _places() -> tuple[list[uuid.UUID], list[str]]:
     """Fixed pseudo-random points: keys of documents, and endings of chunks' ids."""
+    # ORDER BY random() would read the whole table, and TABLESAMPLE depends on how rows lie on the disk.
     hashes = [hashlib.blake2b(b"%d" % number, digest_size=24).digest() for number in range(PROBES)]
     return [uuid.UUID(bytes=one[:16]) for one in hashes], [one[16:].hex() for one in hashes]

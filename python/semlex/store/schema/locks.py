@@ -1,6 +1,7 @@
 """Lock collections and tables in transactions, and check whether an open collection still exists."""
 
 # Transactions take locks in this order: the set-up lock, the lock of a collection's writers, its row in the registry.
+# Then documents, chunks and vectors, each in the order of their keys.
 
 from __future__ import annotations
 
