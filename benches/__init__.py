@@ -32,6 +32,7 @@ BENCHES = (
     "index",
     "equal",
     "recall",
+    "scale",
     "throughput",
     "peers",
     "filters",

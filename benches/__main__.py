@@ -36,7 +36,7 @@ OWN_OPTIONS = {
     "query": ("device",),
     "follow": ("rows",),
 }
-WITH_MILLION = ("bm25", "ingest", "load", "peers", "ray")
+WITH_MILLION = ("bm25", "ingest", "load", "peers", "ray", "scale")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -57,7 +57,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--million",
         action="store_true",
-        help="bm25: also a million chunks, half an hour long; peers, ray: a million; ingest, load: also memory",
+        help="bm25: also a million chunks, half an hour long; peers, ray: a million; scale: ten "
+        "million, two hours long; ingest, load: also memory",
     )
     parser.add_argument(
         "--data",
