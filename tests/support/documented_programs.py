@@ -18,6 +18,8 @@ from tests.support.folders import ROOT
 from tests.support.programs import Program
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+# Followed line by line, by tests of their own.
+TUTORIALS = sorted((ROOT / "docs" / "tutorials").glob("*.md"))
 # The frameworks that the other tests' environment has not.
 FRAMEWORKS = ("llama_index", "haystack", "ray", "sqlalchemy")
 
@@ -36,7 +38,7 @@ def documented_programs(framework: str | None = None) -> list[pytest.ParameterSe
         found += [
             pytest.param(block, id=f"{page.name}-{number}")
             for number, block in enumerate(blocks)
-            if framework_of(block) == framework
+            if framework_of(block) == framework and page not in TUTORIALS
         ]
     return found
 

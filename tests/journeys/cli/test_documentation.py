@@ -31,7 +31,7 @@ from tests.support.shell import Shell
 
 RUN_PAGES = (
     *("guide", "installing", "keep-in-step", "answers", "assistants", "background-indexing", "checkup", "contexts"),
-    *("deploy", "filter", "indexes", "monitor", "query-log", "search", "why", "your-own-table"),
+    *("deploy", "filter", "indexes", "monitor", "query-log", "search", "why"),
 )
 # They go on until Ctrl-C, or ask a model or search a table that is not here.
 NOT_RUN = ("--watch", " --http", "semlex worker", "ollama:", " -c shop")
@@ -190,7 +190,7 @@ def test_commands_run_as_they_are_shown(lines: list[str], shell: Shell) -> None:
     (shell.folder / "src" / "keys.py").write_text("def rotate(key: str) -> str:\n    return key[::-1]\n")
     (shell.folder / "questions.txt").write_text("how often is a key rotated\nwhich fruit is yellow\n")
     shell("index", "docs", "-c", "handbook")
-    [table] = re.findall(r"```sql\n(.*?)```", documentation("your-own-table.md").read_text("utf-8"), re.DOTALL)
+    [table] = re.findall(r"```sql\n(.*?)```", documentation("own-table.md").read_text("utf-8"), re.DOTALL)
     with psycopg.connect(shell.environment["DATABASE_URL"], autocommit=True) as connection:
         connection.execute(table)
     for line in lines:

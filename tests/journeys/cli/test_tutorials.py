@@ -1,0 +1,103 @@
+"""The tutorials are followed line by line, in a new folder, and every output is the one on the page."""
+
+from __future__ import annotations
+
+import os
+import re
+import runpy
+import shlex
+import shutil
+import subprocess
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from starlette.testclient import TestClient
+
+from semlex.store.postgres.embedded.folder import find_installations, server_account
+from tests.support.documented_programs import TUTORIALS
+from tests.support.folders import ROOT
+from tests.support.shell import Shell, run_here
+from tests.support.waiting import until
+
+BLOCK = re.compile(r"((?:(?!^```).)*?)^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+# What is there already: a database, packages, an assistant of the reader's.
+NOT_RUN = ("docker ", "export ", "pip ", "claude ", "uvicorn ", "semlex collections")
+CHANGING = (
+    (re.compile(r"^hybrid search with .*\n", re.MULTILINE), ""),  # depends on the machine
+    (re.compile(r"\d+\.\d s\b"), "0.1 s"),
+    (re.compile(r" +$", re.MULTILINE), ""),
+)
+
+
+class Reader:
+    """Does what a tutorial says."""
+
+    def __init__(self, shell: Shell, stack: ExitStack) -> None:
+        self.shell, self._stack = shell, stack
+        self._web: TestClient | None = None
+        programs = shell.folder / "programs"
+        programs.mkdir()
+        for name, arguments in (("python", ""), ("semlex", " -m semlex")):
+            (programs / name).write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)}{arguments} "$@"\n')
+            (programs / name).chmod(0o755)
+        servers = find_installations(server_account(Path("/nowhere")))
+        paths = (str(programs), str(servers[max(servers)]), os.environ["PATH"])
+        shell.environment |= {"PATH": os.pathsep.join(paths), "PYTHONPATH": str(ROOT / "python")}
+
+    def block(self, before: str, kind: str, text: str) -> None:
+        """Follows a block, which the text before it may give a file's name."""
+        if name := re.search(r"Save this as `([^`]+)`", before):
+            path = self.shell.folder / name[1]
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        else:
+            assert kind == "console"
+            for command, expected in re.findall(r"^\$ (.*(?:\n> .*)*)\n((?:(?!\$ ).*\n)*)", text, re.MULTILINE):
+                self._command(command.replace("\n> ", "\n"), expected)
+
+    def _command(self, command: str, expected: str) -> None:
+        if command == "uvicorn app:app":
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setenv("DATABASE_URL", self.shell.environment["DATABASE_URL"])
+                app = runpy.run_path(str(self.shell.folder / "app.py"))["app"]
+                self._web = self._stack.enter_context(TestClient(app))
+        elif command == "semlex worker":
+            self._stack.enter_context(self.shell.start("worker"))
+        elif command.startswith("curl "):
+            assert self._web is not None
+            web, [_, address] = self._web, shlex.split(command)
+            path = address.removeprefix("localhost:8000")
+            until(lambda: web.get(path).text == expected.rstrip("\n"), f"{command}: {expected}")
+        elif not command.startswith(NOT_RUN):
+            assert _comparable(self._output(command)) == _comparable(expected), command
+
+    def _output(self, command: str) -> str:
+        if re.match(r"semlex [^|;$]*\Z", command):
+            done = run_here(tuple(shlex.split(command)[1:]), self.shell.environment, self.shell.folder)
+        else:
+            done = subprocess.run(
+                ["bash", "-c", command],
+                env=self.shell.environment, cwd=self.shell.folder, capture_output=True, text=True, check=False,
+            )  # fmt: skip
+        assert "Traceback" not in done.stderr, done.stderr
+        folder = str(self.shell.folder)
+        return (done.stdout + done.stderr).replace(sys.executable, "PYTHON").replace(folder, "/home/ann/work")
+
+
+def _comparable(output: str) -> list[str]:
+    """The lines of an output, without what differs from run to run; a terminal mixes two streams, in either order."""
+    for pattern, instead in CHANGING:
+        output = pattern.sub(instead, output)
+    return sorted(filter(None, output.splitlines()))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", TUTORIALS, ids=lambda page: page.name)
+def test_a_tutorial_says_what_happens(page: Path, shell: Shell) -> None:
+    shutil.rmtree(shell.folder / "docs")
+    with ExitStack() as stack:
+        reader = Reader(shell, stack)
+        for block in BLOCK.findall(page.read_text(encoding="utf-8")):
+            reader.block(*block)
