@@ -1,4 +1,4 @@
-"""The reference is as the code makes it; commands and tests that pages name are there."""
+"""The reference is as the code makes it; commands that pages name are there."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from semlex.server.request_context import NO_METHOD, REFUSALS
 from tests.journeys.cli.test_documentation import code, rows
 from tests.support.command_tree import MAIN, TREE, is_group, options_of, parted
 from tests.support.documented_programs import PAGES
-from tests.support.folders import ROOT, documentation
+from tests.support.folders import documentation
 
 ALWAYS = {"--help", "--version", "--verbose", "--install-completion"}
 # Of gunicorn, docker, a server of models, and `./x test`.
@@ -63,14 +63,6 @@ def test_the_commands_that_are_named_are_there_with_their_options(page: Path) ->
     every = {option for command in (MAIN, *TREE.values()) for option in options_of(command)} | ALWAYS
     alone = {re.split("[ =]", part)[0] for part in code(text) if re.match("--[a-z]", part)}
     assert alone <= every | OF_OTHER_PROGRAMS
-
-
-def test_the_tests_that_the_page_on_security_names_are_there() -> None:
-    named = re.findall(r"`(tests/[\w/.]+)(?:::(\w+))?`", documentation("security.md").read_text(encoding="utf-8"))
-    assert len(named) > 15
-    for path, test in named:
-        content = (ROOT / path).read_text(encoding="utf-8")
-        assert not test or re.search(rf"^(async )?def {test}\(", content, re.MULTILINE), test
 
 
 def test_every_kind_of_span_has_its_row_with_its_attributes() -> None:
