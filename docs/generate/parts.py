@@ -6,17 +6,18 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from docs.generate import command_line, errors, http
+from docs.generate import command_line, errors, http, modules
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-FOLDER = Path(__file__).parent.parent / "reference"
+FOLDER = Path(__file__).parent.parent
 PARTS: dict[str, Callable[[], str]] = {
     "commands": command_line.commands,
     "errors": errors.classes,
     "statuses": http.statuses,
     "exit codes": errors.exit_codes,
+    "modules": modules.modules,
 }
 _PART = re.compile(r"(?<=<!-- begin )(?P<name>[\w ]+)( -->\n\n?).*?(?=<!-- end -->)", re.DOTALL)
 
