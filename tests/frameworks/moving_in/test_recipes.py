@@ -1,4 +1,4 @@
-"""The recipes of docs/how-to/moving-in.md as they stand there: a store is made, the recipe run, its file imported."""
+"""The recipes of docs/how-to/move-in.md as they stand there: a store is made, the recipe run, its file imported."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from tests.support.folders import documentation
 from tests.support.foreign_tables import stored_rows
 from tests.support.shell import Shell
 
-PAGE = documentation("moving-in.md").read_text(encoding="utf-8").split("## Recipes", 1)[1]
-RECIPES = dict(re.findall(r"^### (.+?)\n(?:(?!^### )[\s\S])*?```py\n([\s\S]*?)```", PAGE, re.MULTILINE))
+PAGE = documentation("move-in.md").read_text(encoding="utf-8")
+RECIPES = dict(re.findall(r"^##+ (.+?)\n(?:(?!^##)[\s\S])*?```py\n([\s\S]*?)```", PAGE, re.MULTILINE))
 [COMMAND] = re.findall(r"^\$ semlex (documents import rows.*)$", PAGE, re.MULTILINE)
 ROWS, DIMENSIONS = 1_200, 16
 # FAISS alone has texts, and no metadata; in this table of LanceDB's a field is no object.

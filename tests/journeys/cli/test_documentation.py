@@ -30,7 +30,7 @@ from tests.support.settings_forms import world
 from tests.support.shell import Shell
 
 RUN_PAGES = (
-    *("guide", "installing", "keep-in-step", "answers", "assistants", "background-indexing", "checkup", "contexts"),
+    *("guide", "installing", "index-folders", "answers", "assistants", "follow-a-table", "checkup", "contexts"),
     *("deploy", "filter", "indexes", "monitor", "query-log", "search", "why"),
 )
 # They go on until Ctrl-C, or ask a model or search a table that is not here.
