@@ -28,7 +28,7 @@ STATE = ROOT / ".state"
 QUESTIONS = (
     ("How do I create a temporary directory and delete it afterwards?", "tempfile.md"),
     ("run a program and capture its output", "subprocess.md"),
-    ("how does the embedded Postgres know when the last client has gone?", "design/architecture.md"),
+    ("How does the embedded Postgres count its users?", "design/decisions/020-embedded-postgres.md"),
 )
 SHOWN = 3
 

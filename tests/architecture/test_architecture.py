@@ -237,3 +237,27 @@ def test_only_tests_in_the_folder_torch_import_it_when_they_are_collected() -> N
     imports = re.compile(r"^(import|from) (torch|transformers)\b|^from tests.support.*\b(tiny|watched)_", re.MULTILINE)
     files = [path for path in TESTS.rglob("test_*.py") if path.parent.name != "torch"]
     assert [path.name for path in files if imports.search(path.read_text(encoding="utf-8"))] == []
+
+
+def test_design_pages_name_files_and_functions_that_exist() -> None:
+    root = TESTS.parent
+    sources = {
+        f"/{path.relative_to(root).as_posix()}": path
+        for folder in ("python", "rust/core", "rust/python", "tests", "docs")
+        for path in (root / folder).rglob("*")
+        if path.suffix in (".py", ".rs", ".js")
+    }
+    files = functions = 0
+    pages = set((root / "docs" / "design").rglob("*.md")) - {root / "docs" / "design" / "modules.md"}
+    for page in sorted(pages):
+        text = page.read_text(encoding="utf-8")
+        for name, function in re.findall(r"`([\w/]+\.(?:py|rs|js))`(?::\s`(?:\w+\.)?(\w+)`)?", text):
+            found = [path for place, path in sources.items() if place.endswith(f"/{name}")]
+            assert found, f"{page.name}: {name}"
+            files += 1
+            if function:
+                functions += 1
+                defined = re.compile(rf"\b(def|class) {function}\b")
+                assert any(defined.search(path.read_text(encoding="utf-8")) for path in found), f"{name}: {function}"
+    assert files > 30
+    assert functions > 15
