@@ -52,11 +52,11 @@ def _command(name: str) -> Any:
     return found
 
 
-def _runnable() -> Iterator[Any]:
+def every_parameter() -> Iterator[Any]:
+    """Return the options and arguments of all commands."""
     for name in MAIN.commands:
         for one in (MAIN.commands[name], *(one for _, one in _below(name))):
-            if not hasattr(one, "commands"):
-                yield one
+            yield from one.params
 
 
 def _summary(name: str, command: Any) -> str:
@@ -68,10 +68,9 @@ def _summary(name: str, command: Any) -> str:
 def _shared() -> list[Any]:
     """Return the options that many commands have with one text."""
     having: dict[tuple[str, str], list[Any]] = {}
-    for command in _runnable():
-        for one in command.params:
-            if one.param_type_name == "option":
-                having.setdefault(_key(one), []).append(one)
+    for one in every_parameter():
+        if _is_option(one) and one.help:
+            having.setdefault(_key(one), []).append(one)
     found = [all_[0] for all_ in having.values() if len(all_) >= SHARED or _is_common(all_[0])]
     return sorted(found, key=_is_common)
 

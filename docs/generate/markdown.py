@@ -11,7 +11,8 @@ if TYPE_CHECKING:
 BAR = r"\|"
 # Parts that are shown as they are: code, and addresses.
 _CODE = re.compile(r"(``?)(.+?)\1")
-_OPTION = re.compile(r"(?<![\w-])--?[a-z][\w-]*")
+# Options of commands, and names with an underscore.
+_NAMES = re.compile(r"(?<![\w-])--?[a-z][\w-]*|(?:\w+\.)*\w+_\w+(?:\(\)|=)?")
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -21,7 +22,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def text(plain: str) -> str:
-    """Return a text on one line, in which only code and names of options are marked up."""
+    """Return a text on one line, in which code, options of commands and names with an underscore are marked up."""
     parts, end = [], 0
     plain = " ".join(plain.split())
     for found in _CODE.finditer(plain):
@@ -31,7 +32,7 @@ def text(plain: str) -> str:
 
 
 def _escaped(plain: str) -> str:
-    return _OPTION.sub(lambda found: f"`{found[0]}`", re.sub(r"([<*_\[\]])", r"\\\1", plain))
+    return _NAMES.sub(lambda found: f"`{found[0]}`", re.sub(r"([<*\[\]])", r"\\\1", plain))
 
 
 def slug(heading: str) -> str:

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from docs.generate import command_line, errors, http, modules
+from docs.generate import command_line, errors, http, metrics, modules, settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -15,6 +15,9 @@ FOLDER = Path(__file__).parent.parent
 PARTS: dict[str, Callable[[], str]] = {
     "commands": command_line.commands,
     "errors": errors.classes,
+    "metrics": metrics.metrics,
+    "settings": settings.settings,
+    "spans": metrics.spans,
     "statuses": http.statuses,
     "exit codes": errors.exit_codes,
     "modules": modules.modules,

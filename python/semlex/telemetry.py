@@ -60,6 +60,36 @@ ROUTE = "http.route"
 STATUS = "http.response.status_code"
 REQUEST_ID = "semlex.request_id"
 
+# Kind -> a span's name, what it covers, and its attributes beside those of its kind.
+SPANS: dict[Work, tuple[str, str, tuple[str, ...]]] = {
+    Work.RETRIEVAL: (
+        "retrieval COLLECTION",
+        "a whole search, or several at once",
+        (TOP_K, SEARCHES, MODE, HITS, FAILED_LEGS, QUERY_TEXT, DOCUMENTS),
+    ),
+    Work.EMBEDDINGS: (
+        "embeddings MODEL",
+        "embedding a query, unless its vector was cached",
+        (DIMENSIONS, TEXTS, SERVER),
+    ),
+    Work.DATABASE: (
+        "DOING postgresql",
+        "a transaction with its retries, each of which is an event `retry` with its SQLSTATE",
+        (NAMESPACE, SQLSTATE, FAILED_LEGS),
+    ),
+    Work.RERANK: ("rerank MODEL", "a call of the reranker", (TEXTS, SERVER)),
+    Work.CHAT: (
+        "chat MODEL",
+        "a request to a language model, until its last piece",
+        (SERVER, INPUT_TOKENS, OUTPUT_TOKENS),
+    ),
+    Work.REQUEST: (
+        "METHOD ROUTE",
+        "a request to the HTTP server, below the span that its `traceparent` names; an error from status 500 on",
+        (ROUTE, STATUS, REQUEST_ID),
+    ),
+}
+
 
 class Span:
     """A span that is not recorded; recorded ones derive from it. As a context manager it becomes the current span."""

@@ -12,10 +12,14 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
+from semlex.telemetry import ERROR_TYPE, SPANS, TRACER
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from opentelemetry.sdk.trace import ReadableSpan
+
+DECLARED = [{*work.value[1:], *names, ERROR_TYPE} for work, (_, _, names) in SPANS.items()]
 
 
 class Spans:
@@ -52,7 +56,13 @@ class Spans:
 
 @contextmanager
 def recorded() -> Iterator[Spans]:
-    """A program that has set OpenTelemetry up, for a while: its own way sets it for the whole process."""
+    """A program that has set OpenTelemetry up, for a while: its own way sets it for the whole process.
+
+    At the end, every span of semlex has only attributes that are declared for its kind.
+    """
     spans = Spans()
     with mock.patch.object(trace, "get_tracer_provider", return_value=spans.provider):
         yield spans
+    for one in spans.all():
+        if one.instrumentation_scope.name == TRACER:
+            assert any(set(one.attributes) <= names for names in DECLARED), one.name

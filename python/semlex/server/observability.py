@@ -34,13 +34,29 @@ METRICS_MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 # Upper bounds in seconds.
 BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
-GAUGES = {
-    "requests_in_flight": "Requests in progress.",
-    "pool_size": "Connections to the database.",
-    "pool_idle": "Connections to the database that are not in use.",
-    "pool_waiting": "Callers that wait for a connection to the database.",
-}
 STARTED = time.time()
+# Name -> kind, labels, and what it says.
+METRICS: dict[str, tuple[str, tuple[str, ...], str]] = {
+    "semlex_requests_total": (
+        "counter",
+        ("method", "route", "status"),
+        "Requests that were answered; 499: the client left before.",
+    ),
+    "semlex_request_seconds": ("histogram", ("route",), "Time of requests, from head to end."),
+    "semlex_refused_total": ("counter", ("why",), "Requests that were refused before a route."),
+    "semlex_searches_total": ("counter", ("operation",), "Searches."),
+    "semlex_reloads_total": ("counter", ("outcome",), "Times that settings or tokens were read again."),
+    "semlex_jobs": ("gauge", ("state",), "Jobs by state; those that ended are kept for days."),
+    "semlex_pool_idle": ("gauge", (), "Connections to the database that are not in use."),
+    "semlex_pool_size": ("gauge", (), "Connections to the database."),
+    "semlex_pool_waiting": ("gauge", (), "Callers that wait for a connection to the database."),
+    "semlex_requests_in_flight": ("gauge", (), "Requests in progress."),
+    "semlex_build_info": ("gauge", ("version", "python"), "Versions; the value is 1."),
+    "process_cpu_seconds_total": ("counter", (), "CPU time of the process."),
+    "process_open_fds": ("gauge", (), "Open descriptors of the process (Linux)."),
+    "process_resident_memory_bytes": ("gauge", (), "Memory of the process (Linux)."),
+    "process_start_time_seconds": ("gauge", (), "Start of the process, in seconds since 1970."),
+}
 
 
 @dataclass(slots=True)
@@ -65,10 +81,10 @@ class Metrics:
 
     def text(self, gauges: Mapping[str, float], jobs: Mapping[JobState, int] | None = None) -> str:
         """Return all metrics in the text format of Prometheus."""
-        lines = _head("semlex_requests_total", "counter", "Requests that were answered; 499: the client left before.")
+        lines = _head("semlex_requests_total")
         for (method, route, status), count in sorted(self.requests.items()):
             lines.append(f'semlex_requests_total{{method="{method}",route="{route}",status="{status}"}} {count}')
-        lines += _head("semlex_request_seconds", "histogram", "Time of requests, from head to end.")
+        lines += _head("semlex_request_seconds")
         for route, buckets in sorted(self._buckets.items()):
             below = 0
             for bound, count in zip((*BUCKETS, "+Inf"), buckets, strict=True):
@@ -76,22 +92,21 @@ class Metrics:
                 lines.append(f'semlex_request_seconds_bucket{{route="{route}",le="{bound}"}} {below}')
             lines.append(f'semlex_request_seconds_sum{{route="{route}"}} {self._seconds[route]:.6f}')
             lines.append(f'semlex_request_seconds_count{{route="{route}"}} {below}')
-        for name, label, counts, said in (
-            ("refused", "why", self.refused, "Requests that were refused before a route."),
-            ("searches", "operation", self.searches, "Searches."),
-            ("reloads", "outcome", self.reloads, "Times that settings or tokens were read again."),
-        ):
-            lines += _head(f"semlex_{name}_total", "counter", said)
-            lines += [f'semlex_{name}_total{{{label}="{key}"}} {count}' for key, count in sorted(counts.items())]
-        if jobs is not None:
-            lines += _head("semlex_jobs", "gauge", "Jobs by state; those that ended are kept for days.")
-            lines += [f'semlex_jobs{{state="{state}"}} {count}' for state, count in sorted(jobs.items())]
+        counted: dict[str, Mapping[Any, int]] = {
+            "semlex_refused_total": self.refused,
+            "semlex_searches_total": self.searches,
+            "semlex_reloads_total": self.reloads,
+        }
+        for name, counts in (counted if jobs is None else counted | {"semlex_jobs": jobs}).items():
+            [label] = METRICS[name][1]
+            lines += [*_head(name), *(f'{name}{{{label}="{key}"}} {count}' for key, count in sorted(counts.items()))]
         for name, value in sorted({"requests_in_flight": self.in_flight, **gauges}.items()):
-            lines += [*_head(f"semlex_{name}", "gauge", GAUGES[name]), f"semlex_{name} {value:g}"]
+            lines += [*_head(f"semlex_{name}"), f"semlex_{name} {value:g}"]
         return "\n".join([*lines, *_of_the_process()]) + "\n"
 
 
-def _head(name: str, kind: str, said: str) -> list[str]:
+def _head(name: str) -> list[str]:
+    kind, _, said = METRICS[name]
     return [f"# HELP {name} {said}", f"# TYPE {name} {kind}"]
 
 
@@ -100,23 +115,15 @@ def _of_the_process() -> list[str]:
     from semlex import __version__  # noqa: PLC0415 - the package as a whole
 
     python = platform.python_version()
-    lines = _head("semlex_build_info", "gauge", "Versions; the value is 1.")
+    lines = _head("semlex_build_info")
     lines.append(f'semlex_build_info{{version="{__version__}",python="{python}"}} 1')
-    figures = {
-        "cpu_seconds_total": ("counter", "CPU time of the process.", time.process_time()),
-        "start_time_seconds": ("gauge", "Start of the process, in seconds since 1970.", STARTED),
-    }
+    figures = {"cpu_seconds_total": time.process_time(), "start_time_seconds": STARTED}
     with suppress(OSError):  # of Linux alone
         pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
-        size = pages * os.sysconf("SC_PAGE_SIZE")
-        figures["resident_memory_bytes"] = ("gauge", "Memory of the process.", size)
-        figures["open_fds"] = (
-            "gauge",
-            "Open descriptors of the process.",
-            sum(1 for _ in Path("/proc/self/fd").iterdir()),
-        )
-    for name, (kind, said, value) in sorted(figures.items()):
-        lines += [*_head(f"process_{name}", kind, said), f"process_{name} {value:.15g}"]
+        figures["resident_memory_bytes"] = pages * os.sysconf("SC_PAGE_SIZE")
+        figures["open_fds"] = sum(1 for _ in Path("/proc/self/fd").iterdir())
+    for name, value in sorted(figures.items()):
+        lines += [*_head(f"process_{name}"), f"process_{name} {value:.15g}"]
     return lines
 
 

@@ -212,7 +212,8 @@ def search_setting(name: str, default: Any, *, what: str = "", **more: Any) -> A
     else:
         read = whole_between(int(least), int(most)) if one.form == "integer" else number_between(least, most)
     sentence = one.option.text.partition(". ")[0].rstrip(".")
-    choices = f": {', '.join(one.choices)}" if one.choices else ""
+    bounds = "" if one.option.maximum is None or " to " in sentence else f", {least:,} to {most:,}"
+    choices = f": {', '.join(one.choices)}" if one.choices else bounds
     return setting(default, read, what or f"{sentence[0].lower()}{sentence[1:]}{choices}", "search", **more)
 
 
@@ -238,14 +239,16 @@ class Settings:
 
     # fmt: off
     database_url: str | None = setting(
-        None, text, "server to use; none: the embedded Postgres", "database", keys=("url",),
-        others=("RAG_DB_URL", "DATABASE_URL"), leads_away=_always,
+        None, text,
+        "server to use: a libpq URL or name=value text; not set: libpq's variables, else the embedded Postgres",
+        "database", keys=("url",), others=("RAG_DB_URL", "DATABASE_URL"), leads_away=_always,
         example="postgresql://semlex@localhost:5432/semlex")
     data_dir: Path | None = setting(
-        None, folder, "folder of the embedded Postgres's data", "database", leads_away=_always, example="~/semlex")
+        None, folder, "folder of semlex's data; the embedded Postgres is in postgres below it", "database",
+        leads_away=_always, example="~/semlex")
     keep_alive: float = setting(
         300.0, number_between(0, math.inf, "a number of seconds"),
-        "seconds for which the embedded Postgres stays after its last user", "database")
+        "seconds that the embedded Postgres keeps running after its last client; 0 stops it at once", "database")
     read_from: ReadPreference = setting(
         "primary", one_of("primary", "replica"), "where searches read: primary, or replica (a standby)",
         "database", example="replica")
@@ -253,41 +256,49 @@ class Settings:
     collection: str = setting(
         "default_collection", text, "collection to work on", "database", json_keys=("collectionName",))
     partitions: int = setting(
-        0, partition_number, "partitions of the tables of new collections; 0: plain tables", "database",
+        0, partition_number, "partitions of the tables of new collections, 2 to 64; 0: plain tables", "database",
         of_collection=True, example=16)
 
     embedding_model: str | None = setting(
-        None, text, "model for vectors, of new collections", "embeddings", keys=("model",),
-        others=("RAG_EMBEDDING_MODEL",), of_collection=True, leads_away=_elsewhere, example="static")
+        None, text,
+        "embedding model: name, folder or server's model, static, or none (keywords only); not set: the best available",
+        "embeddings", keys=("model",), others=("RAG_EMBEDDING_MODEL",), of_collection=True, leads_away=_elsewhere,
+        example="static")
     models: tuple[str, ...] = setting(
-        (), names, "models elsewhere that a collection may name", "embeddings", leads_away=_always,
-        example=("ollama:qwen3-embedding:0.6b",))
+        (), names,
+        "models behind servers or in folders that a collection may name; in the variable with commas between",
+        "embeddings", leads_away=_always, example=("ollama:qwen3-embedding:0.6b",))
     dimensions: int | None = setting(
-        None, whole, "length of the vectors, of new collections", "embeddings", others=("RAG_EMBEDDING_DIMS",),
-        of_collection=True, example=256)
+        None, whole, "length to which vectors of new collections are cut; static models only check it", "embeddings",
+        others=("RAG_EMBEDDING_DIMS",), of_collection=True, example=256)
     device: str | None = setting(
-        None, one_of("mps", "cuda", "cpu"), "where local models run: mps, cuda or cpu", "embeddings", example="cpu")
+        None, one_of("mps", "cuda", "cpu"),
+        "where local models run: mps, cuda or cpu; not set: the best of this machine", "embeddings", example="cpu")
     tokenizer: str | None = setting(
-        None, text, "tokenizer.json of a model behind a server, of new collections", "embeddings", of_collection=True,
-        leads_away=_always, example="/models/tokenizer.json")
+        None, text, "tokenizer.json of a model behind a server; new collections measure chunks with it", "embeddings",
+        of_collection=True, leads_away=_always, example="/models/tokenizer.json")
     vector_storage: Literal["vector", "halfvec"] | None = setting(
-        None, one_of("vector", "halfvec"), "vector or halfvec, of new collections", "embeddings",
-        of_collection=True, example="halfvec")
+        None, one_of("vector", "halfvec"),
+        "storage of new collections: vector (float32) or halfvec (float16); not set: as suits the first vectors",
+        "embeddings", of_collection=True, example="halfvec")
     vector_index: Literal["hnsw", "ivfflat", "none"] | None = setting(
-        None, one_of("hnsw", "ivfflat", "none"), "what create-index builds: hnsw, ivfflat or none", "embeddings",
-        keys=("index_type",), example="hnsw")
+        None, one_of("hnsw", "ivfflat", "none"),
+        "what create-index builds: hnsw, ivfflat or none; not set: what is missing", "embeddings", keys=("index_type",),
+        example="hnsw")
     hnsw_m: int | None = setting(
-        None, whole_between(2, 100), "connections per node of an index that create-index builds", "embeddings",
+        None, whole_between(2, 100),
+        "connections per node of an HNSW index that create-index builds, 2 to 100; not set: 16", "embeddings",
         example=16)
     hnsw_ef_construction: int | None = setting(
-        None, whole_between(4, 1000), "candidates that create-index looks at while it builds", "embeddings",
+        None, whole_between(4, 1000),
+        "candidates examined during its build, 4 to 1,000 and at least twice hnsw_m; not set: 64", "embeddings",
         example=64)
 
     max_file_mib: int = setting(
-        16, whole_between(1, 1024), "size of the largest text or table that is read, in MiB", "files")
+        16, whole_between(1, 1024), "maximum size of a text, table or web page, in MiB, 1 to 1,024", "files")
     max_document_mib: int = setting(
-        128, whole_between(1, 1024), "size of the largest PDF, office file, book or mail that is read, in MiB",
-        "files")
+        128, whole_between(1, 1024),
+        "maximum size of a PDF, office file, book or mail, in MiB, 1 to 1,024; larger ones take more memory", "files")
 
     chunk_tokens: int = setting(
         500, whole, "maximum tokens of a chunk, in new collections", "chunking", keys=("size",),
@@ -296,13 +307,17 @@ class Settings:
         50, whole, "maximum tokens that neighbours share, in new collections", "chunking", keys=("overlap",),
         json_keys=("chunkOverlap",), others=("RAG_CHUNK_OVERLAP",), of_collection=True)
     min_tokens: int = setting(
-        32, whole, "smaller sections are joined with the next, in new collections", "chunking", of_collection=True)
+        32, whole, "shorter sections are joined with the next, in new collections; at most half of chunk_tokens",
+        "chunking", of_collection=True)
 
     language: str = setting(
         "english", text, "language of new collections", "search", keys=("text_search_language",), of_collection=True)
-    keyword: str = setting("bm25", text, "keyword engine of new collections", "search", of_collection=True)
+    keyword: str = setting(
+        "bm25", text, "keyword engine of new collections: bm25, tsvector, tsvector_cd, none, or an extension's",
+        "search", of_collection=True)
     stop_words: bool = setting(
-        True, switch, "whether new collections leave out stop words", "search", of_collection=True)
+        True, switch, "whether the keyword index of new collections leaves out stop words", "search",
+        of_collection=True)
     top_k: int = search_setting("top_k", DEFAULT_TOP_K, others=("RAG_TOP_K",))
     mode: SearchMode | None = search_setting("mode", None, keys=("search_type",), example="hybrid")
     fusion: FusionMethod = search_setting("fusion", "score")
@@ -314,30 +329,34 @@ class Settings:
         "min_similarity", None, keys=("similarity_threshold",), json_keys=("similarityThreshold",),
         others=("RAG_SIMILARITY_THRESHOLD",), example=0.3)
     route: RouteBy | None = search_setting(
-        "route", None, what="what decides the kind of a question: rules or chat", example="rules",
-        leads_away=lambda by: by == "chat")  # it gets every question
+        "route", None, what="what decides the kind of a question (its depth, reranker and grouping): rules or chat",
+        example="rules", leads_away=lambda by: by == "chat")  # it gets every question
     rewrite: bool = search_setting(
         "rewrite", False, what="whether the chat model puts questions into terms of the documents", leads_away=bool)
     calibration: Path | None = setting(
-        None, folder, "file of a calibration, instead of the stored one", "search", leads_away=_always,
+        None, folder, "file of a calibration, instead of the collection's own", "search", leads_away=_always,
         example="~/calibration.json")
     fallback_folder: Path | None = setting(
-        None, folder, "folder of JSON files that are searched when nothing is found", "search", leads_away=_always,
+        None, folder, "folder of JSON files that are searched if nothing is found", "search", leads_away=_always,
         example="~/knowledge")
     use_database: bool = setting(
-        True, switch, "false: from_settings() searches fallback_folder alone", "search", others=("RAG_ENABLED",))
+        True, switch, "false: from_settings() searches fallback_folder alone; the command line ignores it", "search",
+        others=("RAG_ENABLED",))
     query_log: QueryLogMode = setting(
-        "off", query_log_mode, "what is kept of questions: off, hash or text", "search", leads_away=keeps_questions)
+        "off", query_log_mode, "what is kept of queries: off, hash or text", "search", leads_away=keeps_questions)
 
     reranker_model: str | None = setting(
-        None, text, "reranker", "reranking", keys=("model",), leads_away=_elsewhere, example="term-overlap")
+        None, text, "reranker: name, folder or server's model, term-overlap, none or auto", "reranking",
+        keys=("model",), leads_away=_elsewhere, example="term-overlap")
     use_reranking: bool | Literal["auto"] = setting(
-        "auto", reranking, "whether to rerank", "reranking", keys=("enabled",), json_keys=("rerankingEnabled",))
+        "auto", reranking, "true, false, or auto: if a reranker is named, or one is cached and the machine has a GPU",
+        "reranking", keys=("enabled",), json_keys=("rerankingEnabled",))
     chat_model: str | None = setting(
-        None, text, "language model that writes answers", "answers", keys=("model",), leads_away=_elsewhere,
-        example="ollama:qwen3:4b")
+        None, text,
+        "language model behind a server that writes answers; not set: answers are sentences of the documents",
+        "answers", keys=("model",), leads_away=_elsewhere, example="ollama:qwen3:4b")
     enrichment_model: str | None = setting(
-        None, text, "language model that writes chunk descriptions", "answers",
+        None, text, "language model behind a server that writes chunk descriptions", "answers",
         json_keys=("contextualEnrichmentModel",), leads_away=_elsewhere, example="ollama:qwen3:4b")
     # fmt: on
     origins: dict[str, str] = field(default_factory=dict)  # by the setting's name

@@ -51,7 +51,7 @@ def test_every_setting_is_shown_with_what_did_not_count(folder: Path, monkeypatc
         "name": "top_k",
         "value": 6,
         "origin": "SEMLEX_TOP_K",
-        "what": "number of results",
+        "what": "number of results, 1 to 1,000",
         "overridden": [
             {"origin": "RAG_TOP_K", "value": "7", "differs": True},
             {"origin": there, "value": 8, "differs": True},

@@ -11,7 +11,6 @@ import tempfile
 import tomllib
 from collections.abc import Callable, Iterator
 from contextvars import Context
-from dataclasses import fields
 from pathlib import Path
 
 import psycopg
@@ -20,9 +19,9 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
 from semlex.settings.sources import QA_KEYS, RAG_KEYS, SERVER_VARIABLES, read_settings
-from semlex.settings.table import SETTINGS, Settings, camel
+from semlex.settings.table import SETTINGS, camel
 from semlex.store.postgres.embedded.server import DATABASE, EmbeddedServer
-from tests.support.command_tree import RUNNABLE, TREE, parted
+from tests.support.command_tree import TREE, parted
 from tests.support.documented_programs import FRAMEWORKS, PAGES, documented_programs, run_documented
 from tests.support.embedded_servers import configure
 from tests.support.folders import ROOT, TEMPORARY, documentation
@@ -114,32 +113,11 @@ def test_the_page_on_installing_names_every_extra() -> None:
     assert {name for cell in rows("installing.md", "The extras:") for name in code(cell[0])} == declared.keys()
 
 
-def test_the_table_of_settings_is_that_of_the_command_line() -> None:
-    assert {setting.attribute for setting in SETTINGS} == {one.name for one in fields(Settings)} - {
-        "origins",
-        "overridden",
-        "notes",
-        "files",
-    }
-    options = {option for command in RUNNABLE.values() for one in command.params for option in one.opts}
-    cells = rows("settings.md", "# Settings")
-    assert [code(cell[0]) for cell in cells] == [[setting.name] for setting in SETTINGS]
-    for cell, setting in zip(cells, SETTINGS, strict=True):
-        assert code(cell[1]) == [f"[{setting.section}]", *setting.keys]
-        assert code(cell[2]) == list(setting.variables)
-        assert set(code(cell[3])) <= options
-        built_in = Settings().value(setting)
-        shown = "" if built_in in (None, ()) else f"{built_in:g}" if isinstance(built_in, float) else str(built_in)
-        assert cell[4] == (shown.lower() if isinstance(built_in, bool) else shown), setting.name
-
-
 def test_the_page_of_settings_has_every_name_of_other_programs() -> None:
     named = {name for cell in rows("settings.md", "### settings.json") for name in code(cell[0])}
     special = {key for key in RAG_KEYS if key != "qa"} | {f"qa.{key}" for key in QA_KEYS}
     plain = {camel(setting.name) for setting in SETTINGS}
     assert named - {"embeddingModel", "topK", "rerankerModel"} == special - plain
-    variables = {name for cell in rows("settings.md", "## RAG_ variables") for name in code(cell[0])}
-    assert variables == {one for setting in SETTINGS for one in setting.others if one.startswith("RAG_")}
     page = documentation("settings.md").read_text(encoding="utf-8")
     assert [f"`{name}`" in page for name in SERVER_VARIABLES] == [True, True, True]
     leading = {

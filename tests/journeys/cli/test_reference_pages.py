@@ -9,13 +9,11 @@ from pathlib import Path
 import pytest
 
 from docs.generate.parts import generated
-from semlex import telemetry
 from semlex.server import problems
 from semlex.server.request_context import NO_METHOD, REFUSALS
-from tests.journeys.cli.test_documentation import code, rows
+from tests.journeys.cli.test_documentation import code
 from tests.support.command_tree import MAIN, TREE, is_group, options_of, parted
 from tests.support.documented_programs import PAGES
-from tests.support.folders import documentation
 
 ALWAYS = {"--help", "--version", "--verbose", "--install-completion"}
 # Of gunicorn, docker, a server of models, and `./x test`.
@@ -63,21 +61,3 @@ def test_the_commands_that_are_named_are_there_with_their_options(page: Path) ->
     every = {option for command in (MAIN, *TREE.values()) for option in options_of(command)} | ALWAYS
     alone = {re.split("[ =]", part)[0] for part in code(text) if re.match("--[a-z]", part)}
     assert alone <= every | OF_OTHER_PROGRAMS
-
-
-def test_every_kind_of_span_has_its_row_with_its_attributes() -> None:
-    table = {cells[0]: cells[2] for cells in rows("monitor.md", "## Spans")}
-    for work in telemetry.Work:
-        first = "METHOD ROUTE" if work is telemetry.Work.REQUEST else work.value[0]
-        assert any(first in name for name in table), work
-    for attribute in (
-        telemetry.ROUTE,
-        telemetry.STATUS,
-        telemetry.REQUEST_ID,
-        telemetry.TOP_K,
-        telemetry.SQLSTATE,
-        telemetry.INPUT_TOKENS,
-    ):
-        assert any(f"`{attribute}`" in attributes for attributes in table.values()), attribute
-    page = documentation("monitor.md").read_text(encoding="utf-8")
-    assert "opentelemetry-instrumentation-fastapi" not in page  # it would record each request twice
