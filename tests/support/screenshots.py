@@ -22,24 +22,12 @@ MAX_BYTES = 150_000
 COLLECTION = "handbook"
 QUESTION = "move a collection to another server"
 OPEN_SCORE = "document.querySelector('.score summary').click()"
-UNFOLD = "document.querySelector('.placing').open = true"
 ASK_WHY = "document.getElementById('missing').value = 'filters.md'; document.querySelector('.why button').click()"
 HITS = "document.querySelectorAll('.hits > li').length > 0"
 # Name of the file -> width, height, scheme, view, what the address says, what is done, and what is waited for.
 SHOTS: dict[str, tuple[int, int, str, str, dict[str, str], str, str]] = {
     "page": (1200, 580, "light", "search", {"q": QUESTION, "w": "0.5"}, OPEN_SCORE, HITS),
-    "page-dark": (768, 760, "dark", "search", {"q": QUESTION, "w": "0.8"}, UNFOLD, HITS),
-    "page-narrow": (390, 780, "light", "search", {"q": QUESTION, "w": "0.5"}, "", HITS),
     "page-why": (960, 420, "light", "search", {"q": QUESTION}, ASK_WHY, "document.querySelector('.reasons') !== null"),
-    "page-document": (
-        1080,
-        640,
-        "light",
-        "documents",
-        {"document": "why.md"},
-        "",
-        "document.querySelector('.chunk') !== null",
-    ),
 }
 
 

@@ -22,7 +22,8 @@ class ContextSource:
     Attributes:
         document: Path below its source's folder, or the id of an added document.
         headings: Title and heading path, or "".
-        text: The passage as it is in its document; consecutive chunks without the text that they share.
+        text: The passage as it is in its document; consecutive chunks without the text that they share. Between chunks
+            only the number of blank characters and lines is known: a tab there is a space.
         line, page: Where it begins in the document, from 1, or None.
         place: `line` or `page`, or row and cell, as shown to people: ``p. 36``, ``row 4``, ``line 9``; or "".
         char_start, char_end: Its place in the document's text, in characters, or None.

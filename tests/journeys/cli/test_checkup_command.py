@@ -157,7 +157,7 @@ def test_json_has_all_of_it() -> None:
 
 
 def test_every_code_is_told() -> None:
-    page = documentation("checkup.md").read_text(encoding="utf-8")
+    page = documentation("evaluate.md").read_text(encoding="utf-8")
     assert set(REASONS) == set(get_args(CheckupCode))
     assert all(f"| `{code}` |" in page for code in REASONS)
 

@@ -29,11 +29,11 @@ from tests.support.settings_forms import world
 from tests.support.shell import Shell
 
 RUN_PAGES = (
-    *("guide", "installing", "index-folders", "answers", "assistants", "follow-a-table", "checkup", "contexts"),
-    *("deploy", "filter", "indexes", "monitor", "query-log", "search", "why"),
+    *("guide", "installing", "index-folders", "answers", "assistants", "follow-a-table"),
+    *("deploy", "filter", "indexes", "monitor", "evaluate", "search", "why"),
 )
-# They go on until Ctrl-C, or ask a model or search a table that is not here.
-NOT_RUN = ("--watch", " --http", "semlex worker", "ollama:", " -c shop")
+# They go on until Ctrl-C, or ask a model, search a table or read judgements that are not here.
+NOT_RUN = ("--watch", " --http", "semlex worker", "semlex ui", "ollama:", " -c shop", " --qrels", "./scifact")
 
 
 @pytest.fixture(scope="module")
