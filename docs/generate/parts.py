@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from docs.generate import command_line, errors, http, metrics, modules, settings
+from docs.generate import command_line, errors, http, metrics, modules, peers, settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,6 +21,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "statuses": http.statuses,
     "exit codes": errors.exit_codes,
     "modules": modules.modules,
+    "peers": peers.peers,
 }
 _PART = re.compile(r"(?<=<!-- begin )(?P<name>[\w ]+)( -->\n\n?).*?(?=<!-- end -->)", re.DOTALL)
 

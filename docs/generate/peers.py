@@ -1,0 +1,41 @@
+"""The figures of other libraries that the comparison shows, out of the page of figures."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from docs.generate.markdown import table
+
+FIGURES = Path(__file__).parent.parent / "reference" / "figures.md"
+# A column of the page of figures -> what is taken of its cells, and the heading in the comparison.
+COLUMNS = {
+    "p50, p95": (r"^[\d.,]+", "one search, median (ms)"),
+    "8 at once: searches/s": (r"^[\d.,]+", "8 at once: searches/s"),
+    "rows/s until indexed": (r"^[\d.,]+", "rows loaded and indexed per s"),
+    "disk": (r"^[\d.,]+", "disk (MiB)"),
+    "keeps 1/10": (r"^[\d.,]+, (?P<part>[\d.]+)", "recall@10, filter keeps 1/10"),
+    "far": (r"^[\d.,]+, (?P<part>[\d.]+)", "recall@10, filter far from the query"),
+    "scifact-sub": (r"^[\d.]+", "nDCG@10, scifact (part)"),
+}
+
+
+def peers() -> str:
+    """Return a row for each library, with the first measurement of each column."""
+    section = FIGURES.read_text(encoding="utf-8").split("\n## Beside other libraries\n")[1].split("\n## ")[0]
+    found: dict[str, dict[str, str]] = {}
+    for lines in re.findall(r"^\|.*?(?=^$|\Z)", section, re.DOTALL | re.MULTILINE):
+        head, _, *rows = [[cell.strip() for cell in line.strip().strip("|").split("|")] for line in lines.splitlines()]
+        for name, *cells in rows:
+            for column, cell in zip(head[1:], cells, strict=True):
+                found.setdefault(name, {}).setdefault(column, cell)
+    names = [name for name, cells in found.items() if COLUMNS.keys() <= cells.keys()]
+    return table(
+        ["", *(heading for _, heading in COLUMNS.values())],
+        [[name, *(_part(found[name][column], pattern) for column, (pattern, _) in COLUMNS.items())] for name in names],
+    )
+
+
+def _part(cell: str, pattern: str) -> str:
+    match = re.search(pattern, cell)
+    return cell if match is None else (match.groupdict().get("part") or match[0]).rstrip(",")
