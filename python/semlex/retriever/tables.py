@@ -344,7 +344,7 @@ class Tables(Part):
         """Load the rows of a table that another library filled; each row becomes a chunk, nothing is cut or embedded.
 
         The table is read in one snapshot, and nothing in it is changed. Vectors are stored bit for bit, texts, ids and
-        metadata as that library gives them. Rows are written in transactions, as by `load_vectors`; loading the table
+        metadata as that library gives them. Rows are written in transactions, as by `load`; loading the table
         again updates what it holds. A row that cannot be stored is skipped, and the report names it.
 
         Args:
@@ -364,7 +364,7 @@ class Tables(Part):
                 batch.
             dry_run: Whether to read all rows and report which would be skipped, without writing; the collection need
                 not exist.
-            progress: As for `load_vectors`.
+            progress: As for `load`.
 
         Raises:
             ConfigurationError: The table does not exist, or several may be meant; an argument cannot be used.
