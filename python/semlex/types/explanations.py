@@ -30,7 +30,7 @@ WhyCode = Literal[
     "capped",
     "unknown",
 ]
-"""What a `Reason` says, for programs; docs/how-to/why.md has a row for each."""
+"""What a `Reason` says, for programs; docs/reference/search-options.md has a row for each."""
 
 
 @dataclass(frozen=True, slots=True)
