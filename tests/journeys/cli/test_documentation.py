@@ -9,8 +9,10 @@ import subprocess
 import sys
 import tempfile
 import tomllib
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextvars import Context
+from functools import cache
 from pathlib import Path
 
 import psycopg
@@ -18,6 +20,7 @@ import pytest
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
+from docs.generate.markdown import slug
 from semlex.settings.sources import QA_KEYS, RAG_KEYS, SERVER_VARIABLES, read_settings
 from semlex.settings.table import SETTINGS, camel
 from semlex.store.postgres.embedded.server import DATABASE, EmbeddedServer
@@ -85,13 +88,23 @@ def test_the_demonstration_finds_what_it_imports() -> None:
     assert done.returncode == 0, done.stderr
 
 
+@cache
+def anchors(page: Path) -> set[str]:
+    """The anchors of the headings of a page."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+    counts = Counter(slug(heading) for heading in re.findall(r"^#+ (.*)", text, re.MULTILINE))
+    return {f"{name}-{number}" if number else name for name, count in counts.items() for number in range(count)}
+
+
 def test_links_lead_somewhere() -> None:
-    broken = [
-        f"{page.name}: {target}"
-        for page in [*PAGES, ROOT / "CONTRIBUTING.md"]
-        for target in re.findall(r"\]\(([^)#]+)\)", page.read_text(encoding="utf-8"))
-        if "://" not in target and not (page.parent / target).exists()
-    ]
+    broken = []
+    for page in [*PAGES, ROOT / "CONTRIBUTING.md"]:
+        for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8")):
+            path, _, anchor = target.partition("#")
+            there = page.parent / path if path else page
+            needed = {anchor} if anchor and there.suffix == ".md" else set()
+            if "://" not in target and not (there.exists() and (not needed or needed <= anchors(there))):
+                broken.append(f"{page.name}: {target}")
     assert not broken
 
 
