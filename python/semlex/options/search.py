@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
     from semlex.filters.forms import Boosts, Filters
 
+# Three arguments (fusion, weights, rrf_k), and not an object for each fusion: the command line needs them apart.
 FusionMethod: TypeAlias = Literal["score", "rrf", "linear"]
+
 # An older name of score fusion, which calls, settings and cursors may hold.
 OLD_SCORE = "completed"
 
