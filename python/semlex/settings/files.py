@@ -8,6 +8,7 @@ SHA-256.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -31,13 +32,22 @@ def own_file() -> Path:
     """Return the path of the user's own settings file: ``SEMLEX_CONFIG``, else in the user's configuration folder."""
     named = os.environ.get(OWN_FILE_VARIABLE)
     if not named:
-        return Path(platformdirs.user_config_dir("semlex", appauthor=False)) / OWN_FILE
+        return _own_folder() / OWN_FILE
     path = Path(os.path.expanduser(named))  # noqa: PTH111 - pathlib's raises for a user that does not exist
     if not path.is_absolute():
         raise ConfigurationError(
             f"{OWN_FILE_VARIABLE} must be an absolute path; got {named!r}, which would be another file in every folder"
         )
     return path
+
+
+def _own_folder() -> Path:
+    with contextlib.suppress(RuntimeError):
+        folder = Path(platformdirs.user_config_dir("semlex", appauthor=False))
+        if folder.is_absolute():
+            return folder
+    # A user of a container whom the system does not know: its home is the root.
+    return Path("/.config/semlex").absolute()
 
 
 def read_own_bytes() -> bytes:

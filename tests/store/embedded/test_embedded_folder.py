@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import os
+import pwd
 import stat
 import subprocess
 import sys
@@ -15,7 +16,8 @@ import psutil
 import psycopg
 import pytest
 
-from semlex.errors import EmbeddedServerError
+from semlex.errors import ConfigurationError, EmbeddedServerError
+from semlex.settings.files import own_file
 from semlex.store.postgres.embedded import folder as embedded_folder
 from semlex.store.postgres.embedded import process as embedded_process
 from semlex.store.postgres.embedded.server import EmbeddedServer, default_folder
@@ -235,3 +237,22 @@ def test_the_default_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     assert default_folder() == Path.cwd() / "here" / "postgres"
     monkeypatch.setenv("SEMLEX_DATA_DIR", "~/data")  # nobody expands it in a unit file or an image
     assert default_folder() == Path("/somewhere/data/postgres")
+
+
+def test_a_user_without_a_home_names_a_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(embedded_folder, "is_root", lambda: False)
+    without_home(monkeypatch)
+    with pytest.raises(ConfigurationError, match="no home folder"):
+        default_folder()
+    assert own_file() == Path("/.config/semlex/config.toml")
+
+
+def without_home(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a container whose user the system does not know."""
+
+    def unknown(_: int) -> None:
+        raise KeyError
+
+    for name in ("HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "SEMLEX_CONFIG", "SEMLEX_DATA_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(pwd, "getpwuid", unknown)

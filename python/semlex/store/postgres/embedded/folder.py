@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import platformdirs
 
-from semlex.errors import EmbeddedServerError, MissingExtraError
+from semlex.errors import ConfigurationError, EmbeddedServerError, MissingExtraError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -203,7 +203,14 @@ def default_folder() -> Path:
         return Path(os.path.expanduser(named)).absolute() / "postgres"  # noqa: PTH111
     if sys.platform != "win32" and is_root():
         return ROOT_STATE / "postgres"
-    return Path(platformdirs.user_data_dir("semlex", appauthor=False)) / "postgres"
+    with contextlib.suppress(RuntimeError):
+        folder = Path(platformdirs.user_data_dir("semlex", appauthor=False))
+        if folder.is_absolute():
+            return folder / "postgres"
+    raise ConfigurationError(
+        "this user has no home folder for the embedded Postgres; name a folder with --data-dir or SEMLEX_DATA_DIR, or "
+        "a server with --database or DATABASE_URL"
+    )
 
 
 def resolved_folder(folder: Path) -> Path:
