@@ -1,4 +1,4 @@
-"""Writes THIRD-PARTY-NOTICES: the licences of the crates that the compiled core is made of. Run by ``./x notices``."""
+"""Writes THIRD-PARTY-NOTICES: the licences of what the package contains. Run by ``./x notices``."""
 
 from __future__ import annotations
 
@@ -12,11 +12,20 @@ ROOT = Path(__file__).parent.parent
 NOTICES = ROOT / "THIRD-PARTY-NOTICES"
 BEGINNING = """semlex contains compiled code of the crates below, and of the Rust standard library
 (https://github.com/rust-lang/rust, MIT OR Apache-2.0). Where a crate is offered under several licences, semlex uses
-it under the one whose text stands here. Made by `./x notices`.
+it under the one whose text follows. Made by `./x notices`.
+
+Data of others come with these crates: the Snowball stemmers (frostem, BSD-3-Clause), the stop words of NLTK's corpus,
+most of them from the Snowball project (stop-words; the corpus names its sources below and states no licence of its
+own), and tables of Unicode (regex-syntax, unicode-normalization-alignments and unicode-segmentation; the licence of
+Unicode's data files is below regex-syntax).
+
+The page of the HTTP server has no scripts, styles, fonts or pictures of others. semlex contains no weights of models.
 """
 # On Linux, macOS and Windows the same crates are linked.
 PLATFORM = "x86_64-unknown-linux-gnu"
 BEGINNINGS_OF_LICENCES = ("LICEN", "UNLICENSE", "COPYING", "COPYRIGHT", "NOTICE")
+# Of the data that crates bring: where it comes from, and its licence.
+DATA = {"regex-syntax": "src/unicode_tables/LICENSE-UNICODE", "stop-words": "src/nltk/README"}
 
 
 def linked(*options: str) -> dict[tuple[str, str], dict[str, Any]]:
@@ -48,9 +57,11 @@ def licence_texts(package: dict[str, Any]) -> list[str]:
     files = sorted(path for path in folder.iterdir() if path.name.upper().startswith(BEGINNINGS_OF_LICENCES))
     plain = [path for path in files if "MIT" in path.name.upper()]
     others = [path for path in files if "APACHE" not in path.name.upper()]
-    chosen = plain or others or files
+    chosen = list(plain or others or files)
     if not chosen:
         raise SystemExit(f"error: {package['name']} {package['version']} has no text of its licence in {folder}")
+    if package["name"] in DATA:
+        chosen.append(folder / DATA[package["name"]])
     return [path.read_text("utf-8").strip() for path in chosen]
 
 

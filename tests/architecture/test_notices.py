@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import re
 import tomllib
+from pathlib import Path
 from typing import Any
 
 from tests.support.folders import ROOT
@@ -35,6 +36,28 @@ def test_the_texts_are_there() -> None:
     parts = NOTICES.split("=" * 80)[1:]
     for part in parts:
         assert re.search(r"permission|redistribution|warranty|public domain", part, re.IGNORECASE), part[:200]
+
+
+def test_data_of_others_is_listed() -> None:
+    """Crates that bring data are described, with its licence or its sources; the package itself has none."""
+    module = notices_module()
+    for (name, _), package in module.linked("--offline").items():
+        below = Path(package["manifest_path"]).parent / "src"
+        found = [path for path in below.rglob("*") if path.name == "README" or path.name.startswith("LICEN")]
+        assert [path for path in found if path.parent != below.parent] == (
+            [below.parent / module.DATA[name]] if name in module.DATA else []
+        )
+    for name, file in module.DATA.items():
+        part = NOTICES.partition(f"{'=' * 80}\n{name} ")[2].partition("=" * 80)[0]
+        assert {"regex-syntax": "UNICODE, INC. LICENSE", "stop-words": "were obtained from"}[name] in part, file
+    package = ROOT / "python" / "semlex"
+    others = [
+        path for path in package.rglob("*") if path.is_file() and path.suffix not in (".py", ".pyc", ".pyi", ".so")
+    ]
+    assert {path.parent for path in others} == {package, package / "server" / "page"}
+    for path in others:
+        text = path.read_text("utf-8")  # no font and no picture but a drawing
+        assert not re.search(r"copyright|licen[cs]e|@preserve|sourceMappingURL|@font-face", text, re.IGNORECASE), path
 
 
 def test_the_notices_are_in_wheel_and_source() -> None:
