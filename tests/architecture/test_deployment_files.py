@@ -1,0 +1,105 @@
+"""Files for other programs agree with semlex: how it is deployed, its workflows, its version."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import tomllib
+from collections.abc import Iterator
+from contextvars import Context
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from semlex.settings.table import SETTINGS
+from tests.support.command_tree import TREE, parted
+from tests.support.folders import ROOT
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+DOCKERFILE = (ROOT / "docker" / "Dockerfile").read_text("utf-8")
+COMPOSE = yaml.safe_load((ROOT / "docker-compose.yml").read_text("utf-8"))
+UNITS = sorted((ROOT / "deploy" / "systemd").glob("*.service"))
+OBJECTS = list(yaml.safe_load_all((ROOT / "deploy" / "kubernetes" / "semlex.yaml").read_text("utf-8")))
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+# Read by docker-compose.yml itself.
+OF_COMPOSE = {"SEMLEX_PORT", "SEMLEX_DOCUMENTS", "SEMLEX_EXTRAS"}
+
+
+def commands() -> Iterator[Any]:
+    """What the files start, and what their comments say to type."""
+    yield pytest.param(json.loads(re.findall(r"^CMD (.*)$", DOCKERFILE, re.MULTILINE)[0]), id="image")
+    for name, service in COMPOSE["services"].items():
+        if name not in ("postgres", "serve"):
+            yield pytest.param(service["command"], id=f"compose-{name}")
+    for unit in UNITS:
+        started = re.findall(r"^ExecStart=/opt/semlex/bin/semlex (.*)$", unit.read_text("utf-8"), re.MULTILINE)
+        yield pytest.param(shlex.split(started[0]), id=unit.name)
+    for one in OBJECTS:
+        if one["kind"] == "Deployment":
+            container = one["spec"]["template"]["spec"]["containers"][0]
+            yield pytest.param(container["args"], id=one["metadata"]["name"])
+    files = [ROOT / "docker-compose.yml", *UNITS, ROOT / "deploy" / "kubernetes" / "semlex.yaml"]
+    for file in files:
+        shown = re.findall(r"^#.*?(?: run --rm \w+|bin/semlex|#   semlex) (.+)$", file.read_text("utf-8"), re.MULTILINE)
+        for number, line in enumerate(shown):
+            yield pytest.param(shlex.split(line), id=f"{file.name}-comment-{number}")
+
+
+@pytest.mark.parametrize("words", list(commands()))
+def test_commands_can_be_typed(words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    name, rest = parted(words)
+    # What options set for a command ends with it.
+    Context().run(TREE[name].make_context, name, rest)
+
+
+def test_variables_are_settings() -> None:
+    known = {setting.variables[0] for setting in SETTINGS} | OF_COMPOSE
+    files = [ROOT / ".env.example", ROOT / "docker-compose.yml", *(ROOT / "deploy").rglob("*.*"), *WORKFLOWS]
+    named = {name for file in files for name in re.findall(r"SEMLEX_[A-Z_]+", file.read_text("utf-8"))}
+    assert named <= known
+    assert named >= OF_COMPOSE
+
+
+def test_extras_of_the_image_exist() -> None:
+    named = re.findall(r"EXTRAS[=:-]+\s*([a-z,-]+)", DOCKERFILE + (ROOT / ".env.example").read_text("utf-8"))
+    assert len(named) == 2
+    assert len(set(named)) == 1
+    assert set(named[0].split(",")) <= PROJECT["project"]["optional-dependencies"].keys()
+
+
+def test_every_file_has_the_version() -> None:
+    version = tomllib.loads((ROOT / "Cargo.toml").read_text("utf-8"))["workspace"]["package"]["version"]
+    assert yaml.safe_load((ROOT / "CITATION.cff").read_text("utf-8"))["version"] == version
+    assert f"## [{version}]" in (ROOT / "CHANGELOG.md").read_text("utf-8")
+    images = {match for one in OBJECTS for match in re.findall(r"/semlex:([\d.]+)", json.dumps(one))}
+    assert images == {version}
+
+
+@pytest.mark.parametrize("workflow", WORKFLOWS, ids=lambda path: path.stem)
+def test_workflows_run_pinned_actions_with_few_rights(workflow: Path) -> None:
+    text = workflow.read_text("utf-8")
+    found = yaml.safe_load(text)
+    assert found["permissions"] == {}
+    for job in found["jobs"].values():
+        assert job["permissions"]
+        assert job["timeout-minutes"]
+        for step in job["steps"]:
+            if step.get("uses", "").startswith("actions/checkout"):
+                assert step["with"]["persist-credentials"] is False
+    uses = re.findall(r"uses: (.*)$", text, re.MULTILINE)
+    assert uses
+    assert all(re.fullmatch(r"[\w./-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", one) for one in uses)
+
+
+def test_an_action_has_one_version() -> None:
+    uses = {
+        tuple(one.split("@"))
+        for file in WORKFLOWS
+        for one in re.findall(r"uses: (?:([\w./-]+@.*))$", file.read_text("utf-8"), re.MULTILINE)
+    }
+    names = [name for name, _ in uses]
+    assert len(names) == len(set(names))
