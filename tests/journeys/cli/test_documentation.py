@@ -98,7 +98,7 @@ def anchors(page: Path) -> set[str]:
 
 def test_links_lead_somewhere() -> None:
     broken = []
-    for page in [*PAGES, ROOT / "CONTRIBUTING.md"]:
+    for page in [*PAGES, ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.ipynb")]:
         for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8")):
             path, _, anchor = target.partition("#")
             there = page.parent / path if path else page
