@@ -13,6 +13,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+# Tools that infer types would have little to infer: most arguments are objects that Rust checks itself, since its
+# messages name them. They also need a build of their own.
+
 ROOT = Path(__file__).parent.parent.parent
 SOURCES = ROOT / "rust" / "python" / "src"
 TARGET = ROOT / "python" / "semlex" / "_core.pyi"

@@ -367,6 +367,7 @@ def for_command(typed: Sequence[str], known: Iterable[str], path: str = "semlex"
     # `path` has the words before it: `semlex`, or those of a group.
     word, names = typed[0], list(known)
     lowered = word.lower().replace("_", "-")
+    # It could be a query, but a misspelt command would then send its argument to a model's server.
     told = f"No such command {word!r}."
     if path != "semlex":
         meant: Sequence[str] = get_close_matches(lowered, names, n=1)

@@ -178,6 +178,7 @@ class HeadingQuery:
     probe: Probe
 
 
+# It suggests no weight for the vectors: headings share words with their sections, so words would always seem better.
 class CheckupRun:
     """One checkup of an open collection, read-only; `estimated` is called once, with the remaining seconds."""
 

@@ -321,6 +321,8 @@ class Settings:
     top_k: int = search_setting("top_k", DEFAULT_TOP_K, others=("RAG_TOP_K",))
     mode: SearchMode | None = search_setting("mode", None, keys=("search_type",), example="hybrid")
     fusion: FusionMethod = search_setting("fusion", "score")
+    # Elsewhere it means weight x vector + (1 - weight) x words. Score fusion is that sum over complete scores, so the
+    # fusion stays as it is; `linear` knows no cosine of what only words found.
     hybrid_weight: float | None = search_setting(
         "hybrid_weight", None, json_keys=("hybridSearchWeight",), others=("RAG_HYBRID_WEIGHT",), example=0.5)
     rrf_k: float = search_setting("rrf_k", RRF_K)
