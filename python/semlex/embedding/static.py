@@ -1,6 +1,8 @@
 """Static embeddings: the average of one vector per token. No torch, no hub, thousands of texts per second.
 
 The default weights come with the package ``wordllama`` (English, 256 dimensions); other model2vec models work as well.
+The package is published under the MIT licence. Its weights are derived from the token embeddings of Llama 2 70B, and
+its tokenizer is that of Llama 2, so that the Llama 2 Community License applies to both. semlex contains neither.
 """
 
 from __future__ import annotations
@@ -50,7 +52,8 @@ class StaticEmbedder(CheckedEmbedder):
     """Embed by averaging token vectors; queries and documents are treated alike, and no text is cut.
 
     A text without a known token gets the opposite of the vocabulary's mean vector, so that such texts are similar only
-    to each other. The model is loaded at first use; safe for several threads; the network is never used.
+    to each other. The model is loaded at first use; safe for several threads; the network is never used. The weights of
+    ``static`` are derived from Llama 2, so that model's Community License applies to them.
 
     Args:
         model_name: ``static`` for the wheel ``wordllama``, the path of a local folder, or the hub id of a cached

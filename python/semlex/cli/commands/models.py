@@ -62,6 +62,8 @@ def known(context: Context) -> None:
     """List models that run without torch, with the extra onnx: size, licence, languages and speed.
 
     Embedders are for --model and rerankers for --reranker. The speed is that of one core: texts of 250 tokens a second.
+    The model static comes with the extra local. Its weights are derived from Llama 2, so that model's Community License
+    applies to them.
     """
     from semlex.models.files import find_cached
     from semlex.models.onnx_files import KNOWN_MODELS, ONNX_PREFIX
