@@ -21,7 +21,7 @@ OF_OTHER_PROGRAMS = {
     "--preload",
     "--shm-size",
     "--max-client-batch-size",
-    "--quick",
+    *("--quick", "--full", "--random", "--newest", "--oldest", "--beside", "--servers", "--framework"),
     "--data",
     "--million",
     "--no-cache",
