@@ -18,6 +18,8 @@ PARTS: dict[str, Callable[[], str]] = {
     "metrics": metrics.metrics,
     "settings": settings.settings,
     "spans": metrics.spans,
+    "objects": http.objects,
+    "routes": http.routes,
     "statuses": http.statuses,
     "exit codes": errors.exit_codes,
     "modules": modules.modules,

@@ -255,7 +255,7 @@ class SearchArguments(SearchOptions, total=False):
     """All arguments of a search."""
 
     query: Query
-    queries: Annotated[list[str], Option(text="Up to 1,000 questions.", form="texts")]
+    queries: Annotated[list[str], Option(text="Questions, up to 1,000 (100 over HTTP).", form="texts")]
     top_k: TopK
     filters: FilterOption
     mode: Mode
