@@ -33,10 +33,12 @@ from tests.support.shell import Shell
 
 RUN_PAGES = (
     *("guide", "installing", "index-folders", "answers", "assistants", "follow-a-table"),
-    *("deploy", "filter", "indexes", "monitor", "evaluate", "search", "why"),
+    *("deploy", "filter", "indexes", "monitor", "evaluate", "ranking", "search", "search-options", "why"),
 )
 # They go on until Ctrl-C, or ask a model, search a table or read judgements that are not here.
-NOT_RUN = ("--watch", " --http", "semlex worker", "semlex ui", "ollama:", " -c shop", " --qrels", "./scifact")
+NOT_RUN = ("--watch", " --http", "semlex worker", "semlex ui", "semlex shell", "ollama:", " -c shop", " --qrels")
+# Pages whose outputs are those of their commands, line by line; `…` is what they leave out.
+COMPARED = ("answers", "filter", "ranking", "search", "search-options", "why")
 
 
 @pytest.fixture(scope="module")
@@ -151,24 +153,32 @@ def test_the_examples_of_files_are_settings() -> None:
         assert problems == []
 
 
-def typed(page: Path) -> list[str]:
-    """The `semlex` commands that a page shows, in order; other programs (pip, pg_dump) are not run."""
+def typed(page: Path) -> list[tuple[str, str]]:
+    """The `semlex` commands that a page shows, and their output; other programs (pip, pg_dump) are not run."""
     blocks = re.findall(r"```console\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
-    return [line for block in blocks for line in re.findall(r"^\$ (semlex .*?)(?: \| .*)?$", block, re.MULTILINE)]
+    command = re.compile(r"^\$ (semlex .*?)(?: \| .*)?\n((?:(?!\$ ).*\n)*)", re.MULTILINE)
+    return [shown for block in blocks for shown in command.findall(block)]
 
 
 def consoles() -> list[pytest.ParameterSet]:
-    """The commands of the pages whose commands need nothing but a collection."""
+    """The commands of the pages whose commands need nothing but a collection, with the outputs to be compared."""
     return [
-        pytest.param([line for line in typed(page) if not any(part in line for part in NOT_RUN)], id=page.name)
-        for page in (ROOT / "README.md", *(documentation(f"{name}.md") for name in RUN_PAGES))
+        pytest.param(
+            [
+                (line, output if name in COMPARED else "")
+                for line, output in typed(page)
+                if not any(part in line for part in NOT_RUN)
+            ],
+            id=page.name,
+        )
+        for name, page in (("README", ROOT / "README.md"), *((name, documentation(f"{name}.md")) for name in RUN_PAGES))
     ]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_commands_that_are_shown_can_be_typed(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    for line in typed(page):
+    for line, _ in typed(page):
         name, rest = parted(shlex.split(line, comments=True)[1:])
         # What options set for a command ends with it.
         Context().run(TREE[name].make_context, name, rest)
@@ -176,7 +186,7 @@ def test_commands_that_are_shown_can_be_typed(page: Path, tmp_path: Path, monkey
 
 @pytest.mark.slow
 @pytest.mark.parametrize("lines", consoles())
-def test_commands_run_as_they_are_shown(lines: list[str], shell: Shell) -> None:
+def test_commands_run_as_they_are_shown(lines: list[tuple[str, str]], shell: Shell) -> None:
     (shell.folder / "src").mkdir()
     (shell.folder / "src" / "keys.py").write_text("def rotate(key: str) -> str:\n    return key[::-1]\n")
     (shell.folder / "questions.txt").write_text("how often is a key rotated\nwhich fruit is yellow\n")
@@ -184,5 +194,12 @@ def test_commands_run_as_they_are_shown(lines: list[str], shell: Shell) -> None:
     [table] = re.findall(r"```sql\n(.*?)```", documentation("own-table.md").read_text("utf-8"), re.DOTALL)
     with psycopg.connect(shell.environment["DATABASE_URL"], autocommit=True) as connection:
         connection.execute(table)
-    for line in lines:
-        shell(*shlex.split(line, comments=True)[1:])
+    for line, output in lines:
+        done = shell(*shlex.split(line, comments=True)[1:])
+        said = without_times(done.stdout + done.stderr)
+        assert [one for one in without_times(output) if one not in {*said, "…"}] == [], (line, said)
+
+
+def without_times(output: str) -> list[str]:
+    """The lines of an output; milliseconds differ from run to run."""
+    return re.sub(r"\d+\.\d ms", "0.1 ms", output).splitlines()
