@@ -188,14 +188,20 @@ SIZES = (
 )
 
 
+@contextmanager
+def small_batches() -> Iterator[None]:
+    """Lets a few rows be several pages and batches, inside the block alone: other tests are about one batch."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module, name, size in SIZES:
+            patch.setattr(module, name, size)
+        yield
+
+
 @pytest.fixture(scope="module")
 def tables(new_database: Callable[[], str]) -> Iterator[dict[tuple[Key, str], tuple[Twin, SyncRetriever]]]:
     """A table for each kind of key and each way of noticing changes, all followed."""
     url = new_database()
-    with pytest.MonkeyPatch.context() as patch, ExitStack() as stack:
-        # A few rows are several pages and batches.
-        for module, name, size in SIZES:
-            patch.setattr(module, name, size)
+    with ExitStack() as stack:
         made = {
             (key, way): stack.enter_context(followed(url, key, rows=1, schema=f"{key}_{way}", **WAYS[way]))
             for key in KEYS
@@ -208,6 +214,7 @@ def tables(new_database: Callable[[], str]) -> Iterator[dict[tuple[Key, str], tu
 
 @settings(OWN_ROWS)
 @given(st.sampled_from(sorted(KEYS)), st.sampled_from(sorted(WAYS)), st.lists(operations, max_size=12))
+@small_batches()
 def test_a_collection_holds_what_the_table_holds_whatever_happened(
     tables: dict[tuple[str, str], tuple[Twin, SyncRetriever]], key: str, way: str, history: list[tuple[str, Any, Any]]
 ) -> None:
