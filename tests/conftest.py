@@ -24,6 +24,7 @@ from tests.support.databases import PREPARED, TEMPLATE, Databases, ServerAddress
 from tests.support.embedded_servers import configure
 from tests.support.folders import TEMPORARY
 from tests.support.partitions import partition_collections
+from tests.support.replicas import read_from_replicas
 from tests.support.shell import PAGE, Shell, run_process
 
 TORCH = Path(__file__).parent / "torch"
@@ -70,6 +71,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     partition_collections(config.getoption("--partitions"))
+    if config.getoption("--server") == "replicas":
+        read_from_replicas()
     # The same tree gives the same result: examples follow from the tests themselves. No deadline, and no check of how
     # long drawing takes: both measure the machine.
     every = settings(
@@ -109,7 +112,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     left_out = {"slow", "torch"} if config.getoption("quick") else set()
     if not config.getoption("full"):
         left_out.add("full")
-    left_out |= {"pgbouncer": {"direct"}, "plain-role": {"superuser"}}.get(config.getoption("server"), set())
+    unsuited = {"pgbouncer": {"direct"}, "plain-role": {"superuser"}, "replicas": {"primary"}}
+    left_out |= unsuited.get(config.getoption("server"), set())
     if config.getoption("bm25_server") is None:
         left_out.add("extensions")  # a round of its own (`./x test`), not a skipped test
     kept = []

@@ -1,4 +1,4 @@
-"""The servers of ``./x test --servers``: other versions, a PgBouncer, a role without rights over the server.
+"""The servers of ``./x test --servers``: other versions, a PgBouncer, a plain role, a primary with a standby.
 
 ``python -m tests.support.servers NAME...`` gets what they need, and says what this machine lacks.
 """
@@ -11,7 +11,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -20,7 +20,9 @@ from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from benches.bm25_server import PROGRAMS, fetch
+from semlex.proof.failovers import address_of_both
 from semlex.store.postgres.embedded.folder import find_installations, server_account
+from semlex.store.proving.ground import set_server, waits_for_standby
 from tests.support.databases import ServerAddress
 from tests.support.folders import ROOT, TEMPORARY
 from tests.support.throwaway_servers import throwaway_server
@@ -28,8 +30,8 @@ from tests.support.waiting import until
 
 STATE = ROOT / ".state"
 VERSIONS = {f"postgres-{major}": major for major in (15, 16, 17, 18)}
-POOLER, PLAIN_ROLE, OWN = "pgbouncer", "plain-role", "own"
-NAMES = (*VERSIONS, POOLER, PLAIN_ROLE, OWN)
+POOLER, PLAIN_ROLE, REPLICAS, OWN = "pgbouncer", "plain-role", "replicas", "own"
+NAMES = (*VERSIONS, POOLER, PLAIN_ROLE, REPLICAS, OWN)
 OF_THE_WHEEL = (16, 18)
 # Debian's, of the system's packages. Its package of pgvector is for a later version only.
 SYSTEM_15 = Path("/usr/lib/postgresql/15")
@@ -167,8 +169,24 @@ def running(name: str) -> Iterator[ServerAddress]:
             with psycopg.connect(direct, autocommit=True) as connection:
                 connection.execute(sql.SQL("CREATE ROLE {} LOGIN").format(sql.Identifier(ROLE)))
             yield ServerAddress(direct, make_conninfo(direct, user=ROLE), ROLE)
+        elif name == REPLICAS:
+            with _standby(direct, tree, place, settings) as standby:
+                # The primary first: connections of the tests themselves take the first host.
+                yield ServerAddress(direct, address_of_both(direct, standby))
         else:
             yield ServerAddress(direct, direct)
+
+
+@contextmanager
+def _standby(primary: str, tree: Path, place: str, settings: Mapping[str, str]) -> Iterator[str]:
+    """Runs a standby that shows every commit of the primary before the primary reports it as done."""
+    # The primary keeps rows that a search on the standby still sees: a conflict would send that search to the primary.
+    own = {**settings, "port": str(free_port()), "hot_standby_feedback": "on"}
+    with throwaway_server(tree, place, own, parent=TEMPORARY, primary=primary) as socket_url:
+        with psycopg.connect(primary, autocommit=True) as connection:
+            set_server(connection, {"synchronous_standby_names": "*", "synchronous_commit": "remote_apply"})
+            until(lambda: waits_for_standby(connection))
+        yield make_conninfo(socket_url, host="127.0.0.1")
 
 
 @contextmanager

@@ -20,6 +20,7 @@ import pytest
 from semlex.cli.app import main
 from tests.support.folders import ROOT, TEMPORARY
 from tests.support.programs import PROCESSES
+from tests.support.replicas import has_standby
 from tests.support.waiting import LIMIT
 
 if TYPE_CHECKING:
@@ -213,6 +214,8 @@ class Shell:
         self.folder = folder
         self.environment = {name: value for name, value in os.environ.items() if not name.startswith("SEMLEX_")}
         self.environment |= {"DATABASE_URL": url, "COLUMNS": "200"}
+        if has_standby(url):
+            self.environment["SEMLEX_READ_FROM"] = "replica"
         self._run = run
 
     def __call__(self, *arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:

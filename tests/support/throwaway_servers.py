@@ -24,6 +24,7 @@ def throwaway_server(
     parent: Path = Path("/tmp"),  # noqa: S108 - a new folder is made in it
     rules: Sequence[str] = (),
     files: Mapping[str, Path] | None = None,
+    primary: str | None = None,
 ) -> Iterator[str]:
     """Runs a server until the end of the block.
 
@@ -34,6 +35,7 @@ def throwaway_server(
         parent: Where its folder is made.
         rules: Lines of ``pg_hba.conf``, before the one that trusts everybody on this machine.
         files: Files that only the server may read, by their names in its data folder.
+        primary: Address of a server whose standby this one is; None for a server of its own.
 
     Yields:
         The address of its database ``postgres`` for libpq, on a Unix socket.
@@ -52,7 +54,10 @@ def throwaway_server(
         installed = _reachable(tree.resolve(), account, folder) / place
         if account is not None:
             shutil.chown(folder, account.uid, account.gid)
-        run("initdb", f"--username={USER}", "--auth=trust", "--encoding=UTF8", "--locale=C", "--no-instructions")
+        if primary is None:
+            run("initdb", f"--username={USER}", "--auth=trust", "--encoding=UTF8", "--locale=C", "--no-instructions")
+        else:
+            run("pg_basebackup", f"--dbname={primary}", "--checkpoint=fast", "--no-sync", "--write-recovery-conf")
         if rules:
             hba = folder / "data" / "pg_hba.conf"
             hba.write_text("\n".join([*rules, hba.read_text()]))

@@ -117,7 +117,8 @@ def test_brackets_in_messages_are_shown(shell: Shell) -> None:
 
 @pytest.mark.slow
 def test_without_a_server_the_embedded_one_runs(program: Shell, open_folder: Path) -> None:
-    del program.environment["DATABASE_URL"]
+    for name in ("DATABASE_URL", "SEMLEX_READ_FROM"):
+        program.environment.pop(name, None)
     program.environment["SEMLEX_DATA_DIR"] = str(open_folder)
     program("index", "docs")
     *hits, _ = program.objects("search", "banana")

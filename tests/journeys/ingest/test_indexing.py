@@ -292,6 +292,7 @@ async def test_a_run_that_ends_early_leaves_nobody_reading(
     async with retriever(database_url) as opened:
         monkeypatch.setattr(file_run, "prepare_file", held)
         monkeypatch.setattr(Indexer, "write_batch", fail)
+        await opened.count()  # connects, to a standby as well
         before = asyncio.all_tasks()
         run = asyncio.create_task(opened.index(tmp_path))
         assert await asyncio.to_thread(ahead.wait, LIMIT)

@@ -137,6 +137,7 @@ def test_the_legs_say_how_they_answered(indexed: tuple[str, SyncRetriever], vect
     assert plain.to_dict()["legs"]["keyword"]["candidates"] == 30
 
 
+@pytest.mark.primary
 def test_a_wide_filter_that_is_repeated_is_answered_exactly(
     indexed: tuple[str, SyncRetriever], vectors: NDArray[np.float32], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -166,6 +167,7 @@ def test_a_wide_filter_that_is_repeated_is_answered_exactly(
     assert "Seq Scan on default" not in statements[0]
 
 
+@pytest.mark.primary
 def test_of_many_rows_that_pass_few_are_compared_on_the_server(
     indexed: tuple[str, SyncRetriever], vectors: NDArray[np.float32], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from psycopg.conninfo import make_conninfo
 
 from semlex import Document, PostgreSQLRetriever, SearchQuery, SyncRetriever, TermOverlapReranker
 from semlex.errors import ConfigurationError, EmbeddingsMissingError, ModelError, ValidationError
@@ -139,7 +140,7 @@ def test_an_embedder_without_batches_is_asked_for_each(database_url: str) -> Non
 
 def test_all_searches_see_one_state(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     opened = []
-    read = Database.read_snapshot
+    read = Database._read
 
     async def counted(self: Database, *arguments: Any, **options: Any) -> Any:
         opened.append(self)
@@ -148,7 +149,7 @@ def test_all_searches_see_one_state(database_url: str, monkeypatch: pytest.Monke
     with SyncRetriever(database_url, BatchEmbedder(), use_reranking=False) as retriever:
         retriever.add_documents(texts_of(20))
         retriever.search_many(["sea"])  # the sample of vectors is in memory now
-        monkeypatch.setattr(Database, "read_snapshot", counted)
+        monkeypatch.setattr(Database, "_read", counted)
         retriever.search_many(["sea", "-sea hill", '"no phrase"', "sea"])
         assert len(opened) == 1
 
@@ -190,9 +191,10 @@ def test_a_lost_connection_is_replaced(database_url: str, monkeypatch: pytest.Mo
     load = retrieval.load_results
 
     async def losing(snapshot: Any, *arguments: Any, **options: Any) -> Any:
-        lost.append(snapshot.connection.info.backend_pid)
+        info = snapshot.connection.info
+        lost.append(info.backend_pid)
         if len(lost) == 2:  # in the second search
-            with psycopg.connect(database_url, autocommit=True) as other:
+            with psycopg.connect(make_conninfo(database_url, host=info.host, port=info.port), autocommit=True) as other:
                 other.execute("SELECT pg_terminate_backend(%s, 5000)", [lost[0]])
         return await load(snapshot, *arguments, **options)
 
