@@ -26,8 +26,12 @@ ASK_WHY = "document.getElementById('missing').value = 'filters.md'; document.que
 HITS = "document.querySelectorAll('.hits > li').length > 0"
 # Name of the file -> width, height, scheme, view, what the address says, what is done, and what is waited for.
 SHOTS: dict[str, tuple[int, int, str, str, dict[str, str], str, str]] = {
-    "page": (1200, 580, "light", "search", {"q": QUESTION, "w": "0.5"}, OPEN_SCORE, HITS),
-    "page-why": (960, 420, "light", "search", {"q": QUESTION}, ASK_WHY, "document.querySelector('.reasons') !== null"),
+    f"{name}{'-dark' if scheme == 'dark' else ''}": (width, height, scheme, "search", place, does, until)
+    for name, width, height, place, does, until in (
+        ("page", 1200, 580, {"q": QUESTION, "w": "0.5"}, OPEN_SCORE, HITS),
+        ("page-why", 960, 420, {"q": QUESTION}, ASK_WHY, "document.querySelector('.reasons') !== null"),
+    )
+    for scheme in ("light", "dark")
 }
 
 
