@@ -65,5 +65,5 @@ def test_an_explained_search(shell: Shell) -> None:
 
 
 def test_the_page_names_every_code() -> None:
-    page = documentation("search-options.md").read_text(encoding="utf-8").split("## Reasons\n")[1]
+    page = documentation("search-options.md").read_text(encoding="utf-8").split("## Reasons\n")[1].split("\n## ")[0]
     assert sorted(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)) == sorted(get_args(WhyCode))
