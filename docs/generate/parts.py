@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 FOLDER = Path(__file__).parent.parent
+README = FOLDER.parent / "README.md"
 PARTS: dict[str, Callable[[], str]] = {
     "commands": command_line.commands,
     "errors": errors.classes,
@@ -24,13 +25,14 @@ PARTS: dict[str, Callable[[], str]] = {
     "exit codes": errors.exit_codes,
     "modules": modules.modules,
     "peers": peers.peers,
+    "peers in short": peers.in_short,
 }
 _PART = re.compile(r"(?<=<!-- begin )(?P<name>[\w ]+)( -->\n\n?).*?(?=<!-- end -->)", re.DOTALL)
 
 
 def generated() -> dict[Path, str]:
     """Return the pages with generated parts, each with the text that it should have."""
-    pages = {path: path.read_text(encoding="utf-8") for path in sorted(FOLDER.rglob("*.md"))}
+    pages = {path: path.read_text(encoding="utf-8") for path in [README, *sorted(FOLDER.rglob("*.md"))]}
     return {path: _PART.sub(_filled, text) for path, text in pages.items() if _PART.search(text)}
 
 

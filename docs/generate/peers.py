@@ -18,10 +18,22 @@ COLUMNS = {
     "far": (r"^[\d.,]+, (?P<part>[\d.]+)", "recall@10, filter far from the query"),
     "scifact-sub": (r"^[\d.]+", "nDCG@10, scifact (part)"),
 }
+# What the first page of the project shows.
+SHORT = {"semlex", "SQL by hand, all words", "langchain-postgres", "LlamaIndex", "LanceDB", "Qdrant Edge"}
+SHORT_COLUMNS = ("p50, p95", "far", "scifact-sub")
 
 
 def peers() -> str:
     """Return a row for each library, with the first measurement of each column."""
+    return _table(_figures(), tuple(COLUMNS))
+
+
+def in_short() -> str:
+    """Return some of the rows and columns."""
+    return _table({name: cells for name, cells in _figures().items() if name in SHORT}, SHORT_COLUMNS)
+
+
+def _figures() -> dict[str, dict[str, str]]:
     section = FIGURES.read_text(encoding="utf-8").split("\n## Beside other libraries\n")[1].split("\n## ")[0]
     found: dict[str, dict[str, str]] = {}
     for lines in re.findall(r"^\|.*?(?=^$|\Z)", section, re.DOTALL | re.MULTILINE):
@@ -29,10 +41,13 @@ def peers() -> str:
         for name, *cells in rows:
             for column, cell in zip(head[1:], cells, strict=True):
                 found.setdefault(name, {}).setdefault(column, cell)
-    names = [name for name, cells in found.items() if COLUMNS.keys() <= cells.keys()]
+    return {name: cells for name, cells in found.items() if COLUMNS.keys() <= cells.keys()}
+
+
+def _table(figures: dict[str, dict[str, str]], columns: tuple[str, ...]) -> str:
     return table(
-        ["", *(heading for _, heading in COLUMNS.values())],
-        [[name, *(_part(found[name][column], pattern) for column, (pattern, _) in COLUMNS.items())] for name in names],
+        ["", *(COLUMNS[column][1] for column in columns)],
+        [[name, *(_part(cells[column], COLUMNS[column][0]) for column in columns)] for name, cells in figures.items()],
     )
 
 

@@ -32,7 +32,7 @@ from tests.support.settings_forms import world
 from tests.support.shell import Shell
 
 RUN_PAGES = (
-    *("guide", "installing", "index-folders", "answers", "assistants", "follow-a-table"),
+    *("guide", "install", "index-folders", "answers", "assistants", "follow-a-table"),
     *("deploy", "filter", "indexes", "monitor", "evaluate", "ranking", "search", "search-options", "why"),
 )
 # They go on until Ctrl-C, or ask a model, search a table or read judgements that are not here.
@@ -125,7 +125,7 @@ def code(cell: str) -> list[str]:
 
 def test_the_page_on_installing_names_every_extra() -> None:
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
-    assert {name for cell in rows("installing.md", "The extras:") for name in code(cell[0])} == declared.keys()
+    assert {name for cell in rows("install.md", "The extras:") for name in code(cell[0])} == declared.keys()
 
 
 def test_the_page_of_settings_has_every_name_of_other_programs() -> None:
@@ -171,7 +171,7 @@ def consoles() -> list[pytest.ParameterSet]:
             ],
             id=page.name,
         )
-        for name, page in (("README", ROOT / "README.md"), *((name, documentation(f"{name}.md")) for name in RUN_PAGES))
+        for name, page in ((name, documentation(f"{name}.md")) for name in RUN_PAGES)
     ]
 
 
