@@ -165,13 +165,13 @@ def consoles() -> list[pytest.ParameterSet]:
     return [
         pytest.param(
             [
-                (line, output if name in COMPARED else "")
+                (line, output if page.stem in COMPARED else "")
                 for line, output in typed(page)
                 if not any(part in line for part in NOT_RUN)
             ],
             id=page.name,
         )
-        for name, page in ((name, documentation(f"{name}.md")) for name in RUN_PAGES)
+        for page in (documentation(f"{name}.md") for name in RUN_PAGES)
     ]
 
 

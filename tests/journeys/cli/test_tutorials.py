@@ -1,4 +1,4 @@
-"""README and the tutorials are followed line by line, in a new folder, and every output is the one on the page."""
+"""The first pages and the tutorials are followed line by line; every output is the one on the page."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.support.folders import ROOT
 from tests.support.shell import Shell, run_here
 from tests.support.waiting import until
 
-README = ROOT / "README.md"
+FIRST_PAGES = [ROOT / "README.md", ROOT / "docs" / "index.md"]
 BLOCK = re.compile(r"((?:(?!^```).)*?)^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 # The packages and the database are there already; there is no language model.
 NOT_RUN = re.compile("docker |export |./x |pip |.* ollama:")
@@ -101,12 +101,12 @@ def _comparable(output: str) -> list[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", [README, *TUTORIALS], ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [*FIRST_PAGES, *TUTORIALS], ids=lambda page: page.name)
 def test_a_page_shows_what_happens(page: Path, shell: Shell) -> None:
     if page in TUTORIALS:
         shutil.rmtree(shell.folder / "docs")
     with ExitStack() as stack:
         reader = Reader(shell, stack)
         for before, kind, text in BLOCK.findall(page.read_text(encoding="utf-8")):
-            if (page, kind) != (README, "python"):  # run with those of other pages
+            if page in TUTORIALS or kind != "python":  # which run with those of other pages
                 reader.block(before, kind, text)
