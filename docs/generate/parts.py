@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from docs.generate import command_line, errors, http, metrics, modules, peers, settings
+from docs.generate import command_line, errors, http, metrics, modules, peers, python_api, settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,6 +24,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "statuses": http.statuses,
     "exit codes": errors.exit_codes,
     "modules": modules.modules,
+    **python_api.parts(),
     "peers": peers.peers,
     "peers in short": peers.in_short,
 }

@@ -18,6 +18,7 @@ from tests.support.documented_programs import PAGES
 ALWAYS = {"--help", "--version", "--verbose", "--install-completion"}
 # Of gunicorn, docker, a server of models, and `./x test`.
 OF_OTHER_PROGRAMS = {
+    "--api-key",
     "--preload",
     "--shm-size",
     "--max-client-batch-size",
