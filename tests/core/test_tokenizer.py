@@ -342,7 +342,7 @@ def test_texts_of_a_folder(request: pytest.FixtureRequest) -> None:
     texts = (
         files_of(Path(folder))
         if folder
-        else [path.read_text(encoding="utf-8") for path in (ROOT / "README.md", documentation("guide.md"))]
+        else [path.read_text(encoding="utf-8") for path in (ROOT / "README.md", documentation("settings.md"))]
     )
     assert texts
     assert_equal(engines, texts)

@@ -32,7 +32,7 @@ from tests.support.settings_forms import world
 from tests.support.shell import Shell
 
 RUN_PAGES = (
-    *("guide", "install", "index-folders", "answers", "assistants", "follow-a-table"),
+    *("install", "index-folders", "answers", "assistants", "follow-a-table"),
     *("deploy", "filter", "indexes", "monitor", "evaluate", "ranking", "search", "search-options", "why"),
 )
 # They go on until Ctrl-C, or ask a model, search a table or read judgements that are not here.
