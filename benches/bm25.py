@@ -31,7 +31,7 @@ from benches.corpus import KINDS, Corpus, corpus_of
 from benches.keyword_leg import TOP, CountedWire, KeywordLeg, PlainBm25
 from benches.servers import temporary_server, vacuum
 from semlex import BulkIngestConfig, Document, PostgreSQLRetriever
-from semlex.parameters import Bm25Options
+from semlex.options.collection import Bm25Options
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -18,7 +18,8 @@ from benches.search import drop
 from benches.servers import vacuum
 from semlex import BulkIngestConfig, Document, PostgreSQLRetriever
 from semlex.filters.fields import Field
-from semlex.store.indexes.catalog import VectorIndexes, other_indexes, wanted_vector_index
+from semlex.store.indexes.catalog import VectorIndexes
+from semlex.store.indexes.choice import other_indexes, wanted_vector_index
 from semlex.store.indexes.field_indexes import FieldIndex
 from semlex.store.postgres.embedded.server import EmbeddedServer
 

@@ -97,7 +97,7 @@ _NAMES = {
     "maintenance.reembed": "EmbeddingFigures ReembedReport",
     "options.answers": "AnswerOptions ContextOptions",
     "options.search": "SearchDefaults SearchOptions Tuning",
-    "parameters": "Bm25Options CollectionOptions FileLimits",
+    "options.collection": "Bm25Options CollectionOptions FileLimits",
     "reranking.base": "Reranker",
     "reranking.cross_encoder": "CrossEncoderReranker",
     "reranking.qwen3": "Qwen3Reranker",

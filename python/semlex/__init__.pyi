@@ -41,12 +41,12 @@ from semlex.maintenance.reembed import EmbeddingFigures as EmbeddingFigures
 from semlex.maintenance.reembed import ReembedReport as ReembedReport
 from semlex.options.answers import AnswerOptions as AnswerOptions
 from semlex.options.answers import ContextOptions as ContextOptions
+from semlex.options.collection import Bm25Options as Bm25Options
+from semlex.options.collection import CollectionOptions as CollectionOptions
+from semlex.options.collection import FileLimits as FileLimits
 from semlex.options.search import SearchDefaults as SearchDefaults
 from semlex.options.search import SearchOptions as SearchOptions
 from semlex.options.search import Tuning as Tuning
-from semlex.parameters import Bm25Options as Bm25Options
-from semlex.parameters import CollectionOptions as CollectionOptions
-from semlex.parameters import FileLimits as FileLimits
 from semlex.reranking.base import Reranker as Reranker
 from semlex.reranking.cross_encoder import CrossEncoderReranker as CrossEncoderReranker
 from semlex.reranking.qwen3 import Qwen3Reranker as Qwen3Reranker

@@ -26,7 +26,7 @@ RULE = """
     store embedding reranking
     chat settings
     models
-    options parameters
+    options
     types
     filters lru_cache
     validation json_values forks telemetry

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from semlex.proof.transaction_pooler import TransactionPooler
 from semlex.retriever.client import Client
 from semlex.retriever.postgres import PostgreSQLRetriever
-from semlex.store.indexes import background, catalog
+from semlex.store.indexes import background, choice
 from semlex.store.write.copy import BulkIngestConfig
 from semlex.types.documents import Document
 from tests.resilience.test_index_builds import VECTORS, directions, filled, unfinished_write, validity
@@ -32,7 +32,7 @@ retriever_of = partial(opened, model="none", collection="built", keyword="none")
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(catalog, "INDEX_FROM_ROWS", ROWS)
+    monkeypatch.setattr(choice, "INDEX_FROM_ROWS", ROWS)
     monkeypatch.setattr(background, "QUIET_SECONDS", 0.0)
 
 

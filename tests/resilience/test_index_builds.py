@@ -19,9 +19,9 @@ from semlex.errors import ConfigurationError, StoreError
 from semlex.ingest.progress import Progress
 from semlex.proof.transaction_pooler import TransactionPooler
 from semlex.retriever.postgres import PostgreSQLRetriever
-from semlex.store.indexes import build, catalog, estimate
+from semlex.store.indexes import build, choice, estimate
 from semlex.store.indexes.build import IndexBuilder
-from semlex.store.indexes.catalog import other_indexes
+from semlex.store.indexes.choice import other_indexes
 from semlex.store.indexes.options import HnswIndex, IvfflatIndex
 from semlex.store.schema.collection import CollectionInfo
 from semlex.store.schema.names import Names, TableIndex
@@ -170,7 +170,7 @@ async def test_a_build_that_fails_takes_no_other_along(
 
     async with retriever_of(database_url) as retriever, asyncio.timeout(120):
         vectors = await filled(retriever)
-        monkeypatch.setattr(catalog, "other_indexes", with_first)
+        monkeypatch.setattr(choice, "other_indexes", with_first)
         with pytest.raises(StoreError, match=message):
             await retriever.indexes.create(concurrently=concurrently)
         assert await validity(retriever) == {"built_hnsw_1": True}

@@ -20,7 +20,7 @@ from semlex.cli.exit_codes import DATABASE
 from semlex.embedding.static import StaticEmbedder
 from semlex.proof.check import check_files
 from semlex.proof.stirred_folder import StirredFolder
-from semlex.store.indexes import catalog
+from semlex.store.indexes import choice
 from semlex.store.postgres.embedded.server import EmbeddedServer
 from semlex.store.schema.names import Names
 from tests.support.clients import killed_client
@@ -160,7 +160,7 @@ class KilledRuns:
             "semlex.ingest.run": {"BATCH_CHUNKS": batch},
             "semlex.ingest.watch": {"GATHER_MS": 100},
             "semlex.store.indexes.background": {"QUIET_SECONDS": 3600},
-            "semlex.store.indexes.catalog": {"INDEX_FROM_ROWS": INDEX_FROM_ROWS},
+            "semlex.store.indexes.choice": {"INDEX_FROM_ROWS": INDEX_FROM_ROWS},
             "semlex.store.write.deletes": {"BATCH_DOCUMENTS": 2},
         }
         arguments = [command, str(self._folder.root), "-c", KEPT, *OPTIONS, *rest]
@@ -229,7 +229,7 @@ class KilledRuns:
 
     def _run_again(self, command: str) -> None:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(catalog, "INDEX_FROM_ROWS", INDEX_FROM_ROWS)
+            patch.setattr(choice, "INDEX_FROM_ROWS", INDEX_FROM_ROWS)
             if command != "watch":
                 self._shell(command, str(self._folder.root), "-c", KEPT, *OPTIONS)
                 return

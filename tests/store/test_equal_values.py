@@ -9,7 +9,7 @@ import pytest
 from psycopg import sql
 
 from semlex.filters.fields import Field
-from semlex.store.indexes.catalog import other_indexes
+from semlex.store.indexes.choice import other_indexes
 from semlex.store.indexes.field_indexes import FieldIndex
 from semlex.store.schema.names import Names, TableIndex
 from tests.support.retrievers import opened

@@ -13,7 +13,7 @@ from psycopg import sql
 
 from semlex.errors import StoreError
 from semlex.search import planner
-from semlex.store.indexes import build, catalog
+from semlex.store.indexes import build, choice
 from semlex.store.indexes.options import NoIndex
 from semlex.store.schema.collection import CollectionInfo
 from semlex.store.schema.names import Names, TableIndex
@@ -30,7 +30,7 @@ retriever_of = partial(opened, collection="loaded")
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(catalog, "INDEX_FROM_ROWS", ROWS)
+    monkeypatch.setattr(choice, "INDEX_FROM_ROWS", ROWS)
     monkeypatch.setattr(build, "LOCK_TIMEOUT", "100ms")  # expires
     monkeypatch.setattr(build, "CONCURRENT_LOCK_TIMEOUT", "100ms")  # expires
 
@@ -101,7 +101,7 @@ async def test_a_build_may_take_longer_than_the_roles_statements(
 
     async with retriever_of(database_url) as store:
         await store.add_texts(["one"], ids=["one"])
-        monkeypatch.setattr(catalog, "other_indexes", unlimited)
+        monkeypatch.setattr(choice, "other_indexes", unlimited)
         assert await store.indexes.create() == ["missing", "hnsw_1"]
 
 

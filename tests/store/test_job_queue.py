@@ -19,7 +19,7 @@ from semlex.errors import ConfigurationError, LeaseLostError
 from semlex.store.jobs import MAX_DELAY_SECONDS, Claim, JobLeases, JobQueue, NewJob
 from semlex.store.postgres.database import Database
 from semlex.store.schema.registry import migrate_registry
-from semlex.types.reports import JobError
+from semlex.types.jobs import JobError
 from tests.support.properties import examples
 
 pytestmark = pytest.mark.pg16

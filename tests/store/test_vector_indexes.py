@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from psycopg import sql
 
 from semlex.errors import ConfigurationError
-from semlex.parameters import DistanceName, StorageName
+from semlex.options.collection import DistanceName, StorageName
 from semlex.retriever.postgres import PostgreSQLRetriever
 from semlex.retriever.synchronous import SyncRetriever
 from semlex.store.indexes.catalog import VectorIndexes, read_vector_indexes
@@ -275,7 +275,7 @@ async def test_another_kind_takes_the_place_of_the_first(database_url: str) -> N
 
 async def test_what_was_asked_for_is_built_again(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """By a load, after somebody has dropped it; no index was asked for is kept, too."""
-    monkeypatch.setattr("semlex.store.indexes.catalog.INDEX_FROM_ROWS", 50)
+    monkeypatch.setattr("semlex.store.indexes.choice.INDEX_FROM_ROWS", 50)
     async with opened(database_url, "none", keyword="none") as retriever:
         await retriever.add_documents(documents(40), clustered(40, 16))
         await retriever.indexes.create(IvfflatIndex(lists=4, probes=3))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from semlex.parameters import BUILT_IN, CollectionSettings
+from semlex.options.collection import BUILT_IN, CollectionSettings
 
 
 def partition_collections(number: int) -> None:

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from semlex import _core
 from semlex.ingest.document_chunks import Chunker
 from semlex.models.tokenizer import WordCounter
+from semlex.options.chunk_sizes import ChunkSettings
 from semlex.search.surroundings import Around
 from semlex.store.query.chunk_keys import indexed_chunk_id
 from semlex.store.query.surroundings import PlacedChunk, Reach
-from semlex.types.chunks import ChunkSettings
 from semlex.types.results import SearchResult
 from tests.support.markdown_texts import MARKED, STRUCTURES, TEXT
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from semlex.parameters import ServerOptions
+from semlex.options.collection import ServerOptions
 
 
 def has_standby(url: str | None) -> bool:

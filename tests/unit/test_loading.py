@@ -23,7 +23,7 @@ from semlex.ingest.files.selection import Selection
 from semlex.ingest.loaders.base import FileBytes, LoadedDocument, LoadError, LoadOptions
 from semlex.ingest.loaders.markdown import MarkdownLoader
 from semlex.ingest.loaders.registry import loader_of, loaders
-from semlex.parameters import DEFAULT_LIMITS, MIB, FileLimits
+from semlex.options.collection import DEFAULT_LIMITS, MIB, FileLimits
 
 
 def find_files(

@@ -19,7 +19,7 @@ PANELS: dict[str, dict[str, str]] = {
         "ask": "ask:ask",
         "why": "search:why",
         "shell": "shell:shell",
-        "status": "collections:status",
+        "status": "status:status",
         "delete": "documents:delete",
         "config": "config:config_app",
         "doctor": "doctor:doctor_app",

@@ -366,3 +366,14 @@ def print_table(
             for title, cell, width in zip(titles, row, widths, strict=True)
         ]
         output.print(escape("  ".join(cells).rstrip()), style="bold" if row is titles else None)
+
+
+# Shown for a collection without vectors.
+KEYWORDS_ONLY = "keywords only"
+
+
+def shown_count(number: int | None, *, estimated: bool = False) -> str:
+    """Return a count as text, also one that is unknown or estimated."""
+    if number is None:
+        return "unknown"
+    return f"about {number:,}" if estimated else f"{number:,}"

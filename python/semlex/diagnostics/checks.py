@@ -13,13 +13,8 @@ import numpy as np
 from semlex import _core
 from semlex.embedding.registry import STATIC
 from semlex.embedding.static import WHEEL_MODEL
-from semlex.store.indexes.catalog import (
-    INDEX_FROM_ROWS,
-    has_rows,
-    missing_others,
-    read_vector_indexes,
-    wanted_vector_index,
-)
+from semlex.store.indexes.catalog import read_vector_indexes
+from semlex.store.indexes.choice import INDEX_FROM_ROWS, has_rows, missing_others, wanted_vector_index
 from semlex.store.keyword.extensions import read_extension
 from semlex.store.postgres.server_info import is_standby
 from semlex.store.postgres.settings import server_time

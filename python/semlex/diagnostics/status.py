@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from semlex.embedding.query_cache import CacheFigures, QueryEmbeddingCache
+    from semlex.options.chunk_sizes import ChunkSettings
     from semlex.store.indexes.catalog import StoredIndex, VectorIndexes
     from semlex.store.indexes.running import RunningBuild
     from semlex.store.postgres.connection import Connection
     from semlex.store.postgres.database import Database
     from semlex.store.postgres.snapshot import Snapshot
     from semlex.store.schema.collection import CollectionInfo
-    from semlex.types.chunks import ChunkSettings
     from semlex.types.followed import FollowedStatus
     from semlex.types.query_log import QueryLogFigures
     from semlex.types.replicas import ReadServer

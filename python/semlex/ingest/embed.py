@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from semlex.embedding.base import Embedder
     from semlex.models.executor import ModelExecutor
-    from semlex.parameters import DistanceName, StorageName
+    from semlex.options.collection import DistanceName, StorageName
     from semlex.store.postgres.connection import Connection
     from semlex.store.postgres.database import Database
     from semlex.store.query.leg import Key

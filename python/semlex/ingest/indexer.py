@@ -16,7 +16,7 @@ from semlex.ingest.embed import DocumentVectors, are_of_length_1, default_storag
 from semlex.ingest.given_documents import GivenDocuments, check_on_duplicate
 from semlex.ingest.overlap import WRITES_AT_ONCE, BatchWrites
 from semlex.ingest.progress import DeleteReport, Progress
-from semlex.parameters import DEFAULT_LIMITS
+from semlex.options.collection import DEFAULT_LIMITS
 from semlex.store.descriptions import stored_lines
 from semlex.store.embedding_versions import lacking_writes, note_complete, write_embeddings
 from semlex.store.indexes.build import (
@@ -25,7 +25,7 @@ from semlex.store.indexes.build import (
     can_build_beside,
     without_indexes,
 )
-from semlex.store.indexes.catalog import Looks, indexes_wanted
+from semlex.store.indexes.choice import Looks, indexes_wanted
 from semlex.store.postgres.errors import UNIQUE_VIOLATION
 from semlex.store.query.chunk_keys import chunk_keys
 from semlex.store.query.chunks import cut_contexts, fetch_vectors
@@ -45,7 +45,8 @@ if TYPE_CHECKING:
     from semlex.ingest.deletion import Deletion
     from semlex.models.tokenizer import TokenCounter
     from semlex.open_collection import OpenCollection
-    from semlex.parameters import FileLimits, StorageName, WantedOptions
+    from semlex.options.chunk_sizes import ChunkSettings
+    from semlex.options.collection import FileLimits, StorageName, WantedOptions
     from semlex.store.indexes.build import TellBuild
     from semlex.store.indexes.options import VectorIndex
     from semlex.store.postgres.connection import Connection
@@ -53,7 +54,6 @@ if TYPE_CHECKING:
     from semlex.store.schema.collection import CollectionInfo, EmbeddingVersion
     from semlex.store.write.chunk_batch import ChunkBatch, RowSource
     from semlex.store.write.chunks import OnDuplicate, WriteMode
-    from semlex.types.chunks import ChunkSettings
     from semlex.types.vectors import Vectors
 
 T = TypeVar("T")

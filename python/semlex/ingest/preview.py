@@ -12,7 +12,7 @@ from semlex.ingest.files.selection import Selection
 from semlex.ingest.loaders.base import LoadError, LoadOptions
 from semlex.ingest.loaders.registry import loader_named, loaders
 from semlex.models.tokenizer import WordCounter
-from semlex.parameters import DEFAULT_LIMITS, CollectionOptions, FileLimits, WantedOptions
+from semlex.options.collection import DEFAULT_LIMITS, CollectionOptions, FileLimits, WantedOptions
 from semlex.types.documents import StoredPlace
 
 if TYPE_CHECKING:

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from semlex.ingest.files.roots import Place
     from semlex.ingest.indexer import Indexer
     from semlex.ingest.loaders.base import MetadataExtraction
-    from semlex.parameters import WantedOptions
+    from semlex.options.collection import WantedOptions
     from semlex.store.postgres.connection import Connection
     from semlex.store.postgres.database import Database
     from semlex.store.schema.collection import CollectionInfo

@@ -28,7 +28,7 @@ from semlex.ingest.bulk.row_batch import RowFields
 from semlex.ingest.bulk.sources import stream_batches
 from semlex.ingest.chunk_rows import document_texts
 from semlex.ingest.embed import usable_vectors
-from semlex.parameters import CollectionOptions
+from semlex.options.collection import CollectionOptions
 from semlex.retriever.synchronous import SyncClient
 from semlex.retriever.tables import MAX_READ_ROWS
 from semlex.store.write.copy import BulkIngestConfig

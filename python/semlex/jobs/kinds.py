@@ -19,7 +19,7 @@ from semlex.ingest.given_documents import GivenDocuments
 from semlex.options.declare import declared
 from semlex.options.indexing import ChunkSizes, FindOptions, FolderKeys, ReadOptions
 from semlex.types.documents import Document, json_value
-from semlex.types.reports import MAX_ARGUMENT_BYTES, MAX_LISTED_PROBLEMS
+from semlex.types.jobs import MAX_ARGUMENT_BYTES, MAX_LISTED_PROBLEMS
 from semlex.validation import (
     Errors,
     check_parameters,

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
     from semlex.ingest.indexer import Indexer
-    from semlex.parameters import WantedOptions
+    from semlex.options.collection import WantedOptions
     from semlex.store.followed.definitions import StoredTable, TableState
     from semlex.store.postgres.connection import Connection
     from semlex.store.postgres.database import Database, WriteGuard

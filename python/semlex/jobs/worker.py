@@ -39,7 +39,7 @@ from semlex.store.postgres.errors import is_out_of_resources
 from semlex.store.schema.names import Names
 from semlex.store.schema.registry import find_collection
 from semlex.types.followed import DEFAULT_COMPARE_SECONDS
-from semlex.types.reports import DEFAULT_KEEP_DAYS, DEFAULT_LEASE_SECONDS, JobError, JobProgress
+from semlex.types.jobs import DEFAULT_KEEP_DAYS, DEFAULT_LEASE_SECONDS, JobError, JobProgress
 from semlex.validation import (
     callable_errors,
     check_parameters,
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from semlex.embedding.base import Embedder
     from semlex.ingest.indexer import Indexer
     from semlex.ingest.progress import Progress
-    from semlex.parameters import WantedOptions
+    from semlex.options.collection import WantedOptions
     from semlex.store.indexes.background import IndexBuilds
     from semlex.store.jobs import Claim
     from semlex.store.postgres.connection import Connection

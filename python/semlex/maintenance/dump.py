@@ -20,14 +20,14 @@ from semlex.embedding.probe import restored
 from semlex.errors import ConfigurationError, DumpError
 from semlex.ingest.bulk.sources import arrow
 from semlex.ingest.progress import Progress
-from semlex.parameters import CollectionSettings, storage_named
+from semlex.options.chunk_sizes import ChunkSettings
+from semlex.options.collection import CollectionSettings, storage_named
 from semlex.store.followed.definitions import definition_from_json, definition_to_json, may_read, read_tables
 from semlex.store.query.description import read_own_description
 from semlex.store.schema.collection import MAX_DIMENSIONS, EmbeddingVersion
 from semlex.store.schema.locks import gone
 from semlex.store.schema.registry import find
 from semlex.store.tables import CHUNKS, TABLES, VECTOR, ColumnBuffers, copy_out, count_rows
-from semlex.types.chunks import ChunkSettings
 from semlex.types.confidence import ConfidenceCurve
 from semlex.types.documents import utc_now
 from semlex.validation import check_parameters, whole_number_errors

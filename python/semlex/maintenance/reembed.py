@@ -27,7 +27,8 @@ from semlex.store.embedding_versions import (
     read_versions,
 )
 from semlex.store.indexes.build import IndexBuilder
-from semlex.store.indexes.catalog import indexes_wanted, read_vector_indexes
+from semlex.store.indexes.catalog import read_vector_indexes
+from semlex.store.indexes.choice import indexes_wanted
 from semlex.store.query.filters import Filter
 from semlex.store.query.run import run_legs
 from semlex.store.query.score_calibration import sample_chunks
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
     from semlex.embedding.base import Embedder
     from semlex.models.executor import ModelExecutor
     from semlex.open_collection import OpenCollection, OpenModels
-    from semlex.parameters import StorageName
+    from semlex.options.collection import StorageName
     from semlex.store.indexes.options import VectorIndex
     from semlex.store.postgres.connection import Connection
     from semlex.store.postgres.database import Database

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from semlex.maintenance.dump import Manifest
-    from semlex.parameters import StorageName
+    from semlex.options.collection import StorageName
     from semlex.store.postgres.connection import Connection
     from semlex.store.postgres.database import Database
     from semlex.store.schema.collection import CollectionInfo

@@ -17,7 +17,7 @@ from semlex.errors import ConfigurationError, MissingExtraError, ModelError
 from semlex.forks import new_lock
 from semlex.models.files import find_cached
 from semlex.models.model_names import leads_to
-from semlex.parameters import UNICODE_WORDS
+from semlex.options.collection import UNICODE_WORDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -17,13 +17,13 @@ from semlex.proof.followed_tables import Following
 from semlex.proof.full_disks import FullDisks
 from semlex.proof.hostile import HostileValues
 from semlex.proof.index_builds import Building
+from semlex.proof.killed_work import Adding, Deleting, Indexing, Loading, Optimizing, Rebuilding, Reembedding, Syncing
 from semlex.proof.pooler_restarts import PoolerRestarts
 from semlex.proof.queued_jobs import Working
 from semlex.proof.restores import Restoring
 from semlex.proof.soak import Soak
 from semlex.proof.table_histories import TableHistories
 from semlex.proof.together import Together
-from semlex.proof.works import Adding, Deleting, Indexing, Loading, Optimizing, Rebuilding, Reembedding, Syncing
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -19,7 +19,7 @@ from semlex.proof.texts import documents, draw_text
 from semlex.retriever.synchronous import SyncClient
 from semlex.store.proving.ground import connected, job_states, jump_clock
 from semlex.types.documents import utc_now
-from semlex.types.reports import ENDED
+from semlex.types.jobs import ENDED
 
 if TYPE_CHECKING:
     from collections.abc import Callable

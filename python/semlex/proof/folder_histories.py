@@ -5,9 +5,9 @@ from __future__ import annotations
 from semlex.proof.check import check_files
 from semlex.proof.children import Child
 from semlex.proof.faults import Fault
+from semlex.proof.killed_work import Syncing
 from semlex.proof.kills import Order, run
 from semlex.proof.scenarios import Tries
-from semlex.proof.works import Syncing
 from semlex.store.proving.ground import named_clients
 
 STIRS = 3

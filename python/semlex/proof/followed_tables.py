@@ -103,7 +103,7 @@ class Following(Killed):
     def limits(self) -> Limits:
         return {
             "semlex.ingest.followed.run": {"BATCH_ROWS": 5, "METADATA_ROWS": 5},
-            "semlex.ingest.followed.comparison": {"KEYS_AT_ONCE": 7},
+            "semlex.ingest.followed.changed_rows": {"KEYS_AT_ONCE": 7},
         }
 
     def draw(self) -> None:

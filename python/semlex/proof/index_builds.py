@@ -23,7 +23,7 @@ class Building(Killed):
 
     def limits(self) -> Limits:
         return {
-            "semlex.store.indexes.catalog": {"INDEX_FROM_ROWS": FROM_ROWS},
+            "semlex.store.indexes.choice": {"INDEX_FROM_ROWS": FROM_ROWS},
             "semlex.store.indexes.background": {"QUIET_SECONDS": 0.0},
         }
 

@@ -11,9 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from semlex.embedding.registry import KEYWORDS_ONLY
 from semlex.errors import ConfigurationError
-from semlex.options.declare import check_options, operation
-from semlex.options.search import SearchOptions
-from semlex.parameters import (
+from semlex.options.collection import (
     DEFAULT_BM25,
     DEFAULT_CACHE_BYTES,
     Bm25Options,
@@ -21,6 +19,8 @@ from semlex.parameters import (
     WantedOptions,
     storage_named,
 )
+from semlex.options.declare import check_options, operation
+from semlex.options.search import SearchOptions
 from semlex.progress import ProgressOption, shown
 from semlex.retriever.base import Openable
 from semlex.retriever.collection import Collection
@@ -37,7 +37,7 @@ from semlex.store.schema.names import Names
 from semlex.store.schema.registry import Step, list_collections, migrate, pending_steps
 from semlex.store.write.copy import DEFAULT_BULK, BulkIngestConfig
 from semlex.types.followed import DEFAULT_COMPARE_SECONDS
-from semlex.types.reports import DEFAULT_KEEP_DAYS, DEFAULT_LEASE_SECONDS, STATES
+from semlex.types.jobs import DEFAULT_KEEP_DAYS, DEFAULT_LEASE_SECONDS, STATES
 from semlex.validation import (
     callable_errors,
     check_parameters,
@@ -60,12 +60,12 @@ if TYPE_CHECKING:
     from semlex.ingest.indexer import Indexer
     from semlex.jobs.worker import WorkerOptions
     from semlex.maintenance.dump import TransferReport
-    from semlex.parameters import StorageName
+    from semlex.options.collection import StorageName
     from semlex.reranking.base import Reranker
     from semlex.store.postgres.database import Database
     from semlex.store.schema.collection import ListedCollection
     from semlex.types.checkups import Diagnosis
-    from semlex.types.reports import JobState
+    from semlex.types.jobs import JobState
 
 ANY_OPTIONS = CollectionOptions()
 MAX_LISTED_JOBS = 10_000

@@ -96,7 +96,7 @@ if TYPE_CHECKING:
     from semlex.ingest.sync import FolderOptions
     from semlex.json_values import AnyId
     from semlex.open_collection import OpenCollection
-    from semlex.parameters import CollectionSettings
+    from semlex.options.collection import CollectionSettings
     from semlex.reranking.base import Reranker
     from semlex.retriever.documents import Documents
     from semlex.retriever.embeddings import Embeddings

@@ -14,8 +14,8 @@ from semlex.errors import (
 )
 from semlex.maintenance.reembed import Reembedding
 from semlex.maintenance.versions import Rollback, drop_embeddings, list_embeddings, previous_version
+from semlex.options.collection import storage_named
 from semlex.options.declare import operation
-from semlex.parameters import storage_named
 from semlex.progress import ProgressOption, shown
 from semlex.retriever.handle import Part
 from semlex.search.request import check_ids
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from semlex.json_values import AnyId
     from semlex.maintenance.reembed import EmbeddingFigures, ReembedReport
     from semlex.open_collection import OpenCollection, OpenModels
-    from semlex.parameters import StorageName
+    from semlex.options.collection import StorageName
     from semlex.store.postgres.snapshot import Snapshot
     from semlex.store.schema.collection import EmbeddingVersion
     from semlex.validation import Errors

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from semlex.errors import CalibrationFileError, CollectionDroppedError, ConfigurationError
 from semlex.open_collection import OpenCollection
-from semlex.parameters import DEFAULT_BM25, Bm25Options
+from semlex.options.collection import DEFAULT_BM25, Bm25Options
 from semlex.retriever.base import NOT_OPEN
 from semlex.search.request import NO_DEFAULTS
 from semlex.store.postgres.connection import callers_connection
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from os import PathLike
 
     from semlex.ingest.indexer import Indexer
+    from semlex.options.collection import WantedOptions
     from semlex.options.search import SearchDefaults
-    from semlex.parameters import WantedOptions
     from semlex.retriever.base import DocumentRetriever
     from semlex.retriever.resources import Resources
     from semlex.store.postgres.connection import CallersConnection, Connection

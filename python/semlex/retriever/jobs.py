@@ -13,7 +13,7 @@ from semlex.retriever.handle import Part
 from semlex.store.jobs import JobQueue, NewJob, job_key
 from semlex.store.schema.locks import no_such_collection
 from semlex.store.schema.registry import find_collection, list_collections
-from semlex.types.reports import DEFAULT_ATTEMPTS, JobInfo
+from semlex.types.jobs import DEFAULT_ATTEMPTS, JobInfo
 from semlex.validation import check_parameters, number_errors
 
 if TYPE_CHECKING:

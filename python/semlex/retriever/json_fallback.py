@@ -13,7 +13,7 @@ from semlex import _core
 from semlex.errors import ConfigurationError, ReadOnlyError
 from semlex.filters.evaluate import holds
 from semlex.filters.forms import filter_tree
-from semlex.parameters import DEFAULT_BM25
+from semlex.options.collection import DEFAULT_BM25
 from semlex.retriever.base import DocumentRetriever, Openable
 from semlex.store.keyword.base import MAX_TERMS, folded, without_operators
 from semlex.types.documents import StoredChunk

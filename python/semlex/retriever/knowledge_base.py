@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from semlex.errors import CollectionFailedError, ConfigurationError, SemlexError, ValidationError
+from semlex.options.collection import CollectionOptions
 from semlex.options.declare import check_options, picked
 from semlex.options.search import QuestionOptions
-from semlex.parameters import CollectionOptions
 from semlex.retriever.base import CLOSED, Openable
 from semlex.retriever.client import ANY_OPTIONS, Client
 from semlex.retriever.options import KnowledgeOptions, ModelKeys, ServerKeys

@@ -23,7 +23,7 @@ from semlex.models.files import find_cached
 from semlex.models.model_names import LANGCHAIN, bare_name, host_of, leads_to
 from semlex.models.onnx_files import ONNX_PREFIX, split_name
 from semlex.open_collection import OpenModels, OpenReranker
-from semlex.parameters import model_defaults
+from semlex.options.collection import model_defaults
 from semlex.reranking.registry import choose_reranker
 from semlex.settings.files import own_file
 from semlex.settings.sources import named_models

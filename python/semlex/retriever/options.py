@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict
 
+from semlex.options.collection import DistanceName, StorageName
 from semlex.options.declare import Option
 from semlex.options.indexing import ChunkSizes, FindOptions, FolderKeys, ReadOptions
 from semlex.options.search import Mode, QuestionOptions, Rerank, SearchDefaults
-from semlex.parameters import DistanceName, StorageName
 from semlex.types.queries import MAX_TOP_K
 from semlex.types.replicas import ReadPreference
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from semlex.chat.base import ChatModel
     from semlex.ingest.enrichment import Enrichment
     from semlex.ingest.loaders.base import Extract, MetadataExtraction
-    from semlex.parameters import Bm25Options, FileLimits
+    from semlex.options.collection import Bm25Options, FileLimits
     from semlex.progress import ProgressOption
     from semlex.retriever.base import DocumentRetriever
     from semlex.search.steps import HitStep

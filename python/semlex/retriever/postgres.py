@@ -7,13 +7,13 @@ from dataclasses import replace
 from types import NoneType
 from typing import TYPE_CHECKING, Any, Literal
 
-from semlex.options.declare import check_options, picked
-from semlex.options.search import SearchOptions
-from semlex.parameters import (
+from semlex.options.collection import (
     DEFAULT_BM25,
     CollectionOptions,
     WantedOptions,
 )
+from semlex.options.declare import check_options, picked
+from semlex.options.search import SearchOptions
 from semlex.retriever.base import DocumentRetriever, Openable
 from semlex.retriever.collection import Collection
 from semlex.retriever.handle import Handle

@@ -17,7 +17,7 @@ from semlex.forks import drop, renew_after_fork
 from semlex.lru_cache import LruCache
 from semlex.models.executor import ModelExecutor
 from semlex.models.local.device import check_names, torch_process
-from semlex.parameters import DEFAULT_LIMITS, MAX_CACHE_BYTES, FileLimits, ServerOptions
+from semlex.options.collection import DEFAULT_LIMITS, MAX_CACHE_BYTES, FileLimits, ServerOptions
 from semlex.retriever.base import CLOSED, NOT_OPEN
 from semlex.retriever.model_selection import ModelOptions, open_embedder, open_reranker, runs_on_torch
 from semlex.retriever.query_log import QueryLog
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from semlex.embedding.base import Embedder
     from semlex.models.model_names import ModelChoice
     from semlex.open_collection import OpenModels, OpenReranker
-    from semlex.parameters import Bm25Options
+    from semlex.options.collection import Bm25Options
     from semlex.store.keyword.bm25.index import Bm25Index
     from semlex.store.schema.collection import EmbeddingVersion
     from semlex.types.query_log import QueryLogMode

@@ -22,9 +22,9 @@ from semlex.json_values import AnyId
 from semlex.maintenance.dump import TransferReport
 from semlex.maintenance.reembed import ReembedReport
 from semlex.options.answers import AnswerOptions, ContextOptions
+from semlex.options.collection import Bm25Options, CollectionOptions, StorageName
 from semlex.options.indexing import JobOptions, RechunkOptions, TableOptions
 from semlex.options.search import CandidateOptions, FacetOptions, RankingOptions, SearchOptions
-from semlex.parameters import Bm25Options, CollectionOptions, StorageName
 from semlex.progress import ProgressOption
 from semlex.reranking.base import Reranker
 from semlex.retriever.base import DocumentRetriever
@@ -60,9 +60,10 @@ from semlex.types.documents import Document, Ids, Outline, StoredChunk, WholeDoc
 from semlex.types.explanations import Explanation
 from semlex.types.fields import Facets, FieldSummaries, IndexedType
 from semlex.types.followed import FollowedStatus, FollowedTable, TableSync
+from semlex.types.jobs import JobError, JobProgress, JobState
 from semlex.types.queries import SearchQuery
 from semlex.types.query_log import QueryLogSummary
-from semlex.types.reports import EnrichmentReport, JobError, JobProgress, JobState, TableImport
+from semlex.types.reports import EnrichmentReport, TableImport
 from semlex.types.results import KnowledgeResults, SearchMode, SearchResult, SearchResults
 from typing import Any, Literal, ParamSpec, Self, TypeVar, Unpack
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from semlex.errors import ConfigurationError, EmbeddingsMissingError, ModelError, ModelMismatchError, ValidationError
 from semlex.options.search import MAX_CANDIDATES
 from semlex.store.embedding_versions import MAX_ROW_BYTES
-from semlex.store.indexes.catalog import wanted_vector_index
+from semlex.store.indexes.choice import wanted_vector_index
 from semlex.store.keyword.engine import LegRequest
 from semlex.store.query.passing_rows import MAX_VECTOR_BYTES
 from semlex.store.query.vector import VectorPlan, filtered_ef_search, vector_leg

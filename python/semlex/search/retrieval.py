@@ -38,7 +38,7 @@ from semlex.search.results import best_of_documents, lacks_documents
 from semlex.search.score_completion import hold_excluded, other_scores, without_excluded
 from semlex.search.state import Found
 from semlex.search.thresholds import reaching
-from semlex.store.indexes.catalog import INDEX_FROM_ROWS
+from semlex.store.indexes.choice import INDEX_FROM_ROWS
 from semlex.store.postgres.snapshot import NO_SETTINGS, SnapshotDiffersError, SnapshotEndedError
 from semlex.store.query.chunk_keys import is_indexed
 from semlex.store.query.chunks import best_rows, documents_of, load_results

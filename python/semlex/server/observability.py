@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from fastapi.telemetry import TelemetryConfig
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-    from semlex.types.reports import JobState
+    from semlex.types.jobs import JobState
 
 
 METRICS_MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"

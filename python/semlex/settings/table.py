@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 from semlex.errors import ConfigurationError
 from semlex.models.model_names import leads_to
+from semlex.options.collection import MAX_PARTITIONS, MIB, FileLimits
 from semlex.options.declare import declared
 from semlex.options.search import RRF_K, SearchDefaults
-from semlex.parameters import MAX_PARTITIONS, MIB, FileLimits
 from semlex.types.queries import DEFAULT_TOP_K
 from semlex.types.query_log import QueryLogMode, keeps_questions, query_log_mode
 

@@ -20,7 +20,7 @@ from semlex.store.postgres.settings import cursor_with_times, server_time
 from semlex.store.schema import migrations
 from semlex.store.schema.names import insertion
 from semlex.store.schema.registry import migrate_registry, registry_version
-from semlex.types.reports import DEFAULT_ATTEMPTS, ENDED, STATES, JobError, JobInfo, JobProgress, JobState
+from semlex.types.jobs import DEFAULT_ATTEMPTS, ENDED, STATES, JobError, JobInfo, JobProgress, JobState
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from semlex.store.postgres.connection import Connection
     from semlex.store.postgres.database import Database
-    from semlex.types.reports import JobState
+    from semlex.types.jobs import JobState
 
     # A queue has a method called `list`.
     Jobs = list[JobInfo]

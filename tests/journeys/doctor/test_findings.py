@@ -16,7 +16,7 @@ from semlex.diagnostics import checks
 from semlex.errors import CollectionNotFoundError
 from semlex.retriever.synchronous import SyncClient, SyncRetriever
 from semlex.store import embedding_versions
-from semlex.store.indexes import catalog
+from semlex.store.indexes import choice
 from semlex.store.query import health
 from semlex.testing import HashEmbedder
 from semlex.types.checkups import SEVERITIES, Diagnosis, Finding
@@ -311,7 +311,7 @@ def test_an_index_that_was_asked_for_and_dropped(database_url: str) -> None:
     assert "vector_index_missing" not in {one.code for one in findings(database_url)}
     execute(database_url, f"DROP INDEX semlex.c_{name}")
     assert only(database_url).code == "vector_index_missing"
-    assert catalog.INDEX_FROM_ROWS > 50
+    assert choice.INDEX_FROM_ROWS > 50
 
 
 @pytest.mark.slow

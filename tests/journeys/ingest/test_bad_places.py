@@ -17,7 +17,7 @@ from semlex.ingest.files import discovery
 from semlex.ingest.files.discovery import FileProblem, FoundFile
 from semlex.ingest.loaders.base import FileBytes
 from semlex.ingest.progress import IndexReport
-from semlex.parameters import DEFAULT_LIMITS
+from semlex.options.collection import DEFAULT_LIMITS
 from tests.support.retrievers import opened
 from tests.support.shell import Shell
 

@@ -17,8 +17,8 @@ from semlex.errors import CollectionSettingsError, ConfigurationError, ModelErro
 from semlex.ingest import document_chunks
 from semlex.ingest import run as file_run
 from semlex.ingest.loaders.markdown import HtmlLoader, MarkdownLoader
+from semlex.options.chunk_sizes import ChunkSettings
 from semlex.testing import HashEmbedder
-from semlex.types.chunks import ChunkSettings
 from tests.support.retrievers import sync_opened
 
 LOADER, RULES = MarkdownLoader.version, document_chunks.RULES_VERSION

@@ -247,7 +247,7 @@ async def test_a_page_without_text_changes_nothing(database_url: str, tmp_path: 
 
 @pytest.mark.slow
 async def test_large_collections_get_their_indexes(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("semlex.store.indexes.catalog.INDEX_FROM_ROWS", 500)
+    monkeypatch.setattr("semlex.store.indexes.choice.INDEX_FROM_ROWS", 500)
     async with retriever(database_url) as opened:
         texts = [f"text {number} about subject {number % 17}" for number in range(600)]
         await opened.add_texts(texts[:400], ids=[f"t{n}" for n in range(400)])

@@ -14,7 +14,7 @@ from semlex.errors import ConfigurationError
 from semlex.jobs import worker
 from semlex.proof.transaction_pooler import TransactionPooler
 from semlex.store.jobs import JobLeases
-from semlex.types.reports import DEFAULT_LEASE_SECONDS
+from semlex.types.jobs import DEFAULT_LEASE_SECONDS
 from tests.support.job_clients import Blocking, client, reached, sql
 from tests.support.manual_clock import ManualClock
 from tests.support.waiting import eventually

@@ -18,7 +18,7 @@ from semlex.errors import ConfigurationError, ModelError, ModelMismatchError, St
 from semlex.ingest.progress import Progress
 from semlex.maintenance import reembed, version_fill
 from semlex.store import embedding_versions
-from semlex.store.indexes import catalog
+from semlex.store.indexes import choice
 from semlex.store.indexes.options import HnswIndex, IvfflatIndex
 from semlex.types.documents import Document
 from tests.support.manual_clock import ManualClock
@@ -402,7 +402,7 @@ async def test_a_model_that_changed_meanwhile_does_not_serve(database_url: str) 
 async def test_the_index_is_built_and_measured_before(
     database_url: str, monkeypatch: pytest.MonkeyPatch, index: Any
 ) -> None:
-    monkeypatch.setattr(catalog, "INDEX_FROM_ROWS", 50)
+    monkeypatch.setattr(choice, "INDEX_FROM_ROWS", 50)
     async with opened(database_url) as holder:
         await holder.add_documents(documents(60))
         if index is not None:

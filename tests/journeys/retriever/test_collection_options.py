@@ -10,10 +10,10 @@ import pytest
 
 from semlex import CollectionOptions
 from semlex.errors import CollectionSettingsError, ConfigurationError
+from semlex.options.chunk_sizes import ChunkSettings
+from semlex.options.collection import BUILT_IN, KINDS
 from semlex.options.declare import declared
-from semlex.parameters import BUILT_IN, KINDS
 from semlex.retriever.options import CollectionKeys
-from semlex.types.chunks import ChunkSettings
 from semlex.types.documents import Document
 from tests.support.retrievers import sync_opened
 

@@ -22,7 +22,7 @@ from semlex.errors import ConfigurationError, ModelError
 from semlex.ingest.followed import comparison, run, writes
 from semlex.ingest.loaders.base import LoadError
 from semlex.ingest.loaders.markdown import MarkdownLoader
-from semlex.parameters import FileLimits
+from semlex.options.collection import FileLimits
 from tests.support.databases import set_in_database
 from tests.support.followed import KEYS, WAYS, Articles, Key, Relation, articles
 from tests.support.properties import OWN_ROWS

@@ -17,7 +17,7 @@ from psycopg import sql
 
 from semlex import Document, PostgreSQLRetriever, _core
 from semlex.errors import AnalyzerVersionError, ConfigurationError, DamagedSegmentError, ValidationError
-from semlex.parameters import Bm25Options
+from semlex.options.collection import Bm25Options
 from semlex.proof.plain_bm25 import plain_bm25
 from semlex.search import score_completion
 from semlex.search.retrieval import Retrieval

@@ -5,7 +5,7 @@ from __future__ import annotations
 from semlex.maintenance import version_fill
 from semlex.proof.moments import stop_at
 from semlex.store import embedding_versions
-from semlex.store.indexes import catalog
+from semlex.store.indexes import choice
 from tests.support.retrievers import sync_opened
 from tests.support.two_models import NAME, new_model
 from tests.support.waiting import LIMIT
@@ -19,7 +19,7 @@ def main(url: str, moment: tuple[str, str, int]) -> None:
     embedding_versions.RUN_SECONDS = LIMIT
     version_fill.PAGE_ROWS = PAGE_ROWS
     version_fill.LAST_ROWS = 4
-    catalog.INDEX_FROM_ROWS = INDEX_FROM_ROWS
+    choice.INDEX_FROM_ROWS = INDEX_FROM_ROWS
     stop_at(*moment)
     with sync_opened(url, "none", collection=NAME) as retriever:
         retriever.embeddings.change(new_model())

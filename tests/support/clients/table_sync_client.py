@@ -7,7 +7,7 @@ from tests.support.synchronised import opened
 
 LIMITS = {
     "semlex.ingest.followed.run": {"BATCH_ROWS": 5, "METADATA_ROWS": 5},
-    "semlex.ingest.followed.comparison": {"KEYS_AT_ONCE": 7},
+    "semlex.ingest.followed.changed_rows": {"KEYS_AT_ONCE": 7},
 }
 
 

@@ -465,7 +465,7 @@ def chunks(
     """
     from semlex.ingest.loaders.base import LoadOptions
     from semlex.ingest.preview import preview_chunks
-    from semlex.parameters import KINDS, WantedOptions
+    from semlex.options.collection import KINDS, WantedOptions
 
     found = existing_paths(paths)
     settings = context.settings(**picked(ChunkSizes, options))

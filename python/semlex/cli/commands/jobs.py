@@ -18,7 +18,7 @@ from semlex.cli.options import duration, integer, read_input
 from semlex.cli.terminal import inform, messages, one_line, output
 from semlex.errors import ConfigurationError
 from semlex.types.followed import DEFAULT_COMPARE_SECONDS
-from semlex.types.reports import DEFAULT_LEASE_SECONDS
+from semlex.types.jobs import DEFAULT_LEASE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

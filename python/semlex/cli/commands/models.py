@@ -186,7 +186,7 @@ def _changed(
     context: Context, retriever: SyncRetriever, vector_storage: str | None, *, restart: bool, dry_run: bool
 ) -> ReembedReport:
     from semlex.models.model_names import leads_to
-    from semlex.parameters import storage_named
+    from semlex.options.collection import storage_named
 
     settings = context.settings()
     model = settings.embedding_model

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from semlex.ingest.bulk.row_batch import RowBatch, RowFields
     from semlex.ingest.given_documents import GivenDocuments
     from semlex.ingest.indexer import Indexer
-    from semlex.parameters import StorageName
+    from semlex.options.collection import StorageName
     from semlex.store.postgres.database import Database
     from semlex.store.write.chunks import OnDuplicate, WriteMode
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from semlex.ingest.files.discovery import FoundFile
-    from semlex.parameters import FileLimits
+    from semlex.options.collection import FileLimits
     from semlex.store.query.documents import KnownSource, LoggedRun, Records
 
 MEANING = {

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from semlex.ingest.files.safe_open import open_file
 from semlex.ingest.loaders.office import MEDIA_TYPES
-from semlex.parameters import DEFAULT_LIMITS
+from semlex.options.collection import DEFAULT_LIMITS
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
     from pathlib import Path
 
-    from semlex.parameters import FileLimits
+    from semlex.options.collection import FileLimits
 
 
 _CLASSES = {

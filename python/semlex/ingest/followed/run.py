@@ -20,7 +20,7 @@ from semlex.errors import (
     StoreError,
     ValidationError,
 )
-from semlex.ingest.followed.comparison import RowComparison
+from semlex.ingest.followed.changed_rows import RowComparison
 from semlex.ingest.followed.notes import RunNotes
 from semlex.ingest.followed.rows import RowBatch, RowSplitter
 from semlex.ingest.followed.writes import RowWrites, StoppedError
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from semlex.ingest.indexer import Indexer
-    from semlex.parameters import WantedOptions
+    from semlex.options.collection import WantedOptions
     from semlex.store.followed.definitions import StoredTable
     from semlex.store.followed.queue import Change
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from semlex.ingest.indexer import Indexer
     from semlex.ingest.progress import Progress
-    from semlex.parameters import WantedOptions
+    from semlex.options.collection import WantedOptions
     from semlex.store.followed.definitions import StoredTable
     from semlex.store.postgres.database import Database
     from semlex.store.schema.names import Names

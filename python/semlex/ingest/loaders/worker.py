@@ -18,7 +18,7 @@ from typing import IO, TYPE_CHECKING, Any, Self, cast
 
 from semlex.clock import SYSTEM, Clock
 from semlex.ingest.loaders.base import LoadedDocument, LoadError, Record
-from semlex.parameters import MAX_FILE_BYTES
+from semlex.options.collection import MAX_FILE_BYTES
 from semlex.types.documents import StoredPlace
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from semlex.integrations.haystack.documents import (
     tree_of_haystack,
     types,
 )
-from semlex.parameters import CollectionOptions
+from semlex.options.collection import CollectionOptions
 from semlex.retriever.synchronous import SyncClient
 from semlex.types.documents import utc_now
 from semlex.validation import check_parameters, kind_errors
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from haystack import Document
 
     from semlex.integrations.haystack.documents import Metadata
-    from semlex.parameters import DistanceName, StorageName
+    from semlex.options.collection import DistanceName, StorageName
     from semlex.retriever.collection import Collection
     from semlex.store.write.chunks import OnDuplicate
 

@@ -38,8 +38,8 @@ from semlex.types.confidence import SUPPORT_TEXT
 from semlex.types.documents import LINE, Heading, Outline, WholeDocument, json_value
 from semlex.types.explanations import Explanation
 from semlex.types.fields import FieldSummaries
+from semlex.types.jobs import JobInfo
 from semlex.types.queries import MAX_QUERY_BYTES, MAX_TERMS_BYTES, TERMS_TO_WRITE, terms_errors, words_of_terms
-from semlex.types.reports import JobInfo
 from semlex.types.results import SearchMode, SearchResult, SearchResults
 
 if TYPE_CHECKING:

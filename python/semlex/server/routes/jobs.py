@@ -15,7 +15,7 @@ from semlex.server.problems import Problem
 from semlex.server.request_context import Current, RequestContext, json_response, route
 from semlex.server.routes.bodies import JOB_ID, CollectionQuery, IndexBody, JobBody
 from semlex.server.tokens import OF_JOBS, needed_for
-from semlex.types.reports import JobInfo, JobState
+from semlex.types.jobs import JobInfo, JobState
 
 router = APIRouter(tags=["jobs"])
 MAX_LISTED = 1_000

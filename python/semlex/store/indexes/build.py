@@ -15,16 +15,8 @@ import psycopg
 from psycopg import IsolationLevel, sql
 
 from semlex.errors import ConfigurationError, SemlexError, StoreError
-from semlex.store.indexes.catalog import (
-    built_to_their_end,
-    free_suffix,
-    indexes_wanted,
-    missing_others,
-    note_wanted,
-    read_vector_indexes,
-    value_for,
-    wanted_vector_index,
-)
+from semlex.store.indexes.catalog import built_to_their_end, free_suffix, note_wanted, read_vector_indexes, value_for
+from semlex.store.indexes.choice import indexes_wanted, missing_others, wanted_vector_index
 from semlex.store.indexes.estimate import MIN_BUILD_MEMORY, IndexEstimate, estimate_build
 from semlex.store.indexes.options import NoIndex
 from semlex.store.indexes.partitions import PartitionedBuild, loose_indexes, whole_index
@@ -37,7 +29,7 @@ from semlex.store.schema.locks import TELL_SECONDS, between_searches, lock_brief
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
-    from semlex.store.indexes.catalog import WantedVectorIndex
+    from semlex.store.indexes.choice import WantedVectorIndex
     from semlex.store.indexes.options import VectorIndex
     from semlex.store.postgres.connection import Connection
     from semlex.store.postgres.database import Database

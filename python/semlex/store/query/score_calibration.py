@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from semlex.parameters import DistanceName
+    from semlex.options.collection import DistanceName
     from semlex.store.postgres.connection import Connection
     from semlex.store.postgres.snapshot import Snapshot
     from semlex.store.schema.collection import CollectionInfo, EmbeddingVersion

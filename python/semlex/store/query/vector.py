@@ -13,7 +13,8 @@ from psycopg import sql
 from psycopg.adapt import Dumper
 from psycopg.pq import Format
 
-from semlex.store.indexes.catalog import INDEX_FROM_ROWS, IndexedValue
+from semlex.store.indexes.catalog import IndexedValue
+from semlex.store.indexes.choice import INDEX_FROM_ROWS
 from semlex.store.query.filters import Filter
 from semlex.store.query.leg import Scorer, SideColumn, Statement, ranked, scores_by_key, scores_in_column
 from semlex.store.query.passing_chunks import table_state
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from semlex.parameters import StorageName
+    from semlex.options.collection import StorageName
     from semlex.store.indexes.catalog import Element, VectorIndexes
     from semlex.store.postgres.connection import Connection
     from semlex.store.postgres.server_info import ServerInfo

@@ -12,7 +12,8 @@ from psycopg import sql
 from psycopg.types.json import Jsonb
 
 from semlex.errors import PrivilegeError, ReadOnlyError, StoreError
-from semlex.parameters import CollectionSettings
+from semlex.options.chunk_sizes import ChunkSettings
+from semlex.options.collection import CollectionSettings
 from semlex.store.keyword.extensions import read_extension
 from semlex.store.keyword.registry import keyword_engine
 from semlex.store.postgres.errors import translate
@@ -31,7 +32,6 @@ from semlex.store.schema.migrations import (
     unreleased_registry,
 )
 from semlex.store.schema.names import FOLLOWED_TABLE, JOB_TABLE, REGISTRY_TABLES, Names, insertion
-from semlex.types.chunks import ChunkSettings
 from semlex.types.documents import utc_now
 
 if TYPE_CHECKING:

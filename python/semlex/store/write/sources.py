@@ -10,13 +10,13 @@ from psycopg import sql
 
 from semlex import _core
 from semlex.errors import ConfigurationError
+from semlex.options.chunk_sizes import ChunkSettings
 from semlex.store.embedding_versions import stored_versions
 from semlex.store.postgres.settings import cursor_with_times
 from semlex.store.query.filters import Filter
 from semlex.store.schema.locks import hold_collection
 from semlex.store.write.deletes import Selection, delete_within
 from semlex.store.write.documents import begin_write
-from semlex.types.chunks import ChunkSettings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

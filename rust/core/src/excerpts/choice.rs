@@ -4,12 +4,9 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
+use super::lengths::{MAX_CHARACTERS, WANTED_CHARACTERS};
 use super::pieces::{Piece, characters};
 
-/// Characters of the text in an excerpt.
-pub(super) const MAX_CHARACTERS: usize = 300;
-/// An excerpt that is shorter than this goes on with the next pieces.
-const WANTED_CHARACTERS: usize = 180;
 /// Words with the same first letters count as one word.
 const STEM_LETTERS: usize = 5;
 

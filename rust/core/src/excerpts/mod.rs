@@ -1,21 +1,21 @@
 //! Excerpts: the sentences of a found text that hold the query's words, with these words between `**`.
 //!
-//! [`pieces`] finds the sentences, [`steering`] knows the lines that are not for readers, [`choice`] chooses.
+//! [`pieces`] finds the sentences, [`steering`] knows the lines that are not for readers, [`choice`] chooses; [`lengths`]
+//! holds the limits.
 
 mod choice;
+mod lengths;
 mod pieces;
 mod steering;
 
 use std::ops::Range;
 
-use choice::{MAX_CHARACTERS, chosen};
+use choice::chosen;
+use lengths::{LONGEST_SENTENCE, MAX_CHARACTERS, MAX_CODE_LINES};
 use pieces::{Piece, characters, pieces};
 
-/// A single sentence may be longer than an excerpt is otherwise.
-const LONGEST_SENTENCE: usize = 400;
 /// Of a sentence that is cut, characters in front of its first match.
 const BEFORE_MATCH: usize = MAX_CHARACTERS / 3;
-const MAX_CODE_LINES: usize = 8;
 const MARK: &str = "**";
 const ELLIPSIS: char = '…';
 

@@ -8,7 +8,7 @@ from psycopg import sql
 
 from semlex import _core
 from semlex.errors import AnalyzerVersionError, DamagedSegmentError
-from semlex.parameters import DEFAULT_BM25
+from semlex.options.collection import DEFAULT_BM25
 from semlex.store.keyword.base import refuse_unknown_languages
 from semlex.store.keyword.bm25 import merge, rebuild, write
 from semlex.store.keyword.bm25.passing import PassingIds
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractAsyncContextManager, AbstractContextManager
 
-    from semlex.parameters import Bm25Options
+    from semlex.options.collection import Bm25Options
     from semlex.store.keyword.base import Analyzers, Rebuilt, Reserved
     from semlex.store.keyword.bm25.read import PartIds
     from semlex.store.keyword.bm25.write import BatchIndex

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from semlex.parameters import Bm25Options
+    from semlex.options.collection import Bm25Options
     from semlex.store.keyword.bm25.index import IndexCache
     from semlex.store.keyword.bm25.passing import PassingQuery, PassingRow
     from semlex.store.keyword.bm25.read import MissingRow, PartIds, PostingRow

@@ -1,4 +1,4 @@
-"""The work that is killed: what a process does, and in which states it may leave a collection."""
+"""The work that `semlex prove` kills: what a process does, and in which states it may leave a collection."""
 
 from __future__ import annotations
 

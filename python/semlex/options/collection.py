@@ -1,4 +1,4 @@
-"""Options for the server, for a collection, and defaults of new collections."""
+"""Options of the server and of collections: defaults of new collections, BM25 parameters, file size limits."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from semlex.errors import CollectionSettingsError, ConfigurationError
-from semlex.types.chunks import (
+from semlex.options.chunk_sizes import (
     DEFAULT_CHUNK_TOKENS,
     DEFAULT_OVERLAP_TOKENS,
     ChunkSettings,
