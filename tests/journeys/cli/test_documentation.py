@@ -110,6 +110,14 @@ def test_links_lead_somewhere() -> None:
     assert not broken
 
 
+def test_the_first_page_leads_to_every_page() -> None:
+    first = documentation("index.md")
+    linked = {first.parent / target for target in re.findall(r"\]\(([^)#]+)\)", first.read_text(encoding="utf-8"))}
+    parts = ("tutorials", "how-to", "reference", "explanation", "design")
+    pages = {page for part in parts for page in (first.parent / part).iterdir() if page.suffix in {".md", ".ipynb"}}
+    assert pages == linked
+
+
 def rows(page: str, heading: str) -> list[list[str]]:
     """The cells of the first table below a heading, without its head."""
     text = documentation(page).read_text(encoding="utf-8")
