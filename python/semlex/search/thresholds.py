@@ -64,6 +64,11 @@ class LeftOut:
     best: float | None  # greatest cosine of all candidates; None if no candidate has one
     unknown: int  # candidates without a cosine: without a vector, or not computed in time
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether there was no candidate."""
+        return self.best is None and not self.unknown
+
     def notes(self, hits: int) -> list[str]:
         """Return the warnings for a number of results."""
         notes = []

@@ -140,6 +140,14 @@ async def test_quotes_that_match_nothing_are_words(database_url: str) -> None:
             found = await retriever.search('"chases a dog" cat', 10)
             assert (len(found), found.warnings) == (10, [])
             assert ids_of(await retriever.search('"ships sail"', 10)) == {"ship"}
+            # The phrase is in a text; another condition removes that text.
+            below = await retriever.search('"ships sail" dog cat', 10, min_similarity=0.999)
+            assert (list(below), PHRASE_NOTE in below.warnings, "nothing reaches" in below.warnings[-1]) == (
+                [],
+                False,
+                True,
+            )
+            assert PHRASE_NOTE in (await retriever.search('"sail ships"', 10, min_similarity=0.999)).warnings
 
 
 @pytest.mark.slow
