@@ -1,4 +1,7 @@
-"""The notebook of the tutorials runs in a kernel, and shows what it shows in the documentation."""
+"""The notebook of the tutorials runs in a kernel, and shows what it shows in the documentation.
+
+``jupyter execute --inplace`` writes new outputs into it; keep their texts alone.
+"""
 
 from __future__ import annotations
 
