@@ -73,14 +73,16 @@ def prepare(app: Sphinx, name: str, source: list[str]) -> None:
             # In the order in which the page links them.
             linked = [f"/{(here / link[2]).with_suffix('').relative_to(DOCS)}" for link in LINK.finditer(source[0])]
             ordered = dict.fromkeys([*(one for one in linked if one in pages), *pages])
-            source[0] += f"\n```{{toctree}}\n:hidden:\n:caption: {title}\n\n" + "\n".join(ordered) + "\n```\n"
+            source[0] += (
+                f"\n```{{toctree}}\n:hidden:\n:titlesonly:\n:caption: {title}\n\n" + "\n".join(ordered) + "\n```\n"
+            )
 
 
 def show_dark_pictures(app: Sphinx, tree: nodes.document) -> None:
     """Show NAME-dark.png in place of NAME.png to readers with a dark scheme."""
     for image in list(tree.findall(nodes.image)):
         dark = image["uri"].replace(".png", "-dark.png")
-        if (Path(app.srcdir) / dark).exists():
+        if dark != image["uri"] and Path(app.env.relfn2path(dark)[1]).exists():
             other: Any = image.deepcopy()
             image["classes"].append("only-light")
             other["classes"].append("only-dark")

@@ -217,7 +217,8 @@ def _attributes(kind: type, described: _Docstring) -> Iterator[list[str]]:
     for name, value in _members(kind):
         if isinstance(value, property) and name not in told:
             returned = value.fget.__annotations__.get("return", "") if value.fget else ""
-            yield [f"`{name}`", f"`{_written(returned)}`", text(_summary(value))]
+            meaning = re.sub(r"^Return (\w)", lambda found: found[1].upper(), _summary(value))
+            yield [f"`{name}`", f"`{_written(returned)}`", text(meaning)]
 
 
 def _options(kind: Any) -> Iterator[list[str]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,9 @@ def test_every_status_of_the_server_is_described() -> None:
     assert set(REFUSALS) == found | {NO_METHOD}
 
 
+@pytest.mark.skipif(
+    version("typer") < "0.26", reason="beside a newer click, an older typer loses the help of arguments"
+)
 def test_generated_parts_are_fresh() -> None:
     for path, text in generated().items():
         assert path.read_text(encoding="utf-8") == text, "./x docs writes it again"
