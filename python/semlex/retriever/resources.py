@@ -93,7 +93,8 @@ class Resources:
         if server.read_from == "replica":
             if server.db_url is None:
                 raise ConfigurationError(
-                    "read_from='replica' needs a database URL whose hosts are a primary and its standbys"
+                    "read_from='replica' needs a database URL whose hosts are a primary and its standbys; without one, "
+                    "leave it out (read_from=, --read-from, SEMLEX_READ_FROM)"
                 )
             address_of_primary(server.db_url)
         self.server = server
@@ -177,7 +178,7 @@ class Resources:
         if url is not None and server.read_from == "replica":
             replica = Replica(url, max_size=server.max_connections, timeout=server.timeout, clock=self.clock)
             url = address_of_primary(url)
-        self._database = Database(
+        self._database = database = Database(
             url,
             pool=server.pool,
             connection=server.connection,
@@ -185,9 +186,12 @@ class Resources:
             timeout=server.timeout,
             clock=self.clock,
         )
-        await self._database.open()
+        await database.open()
+        if self._database is not database:  # closed before it was open
+            await database.close()
+            raise ConfigurationError(CLOSED)
         if replica is not None:
-            self._database.beside(replica)
+            database.beside(replica)
 
     async def close(self) -> None:
         """Close what was opened here: the pool, models loaded by name, the use of the embedded server.

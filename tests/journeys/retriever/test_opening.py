@@ -14,6 +14,7 @@ import psycopg
 import pytest
 
 from semlex.errors import CollectionNotFoundError, ConfigurationError, ConnectionFailedError
+from semlex.proof.failovers import address_of_both
 from semlex.store.postgres.database import Database
 from semlex.store.postgres.embedded.process import running_server
 from tests.support.retrievers import opened, openings
@@ -70,8 +71,9 @@ async def test_the_first_call_opens_and_a_call_after_the_end_does_not(database_u
     await missing.close()
 
 
+@pytest.mark.parametrize("read_from", ["primary", "replica"])
 async def test_closing_ends_an_opening_that_a_first_call_has_begun(
-    database_url: str, monkeypatch: pytest.MonkeyPatch
+    database_url: str, monkeypatch: pytest.MonkeyPatch, read_from: str
 ) -> None:
     real, is_opening, goes_on = Database.open, asyncio.Event(), asyncio.Event()
 
@@ -81,13 +83,15 @@ async def test_closing_ends_an_opening_that_a_first_call_has_begun(
         await real(self)
 
     monkeypatch.setattr(Database, "open", slow)
-    retriever = opened(database_url, "none")
+    before = asyncio.all_tasks()
+    retriever = opened(address_of_both(database_url, database_url), "none", read_from=read_from)
     counting = asyncio.create_task(retriever.count())
     await is_opening.wait()
     await retriever.close()
     goes_on.set()
     with pytest.raises(ConfigurationError, match="was closed"):
         await counting
+    assert asyncio.all_tasks() == before  # the pool that was opened afterwards is closed
 
 
 async def test_health_of_a_server_that_is_away_is_an_answer() -> None:
