@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from docs.generate.markdown import slug, table, text
 from semlex import errors
 from semlex.cli.exit_codes import _CODES, MEANINGS, OTHER
-from semlex.errors import SemlexError
+from semlex.errors import FieldError, SemlexError
 from semlex.server.problems import _STATUSES
 
 if TYPE_CHECKING:
@@ -24,7 +24,8 @@ def classes() -> str:
         f"{'  ' * depth}- [`{kind.__name__}`](#{slug(kind.__name__)}){_builtin(kind)}"
         for depth, kind in _tree(SemlexError)
     )
-    return "\n\n".join([tree, *(part for _, kind in _tree(SemlexError) for part in _section(kind))])
+    sections = [part for _, kind in _tree(SemlexError) for part in (*_described(kind), _codes(kind))]
+    return "\n\n".join([tree, *sections, *_described(FieldError)])
 
 
 def exit_codes() -> str:
@@ -45,16 +46,19 @@ def _builtin(kind: type[SemlexError]) -> str:
     return f" (`{others[0]}`)" if others else ""
 
 
-def _section(kind: type[SemlexError]) -> Iterator[str]:
+def _described(kind: type) -> Iterator[str]:
     document = inspect.cleandoc(kind.__doc__ or "")
     description, _, attributes = document.partition("\n\nAttributes:\n")
     description = description.partition("\n\nArgs:\n")[0]
     yield f"### {kind.__name__}"
     yield from map(text, description.split("\n\n"))
     yield from ("\n".join(_attributes(attributes)),) if attributes else ()
+
+
+def _codes(kind: type[SemlexError]) -> str:
     code = next((code for one, code in _CODES if issubclass(kind, one)), OTHER)
     status = next((status.value for one, status, _ in _STATUSES if issubclass(kind, one)), _FAILED)
-    yield f"Exit code {code}, HTTP status {status}."
+    return f"Exit code {code}, HTTP status {status}."
 
 
 def _attributes(lines: str) -> Iterator[str]:
