@@ -19,7 +19,7 @@ from psycopg import sql
 
 from semlex import Client, register_loader
 from semlex.errors import ConfigurationError, ModelError
-from semlex.ingest.followed import comparison, run, writes
+from semlex.ingest.followed import changed_rows, run, writes
 from semlex.ingest.loaders.base import LoadError
 from semlex.ingest.loaders.markdown import MarkdownLoader
 from semlex.options.collection import FileLimits
@@ -180,9 +180,9 @@ def happen(twin: Twin, store: SyncRetriever, act: str, number: Any, value: Any) 
 
 
 SIZES = (
-    (comparison, "FIRST_PAGE_ROWS", 2),
-    (comparison, "MAX_PAGE_ROWS", 3),
-    (comparison, "KEYS_AT_ONCE", 2),
+    (changed_rows, "FIRST_PAGE_ROWS", 2),
+    (changed_rows, "MAX_PAGE_ROWS", 3),
+    (changed_rows, "KEYS_AT_ONCE", 2),
     (run, "BATCH_ROWS", 2),
     (run, "METADATA_ROWS", 2),
 )
