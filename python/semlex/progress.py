@@ -142,7 +142,7 @@ class NotebookProgress:
     def end(self, how: str) -> None:
         """Show the last numbers, and how the work ended."""
         ended = f"{how} after {self._clock() - self._begun:.1f} s"
-        self._show(joined([self._page(), paragraph(text(ended))]), f"{self._line()}; {ended}")
+        self._show(joined([self._page(), paragraph(text(ended))]), "; ".join(filter(None, (self._line(), ended))))
 
     def _line(self) -> str:
         return "; ".join(f"{one_line(one.stage)}: {_figures(one)}" for one in self._stages.values())
@@ -171,8 +171,8 @@ def notebook_progress() -> Iterator[Callable[[Progress], None]]:
     progress = NotebookProgress(show)
     try:
         yield progress
-    except BaseException:
-        progress.end("ended by an error or by hand")
+    except BaseException as error:
+        progress.end("failed" if isinstance(error, Exception) else "interrupted")
         raise
     progress.end("done")
 

@@ -81,7 +81,9 @@ def test_a_notebook_is_told_the_last_of_every_stage_and_seldom(events: list[tupl
         due += step.done == step.total
     assert len(pages) <= now / UPDATE_SECONDS + due
     progress.end("done")
-    assert lines[-1].endswith(f"done after {now:.1f} s")
+    ended = f"done after {now:.1f} s"
+    assert lines[-1].endswith(f"; {ended}" if last else ended)
+    assert last or lines[-1] == ended
     assert UNSAFE.search(lines[-1]) is None
     shown_last = Progresses(pages[-1])
     assert shown_last.figures == [
