@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from semlex.answering.citations import Evidence
 from semlex.answering.context import Assembly, ContextPlan, Counting
 from semlex.answering.prompts import context_text
 from semlex.chat import base as chat
@@ -144,6 +145,19 @@ def test_hits_side_by_side_are_one_passage():
     assert [[hit.rank for hit in source.hits] for source in made.sources] == [[1], [2, 3], [4]]
     made = assembled(HITS, 10_000, order="document")
     assert [[hit.rank for hit in source.hits] for source in made.sources] == [[2, 3], [1], [4]]
+
+
+def test_a_citation_has_the_page_of_its_chunk_and_not_of_its_passage():
+    paged = [replace(chunk, page=1 + chunk.number // 3, line=None) for chunk in DOCUMENT.chunks]
+    [hit] = placed(HITS[:1], paged, Around(6))
+    made = Assembly(ContextPlan(10_000, Around(6)), LENGTH, {}).assembled([hit], SearchResults())
+    evidence, pages = Evidence(made), set()
+    for chunk in (hit.chunk, *hit.around):
+        citation = evidence.citation(1, chunk.text)
+        assert (citation.page, citation.location) == (chunk.page, f"{DOCUMENT.name}, p. {chunk.page}")
+        pages.add(citation.page)
+    assert min(pages) == made.sources[0].page
+    assert len(pages) > 3
 
 
 def test_the_best_hit_alone_is_cut_behind_a_sentence():

@@ -62,9 +62,11 @@ def citation_at(source: ContextSource, quote: str, verdict: Verdict, start: int,
     first, last = source.char_start, source.char_end
     is_piece = first is not None and last is not None and last - first == len(source.text)
     begins, ends = (first + start, first + end) if is_piece and first is not None else (None, None)
+    page = next((page for at, page in reversed(source.page_starts) if at <= start), source.page)
     # A row of a table has lines, and no place.
-    place = source.place if line == source.line or not source.place else place_of(line)
-    return Citation(source.number, source.document, quote, verdict, line, source.page, begins, ends, place)
+    is_first = (line, page) == (source.line, source.page)
+    place = source.place if is_first or not source.place else place_of(line, page)
+    return Citation(source.number, source.document, quote, verdict, line, page, begins, ends, place)
 
 
 Place = tuple[int, int]

@@ -275,7 +275,13 @@ class Assembly:
             tuple(dict.fromkeys(_location(like) for hit in hits for like in self._same.get(hit.id, ()))),
             first.introduction,
             first.place.for_people(first.line, first.page),
+            _page_starts(passage),
         )
+
+
+def _page_starts(passage: Passage) -> tuple[tuple[int, int], ...]:
+    offset = passage.first.char_start or 0
+    return tuple(((chunk.char_start or 0) - offset, chunk.page) for chunk in passage.chunks if chunk.page is not None)
 
 
 def _location(hit: SearchResult) -> str:

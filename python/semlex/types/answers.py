@@ -25,6 +25,7 @@ class ContextSource:
         text: The passage as it is in its document; consecutive chunks without the text that they share. Between chunks
             only the number of blank characters and lines is known: a tab there is a space.
         line, page: Where it begins in the document, from 1, or None.
+        page_starts: For each chunk of a paged document, its position in `text` and the page on which it begins.
         place: `line` or `page`, or row and cell, as shown to people: ``p. 36``, ``row 4``, ``line 9``; or "".
         char_start, char_end: Its place in the document's text, in characters, or None.
         hits: The hits that brought it, best first; empty for a passage between others.
@@ -45,6 +46,7 @@ class ContextSource:
     same_as: tuple[str, ...] = ()
     introduction: str = ""
     place: str = ""
+    page_starts: tuple[tuple[int, int], ...] = ()
 
     def __repr__(self) -> str:
         return f"ContextSource([{self.number}] {shortened(self.location, 80)}: {shortened(self.text, 80)!r})"
@@ -135,8 +137,9 @@ class Citation:
         verdict: ``exact``: the words are in the source, letter by letter. ``normalised``: except for case, quotation
             marks, blanks, hyphenation, and marks at their ends. ``altered``: one word differs, is missing or was added.
             ``not found``. ``unknown source``: no source has this number.
-        line, page: Line in the document where the words begin, and the first page of the source, from 1, or None.
-        place: Where the words begin, as shown to people: ``line 9``, else the place of the source.
+        line: Line in the document where the words begin, from 1, or None.
+        page: Page on which the chunk with the words begins, from 1, or None. The words may be on the next page.
+        place: Where the words begin, as shown to people: ``line 9``, ``p. 36``, else the place of the source.
         char_start, char_end: Position of the words in the document's text, in characters, or None.
     """
 
