@@ -39,6 +39,15 @@ def test_without_a_model(asked: Shell) -> None:
     assert "documented" not in done.stderr
 
 
+def test_quotes_from_one_place_are_one_line(asked: Shell) -> None:
+    text = "A zebra has stripes. Each zebra has its own stripes. Zebra foals have brown stripes."
+    (asked.folder / "docs" / "zebra.md").write_text(text, encoding="utf-8")
+    asked("index", "docs")
+    done = asked("ask", "what stripes has a zebra?")
+    assert done.stdout.splitlines()[0].count("[1]") + done.stdout.splitlines()[1].count("[1]") > 1
+    assert done.stdout.count("zebra.md:1") == 1
+
+
 def test_no_answer(asked: Shell) -> None:
     assert "no answer in these documents: nothing was found" in asked("ask", "zebras").stdout
     answer = json.loads(asked("ask", "zebras", "--json").stdout)

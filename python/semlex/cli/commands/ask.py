@@ -84,12 +84,15 @@ def _print_end(answer: Answer) -> None:
     if answer.refused is not None:
         output.print(escape(one_line(answer.refused)))
     headings = {source.number: source.headings for source in answer.context.sources}
-    for citation in dict.fromkeys(answer.citations):
+    lines: dict[str, None] = {}
+    for citation in answer.citations:
         above = headings.get(citation.source)
         line = f"[{citation.source}] {citation.location}" + (f"  {above}" if above else "")
         quote = "" if answer.model is None else f': "{citation.quote}"'
         verdict = "" if citation.is_verified else f" ({citation.verdict})"
-        output.print(f"  [dim]{escape(one_line(line + quote))}[/dim][yellow]{verdict}[/yellow]")
+        lines[f"  [dim]{escape(one_line(line + quote))}[/dim][yellow]{verdict}[/yellow]"] = None
+    for line in lines:
+        output.print(line)
     for warning in answer.warnings:
         print_note(warning)
     wrote = "passages of the documents, not an answer" if answer.model is None else f"written by {answer.model}"
