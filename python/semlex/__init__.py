@@ -8,7 +8,7 @@ One server, many collections: connect, Client: A server with its collections, wh
     One collection: add documents, search. connect_sync, SyncClient, SyncCollection: The same for programs without an
     event loop.
 
-Retrievers: PostgreSQLRetriever: One collection with a pool and models of its own. SyncRetriever: The same for programs
+Retrievers: PostgreSQLRetriever: One collection with its own pool and models. SyncRetriever: The same for programs
     without an event loop. DocumentRetriever: The methods that an application needs; base class of retrievers.
     JSONKBRetriever, SyncJSONKBRetriever: Search JSON files in memory; a fallback for when the database fails.
     from_settings, from_settings_sync: Make a retriever from the environment and settings files. SearchDefaults: A
@@ -43,7 +43,7 @@ Models that write answers and chunk descriptions: OpenAIChatModel: A model behin
     your own. Enrichment: How a model describes each chunk in one line.
 
 Long work: Job, SyncJob: Work that a worker does later: `Collection.jobs.submit`, `Client.jobs`, `Client.work`.
-    Progress: Passed to your callback while work goes on. IndexReport, DeleteReport, LoadReport, TransferReport: The
+    Progress: Passed to your callback during long work. IndexReport, DeleteReport, LoadReport, TransferReport: The
     result of an operation, in numbers. TableImport: The result of importing another library's table. ReembedReport,
     EmbeddingFigures: The result of a change of the embedding model; one set of vectors of a collection.
     EnrichmentReport, EnrichmentEstimate: The result of describing chunks, and an estimate of its cost. SyncReport,

@@ -40,7 +40,7 @@ def _collect_more_often(_phase: str, _figures: object) -> None:
 
 
 def _interrupted(error: BaseException | None) -> bool:
-    """Return whether Ctrl-C caused an error: modules being imported turn the interrupt into errors of their own."""
+    """Return whether Ctrl-C caused an error: modules being imported turn the interrupt into their own errors."""
     while error is not None and not isinstance(error, KeyboardInterrupt):
         error = error.__cause__ or error.__context__
     return error is not None

@@ -45,7 +45,7 @@ def _bounded(message: str) -> str:
 
 
 def failure_reason(error: BaseException) -> str:
-    """Return the text of semlex's own error, else the error's class: another text may quote what was sent."""
+    """Return the text of semlex's own error, else the error's class, because other messages may quote sent texts."""
     return str(error) if isinstance(error, SemlexError) else type(error).__name__
 
 
@@ -112,7 +112,7 @@ class FieldError:
         code: Stable name of the rule that was broken, for example ``"too_long"``.
         limit: The bound that was broken, as text, or None.
         actual: What was found, as text (a length, a dimension, an offset: never the value itself), or None.
-        key: Key of the field, where it is a mapping and the key can be shown; or None.
+        key: Key of the field, if it is a mapping and the key can be shown; or None.
     """
 
     row: int
@@ -266,13 +266,13 @@ class CollectionFailedError(SemlexError, RuntimeError):
     def __init__(self, collection: str, error: SemlexError) -> None:
         self.collection, self.error = collection, error
         super().__init__(
-            f"collection {collection!r} of the knowledge base did not answer (on_error='skip' goes on without it): "
+            f"collection {collection!r} of the knowledge base did not answer (on_error='skip' continues without it): "
             f"{error}"
         )
 
 
 class JobTimeoutError(SemlexError, TimeoutError):
-    """A job has not ended in the time that was given to it; it goes on.
+    """A job did not end before the timeout; it keeps running.
 
     Remedy: `semlex jobs show` shows its state.
     """
@@ -291,7 +291,7 @@ class ModelServerError(ModelError, ConnectionError):
     Remedy: Read the server's own log; `semlex doctor models` tests it.
 
     Attributes:
-        status: HTTP status of the last answer, or None when there was none.
+        status: HTTP status of the last response, or None if none came.
     """
 
     def __init__(self, message: str, *, status: int | None = None) -> None:
@@ -377,7 +377,7 @@ class LeaseLostError(StoreError):
 
 
 class DamagedSegmentError(StoreError):
-    """A row of the keyword index is missing, or is not what was written.
+    """A row of the keyword index is missing, or differs from what was written.
 
     Remedy: `semlex maintain reindex` rebuilds the index from the texts.
 

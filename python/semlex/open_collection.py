@@ -127,7 +127,7 @@ class SeenVersions:
     Attributes:
         at: When they were read.
         versions: The versions; None if they have not been read since the collection was opened.
-        told: Warnings that were given already, so that each is given once.
+        told: Warnings already given, so that each is given once.
         noted_at: When it was last stored that this process uses a version other than the serving one.
         is_noted: Whether this role may store that.
     """
@@ -143,7 +143,7 @@ class SeenVersions:
 class OpenCollection:
     """A collection as it was opened.
 
-    A process keeps using the vectors of its own model until they are dropped, whichever version serves those who open
+    A process keeps using its own model's vectors until they are dropped, whichever version serves those who open
     the collection later. A process that neither has a model nor brings vectors uses the serving version.
 
     Attributes:
@@ -161,7 +161,7 @@ class OpenCollection:
         passing_rows: Rows that pass the last filters.
         builds: Indexes that are being built in the background.
         seen: The embedding versions as last read.
-        brings_vectors: Whether the caller passes vectors of its own, which count as those of the version in use.
+        brings_vectors: Whether the caller passes its own vectors, which count as those of the version in use.
         curve: The calibration from a file; None to use the one stored with the vectors.
         has_sources: Whether a search has found a chunk of a document that was read from a file.
         vector_settings: Settings of the last vector search without a filter; the next one probably needs the same.
@@ -270,7 +270,7 @@ class OpenCollection:
         self.seen.at = -math.inf
 
     async def look(self) -> None:
-        """Call `follow` in a transaction of its own."""
+        """Call `follow` in its own transaction."""
         if self._is_late():
             await self.database.read_snapshot("look at the embedding versions", self.follow)
 
@@ -336,7 +336,7 @@ class OpenCollection:
         self.seen.told.add((who, serving.version))
         name = info.names.collection
         if used is not None:
-            goes_on = f"this process goes on with version {used.version} ({used.model}), as it was opened"
+            goes_on = f"this process keeps using version {used.version} ({used.model}), as it was opened"
         else:
             goes_on = f"this process was opened with {'' if model is None else model.model} and answers by words alone"
         note = (
@@ -361,7 +361,7 @@ class OpenCollection:
     async def note_use(self) -> None:
         """Store that this process uses a version other than the serving one, so that others do not drop it.
 
-        It uses a short transaction of its own, and does nothing if that is not possible: on a standby, for a role that
+        It uses its own short transaction, and does nothing if that is not possible: on a standby, for a role that
         may only read, and inside a transaction of the caller's, which could hold the lock for any time.
         """
         info, seen = self._as_seen(), self.seen
@@ -382,4 +382,4 @@ class OpenCollection:
                 await self.database.write("note the use of an embedding version", work)
         except (SemlexError, TimeoutError) as error:
             seen.is_noted = not isinstance(error, PrivilegeError)
-            logger.info("that version %d is in use was not noted: %s", used.version, error or "it took too long")
+            logger.info("the use of version %d could not be recorded: %s", used.version, error or "it took too long")

@@ -23,7 +23,7 @@ class HashEmbedder:
     """A deterministic fake embedder: texts that share words have similar vectors, and nothing else counts.
 
     Every lower-case word has a fixed random direction, drawn from its BLAKE2 hash; a text is the normalised sum of its
-    words. Equal in every process and on every machine. Never a substitute for a model: it knows no synonym.
+    words. The vectors are equal in every process and on every machine. It cannot replace a model: it knows no synonyms.
 
     Args:
         dimensions: Length of the vectors, from 1.
@@ -55,7 +55,7 @@ class HashEmbedder:
         """Embed texts.
 
         Args:
-            texts: n texts; one without words counts as one word of its own.
+            texts: n texts; one without words counts as a single unique word.
 
         Returns:
             (n, dimensions), each of norm 1.

@@ -44,8 +44,8 @@ def text_errors(
     """Return what is wrong with a text.
 
     Args:
-        max_bytes: Most bytes of UTF-8.
-        max_characters: Most characters.
+        max_bytes: Maximum bytes of UTF-8.
+        max_characters: Maximum characters.
         nul: Whether the text may hold NUL characters, which Postgres cannot store.
     """
     if not isinstance(text, str):
@@ -183,7 +183,7 @@ def strings_errors(field: str, value: object, most: int | None = None) -> Errors
 
 
 def check_parameters(*found: Errors) -> None:
-    """Raise one error for all that is wrong with several parameters, if anything is."""
+    """Raise one error with the faults of several parameters, if there are any."""
     errors = [str(error) for each in found for error in each]
     if errors:
         raise ConfigurationError("; ".join(errors))

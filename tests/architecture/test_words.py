@@ -89,6 +89,32 @@ def test_all_text_is_plain() -> None:
     assert not places, "\n".join(places)
 
 
+# Further turns that are banned from the docstrings, messages and help of the code.
+BANNED_IN_CODE = re.compile(
+    r"\bgo(?:es|ing)?\s+on\b|\bagain\s+and\s+again\b|\bof\s+(?:its|their)\s+own\b|\bso\s+(?:many|often)\b(?!\s+that\b)"
+    r"|\bMost\s+(?:rows|bytes|tokens|characters|results)\b",
+)
+
+
+def strings(path: Path) -> Iterator[tuple[int, str]]:
+    """The texts of a Python file, with their lines."""
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.lineno, node.value
+
+
+def test_docstrings_and_messages_are_plain() -> None:
+    found = ["work goes on", "again and again", "a pool of its own", "so many rows", "Most rows of a page"]
+    assert [text for text in found if not BANNED_IN_CODE.search(text)] == []
+    places = [
+        f"{path.relative_to(ROOT)}:{line}: {turn[0]}"
+        for path in (ROOT / "python" / "semlex").rglob("*.py")
+        for line, text in strings(path)
+        for turn in BANNED_IN_CODE.finditer(text)
+    ]
+    assert not places, "\n".join(places)
+
+
 # Users read of vector search and keyword search. Names in code, such as `results.legs` or an entry "leg:", stay.
 LEG = re.compile(r"""(?<![`.\w"'])legs?(?![`\w"':\[(])""", re.IGNORECASE)
 

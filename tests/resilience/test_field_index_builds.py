@@ -33,7 +33,7 @@ async def fill(retriever: PostgreSQLRetriever, rows: int = 50) -> None:
 
 
 async def year(retriever: PostgreSQLRetriever) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Types of the field that have an index, and those of which one was not built to its end."""
+    """Types of the field that have an index, and those of which one was not built completely."""
     return next((field.indexed, field.unfinished) for field in await retriever.fields.list() if field.name == "year")
 
 

@@ -176,7 +176,7 @@ async def test_a_program_of_the_old_model_goes_on(pair: Pair, monkeypatch: pytes
             await primary.embeddings.change(OtherEmbedder(16))
             await pair.catch_up()
             [note] = (await standby.search("yellow fruit")).warnings
-            assert "goes on with version 1" in note
+            assert "keeps using version 1" in note
             assert told(await standby.search("yellow fruit")) == before
             async with retriever_of(pair.standby, model=OtherEmbedder(16), collection="models") as new:
                 assert (await new.search("yellow fruit")).embedding_model == "tests/other"

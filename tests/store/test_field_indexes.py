@@ -214,7 +214,7 @@ def test_names_fit_and_a_name_is_read_as_it_is_written(field: Field, of: Any, le
         ("a", "Number", "'number' or 'text'"),
         ("a", None, "'number' or 'text'"),
         ("a", ["number"], "'number' or 'text'"),
-        ("@created", "number", "'instant', which is what @created is"),
+        ("@created", "number", "'instant', the only kind of @created"),
         ("@source", "text", "a field of the metadata, @created or @updated"),
         ("@nothing", "text", "is not a field here"),
         ("a\0b", "text", "NUL"),

@@ -239,7 +239,7 @@ def test_code_in_a_models_folder_is_not_run(copy):
     (copy / "evil.py").write_text(f"open({str(marker)!r}, 'w').close()\nclass Module: pass\n")
     (copy / "config_sentence_transformers.json").write_text('{"model_type": "CrossEncoder"}')
     (copy / "modules.json").write_text(json.dumps([{"idx": 0, "name": "0", "path": "", "type": "evil.Module"}]))
-    with pytest.raises(ModelError, match="no code of its own"):
+    with pytest.raises(ModelError, match="no Python code"):
         CrossEncoderReranker(str(copy), "cpu").score("index", ["text"])
     assert not marker.exists()
 

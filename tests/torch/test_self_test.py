@@ -268,7 +268,7 @@ def test_a_model_that_fails_everywhere_is_refused(folder, with_forms):
     with_forms(packed=Slanted, reference=Raising)
     broken = opened(folder, "packed", "bfloat16")
     for _ in range(2):
-        with pytest.raises(ModelError, match="fails the self-test in every setting") as caught:
+        with pytest.raises(ModelError, match="fails the self-test in every configuration") as caught:
             broken.last_hidden(ROWS)
     message = str(caught.value)
     for part in ("packed attention on cpu in bfloat16 gave other", "reference attention on cpu in float32 raised"):

@@ -190,7 +190,7 @@ TEXTS = [
     (r"a like 'x\\'", 8, "an escape"),
     ("a like '%s'" % ("%a" * 33), 8, "at most 32 %"),
     ("a like '%s'" % ("a" * 1025), 8, "at most 1,024 bytes"),
-    (r"a == 'x\y'", 6, "as in JSON"),
+    (r"a == 'x\y'", 6, "in JSON's form"),
     (r"a == '\u0000'", 6, "NUL"),
     (r"'\ud800' == 1", 1, "surrogate"),
     ("a == NaN", 6, "a value"),

@@ -148,10 +148,10 @@ def test_a_step_does_not_change_what_it_was_given() -> None:
 @pytest.mark.parametrize(
     ("step", "message"),
     [
-        (lambda _: None, "must give a list of hits; got NoneType"),
-        (lambda _: "hits", "must give a list of hits; got str"),
-        (lambda found: [found[0], "x"], "must give hits as it gets them"),
-        (lambda found: [found[0], found[0]], "gives the same hit twice"),
+        (lambda _: None, "must return a list of hits; got NoneType"),
+        (lambda _: "hits", "must return a list of hits; got str"),
+        (lambda found: [found[0], "x"], "must return only hits that it was given"),
+        (lambda found: [found[0], found[0]], "returned the same hit twice"),
     ],
 )
 def test_a_step_that_gives_no_hits_is_named(step: Any, message: str) -> None:

@@ -59,7 +59,7 @@ def _best_run(ranked: Sequence[Ranked]) -> Sequence[Ranked]:
 
 
 def _runs(ranked: Sequence[Ranked], least: float) -> Iterator[tuple[float, Sequence[Ranked]]]:
-    """Yield the runs of sentences that begin with the first one, with their worth; no run contains a title."""
+    """Yield the runs of sentences that begin with the first one, each with its score; no run contains a title."""
     passage, start, *_ = ranked[0]
     worths = accumulate(score - least for *_, score, _ in ranked)
     for count, (worth, (of, _, end, kind, *_)) in enumerate(zip(worths, ranked, strict=True), start=1):
@@ -171,7 +171,7 @@ def documented(question: str, sentences: list[AnswerSentence], context: Context,
 
 
 def _written(model: ChatModel, question: str, context: Context) -> Generator[AnswerSentence | Completion]:
-    """Yield what a model writes, sentence by sentence, with citations looked up; blocking."""
+    """Yield a model's answer sentence by sentence, with its citations looked up; blocking."""
     evidence = Evidence(context)
     reader = WrittenAnswer()
     last: Completion | None = None

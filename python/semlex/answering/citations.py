@@ -80,7 +80,7 @@ class _Searched:
 
     @cached_property
     def _evened(self) -> list[_Evened]:
-        """Return the text as it is compared: words split at a line's end are joined without, and with, their hyphen."""
+        """Return two forms of a text to compare: words split at a line's end are joined without, and with, a hyphen."""
         text = self.source.text
         kept = [_Evened.of(text, hyphen) for hyphen in ("", "-")]
         return kept if kept[0].text != kept[1].text else kept[:1]
@@ -110,7 +110,7 @@ class _Searched:
 
 @dataclass(frozen=True, slots=True)
 class _Evened:
-    """A text without differences that do not matter, and the original position of each character."""
+    """A text normalised for comparison, with the original position of each character."""
 
     text: str
     starts: list[int]

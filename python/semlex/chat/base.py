@@ -61,7 +61,7 @@ class ChatModel(Protocol):
 
 
 def parsed(text: str | bytes) -> Any:
-    """Return what a text is as JSON; None if it is not."""
+    """Return a text parsed as JSON; None if it is not JSON."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):

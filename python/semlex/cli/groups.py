@@ -170,7 +170,7 @@ def _code_of(module: str) -> Any:
 
 
 def described(command: Any, name: str) -> Any:
-    """Give a command and its subcommands wrapped paragraphs, a short list of common options, and an example."""
+    """Add wrapped paragraphs, a short list of common options and an example to a command and its subcommands."""
     command.help = command.help and folded(command.help)
     _fold_help(command)
     if name in EXAMPLES:

@@ -75,7 +75,7 @@ seconds = number_that(lambda value: 0 <= value < math.inf, "a number of seconds,
 
 
 def integer(text: str, *flags: str, between: tuple[int, ...] = (), **more: Any) -> Any:
-    """Declare an option that is a whole number, with bounds if the command itself has any."""
+    """Declare an option for a whole number; `between` are its bounds, if it has any."""
     parser = whole_number_between(*between) if between else whole_number
     return typer.Option(*flags, parser=parser, metavar=more.pop("metavar", INT), help=text, **more)
 
@@ -123,7 +123,7 @@ def agree(question: str, *, yes: bool) -> None:
     answer = "" if sys.stdin is None else sys.stdin.readline()
     if not answer:
         messages.print()
-        raise ConfigurationError("nobody answered, so nothing was done: agree with --yes")
+        raise ConfigurationError("no answer was given, so nothing was done: confirm with --yes")
     if answer.strip().lower() not in ("y", "yes"):
         raise typer.Abort
 
@@ -165,7 +165,7 @@ def collection_names(ctx: Any, incomplete: str) -> list[str]:
 
 
 def _of_collection(read: Callable[[SyncCollection], Iterable[str]]) -> Callable[[Any, str], list[str]]:
-    """Return a completion by names of the collection that begin so."""
+    """Return a completion function for names in the collection that begin with the typed text."""
 
     def names(ctx: Any, incomplete: str) -> list[str]:
         return _completed(ctx, incomplete, lambda client, settings: read(_collection(client, settings)))

@@ -80,7 +80,7 @@ class Columns:
 
     # An object is printed if it has all of these keys; so hits and their summary are not mixed.
     def lines(self, value: dict[str, Any]) -> Iterator[str]:
-        """Give the lines to print for an object."""
+        """Yield the lines to print for an object."""
         self._keys |= dict.fromkeys(value)
         # How many there were of something is said where there was nothing, too.
         self._has_rows |= value.get("type") != "summary"
@@ -112,7 +112,7 @@ class Columns:
                 self._keys |= dict.fromkeys(f"{parent}.{key}" for key in inside)
 
     def end(self) -> Iterator[str]:
-        """Give the lines to print at the end; report keys that no object had."""
+        """Yield the lines to print at the end; report keys that no object had."""
         if self._has_rows and not self._shown:
             unknown = [name for name in self.names if name.partition(".")[0] not in self._keys]
             raise ConfigurationError(self._unknown(unknown) if unknown else self._apart())

@@ -81,7 +81,7 @@ def print_sync(report: SyncReport, *, as_json: bool) -> None:
         shown = ", ".join(one_line(name.source_document) for name in report.plan.left_out[:SHOWN_NAMES])
         count = counted(len(report.plan.left_out), "document")
         print_note(
-            f"{count} of files that a pattern or an ignore file now excludes stay: {shown}; "
+            f"{count} of files that a pattern or an ignore file now excludes were kept: {shown}; "
             "semlex delete PATH removes one"
         )
     if report.plan.kept:
@@ -148,7 +148,7 @@ def print_report(report: IndexReport, *, as_json: bool) -> None:
     for source, count in report.vanished.items():
         gone = "is gone; its chunks" if count == 1 else "are gone; their chunks"
         remedy = f"semlex delete --source {shlex.quote(source)} --vanished"
-        print_note(f"{counted(count, 'file')} of {one_line(source)} {gone} are still found, until: {remedy}")
+        print_note(f"{counted(count, 'file')} of {one_line(source)} {gone} can be found until deleted: {remedy}")
     print_notes(report)
 
 

@@ -112,7 +112,7 @@ def marked_text(excerpt: str, content: str, style: str) -> Text:
 
 @contextmanager
 def progress_bar(*, shown: bool) -> Iterator[Callable[[Progress], None] | None]:
-    """Give the progress callback of a long operation; None if no progress is shown."""
+    """Yield the progress callback of a long operation; None if no progress is shown."""
     if not shown or is_quiet():
         yield None
     elif messages.is_terminal:

@@ -96,7 +96,7 @@ class Subject:
         self.not_checked.append(NotChecked(self.check, self.where, reason))
 
     def note(self, what: str) -> None:
-        """Record what was measured or sampled."""
+        """Record a measured or sampled figure."""
         self.looked_at.append(Looked(self.check, self.where, what))
 
 
@@ -469,7 +469,7 @@ async def check_dead_rows(subject: Subject) -> None:
     """Check for dead rows that are not cleaned up."""
     connection, collection = subject.connection, subject.collection
     if await is_standby(connection):
-        subject.skip("a standby has no statistics of its own: ask the primary server")
+        subject.skip("a standby keeps no statistics: ask the primary server")
         return
     names = collection.names
     tables = [names.document, names.chunk, *(names.embedding(one.version) for one in collection.versions.standing)]

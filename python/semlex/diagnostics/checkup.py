@@ -152,7 +152,7 @@ def notes_of(outcomes: Sequence[Outcome]) -> list[str]:
     """Return notes on how far the figures can be trusted."""
     notes = []
     if outcomes and len(outcomes) < MIN_HEADINGS:
-        notes.append(f"{len(outcomes)} headings are few: note how wide the interval is")
+        notes.append(f"{len(outcomes)} headings are too few for a precise figure: see the confidence interval")
     lost = sum(one.standing.rank is None for one in outcomes)
     if lost:
         notes.append(f"{lost} sections are not among the {DEPTH} candidates of either search")
@@ -260,8 +260,8 @@ class CheckupRun:
             )
         if "keyword" in state.legs and state.collection.keyword.index is None:
             raise ConfigurationError(
-                f"the keyword engine {settings.keyword_engine!r} does not tell what a text would score without its "
-                "heading; a checkup of words needs the engine 'bm25', mode='vector' (--mode vector) needs none"
+                f"the keyword engine {settings.keyword_engine!r} cannot score a text without its heading: use the "
+                "engine 'bm25', or check vector search alone (mode='vector', --mode vector)"
             )
 
     def _is_slow(self, state: SearchState) -> bool:

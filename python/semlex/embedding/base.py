@@ -89,7 +89,7 @@ class Embedder(TokenCounter, Protocol):
         ...
 
     def embed_documents(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Embed n texts as documents: (n, dimensions), row i for text i whatever its neighbours.
+        """Embed n texts as documents: (n, dimensions). Row i is for text i, and no other text influences it.
 
         Raises:
             ValidationError: A text is not a str or holds a lone surrogate.
@@ -115,7 +115,7 @@ class CheckedEmbedder(ABC):
         return self._open_tokenizer().counter_name
 
     def embed_documents(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Embed n texts as documents: (n, dimensions), row i for text i whatever its neighbours.
+        """Embed n texts as documents: (n, dimensions). Row i is for text i, and no other text influences it.
 
         Raises:
             ValidationError: A text is not a str or holds a lone surrogate.

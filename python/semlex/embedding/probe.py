@@ -59,9 +59,9 @@ class EmbedderProbe:
             return None  # its first use says what is wrong with its vectors
         if (cosine := _cosine(made, before)) < MIN_COSINE:
             return ModelMismatchError(
-                f"{model} now makes other vectors than those of collection {collection!r} (cosine {cosine:.3f} for the "
-                f"same text): other weights have the same name. Use the weights that made the vectors, or make new "
-                f"vectors: semlex models set --collection {collection}"
+                f"{model} now makes vectors that differ from those of collection {collection!r} (cosine {cosine:.3f} "
+                "for the same text): other weights have the same name. Use the weights that made the vectors, or make "
+                f"new vectors: semlex models set --collection {collection}"
             )
         self._passed.add(stored)
         if cosine < EQUAL:

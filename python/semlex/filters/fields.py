@@ -162,4 +162,4 @@ def unquoted(text: str, place: str) -> str:
     try:
         return str(json.loads(text, strict=False))
     except ValueError:
-        raise refusal(place, "syntax", r"a text as in JSON; a backslash in it is written \\") from None
+        raise refusal(place, "syntax", r"a text in JSON's form, with a backslash written as \\") from None

@@ -81,7 +81,7 @@ def _checked_number(value: Number, place: str) -> Number:
 
 
 def _plainest(number: Decimal) -> Number:
-    """Return an int or a float of the same value, if there is one."""
+    """Return an int or a float of the same value, if one exists."""
     if number == number.to_integral_value():
         return int(number)
     near = float(number)

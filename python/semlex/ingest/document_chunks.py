@@ -234,7 +234,7 @@ def _place_in(record: Record, chunk: Chunk) -> dict[str, Any] | None:
 
 
 def _breaks_in(chunk: Chunk, breaks: Sequence[int], first: int) -> list[int]:
-    """Return the offsets, within the chunk, of those breaks from number `first` on that are in it."""
+    """Return the offsets, within the chunk, of the breaks in it, beginning with break number `first`."""
     return [at - chunk.char_start for at in breaks[first : bisect_left(breaks, chunk.char_end)]]
 
 

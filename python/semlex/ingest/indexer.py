@@ -172,7 +172,7 @@ class Indexer:
     async def _looked_up(
         self, documents: GivenDocuments, look: Callable[[Connection, ChunkBatch], Awaitable[T]]
     ) -> tuple[dict[int, Key], T]:
-        """Return the keys of documents by number, of a repeated id only the last, and what a look at them returns."""
+        """Return the keys of documents by number (of a repeated id the last) and the result of looking them up."""
         if self.collection.embedding is None:
             await self.opened.refresh()  # another process may have stored the first vectors in the meantime
         numbers = unrepeated(documents.ids, "update")
@@ -464,14 +464,14 @@ class Indexer:
         return []
 
     def _end_builds(self, *, is_built: bool) -> None:
-        """Let the next search look at the indexes; and the next write, if they were not built."""
+        """Make the next search read the indexes again, and the next write, too, if they were not built."""
         self.opened.indexes.forget()
         if not is_built:
             self._looks = Looks(self.opened.clock)  # the next call tries again
 
 
 def build_progress(progress: Callable[[Progress], None] | None) -> TellBuild | None:
-    """Return what reports the builds of indexes as steps."""
+    """Return the callback that reports index builds as steps."""
     if progress is None:
         return None
     return lambda name, done, total, unit: progress(Progress(f"build the index {name}", done, total, unit))
@@ -509,7 +509,7 @@ class RunChunker:
         return replace(collection, settings=replace(collection.settings, chunk_settings=settings))
 
     async def store(self) -> None:
-        """Store this run's settings before its first documents: `settle` in a transaction of its own."""
+        """Store this run's settings before its first documents: `settle` in its own transaction."""
         if self._unstored is not None:
             await self._indexer.database.write("store the chunk settings", self.settle)
             self.note_stored()

@@ -158,7 +158,7 @@ class SyncReport:
 
     Attributes:
         done: What was done; all 0 with `dry_run`.
-        differs: Whether that is not what was planned: a file could not be read, or changed meanwhile.
+        differs: Whether the result differs from the plan, because a file could not be read or has changed since.
         run: Chunks, vectors, problems and warnings of the run.
         watched_by: ``events`` of the system or ``polling`` while folders are watched, else None.
     """

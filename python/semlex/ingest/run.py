@@ -144,7 +144,7 @@ def refuse_moved(found: Sequence[FoundFile], known: OpenSources) -> None:
                 move = f"semlex documents move {shlex.quote(source.name)} {shlex.quote(str(root))}"
                 raise ConfigurationError(
                     f"{root} has the files of the source {source.name!r}, whose folder {source.root} is gone. If it "
-                    f"has moved: {move}. If not, give this folder a name of its own with --source NAME (source=)"
+                    f"has moved: {move}. If not, give this folder its own name with --source NAME (source=)"
                 )
 
 

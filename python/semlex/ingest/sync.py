@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """A source as it is stored, together with its folder as it is now."""
+    """A stored source, together with the present state of its folder."""
 
     name: str
     root: Path
@@ -233,7 +233,7 @@ def missing_places(missing: Sequence[Path], known: OpenSources) -> list[Place]:
 
 
 def refuse_empty(places: Sequence[Place], sides: Sequence[Side], *, keep_deleted: bool) -> None:
-    """Refuse a path without any file, which is also what a drive that is not mounted looks like."""
+    """Refuse a path without any file: a drive that is not mounted looks the same."""
     parts = {place: place.path.relative_to(place.root).as_posix() for place in places}
     wanted: dict[Path, dict[str, list[str]]] = {}
     for place, part in parts.items():

@@ -50,7 +50,7 @@ class FolderWatch:
         self._stop = asyncio.Event()
 
     async def start(self) -> None:
-        """Start to watch; poll if the system cannot watch so many folders."""
+        """Start to watch; poll if the system cannot watch that many folders."""
         self._paths, self._folders = await asyncio.to_thread(_looked_up, self._given)
         self._listen()
         await asyncio.sleep(0)
@@ -174,7 +174,7 @@ async def _look_again(
             if not isinstance(error, ConnectionFailedError) and not is_out_of_resources(error):
                 raise
             if not is_lost:
-                logger.warning("watching goes on; semlex keeps trying to reach the server: %s", error)
+                logger.warning("still watching; semlex keeps trying to reach the server: %s", error)
             is_lost = True
             await clock.sleep(random.uniform(pause / 2, pause))  # noqa: S311 - not a secret
             pause = min(pause * 2, LAST_PAUSE_SECONDS)

@@ -197,7 +197,7 @@ def ranking_scores(results: SearchResults) -> list[float]:
         scores = [getattr(hit, name) for hit in results]
         if None not in scores:
             return scores
-    raise ConfigurationError("the hits have no score in common; similarity_search gives them without one")
+    raise ConfigurationError("the hits have no common score; similarity_search returns them without scores")
 
 
 def relevance_scores(results: SearchResults) -> list[float]:
@@ -276,7 +276,7 @@ Documents = list[Document]
 class SemlexVectorStore(VectorStore):
     """A vector store of LangChain on Postgres that finds by meaning and by words.
 
-    Given a name, the store opens the collection with a client of its own, which `close` (or ``with``) closes; a given
+    Given a name, the store opens the collection with its own client, which `close` (or ``with``) closes; a given
     collection stays open. Sync and async methods work from any event loop; for a collection of `connect`, only async
     ones on its loop. Every method that searches takes ``filter`` (LangChain's mappings, or a filter of semlex) and any
     other argument of `Collection.search`: ``mode="vector"``, ``rerank=True``, ``boost=…``.

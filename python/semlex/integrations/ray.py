@@ -57,7 +57,7 @@ ANY_OPTIONS = CollectionOptions()
 
 @dataclass(frozen=True)
 class NamedModel(BaseEmbedder):
-    """A model by its identity alone: it says whose vectors are written, and makes none."""
+    """The identity of the model that made the written vectors; it cannot embed."""
 
     _identity: EmbedderIdentity
     counter_name: str
@@ -151,7 +151,7 @@ def _model(name: str, device: str | None, dimensions: int | None) -> Embedder:
 
 
 def _again_if_dropped(call: Callable[[], T]) -> T:
-    """Call again if this process had opened a collection that was dropped; the second call opens that of its name."""
+    """Repeat the call if the open collection was dropped; the second call opens the one that has its name now."""
     try:
         return call()
     except CollectionDroppedError:
@@ -246,7 +246,7 @@ class SemlexSink(Datasink[int]):
         if MODEL in table.column_names and MODEL not in (fields.metadata or ()):
             (text, *others) = table[MODEL].unique().to_pylist()
             if others:
-                raise ConfigurationError("the rows have vectors of several models: write each with a sink of its own")
+                raise ConfigurationError("the rows have vectors of several models: write each with its own sink")
             named, table = NamedModel.from_json(text), table.drop_columns([MODEL])
             # A vector of a named model follows from the text: such a row need not be written again.
             numbers = self.address.open(named).tables.unstored(table, fields)

@@ -159,7 +159,7 @@ def _search(
 ) -> list[M]:
     mapper: Mapper[M] = inspect(model)
     if "hit" in mapper.all_orm_descriptors:
-        raise ConfigurationError(f"{model.__name__} has an attribute 'hit' of its own: map it by another name")
+        raise ConfigurationError(f"{model.__name__} already has an attribute 'hit': map it by another name")
     if session.autoflush:
         session.flush()
     rows = RowSearch(search, name, [column.name for column in mapper.primary_key], filters, options)

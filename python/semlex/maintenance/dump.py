@@ -184,7 +184,7 @@ def table_parts(folder: Path, table: str, embedding: EmbeddingVersion | None, ro
     try:
         with pq.ParquetFile(path, pre_buffer=False, buffer_size=1024 * 1024) as file:
             if not file.schema_arrow.equals(arrow_schema(table, embedding)):
-                raise DumpError(f"{path} has other columns than a dump of version {VERSION}: dump again")
+                raise DumpError(f"{path} has columns that differ from a dump of version {VERSION}: dump again")
             yield from file.iter_batches(rows)
     except pyarrow.ArrowException as error:
         raise DumpError(f"{path} is damaged ({type(error).__name__}): copy it again, or dump again") from None
@@ -346,7 +346,7 @@ def claimed_folder(folder: Path) -> Iterator[Path]:
 
 
 def _exists(folder: Path) -> ConfigurationError:
-    return ConfigurationError(f"the folder {str(folder)!a} exists: name a folder that does not, or is empty")
+    return ConfigurationError(f"the folder {str(folder)!a} exists: name a folder that is empty or does not exist")
 
 
 def _remove(files: Iterable[Path]) -> None:

@@ -131,7 +131,7 @@ class Restore:
         found = await count_rows(connection, collection)
         if found != manifest.counts:
             raise DumpError(
-                f"{self._folder} has other rows than its manifest ({_difference(found, manifest.counts)}); "
+                f"{self._folder} has rows that differ from its manifest ({_difference(found, manifest.counts)}); "
                 "nothing was restored: dump again"
             )
 

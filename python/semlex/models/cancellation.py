@@ -39,7 +39,7 @@ _flag: ContextVar[Flag | None] = ContextVar("semlex_abandoned", default=None)
 
 @contextmanager
 def abandoned_by(flag: Flag) -> Iterator[None]:
-    """Give the work inside the block a flag; the work ends when the flag is set."""
+    """Provide a flag to the work inside the block; the work ends when the flag is set."""
     token = _flag.set(flag)
     try:
         yield

@@ -329,7 +329,7 @@ class ModelServer:
         if asked > MAX_WAIT_SECONDS and isinstance(answer, Response):
             raise ModelServerError(
                 f"{self.host}{path} answered {answer.status}{quoted(answer.body)} and asks to wait "
-                f"{min(asked, 1e9):.0f} s, more than the {MAX_WAIT_SECONDS:.0f} s that are waited; try again later",
+                f"{min(asked, 1e9):.0f} s, more than the {MAX_WAIT_SECONDS:.0f} s that a call waits; try again later",
                 status=answer.status,
             )
         return asked
@@ -426,7 +426,7 @@ def _encoded(body: Mapping[str, object]) -> bytes:
 
 
 def failure_of(error: Exception) -> Failure:
-    """Return what an error of the HTTP library means, without quoting its text, which may contain what was sent."""
+    """Translate an error of the HTTP library without quoting its text, which may contain sent data."""
     import httpx2  # noqa: PLC0415 (loaded already)
 
     if isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout):

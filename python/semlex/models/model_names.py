@@ -7,7 +7,7 @@
     ollama:MODEL                     a model of the Ollama that the environment names
     http(s)://HOST[:PORT]/v1#MODEL   a model behind an address; for rerankers with tei+ or llm+ in front
 
-A name that somebody else wrote (into a database, or into a copied settings file) must not cause texts to be sent or
+A name that another user wrote (into a database, or into a copied settings file) must not cause texts to be sent or
 files to be loaded. Callers check such a name with `leads_to` first.
 """
 
@@ -96,7 +96,7 @@ def bare_name(name: str) -> str:
 
 
 def short_name(name: str) -> str:
-    """Return a model's name without its folder or address, which not everybody should see."""
+    """Return a model's name without its folder or address, which not every caller should see."""
     name = bare_name(name).rpartition("#")[2] if "://" in name else bare_name(name)
     return PurePath(name).name if PurePath(name).is_absolute() else name
 

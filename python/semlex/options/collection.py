@@ -139,10 +139,10 @@ class CollectionOptions:
         with_context: Whether titles and heading path are analysed and embedded with the text; True.
         partitions: Partitions of the tables of documents, chunks and vectors, by the hash of the document: 2 to 64,
             or 0 (the default) for plain tables. For millions of chunks on a server with many cores.
-        chunk_tokens: Most tokens of a chunk, 16 to 2,000; 500. Stored with the first file.
-        overlap_tokens: Most tokens that neighbouring chunks share; 50. Stored with the first file.
-        min_tokens: Sections with fewer tokens are joined with the next one where both fit, up to half of
-            `chunk_tokens`; 32, or a quarter of `chunk_tokens` where that is less. Stored with the first file.
+        chunk_tokens: Maximum tokens of a chunk, 16 to 2,000. Default: 500. Stored with the first file.
+        overlap_tokens: Maximum tokens that neighbouring chunks share. Default: 50. Stored with the first file.
+        min_tokens: Sections with fewer tokens are joined with the next one if both fit, up to half of `chunk_tokens`.
+            Default: 32, or a quarter of `chunk_tokens` if that is less. Stored with the first file.
 
     Raises:
         ConfigurationError: A value has the wrong kind or is out of range.
@@ -168,8 +168,9 @@ class FileLimits:
     """The largest files that are read; larger ones are reported.
 
     Attributes:
-        file: Bytes of a text, a table, a web page or source code, at most 1 GiB; 16 MiB.
-        document: Bytes of what the extra ``files`` reads (PDF, office files, books, mail), at most 1 GiB; 128 MiB.
+        file: Maximum bytes of a text, a table, a web page or source code, up to 1 GiB. Default: 16 MiB.
+        document: Maximum bytes of a file that the extra ``files`` reads (PDF, office, books, mail), up to 1 GiB.
+            Default: 128 MiB.
 
     Raises:
         ConfigurationError: A number is out of range.
@@ -193,10 +194,10 @@ class Bm25Options:
     """How the engine ``bm25`` scores, and how much memory it uses.
 
     Attributes:
-        k1: How slowly further occurrences of a word lose weight, from 0 (Robertson and Zaragoza, "The Probabilistic
-            Relevance Framework", 2009).
+        k1: Term-frequency saturation, from 0: higher values let repetitions count more (Robertson and Zaragoza,
+            "The Probabilistic Relevance Framework", 2009).
         b: How strongly the length of a text lowers its score, 0 to 1.
-        cache_bytes: Most bytes of posting lists that are kept in memory.
+        cache_bytes: Maximum bytes of posting lists that are kept in memory.
 
     Raises:
         ConfigurationError: Out of range.
@@ -257,7 +258,7 @@ class WantedOptions:
 
     @property
     def storage(self) -> StorageName | None:
-        """Pgvector's type of a new collection's vectors; None: as suits the first ones."""
+        """Pgvector's type of a new collection's vectors; None: chosen by the first ones."""
         named = self.wanted("vector_storage")
         return None if named is None else storage_named(named)
 

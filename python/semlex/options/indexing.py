@@ -50,7 +50,7 @@ class RechunkOptions(ChunkSizes, total=False):
 
     source: Annotated[str | None, Option(text="Name of the only source to work on.")]
     dry_run: Annotated[
-        bool, Option(text="Count only: the report has what would be changed, the chunks, and those to be embedded.")
+        bool, Option(text="Only count the documents that would change, their chunks, and the chunks to be embedded.")
     ]
 
 
@@ -64,7 +64,7 @@ class JobOptions(TypedDict, total=False):
     unique_key: Annotated[
         str | None,
         Option(
-            text="While a job of this key is queued for the collection, it is returned, and no other one is stored.",
+            text="While a job with this key is queued for the collection, it is returned and no new one is stored.",
             maximum=MAX_UNIQUE_KEY_BYTES,
         ),
     ]
@@ -72,7 +72,7 @@ class JobOptions(TypedDict, total=False):
     max_attempts: Annotated[
         int,
         Option(
-            text=f"Number of attempts before it has failed. Default: {DEFAULT_ATTEMPTS}.",
+            text=f"Number of attempts before the job fails. Default: {DEFAULT_ATTEMPTS}.",
             minimum=1,
             maximum=MAX_ATTEMPTS,
         ),

@@ -154,7 +154,7 @@ class Tuning(TypedDict, total=False):
     probes: Annotated[
         int | None,
         Option(
-            text="Lists of an IVFFlat index to search. Default: what the index was made for.",
+            text="Lists of an IVFFlat index to search. Default: as set when the index was built.",
             minimum=1,
             maximum=MAX_LISTS,
             offered=False,
@@ -173,8 +173,8 @@ class Tuning(TypedDict, total=False):
     min_filter_share: Annotated[
         float | None,
         Option(
-            text="Share of the chunks that must pass a filter for the vector index to be used; of fewer, the answer "
-            f"is exact. Default: {MIN_FILTER_SHARE:g}.",
+            text="The vector index is used if at least this share of the chunks passes the filter; else the search is "
+            f"exact. Default: {MIN_FILTER_SHARE:g}.",
             minimum=0,
             maximum=1,
             offered=False,
@@ -204,7 +204,7 @@ class RankingOptions(TypedDict, total=False):
             maximum=1,
         ),
     ]
-    tuning: Annotated[Tuning | None, Option(text="How far the search looks.")]
+    tuning: Annotated[Tuning | None, Option(text="How many candidates each search examines, and when it is exact.")]
 
 
 class QuestionOptions(RankingOptions, total=False):
@@ -266,7 +266,7 @@ class SearchArguments(SearchOptions, total=False):
 class PageArguments(TypedDict, total=False):
     """All arguments of the next page of a list."""
 
-    cursor: Annotated[str, Option(text="`next_cursor` of the page before.")]
+    cursor: Annotated[str, Option(text="`next_cursor` of the previous page.")]
     filters: FilterOption
     deadline: Deadline
 
@@ -352,5 +352,5 @@ class SearchDefaults(TypedDict, total=False):
         Option(text="Candidates of each search, as a multiple of top_k.", minimum=1, maximum=MAX_OVERSAMPLING),
     ]
     min_similarity: MinSimilarity
-    route: Annotated[RouteBy | None, Option(text="As the option of a search.")]
-    rewrite: Annotated[bool | None, Option(text="As the option of a search, if a chat model is configured.")]
+    route: Annotated[RouteBy | None, Option(text="Like this option of a search.")]
+    rewrite: Annotated[bool | None, Option(text="Like this option of a search, if a chat model is configured.")]

@@ -30,7 +30,7 @@ LATEST = "latest in ms after the deadline"
 
 
 class Proxy:
-    """Passes bytes to a server until it has to swallow them; connections stay open."""
+    """Forwards bytes to a server until it has to discard them; connections stay open."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -73,7 +73,7 @@ class Proxy:
 
 @asynccontextmanager
 async def proxied(url: str) -> AsyncIterator[tuple[Proxy, str]]:
-    """Give a proxy of a server, and the address of its database through it."""
+    """Yield a proxy of a server, and the address of its database through it."""
     proxy = Proxy(url)
     listener = await asyncio.start_server(proxy.accept, "127.0.0.1", 0)
     port = listener.sockets[0].getsockname()[1]
@@ -132,7 +132,7 @@ class BlackHole(Scenario):
                     late = round(1000 * (time.monotonic() - began - deadline))
                     self.notes[LATEST] = max(self.notes[LATEST], late)
                 except TimeoutError:
-                    raise Fault("hung", f"a search was not back {LATE_SECONDS:g} s after its deadline") from None
+                    raise Fault("hung", f"a search had not returned {LATE_SECONDS:g} s after its deadline") from None
                 await asyncio.sleep(before)
                 proxy.hearing.set()
                 is_same = _found(await collection.search("key vault", 5)) == expected

@@ -132,7 +132,7 @@ def check_files(url: str, names: Names, folder: StirredFolder, model: Embedder, 
 
 
 def check_present(stored: Mapping[str, T], present: Mapping[str, T], noun: str) -> None:
-    """Check that exactly the present files or rows are stored, as they are."""
+    """Check that exactly the existing files or rows are stored, unchanged."""
     lost, more = present.keys() - stored.keys(), stored.keys() - present.keys()
     expect(not lost, "lost", f"{noun}s that are not stored: {sorted(lost)[:SHOWN]}")
     expect(not more, "doubled", f"documents whose {noun} is gone: {sorted(more)[:SHOWN]}")
@@ -141,7 +141,7 @@ def check_present(stored: Mapping[str, T], present: Mapping[str, T], noun: str) 
 
 
 def check_answers(collection: SyncCollection, texts: Mapping[str, str], chance: random.Random) -> None:
-    """Check one keyword search against BM25 as written in the books, and one vector search against all texts."""
+    """Check one keyword search against textbook BM25, and one vector search against all texts."""
     query = " ".join(chance.sample(WORDS, 2))
     check_hits(collection.search(query, 1000, mode="keyword"), texts, query)
     if texts:
@@ -153,7 +153,7 @@ def check_answers(collection: SyncCollection, texts: Mapping[str, str], chance: 
 
 
 def check_hits(hits: SearchResults, texts: Mapping[str, str], query: str, after: str = "") -> None:
-    """Check the hits of a keyword search in texts (id -> text); `after` is what happened before."""
+    """Check the hits of a keyword search in texts (id -> text); `after` names the preceding action."""
     wanted = plain_bm25({one: ("english", text) for one, text in texts.items()}, query)
     compare_scores({hit.id: hit.keyword_score for hit in hits}, wanted, f"{after}{query}")
 

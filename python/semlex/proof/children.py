@@ -23,12 +23,12 @@ PRELOADED = ["semlex.proof.catalogue", "semlex.retriever.client", "semlex.retrie
 
 
 def preload() -> None:
-    """Have the server of children import what they need; without effect after the first child."""
+    """Let the fork server import what its children need; does nothing after the first child."""
     PROCESSES.set_forkserver_preload(PRELOADED)
 
 
 class Child:
-    """A function in a process of its own; its output is kept."""
+    """A function in its own process; its output is kept."""
 
     _living: set[Child] = set()  # noqa: RUF012 - shared on purpose
     # Starting a process asks for the end of all others, and the end of one can be read once: threads take turns.
@@ -48,7 +48,7 @@ class Child:
 
     @property
     def said(self) -> str:
-        """All that it has written, to either stream."""
+        """The output of the process so far, on both streams."""
         return Path(self._output.name).read_text(encoding="utf-8")
 
     def ended(self) -> int:
@@ -98,7 +98,7 @@ def _run(main: Callable[..., None], output: str, arguments: tuple[Any, ...]) -> 
 
 
 def kill_after(seconds: float) -> None:
-    """Kill this process after a time, wherever it is by then."""
+    """Kill this process after a number of seconds."""
 
     def wait() -> None:
         time.sleep(seconds)

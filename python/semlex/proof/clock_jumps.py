@@ -52,7 +52,7 @@ def work(url: str, schema: str, seed: int) -> None:
 
 
 def replace_wall_clock(ahead: Callable[[], float]) -> None:
-    """Let dates and times of this process be so many seconds ahead; what measures passing seconds stays as it is."""
+    """Set this process's wall clock ahead by some seconds; clocks that measure elapsed time are unchanged."""
     nanoseconds, now, module = time.time_ns, utc_now, cast("Any", time)
     module.time_ns = lambda: nanoseconds() + round(ahead() * 1e9)
     for user in [user for user in sys.modules.values() if getattr(user, "utc_now", None) is now]:
@@ -60,7 +60,7 @@ def replace_wall_clock(ahead: Callable[[], float]) -> None:
 
 
 class ClockJumps(Scenario):
-    """Workers on a server of their own; jobs share documents, so that the order in which they end shows."""
+    """Workers on a separate server; jobs share documents, so that the order in which they end shows."""
 
     name = "clock"
     what = (

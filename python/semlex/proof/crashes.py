@@ -22,7 +22,7 @@ WAYS = ("server killed", "server stopped at once", "backend killed")
 
 
 class Crashes(Interrupted):
-    """A server of its own that crashes again and again."""
+    """Crash a separate server repeatedly."""
 
     name = "crash"
     what = "the server killed or stopped at once, or one of its backends killed, under writers, searchers and a merger"

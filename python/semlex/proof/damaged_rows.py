@@ -14,7 +14,7 @@ SEARCHES = 3
 
 
 class DamagedRows(Scenario):
-    """One row is damaged, searched over by a client that has just begun, and healed."""
+    """Damage one row, search with a new client, and repair the row."""
 
     name = "damage"
     what = "one row of the keyword index damaged: searches report it or answer rightly, and a rebuild heals it"

@@ -20,7 +20,7 @@ STATEMENT = (
 
 
 class WordDirections(HashEmbedder):
-    """`HashEmbedder` with other directions for every salt, which it remembers."""
+    """A `HashEmbedder` whose directions of words depend on a salt, and are cached."""
 
     def __init__(self, dimensions: int = DIMENSIONS, salt: str = "") -> None:
         super().__init__(dimensions)

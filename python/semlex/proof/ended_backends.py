@@ -18,7 +18,7 @@ ROUNDS = 8
 
 
 class EndedBackends(Scenario):
-    """One or two backends are ended whenever everybody has made a call."""
+    """End one or two backends whenever every client has made a call."""
 
     name = "backends"
     what = "one or two of a client's backends ended at a time under writers and searchers, whose calls must not fail"
@@ -43,12 +43,12 @@ class EndedBackends(Scenario):
                 await traffic.progress()
                 await traffic.stop()
             if traffic.failed:
-                raise Fault("wrong", f"a call failed although a backend alone was ended: {traffic.failed[0]}")
+                raise Fault("wrong", f"a call failed although only a backend was ended: {traffic.failed[0]}")
         return ended
 
 
 def end_some(url: str, application: str, most: int, chance: random.Random) -> int:
-    """End up to so many backends of a client; return how many there were."""
+    """End up to `most` backends of a client; return how many were ended."""
     with connected(url) as connection:
         found = backends(connection, application)
         return end_backends(connection, chance.sample(found, min(len(found), most)))

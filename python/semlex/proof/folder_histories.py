@@ -14,7 +14,7 @@ STIRS = 3
 
 
 class FolderHistories(Syncing):
-    """A folder that is stirred while two processes synchronise it, then once more in peace."""
+    """Change a folder while two processes synchronise it; then synchronise it once more, undisturbed."""
 
     name = "folder"
     group = ""

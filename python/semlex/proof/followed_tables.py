@@ -60,7 +60,7 @@ class FollowedArticles:
         return {one: draw_text(self._chance) for one in self._chance.sample(range(first, first + ROWS), count)}
 
     def some(self, connection: Connection, count: int) -> list[int]:
-        """Draw keys of present rows, of the first ones."""
+        """Draw keys from the first rows of the table."""
         present = sorted(one for one in self.table.rows(connection) if one < ROWS)
         return self._chance.sample(present, min(count, len(present)))
 

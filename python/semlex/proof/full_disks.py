@@ -1,4 +1,4 @@
-"""The server's disk is full for a while: writes are refused whole, and go on when there is room again."""
+"""The server's disk is full for a while: writes fail completely, and succeed again once there is space."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DISK_MIB = 320
 BLOCK_BYTES = 64 * 1024
 # The write-ahead log must fit with the data.
 SMALL = {"max_wal_size": "64MB", "min_wal_size": "32MB"}
-NEEDS = "needs a file system of its own in memory, which root may mount on Linux"
+NEEDS = "needs its own file system in memory, which root may mount on Linux"
 
 
 def can_mount() -> bool:

@@ -47,7 +47,7 @@ class Doors:
         return count_rows(self._connection, self._names)
 
     def add(self, draw: random.Random) -> bool:
-        """Add documents, some of them hostile: all are there afterwards, or none."""
+        """Add documents, some of them hostile: either all are stored, or none."""
         documents = [hostile.good_document(draw) for _ in range(draw.randrange(3))]
         documents.insert(draw.randint(0, len(documents)), hostile.document(draw))
         embeddings = hostile.vectors(draw, len(documents))
@@ -107,7 +107,7 @@ class Doors:
         return found is None
 
     def check(self) -> None:
-        """Check that everything is stored that was, and nothing else, and that both ways of searching have it."""
+        """Check that exactly the expected documents are stored, and that both searches find them."""
         check_stored(self._url, self._names, [self.texts], HashEmbedder(hostile.DIMENSIONS), own_vectors=True)
         count = self._collection.count()
         expect(count == len(self.texts), "lost", f"{len(self.texts)} chunks are stored, and {count} are counted")
@@ -125,7 +125,7 @@ def _result_of(call: Callable[[], T]) -> T | None:
 
 
 def _same(given: Any, found: Any) -> bool:
-    """Return whether JSON came back as it went in, its numbers with their kinds."""
+    """Return whether JSON was read as it was written, including the types of its numbers."""
     if isinstance(given, dict):
         return (
             isinstance(found, dict)

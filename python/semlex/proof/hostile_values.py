@@ -111,7 +111,7 @@ def text(draw: random.Random) -> str:
 
 
 def value(draw: random.Random, depth: int = 0) -> Any:
-    """Something for metadata or a filter: most of it JSON."""
+    """Return a value for metadata or a filter, usually JSON."""
     kinds: list[Callable[[], Any]] = [
         lambda: text(draw),
         lambda: draw.choice(NUMBERS),
@@ -125,7 +125,7 @@ def value(draw: random.Random, depth: int = 0) -> Any:
 
 
 def nested(draw: random.Random) -> Any:
-    """Lists and mappings in one another, up to and beyond the depth that is stored."""
+    """Return nested lists and mappings, up to and beyond the maximum depth."""
     found: Any = 1
     for _ in range(draw.choice((3, 62, 63, 64, 65, 500))):
         found = [found] if draw.random() < 0.5 else {"k": found}
@@ -133,7 +133,7 @@ def nested(draw: random.Random) -> Any:
 
 
 def mapping(draw: random.Random, depth: int = 0) -> dict[Any, Any]:
-    """Metadata: names that are mostly texts, and values."""
+    """Return metadata whose names are mostly texts."""
     names = ("key", "source_document", "similarity", "token_count", "$gt", "metadata", "subsection_title")
     found: dict[Any, Any] = {}
     for _ in range(draw.randrange(4)):
@@ -148,7 +148,7 @@ def good_document(draw: random.Random) -> Document:
 
 
 def document(draw: random.Random) -> Any:
-    """A document with some hostile fields; seldom something that is none."""
+    """Return a document with some hostile fields; rarely a value that is not a document."""
     if draw.random() < 0.02:
         return draw.choice((*STRANGERS, None, "text", {"content": "x"}))
     fields: dict[str, Any] = {"content": "harmless", "id": f"id-{draw.random()}"}
@@ -168,7 +168,7 @@ def document(draw: random.Random) -> Any:
 
 
 def vectors(draw: random.Random, rows: int) -> Any:
-    """Vectors for so many rows, or None; half of them are good."""
+    """Return vectors for some rows, or None; half of them are valid."""
     if draw.random() < 0.5:
         return None
     made: Any = np.array([[draw.gauss(0, 1) for _ in range(DIMENSIONS)] for _ in range(rows)], dtype=np.float32)

@@ -19,7 +19,7 @@ WRITERS, SEARCHERS = 3, 2
 
 
 class Interrupted(Scenario):
-    """Something is interrupted again and again, while writers, searchers and a merger go on."""
+    """Interrupt something repeatedly while clients write, search and merge."""
 
     @property
     @abstractmethod
@@ -28,7 +28,7 @@ class Interrupted(Scenario):
 
     @property
     def stored_at(self) -> str:
-        """The server that has what is stored."""
+        """The server that holds the stored data."""
         return self.address
 
     @abstractmethod
@@ -44,7 +44,7 @@ class Interrupted(Scenario):
         await self.with_traffic()
 
     async def with_traffic(self) -> None:
-        """Begin traffic, interrupt, and compare what is stored."""
+        """Start traffic, interrupt it, and compare the stored data."""
         application = self.site.application(self.name)
         async with self.site.async_client(application, self.address) as client:
             collection = client.collection(self.names.collection)
@@ -61,7 +61,7 @@ class Interrupted(Scenario):
 
 
 async def _comes_back(collection: Collection) -> None:
-    """Check that the same client searches again."""
+    """Check that the same client can search again."""
     async with in_time("a search after an interruption"):
         while True:
             try:

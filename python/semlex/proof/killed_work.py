@@ -27,7 +27,7 @@ SIZES = {"chunk_tokens": 32, "overlap_tokens": 0}
 
 
 class Adding(Killed):
-    """Documents added in batches, new ones and others in the place of stored ones."""
+    """Add documents in batches: new ones, and replacements of stored ones."""
 
     name = "kill-add"
     what = "documents added in batches, some in the place of stored ones"
@@ -206,7 +206,7 @@ class Reembedding(Killed):
 
     @property
     def _before(self) -> int:
-        """The number of the vectors of the model that this process has."""
+        """The version of the vectors that this process's model made."""
         sets = {entry.model: entry.version for entry in self.collection.embeddings.list()}
         return int(sets[self.model.identity.model])
 
@@ -221,7 +221,7 @@ class Reembedding(Killed):
 
 
 class Indexing(Killed):
-    """A folder indexed in which most files have changed."""
+    """Index a folder of which most files have changed."""
 
     name = "kill-index"
     what = "a folder indexed in which most files have changed"
@@ -260,7 +260,7 @@ class Indexing(Killed):
         self._check_words()
 
     def _check_words(self) -> None:
-        """Check that a word of one section is found where that is stored, and nowhere else."""
+        """Check that the word of a section is found in that section, and nowhere else."""
         stored = Counter(self.folder.digests().values())
         for word, digest in self.chance.sample(sorted(self.folder.words.items()), 3):
             hits = self.collection.search(word, 10, mode="keyword")

@@ -80,7 +80,7 @@ def run(order: Order) -> None:
 
 
 class Killed(Scenario):
-    """Work on a collection of its own, done by a process that is killed, and then once more to its end."""
+    """Work on a separate collection: a process is killed at it, and the work is then repeated to its end."""
 
     group = "kill"
     weight = 2.0
@@ -101,7 +101,7 @@ class Killed(Scenario):
         return WordDirections()
 
     def limits(self) -> Limits:
-        """Return constants of modules for the process, with which little data comes to every moment."""
+        """Return module constants for the process, so small that a little data reaches every moment."""
         return {}
 
     @abstractmethod
@@ -114,7 +114,7 @@ class Killed(Scenario):
         """Do the work; call `acknowledge` for each part that is done."""
 
     def check_killed(self, acknowledged: int, arguments: Any) -> None:
-        """Check what the process has left; it has heard of so many parts that they are done."""
+        """Check the data that the killed process left; it acknowledged a number of parts as done."""
         states = self.states(arguments)[acknowledged : acknowledged + 2]
         check_stored(self.site.url, self.names, states, self.model)
 
@@ -178,7 +178,7 @@ class Killed(Scenario):
         return Tries(kills=int(is_killed))
 
     def order(self, application: str, arguments: Any) -> Order:
-        """Return an order to work until killed, at a moment or after a time that are drawn."""
+        """Return an order to work until killed, at a random moment or after a random time."""
         chance = self.chance
         at_moment = chance.random() < 0.5
         return Order(
@@ -200,7 +200,7 @@ class Killed(Scenario):
         return code != 0
 
     def _learn(self, order: Order, said: str) -> None:
-        """Take from runs that ended how long they are; until one did, try later and later moments."""
+        """Learn the length of a run from those that ended; until one has, try later and later moments."""
         ended = [line.split()[1:] for line in said.splitlines() if line.startswith("ended ")]
         for moments, seconds in ended:
             known = (self._moments, self._seconds) if self._is_known else (1, 0.0)
@@ -212,7 +212,7 @@ class Killed(Scenario):
             self._seconds = max(self._seconds, 1.5 * (order.seconds or 0.0))
 
     def wait_for_backends(self, application: str) -> None:
-        """Wait until the backends of a killed process have ended: what it has sent is done or undone by then."""
+        """Wait until the backends of a killed process have ended, which commits or rolls back its last transaction."""
         looks = 0
         with connected(self.site.url) as connection:
 

@@ -24,7 +24,7 @@ class Moments:
     """Calls a function at every moment of every transaction.
 
     A moment has the transaction's name and one of these: ``before``; ``copying``, whenever a block was sent;
-    ``worked``, when all is done but the commit; ``committed``, of which nobody has heard yet.
+    ``worked``, when everything but the commit is done; ``committed``, before the caller hears of it.
 
     Args:
         reached: Gets the name and the moment.
@@ -38,7 +38,7 @@ class Moments:
         self.backend = 0
 
     def watch(self) -> None:
-        """Wrap functions of semlex and of the driver, which know nothing of it."""
+        """Wrap functions of semlex and of the driver, without changing them."""
         run, write, send = Database._run, Database.write, psycopg.AsyncCopy.write
 
         async def running(
@@ -73,7 +73,7 @@ class Moments:
 
 
 def set_limits(limits: Mapping[str, Mapping[str, float]]) -> None:
-    """Set constants of modules, with which little data comes to every moment."""
+    """Set module constants to values so small that a little data reaches every moment."""
     for module, constants in limits.items():
         for name, value in constants.items():
             if not hasattr(import_module(module), name):
@@ -88,12 +88,12 @@ def say(what: object) -> None:
 
 
 def stop_here(number: signal.Signals = signal.SIGSTOP) -> None:
-    """Stop or kill this process; this thread does not go on meanwhile, as it might were the signal another's."""
+    """Stop or kill this process from this thread, which therefore cannot continue."""
     signal.pthread_kill(threading.get_ident(), number)
 
 
 def stop_at(doing: str, moment: str, times: int = 1) -> None:
-    """Stop this process at a moment of the transactions whose name begins so, when it is reached for so many times."""
+    """Stop this process at the n-th occurrence of a moment in transactions whose name begins with a prefix."""
     left = times
 
     def reached(name: str, now: str) -> None:

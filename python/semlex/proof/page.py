@@ -25,7 +25,7 @@ small { color: #666 } pre { background: #f6f6f6; padding: .6em; overflow: auto }
 
 
 def html_page(report: Mapping[str, Any]) -> str:
-    """Return the page of a report (`ProofReport.to_dict`); it needs nothing from elsewhere."""
+    """Return the page of a report (`ProofReport.to_dict`); it is self-contained."""
     result, style = verdict(report), "passed" if report["passed"] else "failed"
     minutes = report["seconds"] / 60
     summary = (

@@ -27,7 +27,7 @@ class ScenarioReport:
 
     Attributes:
         tries: Rounds or calls that were checked.
-        kills: How often something was killed, crashed or ended.
+        kills: Number of processes killed, servers crashed and connections ended.
         found: Faults by their kind.
         seconds: Time that it took; scenarios run beside each other.
         notes: Other figures, by their names.
@@ -78,7 +78,7 @@ class ProofReport:
 
     @property
     def faults(self) -> int:
-        """How many tries found something lost, doubled, wrong or hung."""
+        """Number of tries in which data was lost, doubled or wrong, or a call hung."""
         return sum(one.found.total() for one in self.scenarios)
 
     @property
@@ -88,12 +88,12 @@ class ProofReport:
 
     @property
     def kills(self) -> int:
-        """How often something was killed, crashed or ended."""
+        """Number of processes killed, servers crashed and connections ended."""
         return sum(one.kills for one in self.scenarios)
 
     @property
     def passed(self) -> bool:
-        """Whether something was tried, and nothing was found."""
+        """Whether at least one try ran, and no fault was found."""
         return self.faults == 0 and self.tries > 0
 
     def to_dict(self) -> dict[str, Any]:

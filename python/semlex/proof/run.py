@@ -42,7 +42,7 @@ class Running:
 
     @property
     def used(self) -> float:
-        """Seconds that it has had, by its weight."""
+        """Seconds that the scenario has run, divided by its weight."""
         return self.report.seconds / self.kind.weight
 
 
@@ -53,10 +53,10 @@ class Proof:
     Args:
         site: An open site.
         kinds: The scenarios.
-        seed: From which each scenario draws what it does.
+        seed: Seed of the random numbers from which each scenario draws its actions.
         seconds: After which no try begins; each scenario has at least one.
         lanes: How many run beside each other.
-        tell: Is called now and then with the report as it is.
+        tell: Called now and then with the current report.
     """
 
     site: Site
@@ -189,7 +189,7 @@ class Proof:
             time.sleep(LOOK_SECONDS)
 
     def _give_up_hung(self) -> None:
-        """Count a try that has taken too long as hung; its thread is left alone, and another one goes on."""
+        """Count a try that takes too long as hung; leave its thread alone and start another."""
         with self._changed:
             for one in self._runs:
                 if one.is_busy and not one.is_given_up and self.clock.monotonic() - one.began > LIMIT_SECONDS:

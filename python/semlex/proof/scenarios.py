@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Tries:
-    """What a call of `Scenario.attempt` did: tries, and how many of them killed, crashed or ended something."""
+    """What a call of `Scenario.attempt` did: its tries, and the number of kills, crashes and ended connections."""
 
     tries: int = 1
     kills: int = 0
 
 
 class Scenario(ABC):
-    """Goes on from try to try; after a fault another one is made, with a collection of its own.
+    """One scenario, kept from try to try; after a fault another is made, with a new collection.
 
     Attributes:
         name: Its name, as ``--only`` takes it.
@@ -60,7 +60,7 @@ class Scenario(ABC):
 
     @abstractmethod
     def attempt(self) -> Tries:
-        """Do one round; raise a `Fault` if something is not as it must be."""
+        """Do one try; raise a `Fault` if the stored data or the answers are wrong."""
 
     def check_texts(self, url: str | None = None) -> None:
         """Check at the end of a try that exactly the texts are stored, at the site's server or another one."""

@@ -1,4 +1,4 @@
-"""Where scenarios work: a schema of their own on a server, and servers that the proof starts itself."""
+"""Where scenarios work: their own schema on a server, and servers that the proof starts itself."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Site:
         place: Where folders are made; None: where the system has temporary files.
         major: Version of the embedded servers.
         template: Makes the folder of an embedded server; None: the server makes it.
-        sabotage: Is called with an address and a collection before the last check of a try, and may break something.
+        sabotage: Called with an address and a collection before the last check of a try, to damage data on purpose.
 
     Attributes:
         facts: Versions and settings of the server.
@@ -95,7 +95,7 @@ class Site:
             return self._servers[name]
 
     def new_server(self, name: str, place: Path | None = None) -> EmbeddedServer:
-        """Return a new server that its user closes."""
+        """Return a new server; the caller closes it."""
         return self._started((place or self.folder) / f"{name}-{next(self._numbers)}")
 
     def _started(self, folder: Path) -> EmbeddedServer:
@@ -132,6 +132,6 @@ class Site:
         return f"{self._clients}{scenario}-{next(self._numbers)}"
 
     def sabotage(self, names: Names, url: str | None = None) -> None:
-        """Let a test break what a scenario is about to check."""
+        """Let a test damage the data that a scenario is about to check."""
         if self._sabotage is not None:
             self._sabotage(url or self.url, names)

@@ -1,4 +1,4 @@
-"""A program that goes on: so many searches and writes a second, while backends are ended; none may fail."""
+"""A long-running program: a fixed rate of searches and writes while backends are ended; none may fail."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Soak(Scenario):
         return sum(counts), ended
 
     async def _paced(self, call: Callable[[], Awaitable[None]], a_second: int, ends: float) -> int:
-        """Begin calls at their times, whether earlier ones have come back or not."""
+        """Start calls at fixed times, whether or not earlier ones have returned."""
         began, tasks = time.monotonic(), []
         for number in range(math.ceil((ends - began) * a_second)):
             await asyncio.sleep(max(0.0, began + number / a_second - time.monotonic()))
@@ -113,7 +113,7 @@ class Soak(Scenario):
 
 
 def resident_kib() -> int:
-    """Return the memory that this process has now; where the system does not say, the most that it had."""
+    """Return the memory that this process has now; if the system does not report it, the maximum so far."""
     try:
         with open("/proc/self/statm", encoding="ascii") as file:  # noqa: PTH123 - not a path of anybody's
             return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") // 1024

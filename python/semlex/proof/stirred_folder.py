@@ -23,20 +23,20 @@ _clock = itertools.count(1)
 
 
 def write(path: Path, text: str) -> None:
-    """Write a file whose time is long past, and its own."""
+    """Write a file with a modification time that is long past and unique."""
     path.parent.mkdir(exist_ok=True)
     path.write_text(text, encoding="utf-8")
     age(path)
 
 
 def age(path: Path) -> None:
-    """Give a file a time of its own that is long past."""
+    """Give a file a modification time that is long past and unique."""
     moment = 1_600_000_000 + next(_clock)
     os.utime(path, (moment, moment))
 
 
 class StirredFolder:
-    """Files of a few sections, of which each has a word of its own.
+    """Files of a few sections, each with a unique word.
 
     Args:
         root: Where it is made.
@@ -56,7 +56,7 @@ class StirredFolder:
             self._write(self._free())
 
     def stir(self, *, deletes: bool = True) -> None:
-        """Rewrite most of the files and touch some; if that is wanted, delete, make and move some."""
+        """Rewrite most of the files and touch some; on request, also delete, create and move some."""
         there = [self.root / name for name in NAMES if (self.root / name).exists()]
         self._chance.shuffle(there)
         if deletes:
@@ -76,7 +76,7 @@ class StirredFolder:
             self._write(path)
 
     def _move(self, moved: Sequence[Path]) -> None:
-        """Give two files each other's names, and the others new ones."""
+        """Swap the names of two files, and rename the others."""
         asides = [path.rename(path.with_name(f".{path.name}")) for path in moved]
         for aside, path in zip(asides[:2], reversed(moved[:2]), strict=True):
             aside.rename(path)

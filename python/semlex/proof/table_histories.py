@@ -23,7 +23,7 @@ ACTS = ("put", "put", "delete", "move", "truncate", "begin", "begin", "end", "en
 
 
 class TableHistories(Following):
-    """Two sessions of a user write, one of them in transactions that stay open; then once more in peace."""
+    """Two sessions write a table, one in long transactions, during syncs; then a sync runs undisturbed."""
 
     name = "table"
     group = ""

@@ -38,7 +38,7 @@ BULK = BulkIngestConfig(small_batch_rows=8)
 class Together(Scenario):
     """Rounds of writers, a merger, a rebuilder and searchers on one collection.
 
-    Each writer has ids of its own, whose texts must be those of its last writes; ids that all share must have what one
+    Each writer has its own ids, whose texts must be those of its last writes; ids that all share must have what one
     of the writers wrote last.
     """
 

@@ -25,7 +25,7 @@ Write = tuple[dict[str, str], list[str]]
 
 
 class Traffic:
-    """Writers with ids of their own, and searchers, until they are stopped.
+    """Clients that write their own ids, and clients that search, until they are stopped.
 
     Attributes:
         texts: What is stored, by all acknowledged writes.
@@ -52,7 +52,7 @@ class Traffic:
         self._tasks = [asyncio.create_task(self._again(name, work), name=name) for name, work in works.items()]
 
     async def stop(self) -> None:
-        """Let everybody finish what is being done; an error that is not semlex's own is raised."""
+        """Let every client finish its current call; raise an error that is not one of semlex's own."""
         self._ended.set()
         await asyncio.gather(*self._tasks)
 
@@ -65,7 +65,7 @@ class Traffic:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def progress(self, calls: int = 1) -> None:
-        """Wait until everybody has succeeded so often from now on, or has given up."""
+        """Wait until every client has succeeded a number of times from now on, or has given up."""
         wanted = {task: self.done[task.get_name()] + calls for task in self._tasks}
         await eventually(
             lambda: all(task.done() or self.done[task.get_name()] >= count for task, count in wanted.items()),
@@ -77,7 +77,7 @@ class Traffic:
         return any(task.done() for task in self._tasks if task.get_name().startswith("writer"))
 
     def states(self) -> list[dict[str, str]]:
-        """Return in which states the collection may be."""
+        """Return the possible states of the collection."""
         found = []
         for chosen in itertools.product((False, True), repeat=len(self.uncertain)):
             state = dict(self.texts)
@@ -139,7 +139,7 @@ async def eventually(condition: Callable[[], Any], what: str) -> None:
 
 @asynccontextmanager
 async def in_time(what: str) -> AsyncIterator[None]:
-    """Run the block; if it does not end, that is a fault."""
+    """Run the block; raise a fault if it does not end in time."""
     try:
         async with asyncio.timeout(LIMIT_SECONDS):
             yield

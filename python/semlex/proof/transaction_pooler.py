@@ -2,7 +2,7 @@
 
 A client gets a server connection with the first message of a transaction and gives it back when the server says that it
 is idle. Nothing is reset in between, and the connections are lent in turn: what a client leaves in a session is missing
-in its next transaction, and turns up in somebody else's. Prepared statements with a name are refused, as older
+in its next transaction, and turns up in another client's. Prepared statements with a name are refused, as older
 PgBouncers fail on them, and so are start-up parameters that PgBouncer does not take.
 
 Protocol 3.0 of the manual's chapter "Frontend/Backend Protocol". Nobody is authenticated.
@@ -29,13 +29,13 @@ LOST = (ConnectionError, asyncio.IncompleteReadError)
 
 
 async def read_message(reader: asyncio.StreamReader) -> tuple[bytes, bytes]:
-    """The type of a message, and the whole of it; its body begins at the sixth byte."""
+    """Read a message; return its type and all its bytes (the body begins at the sixth)."""
     head = await reader.readexactly(5)
     return head[:1], head + await reader.readexactly(int.from_bytes(head[1:], "big") - 4)
 
 
 async def read_startup(reader: asyncio.StreamReader) -> tuple[int, bytes]:
-    """Code and body of a message without a type, with which every connection begins."""
+    """Read the untyped message that begins every connection; return its code and body."""
     length, code = struct.unpack("!ii", await reader.readexactly(8))
     return code, await reader.readexactly(length - 8)
 
@@ -78,7 +78,7 @@ async def closing(writer: asyncio.StreamWriter) -> AsyncIterator[None]:
 
 
 class Client:
-    """A connection of somebody who takes us for the server."""
+    """A connection from a client, to which the pooler acts as the server."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader, self.writer = reader, writer
@@ -91,7 +91,7 @@ class Server:
 
     Attributes:
         client: Whom it is lent to, or None.
-        parameters: The messages in which it told its settings at the start.
+        parameters: The messages with which it reported its settings at the start.
         key: For cancelling.
         cancelling: Held while a cancellation is on its way, which must not hit the next client.
     """
@@ -122,7 +122,7 @@ class Server:
             self._batch_begun = True
 
     def is_free_after(self, kind: bytes, data: bytes) -> bool:
-        """Whether with this message of the server nothing of the client's is left to do."""
+        """Return whether the server has finished the client's work after this message."""
         if kind == b"Z":
             self._answers_due -= 1
         elif kind == b"G" and self._ended_by == b"S":
@@ -140,7 +140,7 @@ class TransactionPooler:
     Attributes:
         address: Where clients connect to, once open.
         lent: How often a connection was lent.
-        discarded: How many were closed because their client vanished in the middle of something.
+        discarded: Number of connections closed because their client vanished in the middle of a query or transaction.
     """
 
     def __init__(self, url: str, size: int = 2, port: int = 0) -> None:
@@ -186,7 +186,7 @@ class TransactionPooler:
         self._idle.put_nowait(server)
 
     async def _answer(self, server: Server) -> None:
-        """Hands on what a server says, until it is lost; then there is a new one."""
+        """Forward the messages of a server until its connection is lost; then open another."""
         async with closing(server.writer):
             with suppress(*LOST):
                 while True:
@@ -244,7 +244,7 @@ class TransactionPooler:
                     client.server.writer.close()
 
     async def _greet(self, client: Client) -> bool:
-        """Answers the beginning of a connection; False if it ends with that."""
+        """Answer the start of a connection; return False if the connection ends there."""
         code, body = await read_startup(client.reader)
         while code in (TLS, GSS):
             client.writer.write(b"N")
@@ -263,7 +263,7 @@ class TransactionPooler:
         return True
 
     async def _serve(self, client: Client) -> None:
-        """Hands on what a client says, until it leaves."""
+        """Forward the messages of a client until it disconnects."""
         while True:
             kind, data = await read_message(client.reader)
             if kind == b"X":

@@ -155,8 +155,8 @@ class CrossEncoderReranker(CheckedReranker):
     def _load(self) -> Any:
         if self._model is None:
             remedy = (
-                "the folder must hold config.json, a tokenizer and *.safetensors of a cross-encoder, and no code of "
-                "its own; fetch it again"
+                "the folder must hold config.json, a tokenizer and *.safetensors of a cross-encoder, and no Python "
+                "code; fetch it again"
             )
             placement = choose_placement(*self._requested)
             model = sentence_model("CrossEncoder", self._folder, placement, remedy, max_length=self._max_length)

@@ -379,7 +379,7 @@ class Client(Openable):
     async def diagnose(self, collection: str | None = None, *, tell: Callable[[str], None] | None = None) -> Diagnosis:
         """Return what is wrong with models, server and collections, each with a remedy. Nothing is written.
 
-        The client's models are tried. Large tables are sampled, and each check has a short transaction of its own; the
+        The client's models are tried. Large tables are sampled, and each check has its own short transaction; the
         answer says what was sampled and what could not be checked.
 
         Args:

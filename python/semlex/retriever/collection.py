@@ -213,7 +213,7 @@ class Collection(Part):
         """Return this collection over your connection: its reads and writes join your transaction.
 
         If no transaction has begun, the first call begins it, as any statement would; you commit it or roll it back. In
-        autocommit, outside a transaction, every call has transactions of its own.
+        autocommit, outside a transaction, every call has its own transactions.
 
         Args:
             connection: An open connection of psycopg, synchronous or asynchronous; Django's ``django.db.connection``;
@@ -409,7 +409,7 @@ class Collection(Part):
         """Return the passages that fit a question best, as numbered text for a prompt.
 
         The hits of a search are joined with what surrounds them in their documents: chunks that touch or overlap become
-        one passage, in which no character is repeated; others are passages of their own. The best hits are taken first,
+        one passage, in which no character is repeated; others are separate passages. The best hits are taken first,
         each with its surroundings if they fit, else alone, else not (`Context.left_out`). The best hit alone is cut
         behind a sentence if it is longer than the budget.
 
@@ -417,7 +417,7 @@ class Collection(Part):
             question: 1 character to 4 KiB after trimming.
             tokens: Maximum number of tokens of the whole text, numbers and places included, 1 to 10,000,000. They are
                 counted as those of the collection's chunks are.
-            filters: As for `search`; they hold for hits, not for what surrounds them in the same documents.
+            filters: As for `search`; they apply to hits, not to the text around them in the same documents.
             mode: As for `search`.
             rerank: As for `search`.
             **options: See `ContextOptions`. What surrounds the hits is read after the `deadline`; a `route` sets
@@ -519,7 +519,9 @@ class Collection(Part):
         limits = options.pop("min_coverage", None), options.pop("min_similarity", None)
         search = {name: value for name, value in options.items() if value is not None}
         if context is not None and search:
-            raise ConfigurationError(f"context= has made its search already: give {', '.join(search)} to `context`")
+            raise ConfigurationError(
+                f"context= holds the results of a search already made: pass {', '.join(search)} to `context` instead"
+            )
 
         async def events() -> AsyncGenerator[AnswerSentence | Answer, None]:
             from semlex.answering.answer import Answering, answer_events
@@ -551,7 +553,7 @@ class Collection(Part):
         rerank: bool | None = None,
         **options: Unpack[SearchOptions],
     ) -> Explanation:
-        """Explain why a document is where it is in the answer to a question, or why it is missing.
+        """Explain why a document has its rank in the results of a search, or why it is missing.
 
         The question is searched as by `search`. Then the chunks that rank before the document are counted, the words it
         shares with the question are looked up, and arguments that would bring it in are tried. Nothing is written.
@@ -745,7 +747,7 @@ class Collection(Part):
         enrichment: Enrichment | str | ChatModel | None = None,
         progress: ProgressOption = None,
     ) -> Ids:
-        """Store documents as they are: each document becomes one chunk.
+        """Store documents without splitting them: each becomes one chunk.
 
         All rows are checked before anything is embedded or written. They are written in transactions of
         `bulk.batch_size` rows; after a failure, run the call again: nothing is lost or stored twice. If an id is
@@ -936,7 +938,7 @@ class Collection(Part):
         Args:
             *paths: Files or folders.
             poll: Whether to check the files repeatedly instead of using the system's events, as network drives need.
-                This also happens if the system cannot watch so many folders; the reports' `watched_by` says which was
+                This also happens if the system cannot watch that many folders; the reports' `watched_by` says which was
                 used.
             **options: See `WatchOptions`.
 
@@ -1111,7 +1113,7 @@ class Collection(Part):
                 raise SearchTimeoutError(
                     f"{LATE_RERANKER}, and min_rerank needs it; search again, or raise the deadline"
                 )
-            return None, (f"{LATE_RERANKER}; the order is that of the fusion",)
+            return None, (f"{LATE_RERANKER}: hits are in the order of the fusion",)
         reranker = chosen.reranker
         if wanted is True and reranker is None:
             raise ConfigurationError("rerank=True needs a reranker: name one with reranker_model=")

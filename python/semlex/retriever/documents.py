@@ -207,10 +207,10 @@ class Documents(Part):
     ) -> EnrichmentReport:
         """Let a language model write a one-line description of each chunk that has none, and store it with the chunk.
 
-        The description says what the chunk is about, in words that people would ask with. Both searches use it with the
-        chunk; it never becomes part of the chunk's text. The model is sent the titles and the text of each chunk. A
-        chunk keeps its description until its titles or text change. Repeat the call to continue a run that was
-        interrupted.
+        The description says what the chunk is about, in words that people would use in a question. Both searches use
+        it with the chunk; it never becomes part of the chunk's text. The model is sent the titles and the text of each
+        chunk. A chunk keeps its description until its titles or text change. Repeat the call to continue an
+        interrupted run.
 
         Args:
             enrichment: A language model, its name, or an `Enrichment`, which also sets how it is asked.

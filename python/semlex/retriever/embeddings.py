@@ -86,7 +86,7 @@ class Embeddings(Part):
         """Change the embedding model, while the collection is searched and written.
 
         The new model's vectors are made beside those in use. When they are complete, indexed and checked, every later
-        opening of the collection uses them. Callers with the old model, this object included, go on with the old
+        opening of the collection uses them. Callers with the old model, this object included, keep using the old
         vectors; reopen the collection with the new model. Repeat the call to continue a run that was interrupted.
 
         Args:
@@ -136,7 +136,7 @@ class Embeddings(Part):
         Args:
             model: The model that made them; None: the model that the collection names, if it can be used here.
             force: Whether to go back although chunks lack a vector and the model cannot be used.
-            progress: Called as the work goes on; ``bar`` shows it.
+            progress: Called repeatedly with the progress; ``bar`` shows a progress bar.
 
         Raises:
             ConfigurationError: No vectors were in use before.

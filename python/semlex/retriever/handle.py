@@ -95,7 +95,7 @@ class Handle:
         self._opening: tuple[int, asyncio.Lock] = (0, asyncio.Lock())
 
     def using(self, connection: CallersConnection | Connection) -> Handle:
-        """Return a handle whose calls join the transaction of a caller's connection; both share what is in memory."""
+        """Return a handle whose calls join the transaction of a caller's connection; both share their memory."""
         made = copy.copy(self)
         made._join(self, Database(connection=callers_connection(connection)))  # noqa: SLF001 - of this class
         return made
@@ -113,7 +113,7 @@ class Handle:
         return await self._ready_to(create=self.create)
 
     async def indexer(self) -> Indexer:
-        """Return what writes into the open collection; see `ready`."""
+        """Return the indexer of the open collection; see `ready`."""
         from semlex.ingest.indexer import Indexer
 
         opened = await self.ready()

@@ -37,7 +37,7 @@ class Indexes(Part):
         """Wait until the indexes are built that loads of this client have begun.
 
         Args:
-            progress: Called as the work goes on; ``bar`` shows it.
+            progress: Called repeatedly with the progress; ``bar`` shows a progress bar.
 
         Returns:
             Warnings: why an index could not be built.
@@ -65,7 +65,7 @@ class Indexes(Part):
                 first HNSW, of float16 with distance ``cosine``.
             concurrently: Whether writers can write during the build, which then takes about twice as long. Needs
                 ``db_url``. Behind a transaction pooler writers wait nevertheless, and a warning says so.
-            progress: Called as the work goes on; ``bar`` shows it.
+            progress: Called repeatedly with the progress; ``bar`` shows a progress bar.
 
         Returns:
             Names of the indexes that were built; `busy` names those that another process is building, `dropped` those

@@ -25,7 +25,7 @@ FIRST_PAUSE_SECONDS, LAST_PAUSE_SECONDS = 0.05, 2.0
 
 @dataclass(frozen=True, slots=True)
 class Job(JobInfo):
-    """A job as it was when it was read; its methods return newer states of the job."""
+    """The state of a job when it was read; its methods return newer states."""
 
     _queue: JobQueue = field(repr=False, compare=False, kw_only=True)
 

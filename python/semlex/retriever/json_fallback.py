@@ -35,7 +35,7 @@ TITLES = ("title", "name")
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """An object of a JSON file that has strings of its own.
+    """An object of a JSON file that directly holds strings.
 
     Attributes:
         chunk: The entry as a hit.
@@ -265,7 +265,7 @@ def _own(chunk: StoredChunk) -> dict[str, Any]:
 
 
 def _objects(value: Any, pointer: str, names: tuple[str, ...]) -> Iterator[tuple[str, tuple[str, ...], dict[str, Any]]]:
-    """Give the objects that have strings of their own, each with JSON pointer and the names of the fields above it."""
+    """Yield the objects that directly hold strings, each with its JSON pointer and the names of the fields above it."""
     if isinstance(value, dict):
         if any(_text(one) for name, one in value.items() if name != "id"):
             yield pointer, names, value

@@ -57,7 +57,7 @@ async def search_all(
         collections: Name that the results show -> collection.
         question: 1 character to 4 KiB after trimming.
         top_k: Number of hits, 1 to 1,000.
-        filters: As for `search`; they hold for every collection.
+        filters: As for `search`; they apply to every collection.
         **options: See `KnowledgeOptions`.
 
     Raises:

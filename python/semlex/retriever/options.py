@@ -115,8 +115,8 @@ class ServerKeys(TypedDict, total=False):
     query_log: Annotated[
         QueryLogMode | QueryLogOptions,
         Option(
-            text="What is kept of questions: 'off' (default), 'hash', 'text', or QueryLogOptions. It is written after "
-            "the answer, and read with Collection.queries.",
+            text="What the query log keeps of questions: 'off' (default), 'hash', 'text', or QueryLogOptions. Read it "
+            "with Collection.queries.",
             form="object",
         ),
     ]
@@ -127,7 +127,7 @@ class ServerKeys(TypedDict, total=False):
             form="object",
         ),
     ]
-    search_defaults: Annotated[SearchDefaults, Option(text="What searches use if their call does not say.")]
+    search_defaults: Annotated[SearchDefaults, Option(text="Options of searches whose call does not give them.")]
     defaults: Annotated[
         Mapping[str, Any] | None,
         Option(
@@ -245,7 +245,7 @@ class RetrieverOptions(ModelKeys, ServerKeys, CollectionKeys, total=False):
     ]
     fallback: Annotated[
         DocumentRetriever | None,
-        Option(text="Searched if a search has found nothing, as the fallback of Collection.search.", form="object"),
+        Option(text="Retriever to search if nothing was found, like the fallback of Collection.search.", form="object"),
     ]
 
 
@@ -263,7 +263,8 @@ class FileOptions(FindOptions, ChunkSizes, ReadOptions, total=False):
         ),
     ]
     progress: Annotated[
-        ProgressOption, Option(text="Called as the work goes on; 'bar' shows it.", form="object", offered=False)
+        ProgressOption,
+        Option(text="Called repeatedly with the progress; 'bar' shows a progress bar.", form="object", offered=False),
     ]
 
 

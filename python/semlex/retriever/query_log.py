@@ -90,7 +90,7 @@ class _Place(NamedTuple):
 
 # A task writes and not the search: on a standby, in a caller's transaction or within a deadline no search may write.
 class QueryLog:
-    """Notes questions in memory, and writes them from a task of its own.
+    """Collects questions in memory, and writes them from a separate task.
 
     A search never waits for the log and never fails because of it. Questions beyond the limit in memory are dropped,
     and those that cannot be written are lost; both are counted, and the first loss logs a warning.

@@ -328,7 +328,7 @@ class Resources:
         """Return the reranker; the first call chooses it.
 
         Args:
-            seconds: Seconds to wait until it is open; after that None is returned, and it goes on opening in the
+            seconds: Seconds to wait until it is open; after that None is returned, and opening continues in the
                 background.
         """
         if self._reranker is None:

@@ -208,7 +208,7 @@ class LoopRunner:
         return loop
 
     def iterate(self, stream: AsyncIterator[Any]) -> Generator[Any, None, None]:
-        """Give the items of an asynchronous iteration without ``await``; ending this iteration ends the other."""
+        """Yield the items of an asynchronous iteration without ``await``; ending this iteration ends the other."""
         ended = object()
         turn = asyncio.Lock()  # a call that is interrupted may take a moment to end
         last: asyncio.Task[Any] | None = None
@@ -326,7 +326,7 @@ class Synchronous:
 
 
 class Opened(Synchronous):
-    """An object with an event loop of its own, which must be closed."""
+    """An object with its own event loop, which must be closed."""
 
     def initialize(self) -> None:
         """Open the object; do nothing if it is open."""
@@ -476,7 +476,7 @@ def _without(names: frozenset[str], docstring: str) -> str:
 
 
 class SyncJob(Synchronous, of=Job):
-    """A job as it was when it was read; `status` reads it again."""
+    """The state of a job when it was read; `status` reads it again."""
 
 
 class SyncCollection(Synchronous, of=Collection):

@@ -98,7 +98,7 @@ class Synchronous():
     def __hash__(self) -> int: ...
 
 class Opened(Synchronous):
-    """An object with an event loop of its own, which must be closed."""
+    """An object with its own event loop, which must be closed."""
 
     def initialize(self) -> None:
         """Open the object; do nothing if it is open."""
@@ -113,7 +113,7 @@ class Opened(Synchronous):
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None: ...
 
 class SyncJob(Synchronous):
-    """A job as it was when it was read; `status` reads it again."""
+    """The state of a job when it was read; `status` reads it again."""
 
     @property
     def asynchronous(self) -> Job: ...
@@ -325,7 +325,7 @@ class SyncCollection(Synchronous):
         rerank: bool | None = None,
         **options: Unpack[SearchOptions],
     ) -> Explanation:
-        """Explain why a document is where it is in the answer to a question, or why it is missing."""
+        """Explain why a document has its rank in the results of a search, or why it is missing."""
 
     def candidates(
         self,
@@ -376,7 +376,7 @@ class SyncCollection(Synchronous):
         enrichment: Enrichment | str | ChatModel | None = None,
         progress: ProgressOption = None,
     ) -> Ids:
-        """Store documents as they are: each document becomes one chunk."""
+        """Store documents without splitting them: each becomes one chunk."""
 
     def upsert(self, documents: Given, embeddings: ArrayLike | None = None, *, on_error: OnError = 'raise') -> Ids:
         """Store documents as `add_documents` does; a stored document of the same id is replaced."""

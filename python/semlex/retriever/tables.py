@@ -405,7 +405,7 @@ class Tables(Part):
             compare: Whether to compare all rows, even if a column or triggers show which rows have changed.
             allow_empty: Whether to delete all documents of the table if none of its stored rows exists any more.
             dry_run: Whether to compare and count only.
-            progress: Called as the work goes on; ``bar`` shows it.
+            progress: Called repeatedly with the progress; ``bar`` shows a progress bar.
 
         Returns:
             One report for each table, by name.
@@ -445,7 +445,7 @@ class Tables(Part):
 
         Args:
             folder: Must not exist, be empty, or hold the remains of a dump that was killed.
-            progress: Called as the work goes on; ``bar`` shows it.
+            progress: Called repeatedly with the progress; ``bar`` shows a progress bar.
 
         Raises:
             ConfigurationError: The folder is not empty, another dump writes into it, or it cannot be created.
@@ -525,7 +525,7 @@ def _check_table_options(options: Mapping[str, Any], call: str) -> None:
 
 
 async def _follow(indexer: Indexer, source: SourceTable) -> FollowedTable:
-    """Store the definition of a table as it is on its server, and make its triggers."""
+    """Store the present definition of a table, and create its triggers."""
     names, table, source_id = indexer.collection.names, source.definition, uuid4()
 
     async def store(connection: Connection) -> bool:
@@ -622,7 +622,7 @@ async def _find_followed(database: Database, names: Names, name: str) -> StoredT
 
 
 async def _resolved(database: Database, names: Names, wanted: FollowedTable) -> SourceTable:
-    """Return a table as it is on its server; a table that cannot be followed is an error."""
+    """Read a table's definition from its server; raise if the table cannot be followed."""
     if wanted.source_database is None:
         await database.read("look at the table", lambda c: refuse_own(c, names, wanted))
     return await read_source(database, wanted, "look at the table", lambda c: resolve(c, wanted))

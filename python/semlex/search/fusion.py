@@ -99,7 +99,7 @@ def vector_weight(weights: Mapping[str, float] | None, declared: float) -> float
 
 
 def ranked_alone(name: str, result: LegResult) -> Iterator[Candidate]:
-    """Yield the chunks of the only leg that answered, in its order."""
+    """Yield the chunks of the only leg that answered, in the leg's order."""
     for rank, (key, score) in enumerate(zip(result.keys, result.scores.tolist(), strict=True), start=1):
         if name == "vector":
             yield Candidate(key, rank, score)

@@ -60,7 +60,7 @@ def choose_legs(request: Request, collection: CollectionInfo, models: OpenModels
         if not can_embed:
             models.refuse_without_model()
             raise ModelError(
-                f"no model is open whose vectors those of collection {name!r} are: name the one that made them, give "
+                f"no model that made the vectors of collection {name!r} is open: name that model, give "
                 "the question's vector (vector=), or search by words (mode='keyword')"
             )
         return ["vector"], []
@@ -101,7 +101,7 @@ def check_rows_wanted(requests: Sequence[Request], *, reranks: bool) -> None:
 
 
 def documents_wanted(request: Request, *, reranks: bool) -> int:
-    """Return how many documents to load; for a reranker so many that it gets about 4 x top_k chunks."""
+    """Return how many documents to load; for a reranker, enough for about 4 x top_k chunks."""
     if not reranks or request.group_size is None:
         return request.top_k
     return max(request.top_k, -(-RERANK_OVERSAMPLING * request.top_k // request.group_size))
@@ -137,7 +137,7 @@ def searches_before_rows(
     plan: VectorPlan,
     legs: Sequence[str],
 ) -> int | None:
-    """Return how many searches with a filter go by before its rows are read; None if they are not to be used."""
+    """Return the number of searches with a filter after which its rows are read; None to never read them."""
     # With `NEVER` they are read if the index finds too few, and used while it probably would.
     share = selection.share or 0.0
     expected = share * indexes.rows
@@ -160,7 +160,7 @@ def searches_before_rows(
 
 
 def bytes_of_vectors(collection: CollectionInfo, rows: float) -> float | None:
-    """Return how many bytes the vectors of so many rows take in memory; None if they are not kept."""
+    """Return the bytes that the vectors of some rows take in memory; None if they are not kept."""
     size = rows * collection.vectors.dimensions * 4
     return size if collection.distance.name == "cosine" and size <= MAX_VECTOR_BYTES else None
 

@@ -69,7 +69,7 @@ async def embed_query(state: SearchState, opened: OpenCollection) -> None:
 
 
 async def embed_queries(states: Sequence[SearchState], opened: OpenCollection) -> None:
-    """Embed the queries of many searches in one batch; use vectors in memory again."""
+    """Embed the queries of many searches in one batch; reuse cached vectors."""
     # If that fails and keyword search can answer, the failure becomes the result of every search's vector search.
     models = opened.models
     identity = "" if models.version is None else models.version.identity_key

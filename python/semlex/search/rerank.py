@@ -46,7 +46,7 @@ async def rerank(
         # The kind alone: a model's message may quote the query or a document.
         is_late = deadline is not None and deadline.expired()
         what = "was late for the deadline" if is_late else f"failed ({type(reason).__name__})"
-        state.warnings.append(f"the reranker {what}; the order is that of the fusion")
+        state.warnings.append(f"the reranker {what}: hits are in the order of the fusion")
         return hits, None
     state.add_time("rerank", time.perf_counter() - started)
     weight = rerank_weight(request.options)
@@ -99,7 +99,7 @@ def at_least(hits: Hits, least: float | None, reranked_by: str | None) -> tuple[
     if least is None or not hits:
         return hits, []
     if reranked_by is None:
-        return [], ["no hit can be said to reach min_rerank, because the reranker did not answer"]
+        return [], ["min_rerank cannot be checked, because the reranker did not answer: nothing is returned"]
     kept = [pair for pair in hits if (pair[1].rerank_score or 0.0) >= least]
     if kept:
         return kept, []

@@ -101,7 +101,7 @@ def search_results(
         if error is not None:
             warnings.append(f"the {name} search did not answer: {error}")
     if found.fusion != request.fusion:
-        warnings.append("the scores of both searches were not completed in time; the order is that of rrf")
+        warnings.append("some scores were not computed in time: hits are ordered by reciprocal rank fusion (rrf)")
     warnings += [] if state.read_from is None else state.read_from.warnings
     timings = dict(state.timings)
     for name in answered:

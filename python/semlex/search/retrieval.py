@@ -239,7 +239,7 @@ class Retrieval:
         return rows_wanted(request, reranks=self._reranks)
 
     async def _written(self, snapshot: Snapshot, state: SearchState, *, exact: bool) -> Filter:
-        """Return the filter; after hits without a row were left out, with the condition that the row exists."""
+        """Return the filter; if hits without a row were left out before, add the condition that the row exists."""
         names, condition = state.collection.names, state.request.condition
         if condition.unwritten is not None:
             condition = await with_rows(snapshot.connection, names, condition)
@@ -378,7 +378,7 @@ class Retrieval:
     async def _nearest_again(
         self, snapshot: Snapshot, state: SearchState, depth: int, selection: Filter, nearest: LegResult
     ) -> LegResult | None:
-        """Search the vectors again, after the index gave too few; None out of time: what it gave is the result."""
+        """Search the vectors again after the index returned too few; return None if time is up, to use those few."""
         # The index may stop early (dead rows, a filter that leaves out what is near, its own limits). An exact scan
         # tells whether more exist; in a large collection the index is first searched past dead rows.
         indexes, ef_search = self._indexes, state.request.tuning.get("ef_search")
@@ -504,7 +504,7 @@ class Retrieval:
         keys, names, boosts = candidates.union.keys, state.collection.names, state.request.boosts
         factors = await _in_time(snapshot, state.request, partial(boost_factors, snapshot, names, keys, boosts))
         if factors is None:
-            state.warnings.append("the boosts were not looked up in time; the order is that without them")
+            state.warnings.append("the boosts could not be applied in time: hits are ordered without them")
             return fused
         return boosted(fused, dict(zip(keys, factors.tolist(), strict=True)))
 
@@ -539,7 +539,7 @@ class Retrieval:
 
 
 def _refuse_failed(found: Found | dict[str, LegResult] | None, snapshot: Snapshot) -> None:
-    """Raise the error of a search that a replica could not answer: the primary can, perhaps."""
+    """Raise the error of a search that a replica could not answer, because the primary may be able to."""
     if found is None or snapshot.read_from is None or snapshot.read_from.kind == "primary":
         return
     for result in (found.results if isinstance(found, Found) else found).values():

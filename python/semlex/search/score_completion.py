@@ -88,7 +88,7 @@ async def without_excluded(
 
 
 async def hold_excluded(snapshot: Snapshot, names: Names, keys: list[Key], exclusions: Exclusions) -> NDArray[np.bool_]:
-    """Return whether the text of each of n chunks contains something excluded: bool, shape (n,)."""
+    """Return whether the text of each of n chunks contains an excluded word: bool, shape (n,)."""
     rows = await fetch(snapshot, texts_of(names, keys))
     return await asyncio.to_thread(exclusions.held, rows)
 

@@ -217,10 +217,10 @@ async def taken(hits: list[KnowledgeHit], steps: Sequence[HitStep]) -> list[Know
 
 def _checked(found: object, step: str) -> list[KnowledgeHit]:
     if isinstance(found, str) or not isinstance(found, Sequence):
-        raise ConfigurationError(f"{step} must give a list of hits; got {type(found).__name__}")
+        raise ConfigurationError(f"{step} must return a list of hits; got {type(found).__name__}")
     hits = [hit for hit in found if isinstance(hit, KnowledgeHit)]
     if len(hits) < len(found):
-        raise ConfigurationError(f"{step} must give hits as it gets them; others are in its list")
+        raise ConfigurationError(f"{step} must return only hits that it was given; its list has others")
     if len({id(hit) for hit in hits}) < len(hits):
-        raise ConfigurationError(f"{step} gives the same hit twice")
+        raise ConfigurationError(f"{step} returned the same hit twice")
     return hits

@@ -336,7 +336,7 @@ def terms_of(terms: Sequence[TermScores] | None, number: int) -> tuple[QueryTerm
 
 
 def engine_notes(state: SearchState, terms: Sequence[TermScores] | None) -> list[str]:
-    """Return notes about what the keyword engine and the vectors cannot tell."""
+    """Return notes on figures that the keyword engine and the vectors cannot provide."""
     collection, notes = state.collection, []
     name, engine = collection.names.collection, collection.settings.keyword_engine
     if "keyword" in state.legs and terms is None and collection.keyword.index is None:

@@ -52,7 +52,7 @@ def bound_socket(host: str, port: int) -> socket.socket:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     except (OSError, UnicodeError):  # the second is of a name that cannot be one
         raise ConfigurationError(
-            f"host {host[:80]!a} is not an address of this machine; give --host 127.0.0.1, or another of its own"
+            f"host {host[:80]!a} is not an address of this machine; give --host 127.0.0.1, or one of its addresses"
         ) from None
     made = socket.socket(family, kind, protocol)
     try:

@@ -146,7 +146,7 @@ KEEP_ALIVE_SECONDS = 5
 
 
 class Server(StoppingServer):
-    """A uvicorn server that tells the application as soon as it stops."""
+    """A uvicorn server that notifies the application as soon as it stops."""
 
     def __init__(
         self,
@@ -221,7 +221,7 @@ async def _serve(
     state = app.state.server
     # Not in the application's lifespan: problems are errors of semlex here.
     await state.start()
-    # What is loaded by now stays. A full collection would look through it again and again, for 30 ms each time.
+    # What is loaded by now stays. Every full garbage collection would scan it, for 30 ms each time.
     gc.collect()
     gc.freeze()
     try:

@@ -29,7 +29,7 @@ FEWER = "ask for fewer hits or chunks (top_k, candidates, depth, limit)"
 
 
 class Found:
-    """The number of bytes that a request has read of chunks; too many are refused before Python objects are made."""
+    """Counts the bytes of chunks that a request reads; too many are refused before Python objects are made."""
 
     def __init__(self, requests: set[Found]) -> None:
         # `requests` are the counts of all requests in progress, this one included.
@@ -44,7 +44,7 @@ class Found:
         if self.size > FOUND_LITTLE_BYTES and sum(one.size for one in self._requests) > MAX_FOUND_AT_ONCE_BYTES:
             raise Problem(
                 503,
-                "the chunks of all requests in progress are as long as the server can hold; try again",
+                "the chunks of all requests in progress fill the memory that the server grants them: try again later",
                 kind="overload",
                 headers={"Retry-After": "1"},
             )
@@ -244,7 +244,7 @@ class Bodies:
         if whose == "your" or self._held + size > options.bytes_in_progress:
             raise Problem(
                 503,
-                f"{whose} bodies in progress are as long as the server can hold; try again",
+                f"{whose} bodies in progress fill the memory that the server grants them: try again later",
                 kind="overload",
                 headers={"Retry-After": "1"},
             )

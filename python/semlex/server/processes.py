@@ -48,7 +48,7 @@ def serve_together(options: ServeOptions, tell: Callable[[str], None], arguments
         arguments: Of the command line that started this process.
     """
     if sys.platform == "win32":
-        raise ConfigurationError("processes cannot share an address on Windows: start each on a port of its own")
+        raise ConfigurationError("processes cannot share an address on Windows: start each on its own port")
     listening = bound_socket(options.host, options.port)
     try:
         return asyncio.run(_Processes(options, tell, arguments, listening).run())
@@ -168,7 +168,7 @@ class _Processes:
             try:
                 new = await self._started()
             except FailedStartError:
-                self._tell("the new process did not start; the old ones go on")
+                self._tell("the new process did not start; the old ones keep running")
                 return
             old, self._running[place] = self._running[place], new
             await self._retire(old)
@@ -199,7 +199,7 @@ class _Processes:
 
 
 def follow(server: StoppingServer) -> None:
-    """Do in one of the processes what the first one says: retire, or stop when it is gone."""
+    """Follow the first process in one of the others: retire at its request, or stop when it is gone."""
     loop = asyncio.get_running_loop()
 
     def heard() -> None:
@@ -214,6 +214,6 @@ def follow(server: StoppingServer) -> None:
 
 
 def report_ready() -> None:
-    """Say in one of the processes that it takes requests."""
+    """Report, from one of the processes, that it accepts requests."""
     sys.stdout.buffer.write(READY)
     sys.stdout.buffer.flush()

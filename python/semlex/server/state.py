@@ -190,7 +190,7 @@ class ServerState:
             await self.reload(is_again=True)
 
     async def _keep_looking(self) -> None:
-        """Check the settings every second; log an error and go on."""
+        """Check the settings every second; log an error and continue."""
         while True:
             await self.clock.sleep(LOOK_SECONDS)
             try:

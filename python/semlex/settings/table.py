@@ -279,12 +279,12 @@ class Settings:
         of_collection=True, leads_away=_always, example="/models/tokenizer.json")
     vector_storage: Literal["vector", "halfvec"] | None = setting(
         None, one_of("vector", "halfvec"),
-        "storage of new collections: vector (float32) or halfvec (float16); not set: as suits the first vectors",
+        "storage of new collections: vector (float32) or halfvec (float16); not set: chosen by the first vectors",
         "embeddings", of_collection=True, example="halfvec")
     vector_index: Literal["hnsw", "ivfflat", "none"] | None = setting(
         None, one_of("hnsw", "ivfflat", "none"),
-        "what create-index builds: hnsw, ivfflat or none; not set: what is missing", "embeddings", keys=("index_type",),
-        example="hnsw")
+        "kind of index that create-index builds: hnsw, ivfflat or none; not set: the missing ones", "embeddings",
+        keys=("index_type",), example="hnsw")
     hnsw_m: int | None = setting(
         None, whole_between(2, 100),
         "connections per node of an HNSW index that create-index builds, 2 to 100; not set: 16", "embeddings",
@@ -345,7 +345,7 @@ class Settings:
         True, switch, "false: from_settings() searches fallback_folder alone; the command line ignores it", "search",
         others=("RAG_ENABLED",))
     query_log: QueryLogMode = setting(
-        "off", query_log_mode, "what is kept of queries: off, hash or text", "search", leads_away=keeps_questions)
+        "off", query_log_mode, "what the query log keeps: off, hash or text", "search", leads_away=keeps_questions)
 
     reranker_model: str | None = setting(
         None, text, "reranker: name, folder or server's model, term-overlap, none or auto", "reranking",

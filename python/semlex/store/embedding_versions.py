@@ -135,7 +135,7 @@ async def create_version(
 
 
 async def read_versions(connection: Connection, collection: CollectionInfo) -> Versions | None:
-    """Return the sets of vectors of a collection; None where it was dropped."""
+    """Return the sets of vectors of a collection; None if it was dropped."""
     names = collection.names
     cursor = await connection.execute(
         sql.SQL(

@@ -65,7 +65,7 @@ async def has_job_table(connection: Connection, schema: str) -> bool:
 async def first_row(
     connection: Connection, statement: sql.Composed, given: Sequence[Any] | Mapping[str, Any]
 ) -> tuple[Any, ...] | None:
-    """Return the first row of what a statement gives, if any."""
+    """Return the first row that a statement returns, if any."""
     cursor = await cursor_with_times(connection).execute(statement, given)
     row: tuple[Any, ...] | None = await cursor.fetchone()
     return row

@@ -251,14 +251,14 @@ class _Reading:
                 size += length
 
     def _error(self) -> psycopg.Error:
-        """Read the end of the stream, so that the connection can be used again."""
+        """Return the stream's error; read the rest of the stream, so that the connection can be used again."""
         result = self._pgconn.get_result()
         while self._pgconn.get_result() is not None:
             pass
         return psycopg.OperationalError("the stream has no end") if result is None else error_from_result(result)
 
     def stop(self) -> None:
-        """Wait until nothing is read any more, which is soon."""
+        """Wait until reading has stopped, which takes a moment."""
         self._stopped = True
         with self._ended:
             pass

@@ -68,7 +68,7 @@ class ConfidenceCurve:
         return 1 / (1 + math.exp(-min(max(logit, -_MOST_LOGIT), _MOST_LOGIT)))
 
     def similarity(self, probability: float) -> float | None:
-        """Return the least cosine of hits with at least this probability (between 0 and 1); None if none has it."""
+        """Return the minimum cosine of hits with at least this probability (between 0 and 1); None if none has it."""
         if not 0 < probability < 1:
             raise ConfigurationError(f"a probability must lie between 0 and 1; got {probability!r}")
         if self.probability(1.0) < probability:

@@ -265,7 +265,7 @@ class Heading:
 
 @dataclass(frozen=True, slots=True)
 class Outline:
-    """The headings of a document, in its order; `name` and `notes` are as in `WholeDocument`."""
+    """The headings of a document from its beginning to its end; `name` and `notes` are as in `WholeDocument`."""
 
     name: str
     headings: tuple[Heading, ...]

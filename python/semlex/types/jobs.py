@@ -42,7 +42,7 @@ class JobError(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class JobInfo:
-    """A job as it was when it was read. All times are the server's.
+    """The state of a job when it was read. All times are the server's.
 
     Attributes:
         kind: ``index``, ``sync``, ``add``, ``optimize``, ``rechunk``, ``embed`` or ``reembed``.

@@ -16,7 +16,7 @@ MAX_LOGGED, MAX_DAYS = 1_000_000, 36_500
 
 
 def query_log_mode(value: object) -> QueryLogMode:
-    """Read the setting of what the query log keeps."""
+    """Read the setting that decides what the query log keeps."""
     for mode in get_args(QueryLogMode):
         if value == mode:
             found: QueryLogMode = mode

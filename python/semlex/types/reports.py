@@ -67,7 +67,7 @@ class TableImport:
         taken, written, skipped: Rows that can be stored, that were stored (0 for an inspection), and that cannot be.
         reasons, problems: What is wrong with skipped rows: column and rule -> how often; and each of the first 100.
         metadata_keys: Keys of the metadata that was taken; at most 1,000.
-        left_out: Columns that are not taken -> how many rows have something in them.
+        left_out: Columns that are left out -> number of rows with a value in them.
     """
 
     table: str

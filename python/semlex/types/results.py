@@ -68,7 +68,7 @@ _METADATA = Document.__dict__["metadata"]
 
 
 class Shown(NamedTuple):
-    """What is made of a hit for people, by the attributes' names."""
+    """Attributes of a hit that are made when they are first read: its excerpt and place."""
 
     excerpt: str
     match_line: int | None
@@ -159,7 +159,7 @@ class SearchResult(StoredChunk):
         return f"{type(self).__name__}({', '.join([*parts, f'text={shortened(self.content, SHOWN_ID)!r}'])})"
 
     def show_when_asked(self, make: Callable[[], Shown]) -> None:
-        """Let excerpt and place be made when one of them is asked for; what is set until then stays."""
+        """Make excerpt and place when one of them is first read; values set before stay."""
         _EXCERPT.__set__(self, (make, [slot.__get__(self) for slot in _PLACES]))
 
     @property
@@ -204,7 +204,7 @@ def _shown(slot: MemberDescriptorType) -> property:
     """Make an attribute that is made when it is first asked for."""
 
     def shown(hit: SearchResult) -> Any:
-        """Return it, made now if it was not yet; see the attributes of `SearchResult`."""
+        """Return the attribute, made now if necessary; see the attributes of `SearchResult`."""
         pending = _EXCERPT.__get__(hit)
         if isinstance(pending, tuple):
             make, before = pending
@@ -331,7 +331,7 @@ class SearchResults(list[SearchResult]):
     """The hits of one search, best first (grouped: document by document), and how they were found.
 
     Attributes:
-        mode, requested_mode: What answered, and what was requested: ``vector``, ``keyword`` or ``hybrid``.
+        mode, requested_mode: The search that answered, and the requested one: ``vector``, ``keyword`` or ``hybrid``.
         embedding_model, reranker_model, fusion: Models and fusion that were used, or None.
         legs: How vector and keyword search answered, by name.
         timings: Milliseconds per stage.

@@ -39,7 +39,7 @@ impl ShortString {
         Some(Self::of(u128::from_le_bytes(bytes), string.len()))
     }
 
-    /// The string from `start` to `end` of a text, if it is short and the text goes on for 16 bytes from `start`.
+    /// The string from `start` to `end` of a text, if it is short and the text has 16 bytes from `start`.
     #[inline]
     pub(crate) fn inside(text: &[u8], start: usize, end: usize) -> Option<Self> {
         let length = end.checked_sub(start)?;

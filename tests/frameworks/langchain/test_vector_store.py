@@ -149,7 +149,7 @@ def test_what_did_not_go_as_asked_is_logged(database_url: str, caplog: pytest.Lo
     with SemlexVectorStore(db_url=database_url, embedding_model="none", reranker_model=Broken()) as store:
         store.add_texts(TEXTS, ids=IDS)
         assert len(store.similarity_search("keys", 3)) == 3
-        assert caplog.messages == ["search: the reranker failed (RuntimeError); the order is that of the fusion"]
+        assert caplog.messages == ["search: the reranker failed (RuntimeError): hits are in the order of the fusion"]
         caplog.clear()
         assert len(asyncio.run(store.asimilarity_search("keys", 3, rerank=False))) == 3
         assert caplog.messages == []

@@ -214,7 +214,7 @@ def test_what_is_refused(database_url: str) -> None:
             search_models(session, Unknown, "apple")
         with pytest.raises(ConfigurationError, match="has 1 columns, the primary key of its model 2"):
             search_models(session, Unknown, "apple", collection=collection)
-        with pytest.raises(ConfigurationError, match="an attribute 'hit' of its own"):
+        with pytest.raises(ConfigurationError, match="already has an attribute 'hit'"):
             search_models(session, Hit, "apple", collection=collection)
         with pytest.raises(ConfigurationError, match="does not accept group_by"):
             search_models(session, Article, "apple", collection=collection, group_by="document")

@@ -70,7 +70,7 @@ def test_sources_and_moving(semlex: Callable[..., Run], docs: Path, tmp_path: Pa
     (renamed / "new.md").write_text("new")
     for command in ("index", "sync"):
         refused = semlex(command, renamed, code=2)
-        assert "name of its own with --source NAME" in refused.stderr
+        assert "its own name with --source NAME" in refused.stderr
     followed(semlex, refused.stderr, "documents move")
     semlex("sync", renamed)
     assert json.loads(semlex("documents", "sources", "--json").stdout)["documents"] == 3

@@ -124,10 +124,10 @@ LINES = [
     Typed(
         "collections drop handbok", 6, ("collection 'handbok' does not exist", "handbook"), not_said=("Drop handbok",)
     ),
-    Typed("collections drop handbook", 2, ("nobody answered", "--yes")),
+    Typed("collections drop handbook", 2, ("no answer was given", "--yes")),
     Typed("collections drop handbook", 1, ("aborted",), given="n\n"),
-    Typed("eval queries --clear", 2, ("nobody answered", "--yes")),
-    Typed("delete --source docs", 2, ("nobody answered", "--yes")),
+    Typed("eval queries --clear", 2, ("no answer was given", "--yes")),
+    Typed("delete --source docs", 2, ("no answer was given", "--yes")),
     Typed("ask rotate --min-coverage nan", 2, ("--min-coverage", "between 0 and 1", "'nan'")),
     Typed("context rotate --sections -1", 2, ("--sections", "0, for never, or between 0.01 and 1")),
     Typed("shell --mode both", 2, ("mode", "hybrid"), given="rotate\n"),

@@ -313,7 +313,7 @@ def test_a_set_alone_is_learned_from_and_nothing_stays(shell: Shell, judged_fold
     [
         ((), "give the folder of a judged set"),
         (("nowhere",), "nowhere does not exist"),
-        (("--drop", "."), "--drop goes with --collection alone"),
+        (("--drop", "."), "--drop accepts only --collection"),
         ((".", "--output", "no/curve.json"), "--output: folder no does not exist"),
         ((".", "--depth", "0"), "depth"),
         ((".", "--folds", "1"), "folds"),

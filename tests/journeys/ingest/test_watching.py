@@ -138,7 +138,7 @@ async def test_watching_goes_on_when_the_server_was_away(docs: Path, caplog: pyt
         assert len((await task).plan.added) == 1
     assert looked == [[docs]] * 4
     assert [record.getMessage().partition(";")[0] for record in caplog.records] == [
-        "watching goes on",
+        "still watching",
         "the server is back",
     ]
 

@@ -49,7 +49,7 @@ async def test_it_says_once_that_another_version_serves(database_url: str, caplo
         first, second, *_ = [await old.search("key vault", 3) for _ in range(3)]
         [note] = first.warnings
         assert note.startswith(
-            f"collection {NAME!r} has version 2 of its vectors now (tests/other); this process goes on"
+            f"collection {NAME!r} has version 2 of its vectors now (tests/other); this process keeps using"
         )
         assert second.warnings == []
         assert first.embedding_model == second.embedding_model == old_model().identity.model
@@ -290,7 +290,7 @@ async def test_a_role_that_may_only_read_goes_on(database_url: str, caplog: pyte
             assert told(await reader.search("key vault", 5)) == before
             assert told(await reader.search("key vault", 5)) == before
         # Tried once, and never again.
-        assert len([one for one in caplog.records if "was not noted" in one.getMessage()]) == 1
+        assert len([one for one in caplog.records if "could not be recorded" in one.getMessage()]) == 1
     finally:
         with psycopg.connect(database_url, autocommit=True) as connection:
             connection.execute(sql.SQL("DROP OWNED BY {}").format(sql.Identifier(role)))

@@ -70,11 +70,11 @@ def test_there_and_back(shell: Shell, tiny: Path) -> None:
     assert [line.split()[:2] for line in listed[1:]] == [["1", "old"], ["2", "serving"]]
     # Who names the old model goes on with the old vectors.
     asked = shell("search", "-c", "keys", "--model", "static", "how often is a key rotated")
-    assert "this process goes on with version 1" in asked.stderr
+    assert "this process keeps using version 1" in asked.stderr
     asked = shell("search", "-c", "keys", "--model", str(tiny), "Rotate a key every ninety days")
     assert "note" not in asked.stderr
     assert "version 1 is in use now" in shell("models", "rollback", "-c", "keys").stderr
-    assert "goes on" not in shell("search", "-c", "keys", "key").stderr
+    assert "keeps using" not in shell("search", "-c", "keys", "key").stderr
     shell("models", "drop", "1", "-c", "keys", "--yes", code=2)
     refused = shell("models", "drop", "2", "-c", "keys", "--yes", code=3)
     assert "has searched version 2" in refused.stderr

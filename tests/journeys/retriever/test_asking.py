@@ -271,7 +271,7 @@ def test_a_context_takes_no_options_of_the_search_beside_it(page):
     with opened(page) as retriever:
         context = retriever.context(QUESTION, 200)
         assert retriever.answer(QUESTION, context=context).context is context
-        with pytest.raises(ConfigurationError, match="made its search already"):
+        with pytest.raises(ConfigurationError, match="a search already made"):
             retriever.answer(QUESTION, context=context, top_k=3)
 
 

@@ -92,7 +92,7 @@ async def test_other_weights_are_refused_before_their_first_use(database_url: st
     async with opened(database_url, OtherWeights()) as other:
         for use in USES.values():
             with pytest.raises(
-                ModelMismatchError, match=rf"now makes other vectors than those of collection '{NAME}' \(cosine"
+                ModelMismatchError, match=rf"now makes vectors that differ from those of collection '{NAME}' \(cosine"
             ):
                 await use(other)
         # Nothing was written, and what asks no model goes on.

@@ -164,7 +164,7 @@ def test_contexts_and_answers_have_it_too(retriever: SyncRetriever) -> None:
     answer = retriever.answer(FACTUAL, route="rules", min_coverage=0)
     assert answer.to_dict()["route"]["kind"] == "factual"
     assert retriever.answer(FACTUAL, min_coverage=0).to_dict()["route"] is None
-    with pytest.raises(ConfigurationError, match="made its search already: give route"):
+    with pytest.raises(ConfigurationError, match="a search already made: pass route"):
         retriever.answer(FACTUAL, context=context, route="rules")
 
 

@@ -309,7 +309,7 @@ async def test_a_reranker_that_opens_late(
         for options, seconds in (({}, DEADLINE * OPENING_SHARE), ({"rerank": True}, DEADLINE * OPENING_SHARE)):
             results = await clock.expire(seconds, retriever.search("text", 3, deadline=DEADLINE, **options))
             assert (results.mode, len(results), results.reranker_model) == ("hybrid", 3, None)
-            assert results.warnings == ["the reranker was not open in time; the order is that of the fusion"]
+            assert results.warnings == ["the reranker was not open in time: hits are in the order of the fusion"]
         with pytest.raises(SearchTimeoutError, match="min_rerank needs it"):
             await clock.expire(DEADLINE * OPENING_SHARE, retriever.search("text", min_rerank=0.1, deadline=DEADLINE))
         free.set()

@@ -192,7 +192,7 @@ async def test_a_python_that_is_gone_leaves_the_processes_in_place() -> None:
         await together._replace_all()
     assert together._running == [first]
     assert "No such file" in said[0]
-    assert said[1:] == ["the new process did not start; the old ones go on"]
+    assert said[1:] == ["the new process did not start; the old ones keep running"]
 
 
 def test_what_cannot_be_served_is_told_once(program: Shell) -> None:

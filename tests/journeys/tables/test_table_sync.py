@@ -662,7 +662,7 @@ def test_a_callers_transaction_is_not_joined(database_url: str) -> None:
     with (
         followed(database_url, rows=1) as (_, store),
         psycopg.connect(database_url) as connection,
-        pytest.raises(ConfigurationError, match="transactions of its own"),
+        pytest.raises(ConfigurationError, match="its own transactions"),
     ):
         store.using(connection).tables.sync()
 

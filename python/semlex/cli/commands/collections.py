@@ -39,9 +39,9 @@ def collections(context: Context) -> None:
 @with_context("collection", ..., *SERVER)
 def describe(
     context: Context,
-    text: Annotated[list[str] | None, typer.Argument(help="What is in it; without a text, it is shown.")] = None,
+    text: Annotated[list[str] | None, typer.Argument(help="Description of its contents; default: show it.")] = None,
     *,
-    reset: Annotated[bool, typer.Option("--reset", help="Let the titles of its documents describe it again.")] = False,
+    reset: Annotated[bool, typer.Option("--reset", help="Describe it by the titles of its documents again.")] = False,
 ) -> None:
     """Show or set what a collection is about, for language models that search it."""
     if reset and text:
@@ -72,7 +72,7 @@ def drop(
 
 
 def _require(client: SyncClient, collection: str) -> None:
-    """Refuse a collection that does not exist; if another version's tables prevent listing, let the drop go on."""
+    """Refuse a collection that does not exist; if another version's tables prevent listing, continue with the drop."""
     from semlex.store.schema.locks import no_such_collection
 
     with suppress(SchemaVersionError):

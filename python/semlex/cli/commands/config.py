@@ -98,7 +98,7 @@ def untrust(folder: TrustedFolder = Path()) -> None:
 
 
 def _rows(settings: Settings) -> Iterator[dict[str, Any]]:
-    """Give every setting, and the other environment variables that are set, without secrets."""
+    """Yield every setting, and the other environment variables that are set, without secrets."""
     from semlex.settings.table import BUILT_IN, OTHER_VARIABLES, SETTINGS
 
     for setting in SETTINGS:

@@ -58,7 +58,7 @@ def delete(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Count only.")] = False,
     yes: Yes = False,
 ) -> None:
-    """Delete documents or chunks; with several options, all must hold."""
+    """Delete documents or chunks that meet the conditions of all given options."""
     given: dict[str, Any] = options | {"source": source, "vanished": vanished}
     with context.opened() as retriever:
         parts = [given | part for part in _delete_parts(retriever, names or (), source)]
@@ -198,7 +198,7 @@ def add(
     context: Context,
     files: Annotated[list[Path], FILES],
     *,
-    texts: Annotated[bool, typer.Option("--texts", help="Take every line as the text of a document.")] = False,
+    texts: Annotated[bool, typer.Option("--texts", help="Treat each line as the text of a document.")] = False,
     on_duplicate: Annotated[
         str, typer.Option(help="For ids that are already stored: update, skip or fail.")
     ] = "update",
@@ -399,7 +399,7 @@ def _show_table(report: TableImport, *, dry_run: bool) -> None:
         reasons = ", ".join(f"{count:,} {reason}" for reason, count in report.reasons.items())
         print_note(f"skipped in all: {one_line(reasons)}; --json names the first {len(report.problems):,}")
     if report.repeated:
-        print_note(f"{counted(report.repeated, 'earlier row')} of ids that come again: the latest one counts")
+        print_note(f"{counted(report.repeated, 'earlier row')} with a repeated id: the last row of each is stored")
     for column, count in report.left_out.items():
         print_note(f"the column {one_line(column)!r} is not imported; {counted(count, 'row')} have a value in it")
     for warning in report.warnings:

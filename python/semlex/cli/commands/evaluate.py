@@ -296,7 +296,7 @@ def calibrate_confidence(
 
 def _drop_calibration(context: Context, collection: str | None, given: tuple[Path | None, ...]) -> None:
     if any(path is not None for path in given):
-        raise ConfigurationError("--drop goes with --collection alone")
+        raise ConfigurationError("--drop accepts only --collection")
     named = {} if collection is None else {"collection": collection}
     with context.opened(context.settings(**named, embedding_model="none")) as retriever:
         info = retriever.info

@@ -48,13 +48,11 @@ def follow(
         str | None, typer.Option(show_default="the table's", help="Name of the followed table in the collection.")
     ] = None,
     renamed: Annotated[
-        str | None, typer.Option("--table", metavar="TABLE", help="With --change: the table's name now.")
+        str | None, typer.Option("--table", metavar="TABLE", help="With --change: the new name of a renamed table.")
     ] = None,
-    show: Annotated[
-        bool, typer.Option("--list", help="List the followed tables, and how far each is in step.")
-    ] = False,
+    show: Annotated[bool, typer.Option("--list", help="List the followed tables, and how up to date each is.")] = False,
     change: Annotated[
-        bool, typer.Option("--change", help="Change what is read; what is not given stays as it is.")
+        bool, typer.Option("--change", help="Change the definition; options that are not given keep their values.")
     ] = False,
     stop: Annotated[bool, typer.Option("--stop", help="Stop following, and delete the documents of its rows.")] = False,
     keep: Annotated[bool, typer.Option("--keep", help="With --stop: keep the documents.")] = False,

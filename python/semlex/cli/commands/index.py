@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from semlex.cli.commands.maintain import filled, lacks_lines, refuse_unasked
+from semlex.cli.commands.maintain import filled, lacks_descriptions, refuse_unasked
 from semlex.cli.context import MODEL, NEW, SERVER, Context, with_context
 from semlex.cli.exit_codes import SOME_FILES
 from semlex.cli.flags import Flags, flag_of
@@ -70,12 +70,12 @@ def index(
         with resumable():
             report = filled(settings, fill, lambda report: report, yes=yes)
         print_report(report, as_json=context.as_json)
-    if report.failed or lacks_lines(report.enrichment):
+    if report.failed or lacks_descriptions(report.enrichment):
         raise typer.Exit(SOME_FILES)
 
 
 def leaves_unmade(context: Context, settings: Settings, paths: Sequence[Path], options: Mapping[str, Any]) -> bool:
-    """Return, and print, whether the collection is not made because no files exist for it."""
+    """Return whether no collection is made because no files were found, and print that."""
     from semlex.ingest.files.discovery import find_files
     from semlex.ingest.files.selection import Skipped
     from semlex.ingest.progress import IndexReport
@@ -144,7 +144,7 @@ def sync(
         bool, typer.Option("--watch", help="Keep running, and sync whenever something changes, until Ctrl-C.")
     ] = False,
     poll: Annotated[
-        bool, typer.Option("--poll", help="With --watch: compare regularly, as network drives need.")
+        bool, typer.Option("--poll", help="With --watch: look for changes at intervals, which network drives need.")
     ] = False,
     yes: Yes = False,
 ) -> None:
@@ -170,7 +170,7 @@ def sync(
     if watch and options.get("dry_run"):
         raise ConfigurationError("--watch and --dry-run exclude each other: give one of them")
     if poll and not watch:
-        raise ConfigurationError("--poll says how folders are watched: give --watch, too")
+        raise ConfigurationError("--poll needs --watch: add it")
     _sync_folders(context, paths, options, watch=watch, poll=poll, yes=yes)
 
 
@@ -205,7 +205,7 @@ def _sync_folders(
         with resumable():
             report = filled(settings, fill, lambda report: report.run, yes=yes)
         print_sync(report, as_json=context.as_json)
-    if report.run.failed or lacks_lines(report.run.enrichment):
+    if report.run.failed or lacks_descriptions(report.run.enrichment):
         raise typer.Exit(SOME_FILES)
 
 

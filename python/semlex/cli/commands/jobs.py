@@ -55,7 +55,7 @@ def submit(
     from semlex.jobs.kinds import arguments_to_store
 
     if timeout is not None and not wait:
-        raise ConfigurationError("--timeout says how long --wait waits: give --wait, too")
+        raise ConfigurationError("--timeout needs --wait: add it")
     given = _read_arguments(arguments)
     if paths:
         if "paths" in given:

@@ -44,7 +44,7 @@ def migrate(
 ) -> None:
     """Migrate the tables of all collections to this version; opening a collection does that, too."""
     if as_sql and context.as_json:
-        raise ConfigurationError("--sql prints SQL: leave --json and --fields out")
+        raise ConfigurationError("--sql prints SQL only: leave --json and --fields out")
     with context.client() as client:
         steps = client.migrate(dry_run=dry_run or as_sql)
     if as_sql:
@@ -76,7 +76,7 @@ def optimize(context: Context) -> None:
 @maintain_app.command()
 @with_context("collection", *SERVER)
 def reindex(context: Context) -> None:
-    """Rebuild the keyword index (bm25) from the stored texts; searches and writes go on."""
+    """Rebuild the keyword index (bm25) from the stored texts; searches and writes continue."""
     with context.opened() as retriever, context.progress() as progress:
         rebuilt = retriever.indexes.rebuild_keyword(progress=progress)
     done = f"{counted(rebuilt.chunks, 'chunk')} indexed again, {counted(rebuilt.segments, 'segment')}"
@@ -234,17 +234,17 @@ def enrich(
                 Enrichment(name, concurrency=concurrency), source=source, progress=progress
             )
     context.emit(report, lambda: print_lines(report))
-    if lacks_lines(report):
+    if lacks_descriptions(report):
         raise typer.Exit(SOME_FILES)
 
 
-def lacks_lines(report: EnrichmentReport | None) -> bool:
+def lacks_descriptions(report: EnrichmentReport | None) -> bool:
     """Return whether some chunks did not get the description that they should have got."""
     return report is not None and bool(report.failed or report.left)
 
 
 def refuse_unasked(model: str, *, yes: bool) -> None:
-    """Refuse an unusable model, and refuse to go on without --yes where nobody can be asked."""
+    """Refuse an unusable model, and refuse to continue without --yes if no terminal can ask for consent."""
     from semlex.chat.openai import choose_chat_model
 
     choose_chat_model(model)

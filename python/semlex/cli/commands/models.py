@@ -150,7 +150,7 @@ def set_model(
     vector_storage: Annotated[
         str | None, typer.Option(help="vector or halfvec; default: as the vectors are stored now.")
     ] = None,
-    restart: Annotated[bool, typer.Option("--restart", help="Discard what an interrupted run has made.")] = False,
+    restart: Annotated[bool, typer.Option("--restart", help="Discard the vectors of an interrupted run.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Count only.")] = False,
 ) -> None:
     """Change the embedding model of a collection, while it is searched and written.
@@ -244,7 +244,7 @@ def list_models(context: Context) -> None:
 def drop(
     context: Context,
     version: Annotated[
-        int, typer.Argument(parser=whole_number, metavar="VERSION", help="As `semlex models` lists it.")
+        int, typer.Argument(parser=whole_number, metavar="VERSION", help="Version, as `semlex models` lists it.")
     ],
     *,
     force: Annotated[

@@ -52,7 +52,7 @@ def prove(
 ) -> None:
     """Kill, crash and overload semlex on a server, and compare what is stored with what must be.
 
-    With --database, it works on your server, in a schema of its own that must not exist and is removed afterwards; else
+    With --database, it works on your server, in its own schema, which must not exist and is removed afterwards; else
     on a new embedded server. Your collections are not touched, but the server is busy meanwhile. Scenarios that crash
     servers or fill disks run only on servers that semlex starts itself.
 
@@ -100,7 +100,7 @@ def prove(
 
 @contextmanager
 def quiet_log() -> Iterator[None]:
-    """Keep warnings of what scenarios provoke from the terminal: the report says what went wrong."""
+    """Keep the warnings that scenarios provoke off the terminal; the report lists the faults."""
     logger = logging.getLogger("semlex")
     level = logger.level
     logger.setLevel(logging.CRITICAL)
@@ -112,7 +112,7 @@ def quiet_log() -> Iterator[None]:
 
 @contextmanager
 def ending_at_sigterm() -> Iterator[list[int]]:
-    """Let SIGTERM end the proof as Ctrl-C does, and give what was received."""
+    """Let SIGTERM end the proof as Ctrl-C does, and yield the received signals."""
     received: list[int] = []
 
     def interrupt(number: int, _frame: object) -> None:

@@ -87,13 +87,13 @@ def serve(
         str, typer.Option(metavar="FORMAT", help="Format of the log lines on stderr: text or json.")
     ] = "text",
     judgements: Annotated[
-        Path | None, typer.Option(help="Folder for judgements made on the page, with a folder for each collection.")
+        Path | None, typer.Option(help="Folder in which the page stores judgements; each collection has a subfolder.")
     ] = None,
     listening: Annotated[int | None, typer.Option(hidden=True)] = None,
 ) -> None:
     """Serve search, documents and jobs over HTTP until stopped.
 
-    Without tokens, only this machine can call the server, and everybody on it has --rights. Changed settings are used
+    Without tokens, only this machine can call the server, and every user on it has --rights. Changed settings are used
     without a restart. Ctrl-C or SIGTERM lets requests in progress finish; a second one ends the server at once.
     """
     run, options_of = server_parts("semlex serve")
@@ -228,7 +228,7 @@ def ui(
     *,
     port: Annotated[int, integer("Port; default: any free one.")] = 0,
     judgements: Annotated[
-        Path | None, typer.Option(help="Folder for judgements made on the page, with a folder for each collection.")
+        Path | None, typer.Option(help="Folder in which the page stores judgements; each collection has a subfolder.")
     ] = None,
     rights: Annotated[
         str | None,

@@ -35,7 +35,7 @@ MAX_HISTORY = 1_000
 
 
 def lines(prompt: Callable[[], str]) -> Iterator[str | bytes]:
-    """Give the lines of standard input until it ends; Ctrl-C at the prompt begins a new line."""
+    """Yield the lines of standard input until it ends; Ctrl-C at the prompt begins a new line."""
     # Lines of a pipe are bytes, so that one that is not text does not end the others.
     if not is_interactive():
         # Not from the stream itself: leaving these lines early would close it.

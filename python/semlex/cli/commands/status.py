@@ -93,7 +93,7 @@ def _cutting(figures: CollectionStatus) -> Iterable[tuple[str, str]]:
 def _vectors(figures: CollectionStatus) -> Iterable[tuple[str, str]]:
     if (building := figures.building_version) is not None:
         of = f" of {shown_count(figures.chunks, estimated=figures.estimated)} chunks"
-        ended = "" if building.is_running else "; semlex models set with that model goes on"
+        ended = "" if building.is_running else "; semlex models set with that model continues it"
         yield "in the making", f"version {building.version}, {building.model}: {building.vectors:,}{of}{ended}"
     if figures.embedding_model is None:
         yield "model", f"none: {KEYWORDS_ONLY}"
@@ -143,7 +143,7 @@ def _last_run(run: LogEntry | None) -> Iterable[tuple[str, str]]:
     yield "begun", f"{run.started_at:%Y-%m-%d %H:%M} UTC"
     counts = (("added", "new"), ("changed",) * 2, ("unchanged",) * 2, ("failed",) * 2)
     if run.finished_at is None:
-        yield "ended", "not: it was interrupted, or is still going on"
+        yield "ended", "no: it was interrupted, or is still running"
         return
     yield "documents", ", ".join(f"{shown_count(getattr(run, name))} {word}" for name, word in counts)
     yield "took", f"{run.seconds:.1f} s"

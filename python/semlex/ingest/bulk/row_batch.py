@@ -58,7 +58,7 @@ class RowFields:
         twice = [name for name in single if single.count(name) > 1 or name in (named or ())]
         if twice:
             raise ConfigurationError(
-                f"the field {twice[0]!r} is used for two things: choose another one for one of them"
+                f"the field {twice[0]!r} is used for two purposes: choose another field for one of them"
             )
         return self
 

@@ -295,7 +295,7 @@ MATRIX = 2  # dimensions
 
 
 class RowSource(Protocol):
-    """Something that rows are read from: a file, or data in memory."""
+    """A source of rows: a file, or data in memory."""
 
     @property
     def count(self) -> int | None:

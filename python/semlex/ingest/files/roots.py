@@ -101,12 +101,11 @@ def _new_source(root: Path, known: Mapping[str, Path], given: str | None) -> str
     other = known[name]
     if other.is_dir():
         raise ConfigurationError(
-            f"the source {name!r} is another folder ({other}): give {root} a name of its own with --source NAME "
-            "(source=)"
+            f"the source {name!r} is another folder ({other}): give {root} its own name with --source NAME (source=)"
         )
     raise ConfigurationError(
         f"the source {name!r} was read from {other}, which no longer exists. If it is {root} now: "
-        f"semlex documents move {name} {root}. If not, give this folder a name of its own with --source NAME (source=)"
+        f"semlex documents move {name} {root}. If not, give this folder its own name with --source NAME (source=)"
     )
 
 

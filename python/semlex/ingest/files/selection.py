@@ -160,7 +160,7 @@ Rules: TypeAlias = tuple[tuple[int, tuple[IgnorePattern, ...]], ...]
 
 
 def rules_below(root: Path, parts: tuple[str, ...], names: Iterable[str], above: Rules) -> Rules:
-    """Return the ignore rules that hold in a folder: those above, then its own."""
+    """Return the ignore rules that apply in a folder: those above, then its own."""
     present = set(names)
     own = [_read(root, (*parts, name)) for name in NAMES if name in present]
     return (*above, *((len(parts), patterns) for patterns in own if patterns))

@@ -39,7 +39,7 @@ class RowComparison:
         queue: ChangeQueue,
         notes: RunNotes,
         *,
-        # Whether to go on if none of the stored rows exists any more.
+        # Whether to continue if none of the stored rows exists any more.
         allow_empty: bool,
     ) -> None:
         self._database, self._stored, self._table = database, stored, table
@@ -177,7 +177,7 @@ class RowComparison:
             yield
 
     async def refuse_emptied(self) -> None:
-        """Refuse to go on if none of the stored rows exists any more."""
+        """Refuse to continue if none of the stored rows exists any more."""
         if self._is_checked:
             return
         after: UUID | None = None

@@ -1,4 +1,4 @@
-"""Notes of a run over a followed table about rows, by their keys."""
+"""What a sync of a followed table notes about rows: claimed, changed again, gone, unchanged or failed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class RunNotes:
-    """The notes of one run."""
+    """What one sync of a followed table has noted about rows, by their keys."""
 
     claimed: dict[str, list[Change]] = field(default_factory=dict)  # entries of the queue that the run has claimed
     again: dict[str, None] = field(default_factory=dict)  # rows that changed while they were read, to be read again

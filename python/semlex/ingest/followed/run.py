@@ -69,7 +69,7 @@ class RowEmbedding:
         self._wanted += len(batch.wanted)
 
     async def embed(self, batch: RowBatch) -> None:
-        """Embed the chunks of a batch; take out rows with a text that the model refuses."""
+        """Embed the chunks of a batch; remove rows with a text that the model refuses."""
         refused: dict[int, Exception] = {}
         await self._embed(batch, list(batch.wanted), refused)
         if not refused:
@@ -301,7 +301,7 @@ class TableRun:
             await self._delete()
         if notes.again:
             count = len(notes.again)
-            self.report.warnings.append(f"{count:,} rows changed again and again: the next run reads them")
+            self.report.warnings.append(f"{count:,} rows kept changing: the next run reads them")
 
     async def _delete(self) -> None:
         """Delete the documents of rows that are gone."""

@@ -43,7 +43,7 @@ async def stored_tables(database: Database, names: Names, name: str | None) -> l
 async def sync_tables(
     indexer: Indexer, tables: Sequence[StoredTable], wanted: WantedOptions, **options: Any
 ) -> list[TableSync]:
-    """Sync tables in turn; if one cannot be read, go on with the others and raise its error at the end."""
+    """Sync tables in turn; if one cannot be read, sync the others and raise its error at the end."""
     reports = []
     failed: list[SemlexError] = []
     for stored in tables:
@@ -71,7 +71,7 @@ async def sync_table(
 ) -> TableSync:
     """Store the queued changes of a table, then compare its rows unless triggers have noticed every change."""
     if indexer.database.joins_transaction:
-        raise ConfigurationError("a followed table is read in transactions of its own: call sync without using()")
+        raise ConfigurationError("a followed table is read in its own transactions: call sync without using()")
     if not dry_run:
         indexer.refuse_write()
     made = partial(TableRun, indexer, stored, wanted, progress)

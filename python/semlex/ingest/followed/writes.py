@@ -61,7 +61,7 @@ class RowWrites:
             raise StoppedError
 
     async def wait(self) -> None:
-        """Wait for the transactions of other runs that have compared their rows, before any is read."""
+        """Before rows are read, wait for transactions of other runs that have compared theirs."""
         # They may write rows as they were before the changes that this run has claimed. If this run compared its rows
         # before that, they would count as unchanged, and would not be read again.
         await self._database.write("wait for other runs", lambda c: self._hold(c, alone=True))
@@ -175,14 +175,14 @@ class RowWrites:
             self._notes.again |= dict.fromkeys(present)
 
     async def _settle(self, connection: Connection, keys: Sequence[str]) -> None:
-        """End the queue entries of rows that are now stored unchanged."""
+        """Remove the queue entries of rows whose stored form is now up to date."""
         claimed = self._notes.claims_of(keys)
         done = keys if self._notes.has_problems else ()
         if claimed or done:
             await self._queue.settle(connection, claimed, done=done)
 
     async def end(self, keys: Sequence[str], changes: Sequence[Change] = ()) -> None:
-        """End claimed entries, and those of rows that are stored unchanged; a later change has an entry of its own."""
+        """End claimed entries, and those of rows that are stored unchanged; a later change has its own entry."""
         claimed = [*changes, *self._notes.claims_of(keys)]
         done = keys if self._notes.has_problems else ()
         if claimed or done:

@@ -131,7 +131,7 @@ _CODES = frozenset({"nul", "lone_surrogate"})
 
 
 def storable(value: Any, where: str, options: LoadOptions) -> tuple[Any, int]:
-    """Return a JSON value as it can be stored, and the number of replaced characters."""
+    """Return a JSON value in a form that can be stored, and the number of replaced characters."""
     repaired, count = _replaced(value)
     if count and options.on_bad_text != "repair":
         raise _refusal(f"{where}: a text")

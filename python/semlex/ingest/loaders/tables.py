@@ -75,7 +75,7 @@ class _Row(NamedTuple):
 
 @contextmanager
 def _field_limit() -> Iterator[None]:
-    """Raise the field limit of the csv module, which is global, for a while."""
+    """Raise the field limit of the csv module, which is global, inside the block."""
     with _limit_lock:
         before = csv.field_size_limit()
         csv.field_size_limit(max(before, MAX_FIELD_CHARACTERS))

@@ -160,7 +160,7 @@ def _tree(filters: object, place: str, *, needed: bool, depth: int = 1) -> Filte
     if not isinstance(name, str):
         raise refusal(f"{place}.field", "wrong_type", "str", type(name).__name__)
     if needed and operator == "not in" and filters["value"] == []:
-        raise refusal(f"{place}.value", "missing", "a value in the list; delete_all_documents() deletes all")
+        raise refusal(f"{place}.value", "missing", "at least one value; delete_all_documents() deletes all")
     if name == "id":
         return _ids(operator, filters["value"], place)
     if name in UNFILTERED:
@@ -177,7 +177,7 @@ def _group(operator: object, conditions: object, place: str, *, needed: bool, de
     if not isinstance(conditions, list):
         raise refusal(f"{place}.conditions", "wrong_type", "list", type(conditions).__name__)
     if needed and not conditions:
-        raise refusal(f"{place}.conditions", "missing", "at least one; delete_all_documents() deletes all")
+        raise refusal(f"{place}.conditions", "missing", "at least one condition; delete_all_documents() deletes all")
     parts = [
         _tree(one, f"{place}.conditions[{number}]", needed=needed, depth=depth + 1)
         for number, one in enumerate(conditions)
@@ -216,11 +216,11 @@ def _equal(field: F, value: object) -> FilterTree:
 
 def _ids(operator: str, value: object, place: str) -> FilterTree:
     if operator in ORDER:
-        raise refusal(f"{place}.operator", "wrong_operator", "==, !=, in, not in, of ids")
+        raise refusal(f"{place}.operator", "wrong_operator", "==, !=, in or not in for ids")
     given = _list(value, place) if operator in MEMBERSHIP else [value]
     ids = [one for one in given if isinstance(one, str)]
     if len(ids) < len(given):
-        raise refusal(f"{place}.value", "wrong_type", "ids, which are texts")
+        raise refusal(f"{place}.value", "wrong_type", "ids as texts")
     found = has_id(ids)
     return found if operator in {"==", "in"} else ~found
 

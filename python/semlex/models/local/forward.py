@@ -261,7 +261,7 @@ class Forward(Protocol):
     def batches(
         self, rows: TokenRows, *, token_budget: int, max_rows: int, kept_prefix: NDArray[np.int64] | None = None
     ) -> Iterator[Batch]:
-        """Plan batches of at most `token_budget` tokens; a longer row is a batch of its own."""
+        """Plan batches of at most `token_budget` tokens; a longer row is its own batch."""
         # `kept_prefix` is a hint that later rows also begin with these tokens; it never changes the states.
         ...
 

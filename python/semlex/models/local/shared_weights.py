@@ -172,7 +172,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """A setting that was tried and failed; `failure` is a phrase."""
+    """A configuration that was tried and failed; `failure` is a phrase."""
 
     device: str
     precision: str
@@ -244,7 +244,7 @@ class SharedModel:
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A model in a setting that passed the self-test, and the settings that failed before."""
+    """A model in a configuration (device, precision, attention) that passed the self-test, and those that failed."""
 
     shared: SharedModel
     attention: str
@@ -263,7 +263,7 @@ def share(folder: ModelFolder, head: str, placement: Placement) -> SharedModel:
 
 
 def open_model(folder: ModelFolder, head: str, placement: Placement, attention: str) -> Running:
-    """Open a model in the first setting that passes the self-test: the wanted form, then safer ones."""
+    """Open a model in the first configuration that passes the self-test: the wanted form, then safer ones."""
     failures: list[Attempt] = []
     for place in dict.fromkeys([placement, Placement(placement.device, "float32", "the safest"), SAFEST]):
         shared = share(folder, head, place)  # the one before is let go here, so that two are never loaded at once
@@ -282,8 +282,8 @@ def open_model(folder: ModelFolder, head: str, placement: Placement, attention: 
                 return Running(shared, form, tuple(failures))
             failures.append(Attempt(place.device, place.precision, form, defect))
     raise ModelError(
-        f"{folder.name} fails the self-test in every setting: {'; '.join(map(str, failures))}; the weights may be "
-        "damaged (fetch the model again), or this version of torch or transformers is broken here (install another)"
+        f"{folder.name} fails the self-test in every configuration: {'; '.join(map(str, failures))}; the weights may "
+        "be damaged (fetch the model again), or this version of torch or transformers is broken here (install another)"
     )
 
 

@@ -112,7 +112,7 @@ class Limits:
 
 
 def measured_budget(running: Running) -> TokenBudget:
-    """Return the measured budget for a model in its setting."""
+    """Return the measured budget for a model in its configuration."""
     import torch  # noqa: PLC0415 (loaded already)
 
     shared = running.shared
@@ -241,7 +241,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class RuntimeReport:
-    """How a model runs, in a setting that passed the self-test."""
+    """How a model runs, in a configuration that passed the self-test."""
 
     device: str
     precision: str

@@ -179,7 +179,7 @@ def _may_hide(written: str) -> bool:
 
 @asynccontextmanager
 async def progress_to(context: Context[Any, Any]) -> AsyncIterator[Callable[[Progress], None]]:
-    """Give a progress callback that notifies the client, at most five times a second and always at the end."""
+    """Yield a progress callback that notifies the client, at most five times a second and always at the end."""
     # Stages overlap, and the protocol wants numbers that grow: notices are numbered, and their text is the progress.
     loop, changed = asyncio.get_running_loop(), asyncio.Event()
     numbers = count(1)

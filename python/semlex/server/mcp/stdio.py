@@ -37,7 +37,7 @@ NO_MESSAGE = ErrorData(
 
 
 class Lines:
-    """Reads lines from a file descriptor in a thread of its own."""
+    """Reads lines from a file descriptor in a separate thread."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -123,7 +123,7 @@ class Frames:
 
 @contextmanager
 def own_streams() -> Iterator[tuple[int, int]]:
-    """Give file descriptors of standard input and output for messages only; other output goes elsewhere."""
+    """Yield file descriptors of standard input and output for messages only; other output goes elsewhere."""
     # A library that prints would break a message.
     incoming, outgoing = os.dup(0), os.dup(1)
     nothing = os.open(os.devnull, os.O_RDONLY)

@@ -76,7 +76,7 @@ OPTIONS = declared(SearchArguments)
 
 Collection: TypeAlias = Annotated[
     str | None,
-    Field(description="From list_collections. Default: the server's, or the only one."),
+    Field(description="Name of a collection, from list_collections. Default: the server's, or the only one."),
 ]
 Question: TypeAlias = Annotated[
     str,
@@ -115,7 +115,7 @@ Document: TypeAlias = Annotated[
     ),
 ]
 ChunkId: TypeAlias = Annotated[str, Field(min_length=1, max_length=512, description="The id of a hit.")]
-Start: TypeAlias = Annotated[int, Field(ge=0, description="next_start of the call before.")]
+Start: TypeAlias = Annotated[int, Field(ge=0, description="next_start of the previous call.")]
 Folder: TypeAlias = Annotated[
     str,
     Field(min_length=1, max_length=4096, description="A folder or file: absolute, or below an allowed folder."),
@@ -128,13 +128,13 @@ Patterns: TypeAlias = Annotated[
     list[Annotated[str, Field(max_length=1_000)]], Field(max_length=100, description="Glob patterns such as *.md.")
 ]
 Included: TypeAlias = Annotated[Patterns | None, Field(description="Only files that fit one of them.")]
-Recursive: TypeAlias = Annotated[bool, Field(description="Whether to enter folders below.")]
+Recursive: TypeAlias = Annotated[bool, Field(description="Whether to enter subfolders.")]
 Background: TypeAlias = Annotated[
-    bool, Field(description="Whether a worker does it later: returns a job for job_status.")
+    bool, Field(description="Whether a worker does it later; the result has a job id for job_status.")
 ]
 Values: TypeAlias = Annotated[bool, Field(description="Whether to show the most frequent values, too.")]
 JobId: TypeAlias = Annotated[
-    str | None, Field(description="Of index_folder; left out: the newest jobs.", max_length=100)
+    str | None, Field(description="Id of a job, from index_folder. Default: the newest jobs.", max_length=100)
 ]
 
 # --- results: keys of the library's objects, and what a tool adds
@@ -156,13 +156,13 @@ CUT = Annotated[bool, "Whether there is more than is shown."]
 PATH = Annotated[str | None, "Absolute path and line of the file, to open or to cite; null: not from a file."]
 START: dict[str, Shape] = {
     "start": int,
-    "next_start": Annotated[int | None, "Where to go on reading; null: this is the end."],
+    "next_start": Annotated[int | None, "Where to continue reading; null: this is the end."],
 }
 PLACE: dict[str, Shape] = {
     "uri": Annotated[str, "The chunk as a resource."],
     "path": PATH,
     "document": Annotated[str, "Name of the document in the collection, for get_document and outline."],
-    "cut": Annotated[bool, "Whether the text goes on; get_chunk has all of it."],
+    "cut": Annotated[bool, "Whether the text is cut; get_chunk has all of it."],
 }
 
 
@@ -259,14 +259,14 @@ class Tools:
         name = opened.names.collection
         passage, after = shown_passage(name, await read_chunk(opened, chunk_id), start=start)
         result = _quoted(name) | {"chunk": passage, "start": start, "next_start": after}
-        more = "" if after is None else f"\nIt goes on: get_chunk with start={after}."
+        more = "" if after is None else f"\nMore text: get_chunk with start={after}."
         return tool_result(result, quoted(_source(passage), passage["content"], is_cut=passage["cut"]) + more)
 
     async def get_document(self, document: Document, collection: Collection = None, start: Start = 0) -> CallToolResult:
         """Return the text of a document."""
         result = await self.read_document(await self._access.collection(collection), document, start)
         after = result["next_start"]
-        more = "" if after is None else f"\nIt goes on: get_document with start={after}."
+        more = "" if after is None else f"\nMore text: get_document with start={after}."
         size, source = f"{result['characters']:,} characters", result["path"] or one_line(result["name"])
         return tool_result(result, quoted(source, result["text"], label=size, is_cut=bool(more)) + more)
 
@@ -348,7 +348,7 @@ class Tools:
         filters: Filters = None,
         mode: Mode = None,
     ) -> CallToolResult:
-        """Return why a document has its rank in an answer, or why it is missing."""
+        """Return why a document has its rank in the results, or why it is missing."""
         opened = await self._access.collection(collection)
         found = await opened.why(document, question, top_k, filters, mode=mode, terms=terms, deadline=SEARCH_SECONDS)
         result = _quoted(opened.names.collection) | found.to_dict() | {"notes": self._worded(found.notes)}
@@ -523,8 +523,8 @@ async def read_chunk(opened: OpenedCollection, chunk_id: str) -> StoredChunk:
     found = await opened.get([chunk_id])
     if not found:
         raise ConfigurationError(
-            f"chunk {chunk_id!a} is not in {opened.names.collection!r}: take the id of a hit; chunks of a "
-            "file that was changed have other ids"
+            f"chunk {chunk_id!a} is not in {opened.names.collection!r}: use the id of a hit; when a file "
+            "changes, its chunks get new ids"
         )
     return found[0]
 
@@ -617,7 +617,7 @@ def _answer_text(found: Answer, result: dict[str, Any]) -> str:
         if places:
             lines.append(quotes.quote("", "\n".join(places), label="Sources:"))
     if found.unsupported:
-        lines.append(f"{len(found.unsupported)} sentences are not supported by a quote that was found.")
+        lines.append(f"{len(found.unsupported)} sentences are not supported by a quote that exists in the documents.")
     return "\n\n".join([*lines, *quoted_warnings(result["warnings"])])
 
 

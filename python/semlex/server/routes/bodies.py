@@ -101,7 +101,7 @@ DocumentName = Annotated[
     ),
 ]
 FilterText = Annotated[str, Text(MAX_CURSOR, "filter", "A filter as text, such as \"year >= 2020 and lang == 'de'\".")]
-Cursor = Annotated[str, Text(MAX_CURSOR, "cursor", "`next_cursor` of the page before.")]
+Cursor = Annotated[str, Text(MAX_CURSOR, "cursor", "`next_cursor` of the previous page.")]
 Path = Annotated[str, Text(MAX_PATH, "path", "A path on the server's machine, below a folder that it may read.")]
 Word = Annotated[str, Text(MAX_ID_BYTES, "word", "A text of at most 512 bytes of UTF-8, not blank, without NUL.")]
 Position = Annotated[
@@ -118,15 +118,14 @@ HitFields = Annotated[
     list[Annotated[str, Field(pattern=f"^({_HIT_FIELDS})$")]],
     Field(
         min_length=1,
-        description="Fields that the hits have in the answer; default: all. Leave content and metadata "
-        "out for long lists.",
+        description="Fields of each hit to return; default: all. Leave content and metadata out for long lists.",
     ),
 ]
 ChunkFieldNames = Annotated[
     str,
     Field(
         pattern=f"^({_CHUNK_FIELDS})(,({_CHUNK_FIELDS}))*$",
-        description="Fields that the chunks have in the answer, with commas between them; default: all.",
+        description="Fields of each chunk to return, separated by commas; default: all.",
     ),
 ]
 # In an address, where every byte may take three.
@@ -140,7 +139,7 @@ FilterMapping = Annotated[
 Filter = FilterText | FilterMapping
 Boosts = Annotated[
     dict[FilterText, Annotated[float, Field(gt=0, le=1000)]],
-    Field(max_length=MAX_BOOSTS, description="Filter as text -> factor, for the scores of what passes it."),
+    Field(max_length=MAX_BOOSTS, description="Filter as text -> factor on the scores of the chunks that pass it."),
 ]
 TermsText = Annotated[
     str, Text(MAX_TERMS_BYTES, "terms", "Words with blanks between them: at most 1,024 bytes of UTF-8, without NUL.")
@@ -168,7 +167,7 @@ class Body(BaseModel):
     model_config = STRICT
     groups: ClassVar[dict[str, str]] = {}  # argument -> the group of options that it is one of
 
-    collection: Name | None = Field(None, description="Name of the collection; default: that of the settings.")
+    collection: Name | None = Field(None, description="Name of the collection; default: the one in the settings.")
 
     def given(self) -> dict[str, Any]:
         """Return the given values by the names of the method's arguments."""
@@ -272,7 +271,7 @@ class PageBody(Body):
 
 @takes(Collection.search_many)
 class ManyBody(Body):
-    """Many searches at once."""
+    """The body of a request with several searches."""
 
     fields: HitFields | None = None
 
@@ -291,7 +290,7 @@ class AnswerBody(Body):
 
 @takes(Collection.why)
 class WhyBody(Body):
-    """A request to explain why a document is in an answer, or missing."""
+    """A request to explain why a document is in the results, or missing."""
 
 
 @takes(Fields.facets)
@@ -317,11 +316,11 @@ class GivenDocument(BaseModel):
 
 
 class DocumentsBody(Body):
-    """Documents to be stored as they are."""
+    """Documents to be stored, each as one chunk."""
 
     documents: list[GivenDocument] = Field(min_length=1, max_length=MAX_DOCUMENTS)
     on_duplicate: Literal["update", "skip", "fail"] = "update"
-    create: bool = Field(default=False, description="Whether a missing collection is made.")
+    create: bool = Field(default=False, description="Whether to create the collection if it does not exist.")
 
 
 class DescriptionBody(BaseModel):
@@ -332,7 +331,7 @@ class DescriptionBody(BaseModel):
     text: (
         Annotated[str, Text(MAX_DESCRIPTION_BYTES, "word", "At most 1,000 bytes of UTF-8, not blank, without NUL.")]
         | None
-    ) = Field(description="What is in it; null: titles of its documents describe it again.")
+    ) = Field(description="Description of its contents; null: describe it by the titles of its documents again.")
 
 
 class DeleteBody(Body):
@@ -351,7 +350,7 @@ class IndexBody(Body):
     """Files and folders to be indexed, by a job."""
 
     paths: list[Path] = Field(min_length=1, max_length=MAX_PATHS)
-    create: bool = Field(default=False, description="Whether a missing collection is made.")
+    create: bool = Field(default=False, description="Whether to create the collection if it does not exist.")
 
 
 @takes(Jobs.submit)
@@ -360,7 +359,7 @@ class JobBody(Body):
 
     kind: Literal["index", "sync", "add", "optimize", "rechunk", "embed", "reembed"]
     arguments: dict[str, Any] = Field(default_factory=dict)
-    create: bool = Field(default=False, description="Whether a missing collection is made.")
+    create: bool = Field(default=False, description="Whether to create the collection if it does not exist.")
 
 
-CollectionQuery = Annotated[Name | None, Field(description="Name of the collection; default: that of the settings.")]
+CollectionQuery = Annotated[Name | None, Field(description="Name of the collection; default: the one in the settings.")]

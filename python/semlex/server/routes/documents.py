@@ -70,7 +70,7 @@ async def outline(context: Current, document: DocumentName, collection: Collecti
 
 @route(router, "POST", "/v1/documents", "add documents", returns={"ids": [str]}, status=201)
 async def add(context: Current, body: DocumentsBody) -> Response:
-    """Store documents as they are: each becomes one chunk."""
+    """Store documents without splitting them: each becomes one chunk."""
     opened = await context.collection(body.collection, create=body.create)
     given = [Document(**one.model_dump(exclude_none=True)) for one in body.documents]
     ids = await opened.add_documents(given, on_duplicate=body.on_duplicate)

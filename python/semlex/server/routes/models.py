@@ -58,18 +58,18 @@ class EmbeddingsBody(ModelBody):
     """Texts to embed."""
 
     input: Content | Annotated[list[Content], Field(min_length=1, max_length=MAX_INPUTS)] = Field(
-        description="A text or a list of texts. Lists of token numbers are those of another model, and refused."
+        description="A text or a list of texts. Lists of token ids are refused, because another model made them."
     )
     encoding_format: Literal["float", "base64"] = Field(
-        "float", description="base64: of little-endian float32, bit by bit the model's."
+        "float", description="base64: of little-endian float32, exactly as the model returns them."
     )
     dimensions: Annotated[int, Between(1, MAX_DIMENSIONS)] | None = Field(
-        None, description="Length of the vectors, where the model was trained to be cut."
+        None, description="Length of the vectors, if the model supports shortened vectors."
     )
     input_type: Literal["document", "query"] = Field(
-        "document", description="What the texts are, for models that embed queries in another way."
+        "document", description="Whether the texts are queries or documents, for models that embed them differently."
     )
-    user: str | None = Field(None, max_length=MAX_NAME, description="Taken from clients that send it, and not kept.")
+    user: str | None = Field(None, max_length=MAX_NAME, description="Accepted from clients that send it, and ignored.")
 
 
 class DocumentText(BaseModel):
@@ -85,7 +85,9 @@ class RerankBody(ModelBody):
 
     query: Question
     documents: Annotated[list[Content | DocumentText], Field(min_length=1, max_length=MAX_RERANKED)]
-    top_n: Annotated[int, Between(1, MAX_RERANKED)] | None = Field(None, description="Most results; default: all.")
+    top_n: Annotated[int, Between(1, MAX_RERANKED)] | None = Field(
+        None, description="Maximum number of results; default: all."
+    )
     return_documents: bool = Field(False, description="Whether results hold the texts.")
 
 

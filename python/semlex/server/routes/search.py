@@ -85,7 +85,7 @@ async def search_many(context: Current, body: ManyBody) -> Response:
 
 @route(router, "POST", "/v1/why", "why", returns=Explanation)
 async def why(context: Current, body: WhyBody) -> Response:
-    """Explain why a document has its rank in the answer to a question, or why it is missing."""
+    """Explain why a document has its rank in the results, or why it is missing."""
     collection = await context.searched(body.collection)
     return await dict_response(context, await collection.why(**_with_columns(body.given())))
 

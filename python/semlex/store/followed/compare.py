@@ -74,7 +74,7 @@ class RowState(NamedTuple):
 
     @property
     def hashes(self) -> tuple[bytes, str]:
-        """Hashes of text and metadata, which decide whether the row is stored as it is."""
+        """Hashes of text and metadata, which decide whether the row is stored unchanged."""
         return self.text, self.metadata
 
 

@@ -292,5 +292,5 @@ async def _check_expressions(connection: Connection, source: SourceTable) -> Non
             ) from None
         if cursor.description and cursor.description[0].type_code == RECORD:
             raise ConfigurationError(
-                f"{item!r:.200} in text= gives several values for each row: name each as an item of its own"
+                f"{item!r:.200} in text= gives several values for each row: name each as a separate item"
             )

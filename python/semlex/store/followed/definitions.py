@@ -150,7 +150,7 @@ async def replace_definition(
     table: FollowedTable,
     types: Mapping[str, str],
 ) -> bool:
-    """Store a changed definition; return False if somebody else has stored another one since it was read."""
+    """Store a changed definition; return False if another process has stored another one since it was read."""
     await hold_collection(connection, collection)
     definition = Jsonb(definition_to_json(table, types))
     if not await hold_table(connection, collection.names, stored, alone=True):

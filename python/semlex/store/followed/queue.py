@@ -30,7 +30,7 @@ SHOWN_PROBLEMS = 100
 
 
 def _pause(failures: sql.SQL) -> sql.Composed:
-    """Return SQL for the seconds until a row is tried again that had failed so many times before."""
+    """Return SQL for the seconds until a row is retried, from the number of its earlier failures."""
     return sql.SQL("least({} * 2.0 ^ least({}, 30), {})").format(FIRST_PAUSE_SECONDS, failures, LAST_PAUSE_SECONDS)
 
 

@@ -271,7 +271,7 @@ class SourceTable:
 
     @property
     def version(self) -> sql.SQL:
-        """SQL of a text that stays the same as long as nothing writes the row; NULL if nothing shows that."""
+        """SQL of a text that changes with every write to the row; NULL if the table offers none."""
         if not self.relation.has_versions:
             return sql.SQL("NULL::text")
         return sql.SQL("t.xmin || ' ' || t.ctid")

@@ -38,11 +38,11 @@ class _Build:
         self._is_wanted_now = asyncio.Event()
 
     def hurry(self) -> None:
-        """Begin now: somebody waits for it."""
+        """Begin now, because a caller waits for it."""
         self._is_wanted_now.set()
 
     def tell(self, name: str, done: int, total: int | None, unit: str) -> None:
-        """Report progress to everybody who waits for the build."""
+        """Report progress to every caller that waits for the build."""
         for listener in self.listeners:
             listener(name, done, total, unit)
 
@@ -67,7 +67,7 @@ class IndexBuilds:
         self._builds: dict[Names, _Build] = {}
 
     def begin(self, database: Database, collection: CollectionInfo, ended: Ended | None = None) -> None:
-        """Build what a collection lacks, as soon as nothing more is written, unless a build is under way."""
+        """Build the missing indexes of a collection as soon as writes pause, unless a build is already running."""
         # `database` must have connections of its own.
         if self.are_running(collection.names):
             return
@@ -97,7 +97,7 @@ class IndexBuilds:
         return built.warnings
 
     def note_write(self, names: Names, now: float) -> None:
-        """Let a build of a collection wait for what follows this write."""
+        """Delay a build of a collection, because more writes may follow."""
         build = self._builds.get(names)
         if build is not None:
             build.written_at = now
@@ -125,7 +125,7 @@ class IndexBuilds:
         await asyncio.gather(*(build.task for build in stopped), return_exceptions=True)
 
     def after_fork(self) -> None:
-        """Forget the builds in a forked child, because the parent goes on with them."""
+        """Forget the builds in a forked child, because the parent continues them."""
         self._builds = {}
 
     def _forget(self, build: _Build) -> None:

@@ -138,7 +138,7 @@ async def concurrent_session(database: Database, collection: CollectionInfo) -> 
 
 
 async def _prepare(builder: Connection, database: Database) -> None:
-    """Set what holds for concurrent builds in a session."""
+    """Set the session's settings for concurrent builds."""
     await set_for_session(
         builder, **SETTINGS, **of_role(database.role), lock_timeout=CONCURRENT_LOCK_TIMEOUT, statement_timeout=0
     )
@@ -234,10 +234,10 @@ class IndexBuilder:
     _failures: list[StoreError] = field(default_factory=list, init=False)
 
     async def run(self, index: VectorIndex | None = None, *, concurrently: bool = False) -> IndexesBuilt:
-        """Build what is missing; raise the first failure only after the other indexes were built."""
+        """Build the missing indexes; raise the first failure only after the others are built."""
         if concurrently and self.database.url is None:
             raise ConfigurationError(
-                "concurrently=True needs connections of its own: open the collection with db_url=, not with pool= or "
+                "concurrently=True needs its own connections: open the collection with db_url=, not with pool= or "
                 "connection="
             )
         return await self._carry_out(await _planned(self.database, self.collection, index), concurrently=concurrently)
@@ -353,7 +353,7 @@ class IndexBuilder:
 
     @asynccontextmanager
     async def _session(self, doing: str) -> AsyncIterator[Connection | None]:
-        """Yield a session for concurrent work, with the driver's errors as ours; None where another process builds."""
+        """Yield a session for concurrent work, with the driver's errors as ours; None if another process builds."""
         try:
             async with concurrent_session(self.database, self.collection) as connection:
                 yield connection
@@ -413,7 +413,7 @@ class IndexBuilder:
         return await self._create(index, connection, concurrently=concurrently)
 
     def _goes_on(self, concurrently: bool) -> bool:
-        """Return whether a build goes on with an index that was interrupted, some of whose partitions are built."""
+        """Return whether a build continues an interrupted index, some of whose partitions are built."""
         return concurrently and self.collection.names.partitions > 0
 
     async def _drop_unfinished(self, plan: _Plan, connection: Connection, *, goes_on: bool) -> None:

@@ -68,7 +68,7 @@ class WantedVectorIndex:
         return not isinstance(self.index, NoIndex) and not any(map(self.fits, found.stored))
 
     def goes_on(self, stored: StoredIndex) -> bool:
-        """Return whether an index some of whose partitions are built is this one, so that the others can follow."""
+        """Return whether an incomplete index is this one, so that its other partitions can be built."""
         chosen = replace(self, is_chosen=True)
         return stored.kind == "hnsw" and not stored.valid and chosen.fits(replace(stored, valid=True))
 

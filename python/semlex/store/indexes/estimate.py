@@ -103,14 +103,14 @@ async def estimate_build(
     warnings = []
     if memory > granted and isinstance(index, HnswIndex):
         warnings.append(
-            f"the graph takes about {memory / MIB:,.0f} MiB and the build gets {granted / MIB:,.0f} MiB, so that it "
-            "goes on on disk, which takes several times as long: raise the server's maintenance_work_mem, or take a "
+            f"the graph takes about {memory / MIB:,.0f} MiB and the build gets {granted / MIB:,.0f} MiB, so it "
+            "continues on disk, which takes several times as long: raise the server's maintenance_work_mem, or take a "
             "coarser quantization"
         )
     elif memory > granted:
         warnings.append(
             f"finding the centres takes about {memory / MIB:,.0f} MiB and the build gets {granted / MIB:,.0f} MiB, "
-            "with which it fails: raise the server's maintenance_work_mem, or take fewer lists"
+            "too little to succeed: raise the server's maintenance_work_mem, or take fewer lists"
         )
     return IndexEstimate(
         rows=server.rows,

@@ -72,7 +72,7 @@ def checked_index(field: Field, of: object) -> FieldIndex:
         if field.path[0] not in _TIMES:
             raise refusal("name", "wrong_type", "a field of the metadata, @created or @updated", "another one")
         if of != "instant":
-            raise refusal("type", "wrong_type", f"'instant', which is what {field} is", _shown(of))
+            raise refusal("type", "wrong_type", f"'instant', the only kind of {field}", _shown(of))
         return FieldIndex(field, "instant")
     size = sum(len(part.encode()) for part in field.path)
     if size > MAX_PATH_BYTES:

@@ -73,7 +73,7 @@ class PartitionedBuild:
     tell: Callable[[str, int, int | None, str], None] | None
 
     async def run(self, connection: Connection) -> None:
-        """Make the index, or go on with one that was interrupted, in as many sessions as a build may have workers."""
+        """Build the index, or continue an interrupted one, in as many sessions as a build may have workers."""
         await self._briefly(
             sql.SQL("CREATE INDEX IF NOT EXISTS {} ON ONLY {} {}").format(
                 self.names.index(self.index.suffix), self.index.table, self.index.definition

@@ -70,14 +70,14 @@ class KeywordEngine:
     async def term_scores(
         self, snapshot: Snapshot, names: Names, query: str, keys: Sequence[Key]
     ) -> list[TermScores] | None:
-        """Return the words of a query with what each adds to the scores of chunks; None if the engine cannot tell."""
+        """Return the words of a query, each with its part of the scores of chunks; None if the engine has none."""
         del snapshot, names, query, keys
         return None
 
     async def changed_scores(
         self, snapshot: Snapshot, names: Names, query: str, keys: Sequence[Key], changed: Sequence[ChangedText]
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
-        """Return the scores of chunks, and of some with other texts; None if the engine cannot tell."""
+        """Return the scores of chunks, and of some with other texts; None if the engine cannot compute them."""
         del snapshot, names, query, keys, changed
         return None
 

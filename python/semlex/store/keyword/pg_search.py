@@ -108,7 +108,7 @@ class PgSearchLeg(PlainKeywordLeg):
 
 @dataclass(frozen=True, slots=True)
 class PgSearchScorer(Scorer):
-    """Scores of other chunks: 0 without any of the words, NaN for a deleted one."""
+    """Computes the keyword scores of given chunks: 0 for one without any of the words, NaN for a deleted one."""
 
     names: Names
     words: str  # the query as far as it is searched

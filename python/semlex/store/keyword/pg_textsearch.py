@@ -147,7 +147,7 @@ class PgTextsearchLeg(PlainKeywordLeg, Scorer):
         return Statement(text, self._parameters)
 
     def missing_scores(self, keys: Sequence[Key]) -> NumberedScores:
-        """Scores of other chunks: 0 without any of the words, NaN for a deleted one."""
+        """Read the scores of given chunks: 0 for one without any of the words, NaN for a deleted one."""
         text = sql.SQL(
             "SELECT k.number, -({distance}) FROM unnest(%(document_ids)s::uuid[], %(chunk_ids)s::text[]) "
             "WITH ORDINALITY AS k(document_id, chunk_id, number) JOIN {chunk} AS c USING (document_id, chunk_id)"

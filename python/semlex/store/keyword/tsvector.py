@@ -58,7 +58,7 @@ class TsvectorEngine(KeywordEngine):
         self._config = sql.SQL("{}::regconfig").format(sql.Literal(f"pg_catalog.{language}"))
 
     def create(self, names: Names) -> Sequence[sql.Composed]:
-        """Add the generated column. Titles and heading path (``context``) are part of what is found."""
+        """Add the generated column. With ``context``, titles and heading path are searched, too."""
         return (
             sql.SQL(
                 "ALTER TABLE {} ADD COLUMN text_search tsvector "
@@ -126,7 +126,7 @@ class TsvectorLeg(PlainKeywordLeg):
 
 @dataclass(frozen=True, slots=True)
 class TsvectorScorer(Scorer):
-    """Ranks of other chunks: 0 without any of the words, NaN for a deleted one."""
+    """Computes the ranks of given chunks: 0 for one without any of the words, NaN for a deleted one."""
 
     of_others: Statement  # ranks by key
     found_all: bool  # whether the leg found all chunks that contain a word

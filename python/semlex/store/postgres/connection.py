@@ -123,7 +123,7 @@ async def join(connection: Connection) -> None:
 
 @contextmanager
 def plain_cursors(connection: Connection) -> Iterator[None]:
-    """Make rows tuples and placeholders named inside the block, whatever a caller's connection is set to."""
+    """Use rows as tuples and named placeholders inside the block, regardless of the caller's connection."""
     own = connection.row_factory, connection.cursor_factory
     connection.row_factory, connection.cursor_factory = tuple_row, psycopg.AsyncCursor
     try:
@@ -160,7 +160,7 @@ def pooled_options(url: str, timeout: float) -> dict[str, Any]:
 
 
 async def connected(url: str, timeout: float, kind: type[C]) -> C:  # noqa: ASYNC109 - of the driver
-    """Open a connection of a class; wait for the server for so many seconds."""
+    """Open a connection of a class; wait for the server for a number of seconds."""
     try:
         return await kind.connect(url, connect_timeout=max(1, round(timeout)), **connection_options(url))
     except psycopg.Error as error:

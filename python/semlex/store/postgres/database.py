@@ -478,14 +478,14 @@ class Database:
             task.cancel()  # what waits for a closed connection does not notice
 
     async def write(self, doing: str, work: Callable[[Connection], Awaitable[T]], *, one_snapshot: bool = False) -> T:
-        """Run `work` in one transaction (READ COMMITTED), or inside the caller's; retried where that is safe."""
+        """Run `work` in one transaction (READ COMMITTED), or inside the caller's; retried if that is safe."""
         # `work` must be idempotent: after a connection is lost during COMMIT nobody knows whether it took effect.
 
         async def transaction(connection: Connection) -> T:
             joined = self.joins_transaction and connection.info.transaction_status != TransactionStatus.IDLE
             if joined and one_snapshot:
                 raise ConfigurationError(
-                    f"{doing}: this needs a transaction of its own; end yours first, or use a connection in autocommit"
+                    f"{doing}: this needs its own transaction; end yours first, or use a connection in autocommit"
                 )
             async with connection.transaction():
                 if not joined:
@@ -508,7 +508,7 @@ class Database:
     async def write_in_one_go(self, doing: str, send: Callable[[Connection], Awaitable[None]]) -> None:
         """Run a transaction whose statements are sent to the server together, in one round trip; retried."""
         if self.joins_transaction:
-            raise ConfigurationError(f"{doing}: this needs a transaction of its own")
+            raise ConfigurationError(f"{doing}: this needs its own transaction")
         await self._run(doing, partial(send_transaction, send, role=self.role), writing=True)
 
     async def _run(self, doing: str, transaction: Callable[[Connection], Awaitable[T]], *, writing: bool = False) -> T:

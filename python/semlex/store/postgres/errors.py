@@ -135,7 +135,7 @@ def _of_the_driver(error: psycopg.Error, doing: str, message: str) -> SemlexErro
     """Return the error for a failure that the driver reports without the server."""
     if isinstance(error, TooManyRequests):
         return ConnectionFailedError(
-            f"{doing}: too many calls at once: {message}; bound the callers, or raise its limits"
+            f"{doing}: too many calls at once: {message}; limit the callers, or raise its limits"
         )
     if isinstance(error, PoolTimeout):
         remedy = "the server is gone, or all connections are in use: semlex doctor shows which, then try again"
@@ -148,7 +148,7 @@ def _of_the_driver(error: psycopg.Error, doing: str, message: str) -> SemlexErro
         return ConnectionFailedError(f"{doing}: the connection failed: {message}{remedy}")
     if isinstance(error, OutOfOrderTransactionNesting):
         return StoreError(
-            f"{doing}: two tasks use one connection at the same time; give each task a connection of its own, or let "
+            f"{doing}: two tasks use one connection at the same time; give each task its own connection, or let "
             "one wait for the other"
         )
     # Its message may quote the value.

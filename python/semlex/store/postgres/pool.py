@@ -86,7 +86,7 @@ class ConnectionQueue:
                 if not mine.done() and given == self._given:
                     raise ConnectionFailedError(  # noqa: TRY301 - leaves the queue as every other end does
                         f"too many calls at once: {self.waiting} wait for {self._count} connections, and none became "
-                        f"free for {self._seconds:g} s; raise max_connections=, or bound the callers"
+                        f"free for {self._seconds:g} s; raise max_connections=, or limit the callers"
                     )
         except BaseException:
             if not mine.cancel():  # it came in the same moment
@@ -154,7 +154,7 @@ class PooledConnection(psycopg.AsyncConnection[Any]):
                 self.prepare_threshold = sys.maxsize  # only what asks for it is prepared
 
     def prepare_no_more(self) -> None:
-        """Send no statement as a prepared one, after the server did not know one or its result has changed."""
+        """Stop using prepared statements, after the server lost one or the result of one has changed."""
         self.prepare_threshold = None
 
     async def cancel_safe(self, *, timeout: float = CANCEL_SECONDS) -> None:  # noqa: ASYNC109 - the driver's
@@ -167,7 +167,7 @@ class PooledConnection(psycopg.AsyncConnection[Any]):
 
 
 def is_prepared(connection: Connection, text: object) -> bool | None:
-    """Return whether to prepare a statement, if the connection may: one that was rendered before and comes again."""
+    """Return whether to prepare a statement, if the connection may: one rendered before and sent repeatedly."""
     # None leaves a caller's connection to its own rules.
     return (isinstance(connection, PooledConnection) and isinstance(text, bytes)) or None
 

@@ -1,4 +1,4 @@
-"""Read on a standby: connections of their own, how far it lags, and the primary in its place while it cannot answer."""
+"""Read on a standby: their own connections, how far it lags, and the primary in its place while it cannot answer."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class StandbyReads(Database):
         return await super()._read(known, connection, **options)
 
     async def _look(self, connection: PooledConnection) -> ReadServer:
-        """Return the server of a connection, with its lag; raise if it is a standby no more."""
+        """Return the server of a connection, with its lag; raise if it has become a primary."""
         now = self.clock.monotonic()
         seen = connection.seen_server
         if seen is not None and now - seen[0] < LOOK_SECONDS:
@@ -176,7 +176,7 @@ class Replica:
         return None if ends is None else max(ends - self._clock.monotonic(), 0.0) * DEADLINE_SHARE
 
     async def _unreachable(self, ends: float | None) -> str | None:
-        """Return why no standby can be read now; see to it that one is looked for again when it is time."""
+        """Return why no standby can be read now, and start the next attempt to find one when it is due."""
         if self._away is not None and self._clock.monotonic() >= self._retry_at:
             probe = self._probing()
             # A standby that was there is waited for, for a moment, and so is the first one.

@@ -40,11 +40,11 @@ NO_SETTINGS: Mapping[str, str | int] = MappingProxyType({})
 
 
 class SnapshotEndedError(Exception):
-    """A question to a snapshot that has ended: what asks it has to begin again, in one that lasts longer."""
+    """A statement was sent to a snapshot that has ended; its caller must begin again in a longer one."""
 
 
 class SnapshotDiffersError(SnapshotEndedError):
-    """The same, but the snapshot differed from what was expected; what is known now may be enough for a short one."""
+    """The snapshot differed from the expected state; what is known now may be enough for a short one."""
 
 
 Lasting = Literal["statement", "last question", "whole"]
@@ -83,7 +83,7 @@ class Snapshot:
         return self._connection
 
     async def set_up(self, settings: Mapping[str, str | int]) -> None:
-        """Set what differs of some settings for the rest of the transaction."""
+        """Set those of some settings that differ, for the rest of the transaction."""
         different = {name: value for name, value in settings.items() if self.settings.get(name) != value}
         if different:
             await set_local(self.connection, **different)
@@ -144,7 +144,7 @@ class Snapshot:
 
     @asynccontextmanager
     async def savepoint(self, *, force_rollback: bool = False) -> AsyncIterator[None]:
-        """Undo the block if it fails; the transaction goes on, with the settings and the role that it had."""
+        """Undo the block if it fails; the transaction continues with its previous settings and role."""
         connection, pipeline = self.connection, self.pipeline
         if pipeline is None:
             async with connection.transaction(force_rollback=force_rollback):
@@ -170,7 +170,7 @@ class Snapshot:
 
 @dataclass(slots=True)
 class SingleSnapshot(Snapshot):
-    """The snapshot that one statement has, outside a transaction: a single question, in one round trip."""
+    """The snapshot that one statement has, outside a transaction; it takes one round trip."""
 
     # Whatever else is asked, before or afterwards, is refused.
 
@@ -215,7 +215,7 @@ class SingleSnapshot(Snapshot):
 
     @asynccontextmanager
     async def in_one_go(self, *, is_last: bool = False) -> AsyncIterator[None]:
-        """Ask the question, which is the last one."""
+        """Send the only statement, which is also the last one."""
         if not is_last:
             raise SnapshotEndedError
         yield

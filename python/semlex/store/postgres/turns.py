@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Turns:
-    """Lets readers that are ready at the same time go on one by one, in the order in which they became ready."""
+    """Lets readers that are ready at the same time continue one by one, in the order in which they became ready."""
 
     # Without turns, the answers to eight searches that arrive together hold the event loop for eight times as long as
     # one does.
@@ -33,7 +33,7 @@ class Turns:
             self._readers -= 1
 
     async def take(self) -> None:
-        """Wait until no other reader goes on in this round of the event loop."""
+        """Wait until no other reader runs in this iteration of the event loop."""
         if self._readers <= 1:
             return
         loop = asyncio.get_running_loop()
@@ -48,7 +48,7 @@ class Turns:
         await mine
 
     def _pass_on(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Let the next reader go on in the next round."""
+        """Let the next reader continue in the next iteration."""
         if loop is not self._loop:
             return
         while self._waiting:

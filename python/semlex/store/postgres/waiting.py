@@ -53,7 +53,7 @@ async def waited(gen: PQGen[RV], pgconn: PGconn, *, reads_ahead: bool = False) -
 
 
 class Answer(asyncio.Future[RV]):
-    """What a generator of the driver returns. The task that awaits it goes on in the callback in which it arrives."""
+    """The result of one of the driver's generators. The awaiting task continues in the callback that receives it."""
 
     def __init__(self, gen: PQGen[RV], pgconn: PGconn, wanted: int, *, reads_ahead: bool) -> None:
         loop = asyncio.get_running_loop()
@@ -66,7 +66,7 @@ class Answer(asyncio.Future[RV]):
         self._listen(wanted)
 
     def _listen(self, wanted: int) -> None:
-        """Call `_ready` when the socket is ready; also while a part of what was sent is still here."""
+        """Call `_ready` when the socket is ready, also while a part of the sent data is still unsent."""
         loop, reads = self.get_loop(), bool(wanted & WAIT_R)
         writes = bool(wanted & WAIT_W or self._pgconn.flush())
         try:
@@ -92,7 +92,7 @@ class Answer(asyncio.Future[RV]):
         self._reads = self._writes = False
 
     def _ready(self, ready: int) -> None:
-        """Let the generator go on, and its task when it has ended."""
+        """Resume the generator, and its task when it has ended."""
         if self.done():
             return
         if self._reads_ahead and ready == READY_R:
@@ -114,11 +114,11 @@ class Answer(asyncio.Future[RV]):
             go_on()
 
     def add_done_callback(self, go_on: Callable[[Any], object], *, context: Context | None = None) -> None:
-        """Keep what lets the awaiting task go on."""
+        """Keep the callback that resumes the awaiting task."""
         self._go_on = partial((context or copy_context()).run, go_on, self)
 
     def cancel(self, msg: Any = None) -> bool:
-        """Cancel; the awaiting task goes on in the next round of the event loop."""
+        """Cancel; the awaiting task continues in the next iteration of the event loop."""
         if not super().cancel(msg):
             return False
         self.stop_listening()
@@ -129,21 +129,21 @@ class Answer(asyncio.Future[RV]):
 
 
 class Interrupted:
-    """A generator that raises an interruption first, so that the driver's own `wait` handles it, and then goes on."""
+    """A generator that raises an interruption first, so that the driver's own `wait` handles it, and then continues."""
 
     def __init__(self, gen: PQGen[Any], reason: BaseException) -> None:
         self._gen = gen
         self._reason: BaseException | None = reason
 
     def __next__(self) -> int:
-        """Raise the interruption; later, go on."""
+        """Raise the interruption; when resumed, continue."""
         if self._reason is not None:
             reason, self._reason = self._reason, None
             raise reason
         return next(self._gen)
 
     def send(self, ready: int) -> int:
-        """Go on."""
+        """Continue."""
         return self._gen.send(ready)
 
 

@@ -1,1 +1,1 @@
-"""SQL of `semlex prove`: a schema of its own, what tables hold, and how backends are ended and rows damaged."""
+"""SQL of `semlex prove`: its own schema, what tables hold, and how backends are ended and rows damaged."""

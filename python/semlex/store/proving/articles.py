@@ -41,7 +41,7 @@ class Articles:
         connection.execute(sql.SQL("DELETE FROM {} WHERE id = ANY(%s)").format(self._table), [ids])
 
     def move(self, connection: Connection, ids: Mapping[int, int]) -> None:
-        """Give rows other keys, in one statement; keys of rows that exist are left out."""
+        """Change the keys of rows, in one statement; keys of rows that exist are left out."""
         statement = sql.SQL(
             "UPDATE {table} AS t SET id = m.after FROM unnest(%s::bigint[], %s::bigint[]) AS m (before, after) "
             "WHERE t.id = m.before AND NOT EXISTS (SELECT FROM {table} AS o WHERE o.id = m.after)"

@@ -33,7 +33,7 @@ FAULTS = {
 
 
 def count_faults(connection: Connection, names: Names, version: int = 1) -> dict[str, int]:
-    """Return the faults that a collection has, with how often; `version` is that of its vectors."""
+    """Return the faults of a collection, with their numbers; `version` is that of its vectors."""
     tables = {"chunk": names.chunk, "document": names.document, "vectors": names.embedding(version)}
     found = {}
     for fault, statement in FAULTS.items():
@@ -72,7 +72,7 @@ class StoredCollection:
 
 
 def stored_collection(url: str, names: Names, version: int = 1) -> StoredCollection | None:
-    """Return what a collection has, with the vectors of a version; None if it was not made."""
+    """Return the stored data of a collection, with the vectors of a version; None if it does not exist."""
     with connected(url) as connection:
         if not is_made(connection, names, version):
             return None
@@ -115,7 +115,7 @@ def serving_version(connection: Connection, names: Names) -> int:
 
 
 def count_rows(connection: Connection, names: Names) -> tuple[int, ...]:
-    """Return how many rows each table has in which an added document leaves something."""
+    """Return the number of rows in each table to which an added document adds rows."""
     tables = (names.chunk, names.document, names.embedding(1), names.tombstone)
     counts = sql.SQL(", ").join(sql.SQL("(SELECT count(*) FROM {})").format(table) for table in tables)
     row = connection.execute(sql.SQL("SELECT {}").format(counts)).fetchone()

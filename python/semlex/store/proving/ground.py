@@ -95,7 +95,7 @@ class Ground:
                     connection.execute("DROP EXTENSION IF EXISTS vector")
 
     def _end_all(self, connection: Connection) -> None:
-        """End what clients of the proof have left."""
+        """End the sessions that clients of the proof have left."""
         connection.execute(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
             "WHERE starts_with(application_name, %s) AND datname = current_database() "
@@ -167,7 +167,7 @@ def end_leases(connection: Connection, schema: str) -> None:
 
 
 def set_server(connection: Connection, settings: Mapping[str, str]) -> None:
-    """Set settings of a server that a proof has started, for everybody and for good."""
+    """Set settings of a server that a proof has started, for all sessions, permanently."""
     for name, value in settings.items():
         connection.execute(sql.SQL("ALTER SYSTEM SET {} = {}").format(sql.Identifier(name), sql.Literal(value)))
     connection.execute("SELECT pg_reload_conf()")
@@ -195,7 +195,7 @@ TIMES = {
 
 
 def jump_clock(connection: Connection, schema: str, seconds: float) -> None:
-    """Move what is stored as if the server's clock had jumped so many seconds forwards; negative: backwards."""
+    """Change stored times as if the server's clock had jumped forwards by some seconds (negative: backwards)."""
     for name, columns in TIMES.items():
         table = sql.Identifier(schema, name)
         moved = sql.SQL(", ").join(

@@ -69,7 +69,7 @@ def check_keyword_index(connection: Connection, names: Names) -> IndexFindings:
         {"of": generation},
     ).fetchone()
     if parts != (True,):
-        findings.wrong.append("the manifest lists other parts than there are")
+        findings.wrong.append("the parts that the manifest lists differ from the stored ones")
     orphans = connection.execute(
         sql.SQL("SELECT count(*) FROM {} WHERE segment_id NOT IN (SELECT segment_id FROM {})").format(
             names.posting, names.segment

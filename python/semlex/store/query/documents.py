@@ -119,7 +119,7 @@ async def _chunks_with_id(connection: Connection, names: Names, name: str) -> Na
 async def _document(
     connection: Connection, names: Names, name: str, places: Sequence[tuple[str, str]]
 ) -> tuple[str, UUID] | None:
-    """Find the document of a path, and its name in lists; a whole path is preferred to a place, that to an ending."""
+    """Find the document of a path, and its name in lists; prefer a whole path, then a place, then an ending."""
     cursor = await connection.cursor(binary=True).execute(
         sql.SQL(
             "SELECT d.document_id, s.name, d.uri FROM {} AS d JOIN {} AS s USING (source_id) "

@@ -108,7 +108,7 @@ KEY = sql.SQL("document_id, chunk_id")
 async def _share(
     connection: Connection, table: sql.Identifier, columns: sql.Composable, condition: sql.Composable
 ) -> Share:
-    """Return how many rows ``e`` of a sample of a table meet a condition."""
+    """Count the rows of a sample that meet a condition; in the condition, a row is called ``e``."""
     sample = await sample_rows(connection, table, columns, MAX_ROWS)
     cursor = await connection.execute(
         sql.SQL("SELECT count(*) FILTER (WHERE {}), count(*) FROM {} AS e").format(condition, sample.rows)
@@ -376,8 +376,8 @@ async def find_problems(connection: Connection, server: ServerInfo, only: Names 
                     "privilege_read",
                     "error",
                     f"schema {schema}",
-                    "cannot be looked at: this role may not read all of its tables",
-                    "where it should, the owner of the tables runs",
+                    "cannot be checked: this role may not read all of its tables",
+                    "if it should, the owner of the tables runs",
                     f"GRANT USAGE ON SCHEMA {name} TO {_role(connection)}; "
                     f"GRANT SELECT ON ALL TABLES IN SCHEMA {name} TO {_role(connection)};",
                 )
@@ -437,7 +437,7 @@ def _unknown(connection: Connection, schema: str, table: str) -> Finding:
         "hint",
         f"table {shown}",
         "belongs to no collection",
-        "if you do not know it either",
+        "if you do not need it",
         f"DROP TABLE {name};",
     )
 
@@ -494,8 +494,8 @@ async def _in_collection(
                 "keyword_rebuild_left",
                 "warning",
                 name,
-                "has a rebuild of its keyword index that goes on, or was ended before it was done",
-                "where none goes on, finish it",
+                "has a rebuild of its keyword index that is running or was interrupted",
+                "if none is running, finish it",
                 f"semlex maintain reindex {option}",
             )
         )
@@ -507,8 +507,8 @@ async def _in_collection(
                 "reembed_left",
                 "warning",
                 name,
-                "has a change to another embedding model that was ended before it was done",
-                f"drop what it has made (semlex models drop {registered.embeddings[-1]} {option}), or go on",
+                "has an unfinished change to another embedding model",
+                f"drop its vectors (semlex models drop {registered.embeddings[-1]} {option}), or continue",
                 f"semlex models set {shlex.quote(shown)} {option}",
             )
         )
@@ -544,8 +544,8 @@ async def _invalid_indexes(connection: Connection, schema: str) -> list[Finding]
             "index_invalid",
             "warning",
             f"index {schema}.{name}",
-            "was not built to its end",
-            "where nobody is building it now, drop it; "
+            "was not built completely",
+            "if nobody is building it now, drop it; "
             + ("semlex fields add" if is_of_field(name) else "the next load, or semlex maintain create-index,")
             + " makes it again",
             f"DROP INDEX {sql.Identifier(schema, name).as_string(connection)};",

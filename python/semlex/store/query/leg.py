@@ -93,7 +93,7 @@ class PreparedLeg(Protocol):
 
 
 class PlainKeywordLeg:
-    """A keyword leg without side columns: sent as it is planned. Subclasses are `PreparedLeg`, too."""
+    """A keyword leg without side columns, sent exactly as planned. Subclasses are `PreparedLeg`, too."""
 
     name: ClassVar[str] = "keyword"
     settings: ClassVar[dict[str, str | int]] = {}

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class TableState(NamedTuple):
-    """SQL of texts that tell whether what was read of a collection is still so."""
+    """SQL for texts that stay equal as long as the rows read from a collection are unchanged."""
 
     state: sql.Composable  # equal for snapshots that see the same rows; NULL where that cannot be known
     file: sql.Composable  # equal as long as the table of vectors was not written from scratch, in one run of the server

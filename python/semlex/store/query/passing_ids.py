@@ -23,7 +23,7 @@ SERVER_RUN = sql.SQL(
 
 @lru_cache(maxsize=256)
 def database_state(names: Names) -> sql.Composed:
-    """Return SQL of a text that is equal for snapshots that see the same rows, or NULL where that cannot be known."""
+    """Return SQL of a text that is equal for snapshots that see the same rows, or NULL if that cannot be known."""
     # On a standby snapshots do not name the transactions that run. Policies may hide rows depending on the role and on
     # settings, and a transaction sees what it has written itself.
     hidden = sql.SQL(" OR ").join(

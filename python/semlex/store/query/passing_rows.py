@@ -154,19 +154,19 @@ class RememberedFilter:
     _without_index: int = 0  # searches that leave out the vector index
 
     def is_due(self, after: int) -> bool:
-        """Return whether a search should read the rows: the first after so many others, or later."""
+        """Return whether enough searches have run without the rows for reading them to pay off."""
         self._searches += 1
         return self._searches > max(after, self._wait)
 
     def lacks_vectors(self) -> bool:
-        """Return whether the rows have been used as they are, so that their vectors are worth reading."""
+        """Return whether a search has used the rows since they were read, so that their vectors are worth reading."""
         rows = self.rows
         is_worth = rows is not None and rows.number >= MIN_WITH_VECTORS and rows.vectors is None
         return is_worth and not self.bytes_due and self._unchanged >= BEFORE_VECTORS
 
     @contextmanager
     def reading_vectors(self, size: int) -> Iterator[None]:
-        """Let vectors of so many bytes count as kept inside the block, in which no other search reads them."""
+        """Reserve bytes for vectors inside the block, so that no other search reads them."""
         self.bytes_due = size
         try:
             yield
@@ -194,7 +194,7 @@ class RememberedFilter:
         self._without_index = WITHOUT_INDEX
 
     def leaves_out_index(self) -> bool:
-        """Return whether a search should compare the rows right away, because the index would probably not do."""
+        """Return whether a search should compare the rows right away, because the index would probably find too few."""
         self._without_index = max(0, self._without_index - 1)
         return self.rows is not None and self._without_index > 0
 
@@ -206,7 +206,7 @@ class RememberedFilter:
             self._wait = MAX_WAIT
 
     def note(self, rows: PassingRows, *, worked: bool) -> None:
-        """Note whether a search has found these rows where they were."""
+        """Note whether a search has found these rows at their remembered places."""
         self._unchanged = self._unchanged + 1 if worked and not rows.must_check else 0
         if worked:
             self._uses += 1
@@ -230,7 +230,7 @@ class RememberedRows:
         self._searches = 0
 
     def of(self, key: Hashable) -> RememberedFilter:
-        """Return what is remembered of a filter."""
+        """Return the remembered rows of a filter."""
         found = self._filters.setdefault(key, RememberedFilter())
         self._filters.move_to_end(key)
         self._searches += 1
@@ -250,7 +250,7 @@ class RememberedRows:
             rows -= size
 
     def have_room(self, size: float) -> bool:
-        """Return whether vectors of so many bytes may be kept; those of filters long unused make room for them."""
+        """Return whether vectors of this size may be kept; those of filters long unused are dropped to make room."""
         size += sum(one.vector_bytes for one in self._filters.values())
         for one in self._filters.values():
             is_kept = one.rows is not None and one.rows.vectors is not None

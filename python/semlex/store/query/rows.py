@@ -311,5 +311,5 @@ def check_live(tables: Sequence[LiveTable], name: str, place: str) -> None:
         listed = f"live columns: {', '.join(known)}{nearest(name, known)}" if known else "no column is live"
         remedy = f"{listed}; to change them: semlex follow {tables[0].name} --change --live NAMES"
     else:
-        remedy = "the collection follows no table of its own database; semlex follow TABLE --live COLUMN"
+        remedy = "the collection follows no table of its database; semlex follow TABLE --live COLUMN"
     raise ValidationError(refuse(place, "unknown_live_column", remedy))

@@ -128,7 +128,7 @@ async def _estimated_rows(connection: Connection, tables: Mapping[str, sql.Ident
 async def _counted(
     connection: Connection, collection: CollectionInfo, estimates: dict[str, int]
 ) -> dict[str, int | None]:
-    """Count what is not estimated; None for figures that need every row of an estimated table."""
+    """Count the figures that are not estimated; None for those that need every row of an estimated table."""
     tables = _tables(collection)
     chunks = tables["chunks"]
     parts = {

@@ -76,12 +76,12 @@ class PlacedChunk:
 
     @property
     def document(self) -> UUID:
-        """Key of its document; an added chunk is a document of its own."""
+        """Key of its document; an added chunk is its own document."""
         return self.key[0]
 
     @property
     def is_slice(self) -> bool:
-        """Whether the chunk is a part of a document's text as it was read, and not a text stored in its place."""
+        """Whether the chunk is a part of the document's original text, not a text stored instead of it."""
         if self.char_start is None or self.char_end is None:
             return False
         return self.char_end - self.char_start == len(self.text)
@@ -166,7 +166,7 @@ class SectionRow:
 
 @dataclass(frozen=True, slots=True)
 class SectionChunk:
-    """A chunk with what is analysed and embedded of it."""
+    """A chunk, and its text as it is analysed and embedded."""
 
     key: Key
     document: str  # its name

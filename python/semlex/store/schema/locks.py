@@ -173,7 +173,7 @@ async def without_writers(
 async def between_searches(
     database: Database, doing: str, names: Names, work: Callable[[Connection], Awaitable[T]]
 ) -> T:
-    """Run a transaction that locks a table of a collection exclusively; searches hardly wait for it."""
+    """Run a transaction that locks a table of a collection exclusively; searches wait for it only briefly."""
     # `work` calls `lock_briefly` before it locks a table; it may run again.
     return await _until_free(database, doing, _of_collection(names), work, TABLE_SECONDS)
 
@@ -185,7 +185,7 @@ async def between_writes(
     work: Callable[[Connection], Awaitable[T]],
     seconds: float = TABLE_SECONDS,
 ) -> T:
-    """Run a transaction that locks tables of users, by their oids; their statements hardly wait for it."""
+    """Run a transaction that locks tables of users, by their oids; their statements wait for it only briefly."""
     # `work` calls `lock_briefly` before it locks a table; it may run again, for up to `seconds`.
     held = sql.SQL("c.oid = ANY({})").format(sql.Literal(list(relations)))
     return await _until_free(database, doing, held, work, seconds)

@@ -1,4 +1,4 @@
-"""Tables and indexes in the catalog of the server, where partitioned ones have neither size nor rows of their own."""
+"""Tables and indexes in the catalog of the server, where partitioned ones themselves have neither size nor rows."""
 
 from __future__ import annotations
 

@@ -267,7 +267,7 @@ WriteMode = Literal["direct", "merge"]
 
 @dataclass(frozen=True, slots=True)
 class _Write:
-    """One write: its rows, and where they go."""
+    """One write: its rows, and the tables that receive them."""
 
     connection: Connection
     collection: CollectionInfo
@@ -552,7 +552,7 @@ ATTEMPTS = 2
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """What was read of the collection and later writes rely on, as long as it is unchanged."""
+    """Figures of the collection that later writes rely on as long as they are unchanged."""
 
     state: str  # see `collection_state`
     serving: int  # number of the serving set of vectors; 0: none

@@ -25,7 +25,7 @@ class BulkIngestConfig:
     """How documents are written.
 
     Attributes:
-        batch_size: Most rows of one transaction, 1 to 100,000: enough to make its cost small, few enough to hold in
+        batch_size: Maximum rows of one transaction, 1 to 100,000: enough to make its cost small, few enough to hold in
             memory with 4,096 dimensions.
         small_batch_rows: Up to this many rows go as arrays, 0 to 1,000. Above, COPY wins even after the temporary
             table is paid for.

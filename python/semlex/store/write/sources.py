@@ -270,7 +270,7 @@ async def move_documents(
 
 
 async def _rename(connection: Connection, collection: CollectionInfo, keys: Sequence[tuple[UUID, UUID]]) -> None:
-    """Give documents new keys; ids of chunks begin with the key of their document."""
+    """Change the keys of documents; ids of chunks begin with the key of their document."""
     if not keys:
         return
     names = collection.names

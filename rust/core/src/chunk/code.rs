@@ -247,7 +247,7 @@ impl Reader<'_> {
         self.comments = None;
     }
 
-    /// Behind a definition, what stands above it goes on.
+    /// After a definition, the section above it continues.
     fn leave(&mut self, start: usize, indent: usize) {
         let kept = self.open.iter().position(|open| indent <= open.indent);
         if let Some(kept) = kept {
@@ -257,7 +257,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Notes a comment or text that goes on behind this line; says whether the line is one.
+    /// Notes a comment or text that continues after this line; returns whether the line is one.
     fn begins_text(&mut self, words: &str) -> bool {
         match self.language {
             Language::Python => {

@@ -260,7 +260,7 @@ impl<'a> OutlineBuilder<'a> {
         }
     }
 
-    /// A list goes on as long as there are items, or what is indented below them.
+    /// A list continues as long as items follow, or lines indented below them.
     fn follow_list(&mut self, kind: Kind, range: &Range<usize>, indent: usize) {
         let Some(list) = &mut self.list else {
             return;

@@ -375,7 +375,7 @@ impl<'a> Reader<'a> {
         None
     }
 
-    /// Behind a description, what stands above it goes on.
+    /// After a description, the section above it continues.
     fn leave_objects(&mut self, start: usize, indent: usize) {
         let open = self.objects.iter().position(|(own, _)| indent <= *own);
         if let Some((_, level)) = open.and_then(|open| self.objects.drain(open..).next()) {

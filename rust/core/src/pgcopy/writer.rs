@@ -115,7 +115,7 @@ impl<'a> Batch<'a> {
             .saturating_add(TRAILER_BYTES))
     }
 
-    /// Writes rows from `position` on, as many as fit, and says where to go on and how many bytes were written.
+    /// Writes rows from `position` on, as many as fit; returns where to continue, and the number of bytes written.
     ///
     /// The header stands before row 0, the trailer after the last row. Position `rows()` is the trailer's; the next
     /// position after it, `rows() + 1`, says that the stream is complete.

@@ -1,4 +1,4 @@
-//! Byte pair encoding of one piece: its bytes or characters, then again and again the adjacent pair that was learnt first.
+//! Byte pair encoding of one piece: its bytes or characters; the adjacent pair learnt first is joined until none is left.
 //!
 //! R. Sennrich, B. Haddow and A. Birch, "Neural Machine Translation of Rare Words with Subword Units", ACL 2016. Of two
 //! places with the same pair the left one comes first.

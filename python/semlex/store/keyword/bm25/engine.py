@@ -51,7 +51,7 @@ _IDS = sql.SQL(
 async def term_scores(
     snapshot: Snapshot, names: Names, index: IndexCache, text: str, keys: Sequence[Key]
 ) -> list[TermScores]:
-    """Return the words of a query, in its order; BM25 is a sum over words, so each is searched alone."""
+    """Return the words of a query, in the query's order; BM25 is a sum over words, so each is searched alone."""
     ids = await _ids(snapshot, names, keys)
     query = AnalysedQuery.of(index, text, with_phrases=False)
     # The collection's own language first, because its form of a word is shown.

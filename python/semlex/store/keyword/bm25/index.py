@@ -104,7 +104,7 @@ class IndexCache:
         self.postings.resize(options.cache_bytes)
 
     def take_languages(self, languages: set[str]) -> None:
-        """Let all languages of a state that is known from here on be those of the next query."""
+        """Use all languages of this state from the next query on."""
         new = sorted(languages - self.languages)
         refuse_unknown_languages(new)
         self.languages.update(new)

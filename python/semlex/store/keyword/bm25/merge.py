@@ -58,7 +58,7 @@ async def merge_wanted(answer: Cursor) -> bool:
 
 
 async def merge_where_wanted(database: Database, collection: CollectionIdentity, *, written: int = 0) -> None:
-    """Merge what is due. Never fail: the writer's rows are stored already."""
+    """Merge the segments that are due. Never fail, because the writer's rows are stored already."""
     headers: ReadHeaders = {}
     try:
         for _ in range(MAX_MERGES):

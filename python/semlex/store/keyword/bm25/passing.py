@@ -39,7 +39,7 @@ class PassingIds:
         return depth if key == (condition.key, text) else 0
 
     def deepen(self, condition: Filter, text: str, depth: int) -> None:
-        """Note that a search has to check so many, perhaps in another snapshot."""
+        """Note how many ids a search has to check, perhaps in another snapshot."""
         self._deeper = (condition.key, text), depth
 
     def wants(self, condition: Filter) -> bool:
@@ -49,7 +49,7 @@ class PassingIds:
         return condition.key == self._wanted or condition.key in self._kept
 
     def want(self, condition: Filter) -> None:
-        """Note that a search needs them, perhaps in another snapshot."""
+        """Note that a search needs the ids, perhaps in another snapshot."""
         self._wanted = condition.key
 
     def of(self, names: Names, condition: Filter) -> PassingQuery:

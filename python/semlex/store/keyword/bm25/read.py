@@ -245,7 +245,7 @@ def _ids(joined: bytes) -> list[bytes]:
 
 @dataclass(frozen=True, slots=True)
 class IndexChanges:
-    """A later state of the index, with what has changed since a plan was made."""
+    """The changes of the keyword index since a plan was made, and the state that they lead to."""
 
     state: PartIds
     parts: int  # segments and tombstones that the manifest lists

@@ -203,7 +203,7 @@ class _Rebuild:
         return [NewSegment.built(builder, self._generation, language) for language, builder in writer.take()]
 
     async def _remove_others(self) -> None:
-        """Remove what belongs to no live generation: the old one, or leftovers of a killed rebuild."""
+        """Remove rows of no live generation: those of the old one, or leftovers of a killed rebuild."""
 
         async def work(connection: Connection) -> None:
             await set_local(connection, statement_timeout=0)

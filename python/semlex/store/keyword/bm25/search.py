@@ -59,7 +59,7 @@ class Best(NamedTuple):
     work: tuple[int, int, int]  # postings unpacked, blocks skipped, chunks rescored
 
     def first(self, count: int) -> Best:
-        """Return so many, and those whose score equals the last one's."""
+        """Return the first hits up to a number, and those whose score equals the last one's."""
         if len(self.ids) <= count:
             return self
         kept = int((-self.scores).searchsorted(-self.scores[count - 1], side="right"))
@@ -67,7 +67,7 @@ class Best(NamedTuple):
 
 
 class Earlier(NamedTuple):
-    """What a search found in the index as it was expected; it makes the search after a change faster."""
+    """The hits of a search in the expected state of the index; they make the search after a change faster."""
 
     postings: _core.PostingSnapshot
     options: Bm25Options
@@ -99,7 +99,7 @@ class AnalysedQuery:
         return cls(index, text, with_phrases, by_language, plan, plan.missing)
 
     def in_memory(self) -> _core.PostingSnapshot | None:
-        """Return the index, if nothing is missing and it is expected to be as it was."""
+        """Return the index in memory, if it is complete and probably unchanged."""
         if self.missing or not self.index.is_steady:
             return None
         try:
@@ -436,7 +436,7 @@ class ExpectingBm25Leg:
     earlier: Earlier | None = None  # with more than these chunks, for the search after a change
 
     async def read(self, snapshot: Snapshot, rows: list[list[Any]]) -> LegResult:
-        """Use the answer, if the index is as expected or with what has changed."""
+        """Use the answer if the index is as expected, or apply its changes."""
         leg, (found,) = self.leg, rows
         query, cache = leg.query, leg.query.index
         if found and found[0][STATE]:
@@ -451,7 +451,7 @@ class ExpectingBm25Leg:
             raise SnapshotDiffersError from error
 
     async def _read_changed(self, snapshot: Snapshot, found: list[Any]) -> LegResult:
-        """Use what has changed; if that is too much, read the index."""
+        """Apply the changes of the index; if they are too many, read the index again."""
         leg, query, cache = self.leg, self.leg.query, self.leg.query.index
         told = found
         if not self.with_changes:
@@ -518,7 +518,7 @@ class FilteringBm25Leg:
 
 
 def indexed(cache: IndexCache, plan: _core.PostingPlan, rows: IndexRows, collection: str) -> _core.PostingSnapshot:
-    """Return the index as it was read, and keep it; refuse one that is damaged or of another analyzer."""
+    """Return the index that was read, and keep it; refuse a damaged one, or one of another analyzer."""
     if rows.analyzer_version != _core.ANALYZER_VERSION:
         raise AnalyzerVersionError(
             f"the keyword index of collection {collection!r} was made by version "

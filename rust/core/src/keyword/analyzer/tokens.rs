@@ -150,7 +150,7 @@ impl Scanner<'_> {
         }
     }
 
-    /// Where the token goes on behind the punctuation at `place`; nothing where it ends.
+    /// Where the token continues after the punctuation at `place`; `None` if it ends there.
     #[inline]
     fn joined(&self, place: usize, byte: u8) -> Option<usize> {
         let behind = match byte {

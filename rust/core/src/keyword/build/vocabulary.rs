@@ -66,7 +66,7 @@ pub struct Vocabularies {
 }
 
 impl Vocabularies {
-    /// None yet, and never more than so many bytes.
+    /// An empty vocabulary, and the maximum of its bytes.
     #[must_use]
     pub const fn new(budget: usize) -> Self {
         Self {

@@ -38,7 +38,7 @@ struct BlockEncoder {
 }
 
 impl BlockEncoder {
-    /// With room for so many bytes.
+    /// With room for this number of bytes.
     fn new(bytes: usize) -> Self {
         Self {
             packer: BitPacker4x::new(),

@@ -169,7 +169,7 @@ pub(crate) struct TermCodes {
     pub(crate) shared: PrefixCode,
 }
 
-/// Lengths of the best codes: the two rarest are put together, again and again.
+/// Lengths of the best codes: the two rarest are joined until one is left.
 fn huffman(counts: &[u64; SYMBOLS]) -> ByteTable<u8> {
     let mut lengths = ByteTable([0; SYMBOLS]);
     let symbols = (0..=u8::MAX).zip(counts).filter(|(_, count)| **count > 0);

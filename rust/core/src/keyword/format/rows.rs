@@ -395,7 +395,7 @@ impl<'a> RowReader<'a> {
     }
 }
 
-/// A row that is read again and again, for other terms each time.
+/// A row that is read repeatedly, for other terms each time.
 #[derive(Debug)]
 pub(crate) struct IndexedRow {
     key: Box<[u8]>,
