@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
@@ -9,8 +10,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from psycopg import sql
 
+from semlex.errors import ConfigurationError
 from semlex.filters.evaluate import folded, holds, is_index
-from semlex.filters.fields import COLUMNS, OWN, SHOWN_CHARACTERS, Field, nearest
+from semlex.filters.fields import COLUMNS, OWN, ROW, SHOWN_CHARACTERS, Field, nearest
 from semlex.filters.forms import filter_tree
 from semlex.filters.tree import LISTS, ORDER, PATTERNS, Condition, FilterTree, Group, Not, joined, leaves, node_of
 from semlex.filters.values import is_number, is_scalar, json_text
@@ -465,9 +467,10 @@ async def unknown_fields(connection: Connection, names: Names, condition: Filter
     compared = [] if condition.tree is None else list(dict.fromkeys(_compared(condition.tree)))[:MAX_LOOKED_FOR]
     compared = [one for one in compared if one[0] not in unknown]
     kinds = await _for_each(connection, names, _KINDS, [field.path for field, _ in compared])
+    live = await _live_columns(connection, names) if unknown else frozenset()
     return [
         *(
-            _unknown(one, [str(Field((*one.path[:-1], key))) for key in keys])
+            _unknown(one, [str(Field((*one.path[:-1], key))) for key in keys], live)
             for one, keys in zip(unknown, beside, strict=False)
         ),
         *(
@@ -509,11 +512,20 @@ async def log_unknown_fields(connection: Connection, names: Names, condition: Fi
         logger.warning("%s", warning)
 
 
-def _unknown(asked: Field, known: list[str]) -> str:
+async def _live_columns(connection: Connection, names: Names) -> frozenset[str]:
+    """Return the live columns of the followed tables; none if one of these tables is gone."""
+    with contextlib.suppress(ConfigurationError):
+        return frozenset(name for table in await read_live_tables(connection, names) for name in table.live)
+    return frozenset()
+
+
+def _unknown(asked: Field, known: list[str], live: frozenset[str]) -> str:
     """Return the warning about a field that no chunk has."""
     name = str(asked)
     own = COLUMNS.get(asked.path[-1], asked.path[-1])
-    if own in OWN and len(asked.path) == 1:
+    if len(asked.path) == 1 and asked.path[0] in live:
+        remedy = f"; did you mean {Field((ROW, asked.path[0]), is_own=True)}, the live column of a followed table?"
+    elif own in OWN and len(asked.path) == 1:
         remedy = f"; did you mean @{own}?"
     else:
         remedy = nearest(name, known) or f"; besides metadata, filters know {', '.join(f'@{one}' for one in OWN)}"

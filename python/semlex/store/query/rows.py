@@ -309,7 +309,9 @@ def check_live(tables: Sequence[LiveTable], name: str, place: str) -> None:
         return
     if tables:
         listed = f"live columns: {', '.join(known)}{nearest(name, known)}" if known else "no column is live"
-        remedy = f"{listed}; to change them: semlex follow {tables[0].name} --change --live NAMES"
+        owner = next((table for table in tables if name in table.types), None)
+        columns = "NAMES" if owner is None else ",".join([*owner.definition.live, name])
+        remedy = f"{listed}; to change them: semlex follow {(owner or tables[0]).name} --change --live {columns}"
     else:
         remedy = "the collection follows no table of its database; semlex follow TABLE --live COLUMN"
     raise ValidationError(refuse(place, "unknown_live_column", remedy))
