@@ -65,7 +65,7 @@ def keepers(folder: Path) -> list[psutil.Process]:
     return found
 
 
-def use(folder: Path, keep_alive: float) -> int:
+def use(folder: Path, keep_alive: float | None) -> int:
     """Uses the server once; returns its process."""
     with EmbeddedServer(folder, keep_alive=keep_alive) as server:
         with psycopg.connect(server.url) as connection:
@@ -126,6 +126,17 @@ def test_who_keeps_nothing_stops_it_at_once(folder: Path) -> None:
     use(folder, 0)
     assert running_server(folder) is None
     until(lambda: is_gone(folder))
+
+
+def test_a_program_without_a_time_leaves_the_server_to_whoever_keeps_it(folder: Path) -> None:
+    first = use(folder, LONG)
+    until(lambda: server_status(folder)["kept"])
+    assert use(folder, None) == first
+    assert server_status(folder)["kept"]
+    assert use(folder, 1) == first
+    until(lambda: is_gone(folder))
+    assert use(folder, None) != first
+    assert is_gone(folder)
 
 
 def test_a_user_is_not_disturbed(folder: Path) -> None:
@@ -318,6 +329,12 @@ def test_nobody_waits_for_the_keeper(folder: Path, tmp_path: Path) -> None:
     assert stopped == "stopped"
     assert json.loads(again) == {"stopped": False}
     until(lambda: is_gone(folder))
+    by_address = shell(f"semlex collections --database '{json.loads(status)['url']}'", folder, 0)
+    assert by_address.returncode == 3
+    assert "start it: semlex postgres start" in by_address.stderr
+    assert shell("semlex postgres start", folder, 0).returncode == 2
+    done = shell("semlex postgres start", folder, LONG)
+    assert done.stdout == f"{server_status(folder)['url']}\n"
     assert shell("semlex search --model none --keep-alive 0 rotate", folder, LONG).returncode == 0
     assert is_gone(folder)
 

@@ -115,6 +115,7 @@ EXAMPLES: dict[str, str] = {
     "eval queries": "semlex eval queries -c handbook --limit 10",
     "postgres": "semlex postgres",
     "postgres status": "semlex postgres status",
+    "postgres start": "semlex postgres start --keep-alive 86400",
     "postgres stop": "semlex postgres stop",
     "sync": "semlex sync ./docs -c handbook --dry-run",
     "follow": "semlex follow articles -c news --text title,body --metadata author",

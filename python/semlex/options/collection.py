@@ -76,7 +76,8 @@ class ServerOptions:
         pool: An open pool, which semlex uses and never closes.
         connection: An open connection, which semlex never closes; writes join its transaction.
         data_folder: Folder of the embedded Postgres: a path, or its text.
-        keep_alive: Seconds for which the embedded Postgres stays after its last user; 0 stops it then.
+        keep_alive: Seconds for which the embedded Postgres stays after its last user; 0 stops it then. None: as long as
+            a command keeps it, else 0.
         max_connections: Size of the pool.
         timeout: Seconds to wait for the server or for a free connection.
         read_from: Where searches and other reads of users go: ``primary``, or ``replica`` for a standby among the hosts
@@ -88,7 +89,7 @@ class ServerOptions:
     pool: AsyncConnectionPool[Any] | None = None
     connection: AsyncConnection[Any] | None = None
     data_folder: str | PathLike[str] | None = None
-    keep_alive: float = 0
+    keep_alive: float | None = None
     max_connections: int = 8
     timeout: float = 10.0
     read_from: ReadPreference = "primary"

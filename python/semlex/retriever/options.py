@@ -81,9 +81,10 @@ class ServerKeys(TypedDict, total=False):
     ]
     data_folder: Annotated[str | PathLike[str] | None, Option(text="Folder of the embedded Postgres.", form="object")]
     keep_alive: Annotated[
-        float,
+        float | None,
         Option(
-            text="Seconds for which the embedded Postgres stays after its last user. Default: 0, stop at once.",
+            text="Seconds for which the embedded Postgres stays after its last user; 0: stop at once. Default: as long "
+            "as a command keeps it, else 0.",
             form="object",
         ),
     ]

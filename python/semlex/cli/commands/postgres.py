@@ -1,4 +1,4 @@
-"""Show or stop the embedded Postgres of this machine."""
+"""Show, start or stop the embedded Postgres of this machine."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from rich.markup import escape
 from semlex.cli.context import Context, with_context
 from semlex.cli.groups import group_with_default
 from semlex.cli.terminal import output
+from semlex.errors import ConfigurationError
 
 postgres_app = typer.Typer(help=__doc__, cls=group_with_default("status"))
 
@@ -29,6 +30,20 @@ def _print_status(found: dict[str, Any]) -> None:
         if value is not None:
             shown = {True: "yes", False: "no"}.get(value, value) if isinstance(value, bool) else value
             output.print(escape(f"{name.replace('_', ' '):10} {shown}"))
+
+
+@postgres_app.command("start")
+@with_context("data_dir", "keep_alive")
+def start(context: Context) -> None:
+    """Start the embedded Postgres for --keep-alive seconds and print its address; its clients do not prolong this."""
+    from semlex.store.postgres.embedded.server import EmbeddedServer
+
+    settings = context.settings()
+    if not settings.keep_alive:
+        raise ConfigurationError("the server would stop at once: give its time, such as --keep-alive 86400")
+    with EmbeddedServer(settings.server_folder, keep_alive=settings.keep_alive) as server:
+        url = server.url
+    context.emit({"url": url}, lambda: output.print(escape(url)))
 
 
 @postgres_app.command("stop")

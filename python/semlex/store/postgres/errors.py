@@ -119,6 +119,12 @@ _CONNECTION_REMEDIES = {
 }
 
 
+# The socket of an embedded server, below its folder or in one that is named after it.
+_EMBEDDED_SOCKET = re.compile(
+    r'"\S*(?:/postgres/socket|/semlex-\d+-[0-9a-f]{16})/\.s\.PGSQL\.\d+" failed: (?:No such file|Connection refused)'
+)
+
+
 def _of_a_missing_table(text: str, message: str, state: str) -> SemlexError:
     if _VECTORS.search(message):
         return ModelMismatchError(
@@ -144,6 +150,8 @@ def _of_the_driver(error: psycopg.Error, doing: str, message: str) -> SemlexErro
         return ConnectionFailedError(f"{doing}: {message}; your pool must stay open as long as it is used")
     if isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError)):
         remedy = next((f"; {what}" for part, what in _CONNECTION_REMEDIES.items() if part in message), "")
+        if _EMBEDDED_SOCKET.search(message):
+            remedy = "\nIf this is the embedded Postgres of semlex, start it: semlex postgres start"
         message = message.removeprefix("connection failed: ")
         return ConnectionFailedError(f"{doing}: the connection failed: {message}{remedy}")
     if isinstance(error, OutOfOrderTransactionNesting):

@@ -219,15 +219,21 @@ class EmbeddedServer:
     # parent's.
 
     def __init__(
-        self, folder: Path | None = None, *, major: int = 18, start_timeout: float = 600, keep_alive: float = 0
+        self,
+        folder: Path | None = None,
+        *,
+        major: int = 18,
+        start_timeout: float = 600,
+        keep_alive: float | None = None,
     ) -> None:
-        if not keep_alive >= 0:
+        if keep_alive is not None and not keep_alive >= 0:
             raise ConfigurationError(f"keep_alive must be a number of seconds, at least 0; got {keep_alive}")
         self.folder = resolved_folder(default_folder() if folder is None else folder)  # absolute, without links
         self.major = major  # the version that runs, once started
         # Seconds for a start, with recovery after a crash, and for the start or stop of another process
         self._timeout = start_timeout
-        # Seconds for which the server stays after its last user, if that is this one; 0 stops it then
+        # Seconds for which the server stays after its last user, if that is this one; 0 stops it then. None leaves it
+        # to a keeper, if another user has started one.
         self._keep_alive = keep_alive
         self._users: int | None = None
         self._url = ""
@@ -275,7 +281,7 @@ class EmbeddedServer:
             return self._url
 
     def close(self) -> None:
-        """Release the server; when unused it stops, at once or after `keep_alive`. A second call does nothing."""
+        """Release the server; when unused it stops, at once or after its time. A second call does nothing."""
         self._abandoned = True
         with self._lock:
             self._abandoned = False
@@ -294,6 +300,8 @@ class EmbeddedServer:
                 os.close(users)
 
     def _is_kept(self) -> bool:
+        if self._keep_alive is None:
+            return has_keeper(self.folder)
         running = self._keep_alive > 0 and running_server(self.folder) is not None
         return running and keep_server(self.folder, self._keep_alive)
 
