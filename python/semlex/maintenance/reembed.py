@@ -205,7 +205,7 @@ class EmbeddingChecks:
             name = self._collection.names.collection
             raise StoreError(
                 f"the vector index of the new vectors of collection {name!r} finds {recall:.0%} of the {NEIGHBORS} "
-                f"nearest, and {MIN_RECALL:.0%} are asked for, so nothing was switched: choose another index for the "
+                f"nearest, and {MIN_RECALL:.0%} are required, so nothing was switched: choose another index for the "
                 f"collection (semlex maintain create-index --collection {name} --kind hnsw --m 32), and run the "
                 "same command again, which builds that one"
             )
@@ -420,7 +420,7 @@ class Reembedding:
                 if standing.version == versions.serving:
                     raise ModelServesError(
                         f"collection {name!r} has the model {wanted.model} ({wanted.dimensions} dimensions, "
-                        f"{wanted.storage}) already; what lacks a vector gets one with: semlex models fill "
+                        f"{wanted.storage}) already; to embed chunks without a vector: semlex models fill "
                         f"--collection {name}"
                     )
                 raise ConfigurationError(

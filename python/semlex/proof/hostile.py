@@ -79,7 +79,7 @@ class Doors:
         return False
 
     def ask(self, draw: random.Random) -> bool:
-        """Search with hostile words, filter or vector; nothing changes."""
+        """Search with hostile words, a filter or a vector, which must change nothing."""
         before = self.rows()
         options: dict[str, Any] = {}
         if draw.random() < 0.3:

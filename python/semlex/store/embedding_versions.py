@@ -210,7 +210,7 @@ class VersionRow:
 
     @property
     def is_running(self) -> bool:
-        """Whether a run fills this version; a time longer than any run's is left from before the clock stepped back."""
+        """Whether a run fills this version; a longer lease than a run can have is left from before a clock step."""
         return 0 < self.seconds_left <= RUN_SECONDS
 
 

@@ -498,8 +498,8 @@ _AGAIN = sql.SQL("state = 'queued', due_at = %(due_at)s, error_code = %(code)s, 
 
 def _lost(claim: Claim) -> LeaseLostError:
     return LeaseLostError(
-        f"another worker has job {claim.job_id} now, as this one was silent for longer than its lease; what it has "
-        "not committed by now is not written (a longer --lease helps where workers are paused)"
+        f"another worker has job {claim.job_id} now, because this one did not renew its lease in time; its uncommitted "
+        "work is lost (if workers are paused, choose a longer --lease)"
     )
 
 

@@ -94,7 +94,7 @@ def _triggers(table: Articles) -> int:
         (("articles", "--table", "b"), "--table needs --change"),
         (("articles", "--stop", "--text", "body"), "--stop does not accept --text"),
         (("articles", "--change", "--name", "b"), "--change does not accept --name"),
-        (("articles", "--text", "body", "--format", "markdown"), "--format must be a text and its format"),
+        (("articles", "--text", "body", "--format", "markdown"), "--format must be TEXT=FORMAT"),
         (("articles", "--text", "titel", "--schema", "shop"), "did you mean 'title'?"),
         (("articles",), "text is empty: name the columns"),
     ],

@@ -117,7 +117,7 @@ def _formats(given: Sequence[str]) -> dict[str, str]:
     for one in given:
         text, equals, name = one.rpartition("=")
         if not equals:
-            raise ConfigurationError(f"--format must be a text and its format, as body=markdown; got {one!a}")
+            raise ConfigurationError(f"--format must be TEXT=FORMAT, such as body=markdown; got {one!a}")
         formats[text.strip()] = name.strip()
     return formats
 

@@ -250,7 +250,7 @@ def refuse_unasked(model: str, *, yes: bool) -> None:
     choose_chat_model(model)
     if not yes and not _can_ask():
         raise ConfigurationError(
-            "texts would be sent to a language model, which costs, and no terminal is here to ask: estimate with "
+            "sending texts to a language model can cost money, and without a terminal semlex cannot ask: estimate with "
             "semlex maintain enrich --dry-run, and agree with --yes"
         )
 

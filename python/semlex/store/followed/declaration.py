@@ -161,8 +161,8 @@ def _check(table: FollowedTable) -> None:
         )
     if table.changes == "trigger":
         raise ConfigurationError(
-            "changes='trigger' needs a table in the collection's database, whose queue triggers write to: use "
-            "changes='column' or 'comparison' with source_database"
+            "changes='trigger' needs a table in the collection's database, because triggers write into a queue there: "
+            "use changes='column' or 'comparison' with source_database"
         )
 
 
