@@ -123,7 +123,7 @@ def agree(question: str, *, yes: bool) -> None:
     answer = "" if sys.stdin is None else sys.stdin.readline()
     if not answer:
         messages.print()
-        raise ConfigurationError("no answer was given, so nothing was done: confirm with --yes")
+        raise ConfigurationError("no answer was given, so nothing was done: agree with --yes")
     if answer.strip().lower() not in ("y", "yes"):
         raise typer.Abort
 

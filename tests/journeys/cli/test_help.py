@@ -160,7 +160,7 @@ def test_a_remedy_works_as_it_is_printed(shell: Shell) -> None:
     shell("index", "docs", "-c", "c", "--database", url)
     (shell.folder / "docs" / "fruit.txt").unlink()
     note = shell("index", "docs", "-c", "c", "--database", url).stderr
-    command = note.split("until: ")[1].split("\n")[0]
+    command = note.split("until deleted: ")[1].split("\n")[0]
     assert command == "semlex delete --database … --collection c --source docs --vanished"
     done = shell(*shlex.split(command.replace("…", shlex.quote(url)))[1:], "--yes")
     assert "1 chunk deleted" in done.stderr

@@ -82,7 +82,7 @@ def test_waiting_for_a_job(shell: Shell) -> None:
         (("jobs", "submit", "index", "docs", "--arguments", '{"paths": ["docs"]}'), "are given twice"),
         (("jobs", "submit", "index", "docs", "--not-before", "tomorrow"), "must be a time"),
         (("jobs", "submit", "index", "docs", "--not-before", "2030-01-01"), "with its zone"),
-        (("jobs", "submit", "index", "docs", "--timeout", "1"), "give --wait, too"),
+        (("jobs", "submit", "index", "docs", "--timeout", "1"), "--timeout needs --wait"),
         (("jobs", "--state", "sleeping"), "state must be one of"),
         (("jobs", "show", "7"), "not the id of a job"),
         (("jobs", "cancel", "00000000-0000-0000-0000-000000000000"), "unknown job"),
