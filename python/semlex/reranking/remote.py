@@ -164,7 +164,7 @@ class TEIReranker(RemoteReranker):
             score="score",
             source=f"{self.host}{RERANK_PATH}",
             most=1.0,
-            remedy="check that it is a server of this kind",
+            remedy="check that it is a server of Text Embeddings Inference",
         )
 
 

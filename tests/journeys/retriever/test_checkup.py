@@ -249,7 +249,7 @@ async def test_engines_that_do_not_tell_their_scores(database_url: str) -> None:
     rows = [Document("Spare ones hang in the vault", {"section_title": "Keys"}), Document("a ship")]
     async with opened(database_url, HashEmbedder(), keyword="tsvector") as retriever:
         await retriever.add_documents(rows)
-        with pytest.raises(ConfigurationError, match=r"'tsvector' does not tell .* \(--mode vector\)"):
+        with pytest.raises(ConfigurationError, match=r"'tsvector' cannot score .* --mode vector\)"):
             await retriever.checkup()
         assert (await retriever.checkup(mode="vector")).mode == "vector"
     async with opened(database_url, HashEmbedder(), keyword="none", collection="vectors") as retriever:
