@@ -191,6 +191,8 @@ async def test_a_right_that_the_role_lacks(tenants: Tenants) -> None:
             PrivilegeError, match=rf"permission denied for schema acme.*the role '{role}' lacks the right"
         ):
             await database.acting_as(role).read("look", lambda c: c.execute("SELECT FROM acme.collection"))
+        with pytest.raises(PrivilegeError, match=r"permission denied for schema acme.*deploy\.md shows what to GRANT"):
+            await database.read("look", lambda c: c.execute("SELECT FROM acme.collection"))
         with pytest.raises(StoreError, match="the server refused a value"):  # 22023, and no role's fault
             await database.acting_as(one.owner).read("look", lambda c: c.execute("SELECT set_config('jit', 'x', true)"))
 

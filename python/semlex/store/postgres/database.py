@@ -36,7 +36,7 @@ from semlex.store.postgres.pool import (
     reconnect,
     starting_with,
 )
-from semlex.store.postgres.roles import checked_role, explain, is_refusal
+from semlex.store.postgres.roles import checked_role, explain, is_refusal, of_login
 from semlex.store.postgres.settings import (
     READ_SETTINGS,
     SETTINGS,
@@ -551,9 +551,11 @@ class Database:
         return is_retryable(error) and not (is_lost and self.is_replica)
 
     async def _explained(self, error: BaseException) -> BaseException:
-        """Return the error; if a role was refused, with the GRANT statement that it needs."""
-        if self.role is None or not is_refusal(error):
+        """Return the error; if a role was refused, with the GRANT statement that it needs, or the page that has it."""
+        if not is_refusal(error):
             return error
+        if self.role is None:
+            return of_login(error)
         try:
             async with self.connection() as connection:
                 return await explain(connection, error, self.role)

@@ -60,6 +60,14 @@ async def explain(connection: Connection, error: BaseException, role: str) -> Ba
     return PrivilegeError(text, sqlstate=REFUSED[0] if may_take is None else REFUSED[1])
 
 
+def of_login(error: BaseException) -> BaseException:
+    """Add a remedy to the refusal of a schema; return any other error unchanged."""
+    if not isinstance(error, PrivilegeError) or "permission denied for schema" not in str(error):
+        return error
+    text = f"{error}; the role of this connection lacks the right: docs/how-to/deploy.md shows what to GRANT"
+    return PrivilegeError(text, sqlstate=error.sqlstate)
+
+
 def rights_to_create(schema: str, role: str) -> str:
     """GRANT statements that let a role make a collection in a schema."""
     of, to = quoted(schema), quoted(role)

@@ -173,11 +173,13 @@ class AnalysedQuery:
 
     def warnings(self, postings: _core.PostingSnapshot) -> tuple[str, ...]:
         """Warnings about the words, for users."""
+        if not postings.chunks:
+            return ("the collection is empty",)
         queries = self.by_language.values()
         if not any(query.wanted or query.excluded for query in queries):
             return ("the query has no word that the keyword index looks for",)
         warnings = terms_cut(max(query.total for query in queries))
-        if any(query.wanted for query in queries) and postings.chunks and not postings.postings:
+        if any(query.wanted for query in queries) and not postings.postings:
             return (*warnings, "no word of the query occurs in the collection")
         return warnings
 
