@@ -56,6 +56,17 @@ def test_commands_can_be_typed(words: list[str], tmp_path: Path, monkeypatch: py
     Context().run(TREE[name].make_context, name, rest)
 
 
+def test_variables_of_arguments_are_set() -> None:
+    used = 0
+    for one in OBJECTS:
+        if one["kind"] == "Deployment":
+            container = one["spec"]["template"]["spec"]["containers"][0]
+            named = set(re.findall(r"\$\((\w+)\)", " ".join(container["args"])))
+            assert named <= {variable["name"] for variable in container["env"]}
+            used += len(named)
+    assert used
+
+
 def test_variables_are_settings() -> None:
     known = {setting.variables[0] for setting in SETTINGS} | OF_COMPOSE
     files = [ROOT / ".env.example", ROOT / "docker-compose.yml", *(ROOT / "deploy").rglob("*.*"), *WORKFLOWS]

@@ -18,7 +18,7 @@ from semlex.store.postgres.addresses import describe_connection
 from semlex.store.postgres.connection import look_for_pooler
 from semlex.store.postgres.server_info import read_server_info
 from semlex.store.postgres.settings import set_local
-from semlex.store.query.health import find_problems
+from semlex.store.query.health import find_missing_schema, find_problems
 from semlex.store.schema import migrations
 from semlex.store.schema.locks import no_such_collection
 from semlex.store.schema.names import Names
@@ -56,7 +56,8 @@ async def diagnose(
     tell = tell or (lambda _what: None)
     found = _Found()
     tell("the server")
-    server = await _look_at_server(database, None if collection is None else Names(schema, collection), found)
+    only = None if collection is None else Names(schema, collection)
+    server = await _look_at_server(database, schema, only, found)
     names = await _names(database, schema, collection, found)
     looked = [name for name in names if await _look_at_collection(database, Names(schema, name), models, found, tell)]
     return Diagnosis(
@@ -64,14 +65,16 @@ async def diagnose(
     )
 
 
-async def _look_at_server(database: Database, only: Names | None, found: _Found) -> str:
+async def _look_at_server(database: Database, schema: str, only: Names | None, found: _Found) -> str:
     async with database.connection() as connection:
         server = describe_connection(connection)
         pooling = await look_for_pooler(connection)
 
     async def look(connection: Connection) -> list[Finding]:
         await _limit(connection)
-        return await find_problems(connection, await read_server_info(connection), only)
+        info = await read_server_info(connection)
+        problems = await find_problems(connection, info, only)
+        return problems + await find_missing_schema(connection, info, schema)
 
     async def look_at_settings(connection: Connection) -> list[Finding]:
         await _limit(connection)

@@ -46,6 +46,12 @@ def address_to_ask(listening: socket.socket) -> str:
     return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
 
+def places(listening: socket.socket) -> str:
+    """Return where a server listens, for people."""
+    every = listening.getsockname()[0] in EVERY_ADDRESS
+    return f"{address_to_ask(listening)}{' and every address of this machine' if every else ''}"
+
+
 def bound_socket(host: str, port: int) -> socket.socket:
     """Return a socket that listens on an address; clients that connect before the server runs wait for it."""
     try:

@@ -17,7 +17,7 @@ from starlette.middleware.cors import CORSMiddleware
 
 from semlex.clock import SYSTEM, Clock
 from semlex.errors import SemlexError
-from semlex.server.addresses import address_to_ask, bound_socket
+from semlex.server.addresses import address_to_ask, bound_socket, places
 from semlex.server.answers import Schemas
 from semlex.server.connections import StoppingServer, uvicorn_options
 from semlex.server.guard import EXPOSED_HEADERS, Guard
@@ -227,7 +227,8 @@ async def _serve(
     try:
         address = address_to_ask(listening)
         if ready is None:
-            tell(f"semlex serves on {address}{'' if options.token_file is None else ', to callers with a token'}")
+            callers = "" if options.token_file is None else ", to callers with a token"
+            tell(f"semlex serves on {places(listening)}{callers}")
             tell(f"ask: {example(address, needs_token=options.token_file is not None)}")
         listens = (lambda: None) if ready is None else (lambda: ready(address))
         server = Server(config_of(app, options), app, options.stop_seconds, tell, listens)

@@ -129,7 +129,7 @@ def needs_token() -> Problem:
     """Return the refusal of a request without a known token."""
     return Problem(
         401,
-        "a token is needed, in the header Authorization: Bearer TOKEN; the operator of the server makes one with "
+        "a valid token is needed, in the header Authorization: Bearer TOKEN; the operator of the server makes one with "
         "'semlex serve token add NAME'",
         headers={"WWW-Authenticate": 'Bearer realm="semlex"'},
     )

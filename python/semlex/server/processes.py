@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from semlex.errors import ConfigurationError
-from semlex.server.addresses import address_to_ask, bound_socket
+from semlex.server.addresses import bound_socket, places
 
 if TYPE_CHECKING:
     import socket
@@ -84,8 +84,8 @@ class _Processes:
                 return -self._signal
             if code is not None:
                 return code
-            address = address_to_ask(self._listening)
-            self._tell(f"semlex serves on {address} with {len(self._running)} processes; SIGHUP replaces them in turn")
+            many = f"{len(self._running)} processes; SIGHUP replaces them in turn"
+            self._tell(f"semlex serves on {places(self._listening)} with {many}")
             keepers = [asyncio.create_task(self._keep(place)) for place in range(len(self._running))]
             loop.add_signal_handler(signal.SIGHUP, self._roll)
             await self._stops.wait()

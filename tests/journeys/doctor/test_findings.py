@@ -92,6 +92,7 @@ def test_without_pgvector(empty_database_url: str) -> None:
         "error",
         "CREATE EXTENSION vector;",
     )
+    assert "superuser" in finding.remedy
     execute(empty_database_url, str(finding.command))
     assert findings(empty_database_url) == []
 
@@ -407,6 +408,17 @@ def test_what_a_role_may_not_do(indexed: str, role: str) -> None:
     assert (finding.code, finding.severity) == ("privilege_migrate", "hint")
     execute(indexed, f"GRANT {_owner(indexed)} TO {role}")
     assert findings(url) == []
+
+
+def test_a_role_that_may_not_make_the_schema(indexed: str, role: str) -> None:
+    def found() -> list[Finding]:
+        with SyncClient(f"{indexed} user={role}", HashEmbedder(8), schema=f"of_{role}") as client:
+            return [one for one in client.diagnose().findings if one.code == "privilege_create"]
+
+    (finding,) = found()
+    assert (finding.severity, finding.where) == ("warning", f"schema of_{role}")
+    execute(indexed, str(finding.command))  # the command helps
+    assert found() == []
 
 
 def _owner(url: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from datetime import timedelta
 from itertools import product
 from pathlib import Path
@@ -15,7 +16,7 @@ from semlex import Client
 from semlex.errors import ConfigurationError
 from semlex.retriever.operations import OPERATIONS
 from semlex.server import tokens
-from semlex.server.addresses import Addresses
+from semlex.server.addresses import Addresses, address_to_ask, bound_socket, places
 from semlex.server.app import create_app
 from semlex.server.options import ServeOptions
 from semlex.server.request_context import OPERATION, RIGHTS
@@ -246,6 +247,15 @@ def test_names_of_loopback_are_always_known(host: str, own: str | None) -> None:
     assert known.knows_host([b"192.0.2.1"]) == (own is not None)
     assert not known.knows_host([host.encode()]) or own is not None
     assert not known.knows_host([b"evil.example.org"])
+    assert Addresses(host, ["192.0.2.1"]).knows_host([b"192.0.2.1:8321"])
+
+
+@pytest.mark.parametrize(("host", "every"), [("0.0.0.0", True), ("127.0.0.1", False)])  # noqa: S104
+def test_a_server_on_every_address_is_shown_as_such(host: str, *, every: bool) -> None:
+    with closing(bound_socket(host, 0)) as listening:
+        shown = places(listening)
+        assert shown.startswith(address_to_ask(listening))
+        assert ("every address" in shown) is every
 
 
 async def test_hosts_origins_and_tokens_in_every_combination(filled: Client, tmp_path: Path) -> None:

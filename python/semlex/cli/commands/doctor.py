@@ -106,7 +106,7 @@ def _print_server(examination: ServerExamination) -> None:
     _line("postgres", f"{examination.postgres}{' (read only)' if examination.read_only else ''}")
     _line("pgvector", examination.pgvector or "not installed in this database")
     for name, found in examination.keyword_engines.items():
-        _line(name, found)
+        _line(f"{name} (optional)", found)
     for problem in examination.problems:
         _line("problem", problem)
     if not examination.problems:

@@ -192,7 +192,7 @@ def add_token(
 
 @token_app.command("remove")
 def remove_token(name: TokenName, *, token_file: File = None) -> None:
-    """Remove a token; a running server refuses it within seconds."""
+    """Remove a token; a running server refuses it from the next request on."""
     _tokens(token_file).remove(name)
     inform(f"removed {escape(one_line(name))}")
 

@@ -342,7 +342,7 @@ async def find_problems(connection: Connection, server: ServerInfo, only: Names 
                 "error",
                 "pgvector",
                 "is not installed in this database",
-                "its owner runs",
+                "install its package on the server if it lacks it; then a superuser runs",
                 "CREATE EXTENSION vector;",
             )
         )
@@ -383,6 +383,20 @@ async def find_problems(connection: Connection, server: ServerInfo, only: Names 
                 )
             )
     return problems
+
+
+async def find_missing_schema(connection: Connection, server: ServerInfo, schema: str) -> list[Finding]:
+    """Report a schema that does not exist and that this role may not make."""
+    cursor = await connection.execute(
+        "SELECT format('CREATE SCHEMA %%I AUTHORIZATION %%I;', %(schema)s::text, current_user) "
+        "WHERE NOT EXISTS (SELECT FROM pg_catalog.pg_namespace WHERE nspname = %(schema)s) "
+        "AND NOT has_database_privilege(current_database(), 'CREATE')",
+        {"schema": schema},
+    )
+    if server.read_only or (row := await cursor.fetchone()) is None:
+        return []
+    what, remedy = "does not exist, and this role may not make it", "the owner of the database runs"
+    return [Finding("privilege_create", "warning", f"schema {schema}", what, remedy, row[0])]
 
 
 def _role(connection: Connection) -> str:
