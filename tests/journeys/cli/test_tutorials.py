@@ -67,7 +67,8 @@ class Reader:
                 app = runpy.run_path(str(self.shell.folder / "app.py"))["app"]
                 self._web = self._stack.enter_context(TestClient(app))
         elif command == "semlex worker":
-            self._stack.enter_context(self.shell.start("worker"))
+            worker = self._stack.enter_context(self.shell.start("worker"))
+            assert worker.stderr.readline() == expected
         elif command.startswith("curl "):
             assert self._web is not None
             web, [_, address] = self._web, shlex.split(command)

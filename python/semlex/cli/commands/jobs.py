@@ -247,6 +247,8 @@ async def _work(settings: Settings, options: dict[str, Any]) -> int | None:
     given["max_connections"] = 3 * CONNECTIONS_PER_JOB * options["concurrency"] + 2
     try:
         async with Client(**given) as client:
+            if not options["drain"] and options["limit"] is None:
+                inform("waiting for jobs and changed rows; Ctrl-C stops")
             await client.work(**options)
     except asyncio.CancelledError:
         if not received:
