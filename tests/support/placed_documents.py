@@ -9,12 +9,14 @@ from dataclasses import dataclass
 from hypothesis import strategies as st
 
 from semlex import _core
-from semlex.ingest.document_chunks import Chunker
+from semlex.ingest.document_chunks import Chunker, cut_document
+from semlex.ingest.loaders.base import LoadedDocument
 from semlex.models.tokenizer import WordCounter
 from semlex.options.chunk_sizes import ChunkSettings
 from semlex.search.surroundings import Around
 from semlex.store.query.chunk_keys import indexed_chunk_id
 from semlex.store.query.surroundings import PlacedChunk, Reach
+from semlex.types.documents import StoredPlace
 from semlex.types.results import SearchResult
 from tests.support.markdown_texts import MARKED, STRUCTURES, TEXT
 
@@ -34,19 +36,23 @@ class StoredDocument:
     name: str
     text: str
     chunks: tuple[PlacedChunk, ...]
+    pages: Sequence[int] = ()
 
 
-def stored(number: int, text: str, structure: str, settings: ChunkSettings) -> StoredDocument:
+def stored(
+    number: int, text: str, structure: str, settings: ChunkSettings, pages: Sequence[int] = ()
+) -> StoredDocument:
     """A text as a file that was indexed."""
     name, key = f"folder/file{number}.md", uuid.UUID(int=number + 1)
     chunks, seen = [], {}
-    for chunk in Chunker(WordCounter(), settings).cut(text, structure).chunks:
+    loaded = LoadedDocument(text, structure, pages=pages)
+    for chunk in cut_document(loaded, Chunker(WordCounter(), settings))[1]:
         text_hash = _core.hash_rows("text", [[""], [chunk.text]])[0]
         seen[text_hash] = seen.get(text_hash, -1) + 1
         chunk_id = indexed_chunk_id(key, text_hash, seen[text_hash])
-        place = (chunk.char_start, chunk.char_end, chunk.line)
+        place = (chunk.char_start, chunk.char_end, chunk.line, chunk.page, StoredPlace.of(chunk.place))
         chunks.append(PlacedChunk((key, chunk_id), chunk.chunk_no, chunk.text, name, chunk.heading_path, *place))
-    return StoredDocument(name, text, tuple(chunks))
+    return StoredDocument(name, text, tuple(chunks), pages)
 
 
 def hit_of(chunk: PlacedChunk, rank: int, parent: str | None = None) -> SearchResult:
@@ -66,11 +72,16 @@ def hit_of(chunk: PlacedChunk, rank: int, parent: str | None = None) -> SearchRe
 
 @st.composite
 def documents(draw: st.DrawFn) -> list[StoredDocument]:
-    """1 to 3 of them."""
+    """1 to 3 of them, some with pages that begin anywhere."""
     tokens = draw(st.integers(16, 40))
     settings = ChunkSettings(tokens, draw(st.integers(0, tokens // 2 - 1)), draw(st.integers(0, tokens // 2)))
     texts = draw(st.lists(st.tuples(LONG, st.sampled_from(STRUCTURES)), min_size=1, max_size=3))
-    return [stored(number, text, structure, settings) for number, (text, structure) in enumerate(texts)]
+    made = []
+    for number, (text, structure) in enumerate(texts):
+        breaks = draw(st.none() | st.lists(st.integers(0, len(text)), max_size=6))
+        pages = [] if breaks is None else [0, *sorted(breaks)]
+        made.append(stored(number, text, structure, settings, pages))
+    return made
 
 
 @st.composite

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import uuid
+from bisect import bisect_right
 from dataclasses import replace
 
 import numpy as np
@@ -10,7 +12,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from semlex.answering.citations import Evidence
 from semlex.answering.context import Assembly, ContextPlan, Counting
 from semlex.answering.prompts import context_text
 from semlex.chat import base as chat
@@ -59,6 +60,7 @@ def check(made, counting, options, found, mark):
         span = range(source.char_start, source.char_end)
         assert is_same_but_blanks(source.text, document.text[source.char_start : source.char_end])
         assert source.line == document.text.count("\n", 0, source.char_start) + 1 or "\r" in document.text
+        check_places(source, document)
         assert seen[source.document].isdisjoint(span), "a character stands twice"
         seen[source.document].update(span)
         assert visible(source.text) in made.text
@@ -68,6 +70,24 @@ def check(made, counting, options, found, mark):
             if not (is_cut and hit is hits[0]):
                 assert set(range(hit.char_start, hit.char_end)) <= set(span), "a part of a hit is missing"
     return shown
+
+
+def check_places(source, document):
+    """Every word, and the whole, is cited with its own characters, line and pages."""
+    words = [found.span() for found in re.finditer(r"\S+", source.text)]
+    for start, end in [*words, (0, len(source.text))]:
+        cited = source.cite(start, end)
+        at, last = source.char_start + start, source.char_start + end - 1
+        assert (cited.quote, cited.char_start, cited.char_end) == (source.text[start:end], at, last + 1)
+        assert cited.line == document.text.count("\n", 0, at) + 1 or "\r" in document.text
+        page, last_page = bisect_right(document.pages, at), bisect_right(document.pages, last)
+        if not page:
+            assert (cited.page, cited.place) == (None, f"line {cited.line}")
+        elif document.text[last].isspace():  # behind the last chunk on that page
+            assert cited.page == page
+        else:
+            assert (cited.page, cited.place) == (page, f"p. {page}" if page == last_page else f"p. {page}-{last_page}")
+    assert (cited.line, cited.page, cited.place) == (source.line, source.page, source.place)
 
 
 @given(searches(), OPTIONS, st.sampled_from(COUNTERS))
@@ -145,19 +165,6 @@ def test_hits_side_by_side_are_one_passage():
     assert [[hit.rank for hit in source.hits] for source in made.sources] == [[1], [2, 3], [4]]
     made = assembled(HITS, 10_000, order="document")
     assert [[hit.rank for hit in source.hits] for source in made.sources] == [[2, 3], [1], [4]]
-
-
-def test_a_citation_has_the_page_of_its_chunk_and_not_of_its_passage():
-    paged = [replace(chunk, page=1 + chunk.number // 3, line=None) for chunk in DOCUMENT.chunks]
-    [hit] = placed(HITS[:1], paged, Around(6))
-    made = Assembly(ContextPlan(10_000, Around(6)), LENGTH, {}).assembled([hit], SearchResults())
-    evidence, pages = Evidence(made), set()
-    for chunk in (hit.chunk, *hit.around):
-        citation = evidence.citation(1, chunk.text)
-        assert (citation.page, citation.location) == (chunk.page, f"{DOCUMENT.name}, p. {chunk.page}")
-        pages.add(citation.page)
-    assert min(pages) == made.sources[0].page
-    assert len(pages) > 3
 
 
 def test_the_best_hit_alone_is_cut_behind_a_sentence():

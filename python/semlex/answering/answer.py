@@ -9,7 +9,7 @@ from itertools import accumulate, chain
 from typing import TYPE_CHECKING, Any
 
 from semlex import _core
-from semlex.answering.citations import Evidence, citation_at
+from semlex.answering.citations import Evidence
 from semlex.answering.prompts import SCHEMA, messages_for
 from semlex.chat.base import Completion, parsed
 from semlex.errors import ModelError, WorkAbandonedError, failure_reason
@@ -44,7 +44,7 @@ def extracted(question: str, context: Context, analyzer: _core.Analyzer) -> list
         source = context.sources[passage]
         quote = source.text[start:end]
         text = quote if kind == "code" else " ".join(quote.split())
-        found.append(AnswerSentence(text, (citation_at(source, quote, "exact", start, end),)))
+        found.append(AnswerSentence(text, (source.cite(start, end),)))
     return found
 
 

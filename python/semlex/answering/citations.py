@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from semlex.store.keyword.base import LINE_END
 from semlex.types.answers import Citation, Verdict
-from semlex.types.documents import place_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -52,21 +50,7 @@ class Evidence:
         verdict, place = searched.find(quote)
         if place is None:
             return Citation(number, source.document, quote, verdict, source.line, source.page, place=source.place)
-        return citation_at(source, quote, verdict, *place)
-
-
-def citation_at(source: ContextSource, quote: str, verdict: Verdict, start: int, end: int) -> Citation:
-    """Return the citation of characters `start` to `end` of a source's text."""
-    line = None if source.line is None else source.line + len(LINE_END.findall(source.text, 0, start))
-    # A passage that is not one piece of its document has no place there.
-    first, last = source.char_start, source.char_end
-    is_piece = first is not None and last is not None and last - first == len(source.text)
-    begins, ends = (first + start, first + end) if is_piece and first is not None else (None, None)
-    page = next((page for at, page in reversed(source.page_starts) if at <= start), source.page)
-    # A row of a table has lines, and no place.
-    is_first = (line, page) == (source.line, source.page)
-    place = source.place if is_first or not source.place else place_of(line, page)
-    return Citation(source.number, source.document, quote, verdict, line, page, begins, ends, place)
+        return replace(source.cite(*place), quote=quote, verdict=verdict)
 
 
 Place = tuple[int, int]

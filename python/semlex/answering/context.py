@@ -16,7 +16,8 @@ from semlex.options.answers import DEFAULT_NEAR_DUPLICATES, DEFAULT_NEIGHBOURS, 
 from semlex.search.passages import is_near, joined
 from semlex.search.steps import at_most_per_document, diversified, without_near_duplicates
 from semlex.search.surroundings import Around, placed, read_around
-from semlex.types.answers import Context, ContextSource
+from semlex.types.answers import Context, ContextSource, places_between
+from semlex.types.documents import places_of
 from semlex.validation import callable_errors, check_parameters
 
 if TYPE_CHECKING:
@@ -117,7 +118,7 @@ class Packing:
 
 def _beginning(chunk: PlacedChunk, end: int) -> PlacedChunk:
     text = chunk.text[:end].rstrip()
-    char_end = None if chunk.char_start is None else chunk.char_start + len(text)
+    char_end = chunk.char_start + len(text) if chunk.char_start is not None and chunk.is_slice else None
     return replace(chunk, text=text, char_end=char_end, is_whole=False)
 
 
@@ -260,7 +261,7 @@ class Assembly:
         return tuple(sources)
 
     def _source(self, passage: Passage, number: int, hits: Sequence[SearchResult] = ()) -> ContextSource:
-        first = passage.first
+        first, parts = passage.first, passage.parts
         return ContextSource(
             number,
             first.name or first.key[1],
@@ -274,14 +275,9 @@ class Assembly:
             tuple(hits),
             tuple(dict.fromkeys(_location(like) for hit in hits for like in self._same.get(hit.id, ()))),
             first.introduction,
-            first.place.for_people(first.line, first.page),
-            _page_starts(passage),
+            "" if first.place.table is not None else places_of(*places_between(parts, passage.text)),
+            parts,
         )
-
-
-def _page_starts(passage: Passage) -> tuple[tuple[int, int], ...]:
-    offset = passage.first.char_start or 0
-    return tuple(((chunk.char_start or 0) - offset, chunk.page) for chunk in passage.chunks if chunk.page is not None)
 
 
 def _location(hit: SearchResult) -> str:

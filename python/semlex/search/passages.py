@@ -10,6 +10,7 @@ from uuid import UUID
 
 from semlex import _core
 from semlex.store.query.surroundings import PlacedChunk
+from semlex.types.answers import PassagePart
 from semlex.types.documents import MAX_CHUNK_BYTES, Heading, line_breaks
 
 if TYPE_CHECKING:
@@ -46,6 +47,15 @@ class Passage:
     def char_end(self) -> int | None:
         """The end of the passage in its document (exclusive), in characters."""
         return None if self.char_start is None else self.char_start + len(self.text)
+
+    @property
+    def parts(self) -> tuple[PassagePart, ...]:
+        """The chunks' places in the document, and where each begins in the text."""
+        begin = self.first.char_start or 0
+        return tuple(
+            PassagePart((chunk.char_start or 0) - begin, chunk.line, chunk.page, chunk.place, chunk.is_slice)
+            for chunk in self.chunks
+        )
 
     @property
     def titles(self) -> tuple[str, ...]:

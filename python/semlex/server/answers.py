@@ -116,7 +116,11 @@ def attributes(kind: type) -> dict[str, Shape]:
     holder: Any = kind if is_dataclass(kind) or hasattr(kind, "_fields") else kind.__init__  # type: ignore[misc]
     hints = get_type_hints(holder, _names(kind), include_extras=True)
     if holder is kind:
-        known = [one.name for one in fields(kind)] if is_dataclass(kind) else list(kind._fields)
+        known = (
+            [one.name for one in fields(kind) if not one.name.startswith("_")]
+            if is_dataclass(kind)
+            else list(kind._fields)
+        )
     else:  # a list or a mapping with attributes, whose first argument is what it holds
         known = list(inspect.signature(kind).parameters)[1:]
     texts = _descriptions(kind)

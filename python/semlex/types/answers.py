@@ -2,17 +2,50 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from semlex.types.display import LINE_END, bold, figure, joined, notes, paragraph, shortened, table, text
-from semlex.types.documents import json_value, located
+from semlex.types.documents import NOWHERE, Place, StoredPlace, json_value, located, places_of
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from semlex.types.results import SearchResult, SearchResults
 
 
 SHOWN_SOURCES = 10
+
+
+class PassagePart(NamedTuple):
+    """A chunk of a passage: where it begins in the passage's text, and its place in the document."""
+
+    start: int
+    line: int | None
+    page: int | None
+    place: StoredPlace
+    is_slice: bool  # whether the text is the one that was read; another one has no places in it
+
+
+def places_between(
+    parts: Sequence[PassagePart], text: str, start: int = 0, end: int | None = None
+) -> tuple[Place, Place]:
+    """Return the places of the first and the last of some characters of a passage's text."""
+    last = max(start, (len(text) if end is None else end) - 1)
+    (begin, _), (_, behind) = _places_at(parts, text, start), _places_at(parts, text, last)
+    return begin, behind
+
+
+def _places_at(parts: Sequence[PassagePart], text: str, at: int) -> tuple[Place, Place]:
+    """Return the first and the last place where a character may be."""
+    part = parts[bisect_right(parts, at, key=lambda one: one.start) - 1]
+    if part.is_slice:
+        found = part.place.at(text[part.start : at], part.line, part.page)
+        return found, found
+    passed = (0, len(part.place.breaks))
+    first, last = (part.place.behind(count, part.line, part.page) for count in passed)
+    return first, last
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +58,8 @@ class ContextSource:
         text: The passage as it is in its document; consecutive chunks without the text that they share. Between chunks
             only the number of blank characters and lines is known: a tab there is a space.
         line, page: Where it begins in the document, from 1, or None.
-        page_starts: For each chunk of a paged document, its position in `text` and the page on which it begins.
-        place: `line` or `page`, or row and cell, as shown to people: ``p. 36``, ``row 4``, ``line 9``; or "".
+        place: Its pages, rows or cells, or its first line, as shown to people: ``p. 36-37``, ``row 4``, ``line 9``; or
+            "".
         char_start, char_end: Its place in the document's text, in characters, or None.
         hits: The hits that brought it, best first; empty for a passage between others.
         same_as: Places of passages that were left out because they say nearly the same.
@@ -46,7 +79,19 @@ class ContextSource:
     same_as: tuple[str, ...] = ()
     introduction: str = ""
     place: str = ""
-    page_starts: tuple[tuple[int, int], ...] = ()
+    _parts: tuple[PassagePart, ...] = ()
+
+    def cite(self, start: int, end: int) -> Citation:
+        """Return the citation of characters `start` to `end` (exclusive) of `text`, with its place in the document."""
+        parts = self._parts or (PassagePart(0, self.line, self.page, NOWHERE, is_slice=True),)
+        first, last = places_between(parts, self.text, start, end)
+        place = places_of(first, last) if self.place else ""
+        # A passage that is not one slice of its document has no characters there.
+        before, behind = self.char_start, self.char_end
+        is_slice = before is not None and behind is not None and behind - before == len(self.text)
+        begins, ends = (before + start, before + end) if is_slice and before is not None else (None, None)
+        quote = self.text[start:end]
+        return Citation(self.number, self.document, quote, "exact", first.line, first.page, begins, ends, place)
 
     def __repr__(self) -> str:
         return f"ContextSource([{self.number}] {shortened(self.location, 80)}: {shortened(self.text, 80)!r})"
@@ -58,7 +103,8 @@ class ContextSource:
 
     def to_dict(self) -> dict[str, Any]:
         """Return all attributes as JSON values; hits are given by their ids."""
-        values: dict[str, Any] = json_value(replace(self, hits=()))
+        values: dict[str, Any] = json_value(replace(self, hits=(), _parts=()))
+        del values["_parts"]
         return values | {"hits": [hit.id for hit in self.hits], "location": self.location}
 
 
@@ -137,9 +183,10 @@ class Citation:
         verdict: ``exact``: the words are in the source, letter by letter. ``normalised``: except for case, quotation
             marks, blanks, hyphenation, and marks at their ends. ``altered``: one word differs, is missing or was added.
             ``not found``. ``unknown source``: no source has this number.
-        line: Line in the document where the words begin, from 1, or None.
-        page: Page on which the chunk with the words begins, from 1, or None. The words may be on the next page.
-        place: Where the words begin, as shown to people: ``line 9``, ``p. 36``, else the place of the source.
+        line, page: Where the words begin in the document, from 1, or None. Words that were not found have those of the
+            source.
+        place: Where the words are, as shown to people: ``p. 36``, ``row 4``, ``line 9``. Words on two pages have both:
+            ``p. 36-37``. If only the pages of the source are known, it has these.
         char_start, char_end: Position of the words in the document's text, in characters, or None.
     """
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass, field, is_dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -130,6 +131,30 @@ def place_of(
     return "" if line is None else f"{LINE}{line}"
 
 
+class Place(NamedTuple):
+    """A place in a document; parts that are unknown are None."""
+
+    line: int | None = None
+    page: int | None = None
+    row: int | None = None
+    cell: int | None = None
+    sheet: str | None = None
+
+
+def places_of(first: Place, last: Place) -> str:
+    """Return the places from one to another as shown to people, such as ``p. 1-2``; of lines, the first one."""
+    begin, end = place_of(*first), place_of(*last)
+    if begin == end or not begin or not end or begin.startswith(LINE):
+        return begin
+    if first.page is not None:
+        return f"{begin}-{last.page}"
+    if first.sheet != last.sheet:
+        return f"{begin} to {end}"
+    kind, number = ("rows", last.row) if first.row is not None else ("cells", last.cell)
+    sheet = "" if first.sheet is None else f"sheet {first.sheet}, "
+    return f"{sheet}{kind} {first.row or first.cell}-{number}"
+
+
 def located(document: str, place: str) -> str:
     """Join a document and a place in it; a line follows a colon, as editors and terminals expect."""
     if not document or not place:
@@ -165,6 +190,18 @@ class StoredPlace(NamedTuple):
     def for_people(self, line: int | None, page: int | None) -> str:
         """Return the place in a document as shown to people; "" if it is unknown, or a row of a followed table."""
         return "" if self.table is not None else place_of(line, page, self.row, self.cell, self.sheet)
+
+    def at(self, before: str, line: int | None, page: int | None) -> Place:
+        """Return the place of what follows `before` in the chunk's text; `line` and `page` are the chunk's."""
+        # The text of a table's row has lines that its file does not have.
+        lines = 0 if line is None or self.row is not None else line_breaks(before)
+        return self.behind(bisect_right(self.breaks, len(before)), None if line is None else line + lines, page)
+
+    def behind(self, breaks: int, line: int | None, page: int | None) -> Place:
+        """Return the place of a part of the chunk, with the number of breaks before it."""
+        if page is not None:
+            return Place(line, page + breaks, self.row, self.cell, self.sheet)
+        return Place(line, None, None if self.row is None else self.row + breaks, self.cell, self.sheet)
 
     @classmethod
     def of(cls, stored: Mapping[str, Any] | None) -> StoredPlace:

@@ -183,6 +183,18 @@ async def test_no_word_of_a_document_stands_outside_of_quotes(client: Client, tm
             assert "canary" not in outside_of_quotes(text).lower(), text
 
 
+async def test_the_sources_of_an_answer_have_their_places(client: Client, tmp_path: Path) -> None:
+    cells = [{"cell_type": "markdown", "source": f"An otter swims in river {n}."} for n in (1, 2)]
+    notebook = {"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 5}
+    (tmp_path / "cells.ipynb").write_text(json.dumps(notebook), encoding="utf-8")
+    await client.collection("cells").index(tmp_path)
+    async with Assistant(mcp_server(client, Access.of(["cells"]))) as assistant:
+        found = await assistant.call_tool("answer_research_question", {"question": "where does an otter swim?"})
+    assert f"[1] {tmp_path}/cells.ipynb — cells 1-2\n" in found.content[0].text
+    cited = [one for sentence in found.structured_content["sentences"] for one in sentence["citations"]]
+    assert [(one["quote"][-2], one["place"]) for one in cited] == [("1", "cell 1"), ("2", "cell 2")]
+
+
 async def test_names_titles_and_metadata_count_as_well(client: Client) -> None:
     collection = client.collection("titled")
     titles = "".join(f"{'#' * min(level + 1, 6)} {'Title ' * 40}{level}\n\n" for level in range(6))

@@ -117,9 +117,9 @@ def test_pages_and_added_documents(library: tuple[SyncRetriever, Path]) -> None:
     retriever, _ = library
     context = retriever.context("badger number 3", top_k=1, mode="keyword", neighbours=0, sections=None)
     [source] = context.sources
-    assert (source.location, source.place, source.page) == ("animals.pdf, p. 3", "p. 3", 3)
+    assert (source.location, source.place, source.page) == ("animals.pdf, p. 3-4", "p. 3-4", 3)
     # It is the later piece of a table (of lines, to the reader of PDF), whose header is told.
-    assert "[1] animals.pdf, p. 3 — | Page 3 tells | of the badger |" in context.text
+    assert "[1] animals.pdf, p. 3-4 — | Page 3 tells | of the badger |" in context.text
     context = retriever.context("walrus marmot", top_k=5, mode="keyword")
     assert all(isinstance(source, ContextSource) for source in context.sources)
     places = {source.location: source for source in context.sources}

@@ -584,10 +584,14 @@ def _names(passage: dict[str, Any]) -> tuple[str | None, ...]:
 
 def _source(passage: dict[str, Any]) -> str:
     """Return where a passage comes from, on one line; the words are the documents', so they belong inside the quote."""
-    # A line is in the path, which opens the file there.
-    place = "" if passage["place"].startswith(LINE) else one_line(passage["place"])
-    above = [passage["path"] or one_line(passage["document"]), place, " > ".join(passage["heading_path"])]
+    above = [_where(passage["path"], passage["document"], passage["place"]), " > ".join(passage["heading_path"])]
     return f"{' — '.join(filter(None, above))} (chunk_id {' '.join(passage['id'].split())})"
+
+
+def _where(path: str | None, document: str, place: str) -> str:
+    # A line is in the path, which opens the file there.
+    shown = "" if place.startswith(LINE) else one_line(place)
+    return " — ".join(filter(None, (path or one_line(document), shown)))
 
 
 def _path(source: ContextSource, line: int | None) -> str | None:
@@ -610,7 +614,7 @@ def _answer_text(found: Answer, result: dict[str, Any]) -> str:
         lines = [f"{quotes.head()}\n\n{quotes.quote('', found.text, label=label)}"]
         cited = {one.source for one in found.citations}
         places = [
-            f"[{one['number']}] {one['path'] or one_line(one['document'])}"
+            f"[{one['number']}] {_where(one['path'], one['document'], one['place'])}"
             for one in result["sources"]
             if one["number"] in cited
         ]

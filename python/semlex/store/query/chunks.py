@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from bisect import bisect_right
 from functools import cached_property, lru_cache, partial
 from itertools import compress
 from typing import TYPE_CHECKING, Any
@@ -15,7 +14,7 @@ from psycopg import sql
 
 from semlex import _core
 from semlex.store.descriptions import without_line
-from semlex.store.keyword.base import LINE_END, MAX_TERMS
+from semlex.store.keyword.base import MAX_TERMS
 from semlex.store.postgres.settings import cursor_with_times
 from semlex.store.query.chunk_keys import chunk_keys, indexed_keys, is_indexed, keys_of
 from semlex.store.query.filters import with_rows
@@ -235,14 +234,9 @@ def _show(excerpts: Excerpts, number: int, at: StoredPlace, line: int | None, pa
     excerpt, match = excerpts.of(number)
     if match is None or not at.for_people(line, page):
         return Shown(excerpt, None, page, at.row, at.for_people(line, page))
-    passed, row, match_line = bisect_right(at.breaks, match), at.row, None
-    if page is not None:
-        page += passed
-    elif row is not None:
-        row += passed
-    elif line is not None:
-        match_line = line + len(LINE_END.findall(excerpts.text(number), 0, match))
-    return Shown(excerpt, match_line, page, row, place_of(match_line or line, page, row, at.cell, at.sheet))
+    found = at.at(excerpts.text(number)[:match], line, page)
+    match_line = found.line if page is None and at.row is None else None
+    return Shown(excerpt, match_line, found.page, found.row, place_of(*found))
 
 
 async def _rows(
