@@ -85,6 +85,23 @@ def test_examples(quote, verdict, place):
     assert (citation.verdict, at) == (verdict, place)
 
 
+def test_bars_between_the_cells_of_a_table_need_no_quoting():
+    text = "ls | sort\n\n| A title | of the page |\n| --- | --- |\n| The first | line is here |\n"
+    evidence = Evidence(context_of([text]))
+    verdicts = {
+        "A title of the page": "normalised",
+        "a title | of the page": "normalised",
+        "A title | of the page": "exact",
+        "The first line is here": "normalised",
+        "The last line is here": "altered",
+        "ls sort": "altered",
+    }
+    for quote, verdict in verdicts.items():
+        citation, place = found(evidence, text, 1, quote)
+        assert citation.verdict == verdict
+        assert verdict != "normalised" or place.replace("| ", "").lower() == quote.replace("| ", "").lower()
+
+
 def test_a_line_is_counted_in_every_form_of_line_ends():
     evidence = Evidence(context_of(["one a\rtwo b\r\nthree c\nfour d"], first_line=10))
     assert [evidence.citation(1, words).line for words in ("one a", "two b", "three c", "four d")] == [10, 11, 12, 13]

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 MAX_QUOTE = 4000
 # A hyphen at the end of a line, with what stands between it and the rest of its word.
 _LINE_HYPHEN = re.compile(r"(?<=\w)[-\u2010\u2011][ \t]*\r?\n[ \t]*(?=\w)")
+# A row of a table in Markdown, whose bars are between cells.
+_TABLE_ROW = re.compile(r"^[ \t]*\|.*", re.MULTILINE)
 _EVEN = {
     **dict.fromkeys("\u00ad\u200b\u2060\ufeff`", ""),
     **dict.fromkeys("“”„‟«»″", '"'),
@@ -64,10 +66,11 @@ class _Searched:
 
     @cached_property
     def _evened(self) -> list[_Evened]:
-        """Return two forms of a text to compare: words split at a line's end are joined without, and with, a hyphen."""
+        """Return forms of the text to compare, with and without the hyphens at line ends and the bars of tables."""
         text = self.source.text
-        kept = [_Evened.of(text, hyphen) for hyphen in ("", "-")]
-        return kept if kept[0].text != kept[1].text else kept[:1]
+        without_bars = _TABLE_ROW.sub(lambda row: row[0].replace("|", " "), text)
+        forms = [_Evened.of(one, hyphen) for one in dict.fromkeys((text, without_bars)) for hyphen in ("", "-")]
+        return list({form.text: form for form in forms}.values())
 
     # Searched letter by letter; then ignoring case, quotation marks, blanks and hyphenation; then with one word
     # changed, missing or added.

@@ -181,8 +181,8 @@ class Citation:
         document: That source's document; "" for an unknown source.
         quote: The quoted words, as the answer wrote them.
         verdict: ``exact``: the words are in the source, letter by letter. ``normalised``: except for case, quotation
-            marks, blanks, hyphenation, and marks at their ends. ``altered``: one word differs, is missing or was added.
-            ``not found``. ``unknown source``: no source has this number.
+            marks, blanks, hyphenation, bars between table cells, and marks at their ends. ``altered``: one word
+            differs, is missing or was added. ``not found``. ``unknown source``: no source has this number.
         line, page: Where the words begin in the document, from 1, or None. Words that were not found have those of the
             source.
         place: Where the words are, as shown to people: ``p. 36``, ``row 4``, ``line 9``. Words on two pages have both:
