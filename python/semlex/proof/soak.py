@@ -8,6 +8,9 @@ import os
 import resource
 import sys
 import time
+from collections import Counter
+from itertools import accumulate
+from statistics import linear_regression
 from typing import TYPE_CHECKING
 
 from semlex.errors import SemlexError
@@ -26,7 +29,7 @@ SEARCHES, WRITES = 50, 5  # a second
 TEXTS = 500
 ENDED, PAUSE_SECONDS = 2, 3.0  # backends that are ended, and after which time
 POOL = 8
-KEPT_TIMES = 10_000
+WARMING_SECONDS = 1_200.0  # in which caches and pools grow to their sizes
 
 
 class Soak(Scenario):
@@ -41,9 +44,10 @@ class Soak(Scenario):
     def begin(self) -> None:
         self._application = self.site.application(self.name)
         self.texts = {f"d{n}": draw_text(self.chance) for n in range(TEXTS)}
-        self._times: list[float] = []
+        # How many searches took so many milliseconds, and the memory after each round: small, however long it runs.
+        self._times: Counter[int] = Counter()
+        self._memory: list[tuple[float, int]] = []
         self._writing: set[str] = set()
-        self._memory = 0
         self._runner = asyncio.Runner()
         self.opened.callback(self._runner.close)
         client = self.site.async_client(self._application, max_connections=POOL)
@@ -81,7 +85,7 @@ class Soak(Scenario):
             await self._collection.search(draw_text(self.chance, 3), 10)
         except SemlexError as error:
             raise Fault("wrong", f"a search failed: {error}") from None
-        self._times.append(time.monotonic() - began)
+        self._times[round(1000 * (time.monotonic() - began))] += 1
 
     async def _write(self) -> None:
         one, text = f"d{self.chance.randrange(TEXTS)}", draw_text(self.chance)
@@ -104,12 +108,19 @@ class Soak(Scenario):
         return ended
 
     def _note(self) -> None:
-        del self._times[:-KEPT_TIMES]
-        ordered = sorted(self._times)
-        self.notes["p99 of the last searches in ms"] = round(1000 * ordered[int(0.99 * (len(ordered) - 1))])
-        now = resident_kib()
-        self._memory = self._memory or now  # after the first round
-        self.notes["memory since the first round in KiB"] = now - self._memory
+        last = self._times.total() - self._times.total() // 100
+        places = accumulate(count for _, count in sorted(self._times.items()))
+        self.notes["p99 of the searches in ms"] = next(
+            took for took, place in zip(sorted(self._times), places, strict=True) if place >= last
+        )
+        self._memory.append((time.monotonic(), resident_kib()))
+        began, first = self._memory[0]
+        memory = self._memory[-1][1]
+        self.notes["memory since the first round in KiB"] = memory - first
+        warm = [one for one in self._memory if one[0] - began >= WARMING_SECONDS]
+        if len(warm) > 1:
+            slope = linear_regression(*zip(*warm, strict=True)).slope
+            self.notes[f"memory an hour, after {WARMING_SECONDS / 60:.0f} minutes, in KiB"] = round(3600 * slope)
 
 
 def resident_kib() -> int:
