@@ -173,7 +173,7 @@ class Proof:
         scenario, running.scenario = running.scenario, None
         if scenario is None:
             return
-        running.report.notes += scenario.notes
+        running.report.notes.update(scenario.notes)  # `+=` drops what is not above 0
         try:
             scenario.opened.close()
         except Exception as error:  # noqa: BLE001 - the other scenarios go on, and the report is printed
