@@ -243,7 +243,7 @@ def test_an_error_without_a_code_is_only_a_lost_connection_when_it_is() -> None:
 def test_one_connection_in_two_tasks_is_called_that() -> None:
     said = translate(OutOfOrderTransactionNesting("transaction commit at the wrong nesting level"), "search")
     assert type(said) is StoreError
-    assert str(said).startswith("search: two tasks use one connection at the same time; give each task a connection")
+    assert str(said).startswith("search: two tasks use one connection at the same time; give each task its own")
 
 
 def test_a_full_disk_is_no_lost_connection() -> None:

@@ -237,6 +237,6 @@ def test_a_role_that_may_not_read(database_url: str) -> None:
     execute(database_url, "CREATE ROLE semlex_test_stranger LOGIN")
     try:
         (problem,) = examine_server(f"{database_url} user=semlex_test_stranger").problems
-        assert "schema semlex cannot be looked at" in problem
+        assert "schema semlex cannot be checked" in problem
     finally:
         execute(database_url, "DROP ROLE semlex_test_stranger")
