@@ -1,4 +1,4 @@
-"""The map of all modules, from the first paragraphs of their documentation."""
+"""The map of all packages: the first paragraph of each one's documentation, and the names of its modules."""
 
 from __future__ import annotations
 
@@ -18,26 +18,24 @@ TESTS = ROOT / "rust" / "core" / "src" / "tests"
 
 
 def modules() -> str:
-    """Return a section for each tree of modules."""
-    return "\n\n".join(_section(title, tree) for title, tree in TREES.items())
+    """Return a list of packages for each tree of modules."""
+    return "\n\n".join(
+        f"## {title}\n\n" + "\n".join(_package(folder, tree) for folder in _folders(tree))
+        for title, tree in TREES.items()
+    )
 
 
-def _section(title: str, tree: Path) -> str:
-    parts = [f"## {title}"]
-    for folder, files in _folders(tree).items():
-        if folder != tree:
-            parts.append(f"### {folder.relative_to(tree).as_posix()}/")
-        parts += [_first_paragraph(path) for path in files if path.name in OF_THE_FOLDER]
-        listed = [path for path in files if path.name not in OF_THE_FOLDER]
-        parts.append("\n".join(f"- `{path.stem}`: {_first_paragraph(path)}" for path in listed))
-    return "\n\n".join(filter(None, parts))
+def _folders(tree: Path) -> list[Path]:
+    files = [path for kind in ("py", "rs") for path in tree.rglob(f"*.{kind}") if TESTS not in path.parents]
+    return sorted({path.parent for path in files})
 
 
-def _folders(tree: Path) -> dict[Path, list[Path]]:
-    files = [path for kind in ("py", "rs") for path in sorted(tree.rglob(f"*.{kind}")) if TESTS not in path.parents]
-    return {
-        folder: [path for path in files if path.parent == folder] for folder in sorted({one.parent for one in files})
-    }
+def _package(folder: Path, tree: Path) -> str:
+    files = sorted(path for path in folder.iterdir() if path.suffix in (".py", ".rs"))
+    described = next(path for path in files if path.name in OF_THE_FOLDER)
+    names = ", ".join(f"`{path.stem}`" for path in files if path != described)
+    name = f"`{folder.relative_to(tree).as_posix()}/`: " if folder != tree else ""
+    return " ".join(filter(None, [f"- {name}{_first_paragraph(described)}", names]))
 
 
 def _first_paragraph(path: Path) -> str:
