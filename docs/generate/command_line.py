@@ -13,7 +13,16 @@ from semlex.cli.manual import EXAMPLES, PANELS
 from semlex.cli.options import COMMON
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
+
+
+def tree(group: Any, name: str = "") -> dict[str, Any]:
+    """Return every command and every group by its words."""
+    found = {name: group} if name else {}
+    for word, below in getattr(group, "commands", {}).items():
+        found |= tree(below, f"{name} {word}".strip())
+    return found
+
 
 MAIN: Any = typer.main.get_command(app)
 # An option that so many commands have is described once.
@@ -25,38 +34,26 @@ def commands() -> str:
     """Return the list of commands, the options that many have, and a section for each command."""
     parts = ["## Commands"]
     for panel, names in PANELS.items():
-        listed = [(name, one) for name in names for name, one in [(name, MAIN.commands[name]), *_below(name)]]
-        rows = [[f"[`semlex {name}`](#{slug(f'semlex {name}')})", _summary(name, one)] for name, one in listed]
+        rows = [[f"[`semlex {name}`](#{slug(f'semlex {name}')})", _summary(name, one)] for name, one in _listed(names)]
         parts += [f"**{panel}**", table(["command", "what it does"], rows)]
     shared = _shared()
     options = [one for one in MAIN.params if not NOT_SHOWN & set(one.opts)]
     parts += ["## Options of all commands", _options(options)]
     parts += ["## Options of many commands", "Their names are in the section of each command.", _options(shared)]
-    for name in (name for names in PANELS.values() for name in names):
-        parts += _section(name, MAIN.commands[name], "##", shared)
-        for below, one in _below(name):
-            parts += _section(below, one, "###", shared)
+    for names in PANELS.values():
+        for name, one in _listed(names):
+            parts += _section(name, one, shared)
     return "\n\n".join(parts)
 
 
-def _below(name: str) -> list[tuple[str, Any]]:
-    """Return the commands of a group, and of groups in it, by their whole names."""
-    below = [(f"{name} {word}", one) for word, one in getattr(_command(name), "commands", {}).items()]
-    return [each for one in below for each in (one, *_below(one[0]))]
-
-
-def _command(name: str) -> Any:
-    found = MAIN
-    for word in name.split():
-        found = found.commands[word]
-    return found
+def _listed(names: Iterable[str]) -> Iterator[tuple[str, Any]]:
+    """Return commands of the first level and those below them, by their whole names."""
+    return ((name, one) for first in names for name, one in tree(MAIN.commands[first], first).items())
 
 
 def every_parameter() -> Iterator[Any]:
     """Return the options and arguments of all commands."""
-    for name in MAIN.commands:
-        for one in (MAIN.commands[name], *(one for _, one in _below(name))):
-            yield from one.params
+    return (parameter for command in tree(MAIN).values() for parameter in command.params)
 
 
 def _summary(name: str, command: Any) -> str:
@@ -83,9 +80,9 @@ def _is_common(parameter: Any) -> bool:
     return getattr(parameter, "rich_help_panel", None) == COMMON
 
 
-def _section(name: str, command: Any, marks: str, shared: list[Any]) -> Iterator[str]:
+def _section(name: str, command: Any, shared: list[Any]) -> Iterator[str]:
     """Return the section of a command; a group has its commands below it."""
-    yield f"{marks} semlex {name}"
+    yield f"{'###' if ' ' in name else '##'} semlex {name}"
     yield from map(text, re.split(r"\n\n", command.help))
     if default := getattr(command, "default", None):
         yield f"Without a command it runs [`semlex {name} {default}`](#{slug(f'semlex {name} {default}')})."

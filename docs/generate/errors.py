@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import inspect
-import re
 from typing import TYPE_CHECKING
 
-from docs.generate.markdown import slug, table, text
+from docs.generate.markdown import Docstring, slug, table, text
 from semlex import errors
 from semlex.cli.exit_codes import _CODES, MEANINGS, OTHER
 from semlex.errors import FieldError, SemlexError
@@ -47,20 +46,13 @@ def _builtin(kind: type[SemlexError]) -> str:
 
 
 def _described(kind: type) -> Iterator[str]:
-    document = inspect.cleandoc(kind.__doc__ or "")
-    description, _, attributes = document.partition("\n\nAttributes:\n")
-    description = description.partition("\n\nArgs:\n")[0]
+    described = Docstring(inspect.getdoc(kind) or "")
     yield f"### {kind.__name__}"
-    yield from map(text, description.split("\n\n"))
-    yield from ("\n".join(_attributes(attributes)),) if attributes else ()
+    yield from described.opening()
+    yield from filter(None, [described.listed("Attributes")])
 
 
 def _codes(kind: type[SemlexError]) -> str:
     code = next((code for one, code in _CODES if issubclass(kind, one)), OTHER)
     status = next((status.value for one, status, _ in _STATUSES if issubclass(kind, one)), _FAILED)
     return f"Exit code {code}, HTTP status {status}."
-
-
-def _attributes(lines: str) -> Iterator[str]:
-    for found in re.finditer(r"^    (\w+): (.+(?:\n {8}.+)*)", lines, re.MULTILINE):
-        yield f"- `{found[1]}`: {text(found[2])}"

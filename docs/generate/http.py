@@ -104,10 +104,9 @@ def _described(schema: Schema, *, required: bool) -> tuple[str, str]:
     """Return what a value may be, and what it means; a value that may be left out is not called null."""
     kinds = [one for one in schema.get("anyOf", [schema]) if required or one.get("type") != "null"]
     meaning = schema.get("description") or next((one["description"] for one in kinds if "description" in one), "")
-    default = schema.get("default", schema.get("schema", {}).get("default"))
-    if default not in (None, False) and "default" not in meaning.lower():
+    if (default := schema.get("default")) not in (None, False) and "default" not in meaning.lower():
         meaning += f" Default: {default}."
-    return " or ".join(dict.fromkeys(map(_kind, kinds))), text(meaning.replace("``", "`"))
+    return " or ".join(dict.fromkeys(map(_kind, kinds))), text(meaning)
 
 
 def _kind(schema: Schema) -> str:

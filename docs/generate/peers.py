@@ -8,15 +8,16 @@ from pathlib import Path
 from docs.generate.markdown import table
 
 FIGURES = Path(__file__).parent.parent / "reference" / "figures.md"
+FIRST, SECOND = r"^([\d.,]*\d)", r"^[\d.,]+, ([\d.]+)"  # number of a cell
 # A column of the page of figures -> what is taken of its cells, and the heading in the comparison.
 COLUMNS = {
-    "p50, p95": (r"^[\d.,]+", "one search, median (ms)"),
-    "8 at once: searches/s": (r"^[\d.,]+", "8 at once: searches/s"),
-    "rows/s until indexed": (r"^[\d.,]+", "rows loaded and indexed per s"),
-    "disk": (r"^[\d.,]+", "disk (MiB)"),
-    "keeps 1/10": (r"^[\d.,]+, (?P<part>[\d.]+)", "recall@10, filter keeps 1/10"),
-    "far": (r"^[\d.,]+, (?P<part>[\d.]+)", "recall@10, filter far from the query"),
-    "scifact-sub": (r"^[\d.]+", "nDCG@10, scifact (part)"),
+    "p50, p95": (FIRST, "one search, median (ms)"),
+    "8 at once: searches/s": (FIRST, "8 at once: searches/s"),
+    "rows/s until indexed": (FIRST, "rows loaded and indexed per s"),
+    "disk": (FIRST, "disk (MiB)"),
+    "keeps 1/10": (SECOND, "recall@10, filter keeps 1/10"),
+    "far": (SECOND, "recall@10, filter far from the query"),
+    "scifact-sub": (FIRST, "nDCG@10, scifact (part)"),
 }
 # What the first page of the project shows.
 SHORT = {"semlex", "SQL by hand, all words", "langchain-postgres", "LlamaIndex", "LanceDB", "Qdrant Edge"}
@@ -53,4 +54,4 @@ def _table(figures: dict[str, dict[str, str]], columns: tuple[str, ...]) -> str:
 
 def _part(cell: str, pattern: str) -> str:
     match = re.search(pattern, cell)
-    return cell if match is None else (match.groupdict().get("part") or match[0]).rstrip(",")
+    return match[1] if match else cell

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ForwardRef, is_typeddict
 
 import semlex
-from docs.generate.markdown import slug, table, text
+from docs.generate.markdown import Docstring, slug, table, text
 from semlex import errors
 from semlex.options.declare import declared
 from semlex.retriever import synchronous
@@ -147,7 +147,7 @@ def _section(name: str, value: Any) -> Iterator[str]:
     if inspect.isclass(value) and name != value.__name__:
         yield f"Another name of `{value.__name__}`."
         return
-    described = _Docstring(inspect.getdoc(value) or "")
+    described = Docstring(inspect.getdoc(value) or "")
     yield from described.opening()
     if value in SYNCHRONOUS:
         yield f"Its methods are those of `{SYNCHRONOUS[value]}`, without `await`."
@@ -160,7 +160,7 @@ def _section(name: str, value: Any) -> Iterator[str]:
         yield from _class(name, value, described)
 
 
-def _class(name: str, kind: type, described: _Docstring) -> Iterator[str]:
+def _class(name: str, kind: type, described: Docstring) -> Iterator[str]:
     rows = list(_attributes(kind, described))
     if described.sections.get("Args") and "__init__" in vars(kind):
         yield _signature(name, kind)
@@ -174,7 +174,7 @@ def _class(name: str, kind: type, described: _Docstring) -> Iterator[str]:
     for member, value in _members(kind):
         if not isinstance(value, property):
             yield f"### {name}.{member}"
-            method = _Docstring(inspect.getdoc(getattr(kind, member)) or "")
+            method = Docstring(inspect.getdoc(getattr(kind, member)) or "")
             yield from method.opening()
             yield _signature(member, getattr(value, "__func__", value))
             yield from method.rest()
@@ -202,7 +202,7 @@ def _members(kind: type) -> Iterator[tuple[str, Any]]:
                     yield name, value
 
 
-def _attributes(kind: type, described: _Docstring) -> Iterator[list[str]]:
+def _attributes(kind: type, described: Docstring) -> Iterator[list[str]]:
     """Return the fields that a docstring or a declaration names, and the properties."""
     told = dict(described.entries("Attributes"))
     defaults = {one.name: one for one in fields(kind)} if is_dataclass(kind) else {}
@@ -228,16 +228,9 @@ def _options(kind: Any) -> Iterator[list[str]]:
             resolved = " | ".join(map(repr, one.choices)) or _written(one.kind)
             resolved += " | None" if one.optional and not resolved.endswith("None") else ""
             written = written if "_AnyName" in resolved else resolved
-        bounds = (
-            [f"{one.option.minimum:,} to {one.option.maximum:,}"]
-            if None not in (one.option.minimum, one.option.maximum)
-            else []
-        )
-        yield [
-            f"`{name}`",
-            f"`{written}`",
-            text(" ".join([one.option.text, *(f"Range: {bound}." for bound in bounds)])),
-        ]
+        bounds = one.option.minimum, one.option.maximum
+        limits = "" if None in bounds else f" Range: {bounds[0]:,} to {bounds[1]:,}."
+        yield [f"`{name}`", f"`{written}`", text(one.option.text + limits)]
 
 
 def _written(hint: Any) -> str:
@@ -291,7 +284,7 @@ def _from_source(module: str, name: str) -> Iterator[str]:
     bodies = [one for path in paths for one in ast.parse(path.read_text(encoding="utf-8")).body]
     node = [one for one in bodies if getattr(one, "name", None) == name][-1]  # the last of overloaded ones
     assert isinstance(node, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef))  # noqa: S101 - as it is named
-    described = _Docstring(ast.get_docstring(node) or "")
+    described = Docstring(ast.get_docstring(node) or "")
     yield f"### {name}"
     yield from described.opening()
     functions = [node, *(node.body if isinstance(node, ast.ClassDef) else ())]
@@ -308,37 +301,3 @@ def _arguments(given: ast.arguments) -> list[str]:
     """Return parameters as they are written, one by one."""
     parts = re.split(r",\s*(?![^\[\](){}]*[\])}])", ast.unparse(given))
     return [re.sub(r"(: .+?)=", r"\1 = ", part.strip(), count=1) for part in parts]
-
-
-class _Docstring:
-    """The parts of a docstring in Google's form."""
-
-    def __init__(self, document: str) -> None:
-        parts = re.split(r"(?:^|\n\n)(\w[\w ]*):\n(?=    )", document)
-        self._opening = parts[0]
-        self.sections = dict(zip(parts[1::2], parts[2::2], strict=True))
-
-    def opening(self) -> Iterator[str]:
-        """Return the paragraphs before the sections."""
-        for one in self._opening.split("\n\n"):
-            if one.startswith("    "):
-                yield f"```text\n{inspect.cleandoc(one)}\n```"
-            elif one:
-                yield text(one.replace("::", ":") if one.endswith("::") else one)
-
-    def rest(self) -> Iterator[str]:
-        """Return the arguments, what is returned, and the errors."""
-        for name in ("Args", "Returns", "Yields", "Raises"):
-            if name in ("Returns", "Yields") and name in self.sections:
-                yield f"{name}: {text(self.sections[name])}"
-            elif entries := list(self.entries(name)):
-                listed = "\n".join(f"- `{one}`: {text(told)}" for one, told in entries)
-                yield listed if name == "Args" else f"{name}:\n\n{listed}"
-
-    def entries(self, name: str) -> Iterator[tuple[str, str]]:
-        """Return the names of a section with their descriptions."""
-        for found in re.finditer(
-            r"^    ([\w*]+(?:, [\w*]+)*): (.+(?:\n {8}.*)*)", self.sections.get(name, ""), re.MULTILINE
-        ):
-            for one in found[1].split(", "):
-                yield one, found[2]

@@ -59,7 +59,7 @@ class ConfigurationError(SemlexError, ValueError):
 class ModelServesError(ConfigurationError):
     """A change to the embedding model that the collection has already.
 
-    Remedy: Nothing is to do: the collection has this model already.
+    Remedy: No action is needed: the collection has this model already.
     """
 
 
@@ -281,7 +281,7 @@ class JobTimeoutError(SemlexError, TimeoutError):
 class WorkAbandonedError(SemlexError, RuntimeError):
     """Work ended early, because its caller was cancelled or closed the retriever.
 
-    Remedy: Nothing is to do, or close the retriever later.
+    Remedy: No action is needed, or close the retriever later.
     """
 
 
@@ -372,7 +372,7 @@ class IncompleteWriteError(StoreError):
 class LeaseLostError(StoreError):
     """Another worker has taken over a job, because this one was silent for too long; its writes are refused.
 
-    Remedy: Nothing is to do; if it happens often, give the worker a longer lease.
+    Remedy: No action is needed; if it happens often, give the worker a longer lease.
     """
 
 

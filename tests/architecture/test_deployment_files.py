@@ -110,7 +110,7 @@ def test_an_action_has_one_version() -> None:
     uses = {
         tuple(one.split("@"))
         for file in WORKFLOWS
-        for one in re.findall(r"uses: (?:([\w./-]+@.*))$", file.read_text("utf-8"), re.MULTILINE)
+        for one in re.findall(r"uses: ([\w./-]+@.*)$", file.read_text("utf-8"), re.MULTILINE)
     }
     names = [name for name, _ in uses]
     assert len(names) == len(set(names))

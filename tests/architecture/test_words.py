@@ -96,10 +96,18 @@ BANNED_IN_CODE = re.compile(
 )
 
 
-def strings(path: Path) -> Iterator[tuple[int, str]]:
-    """The texts of a Python file, with their lines."""
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+def strings(path: Path, *, documented: bool = True) -> Iterator[tuple[int, str]]:
+    """The texts of a Python file, with their lines; those that are not documentation are messages, help and output."""
+    tree = ast.parse(path.read_text("utf-8"))
+    left_out = {
+        id(node.body[0].value)
+        for node in ast.walk(tree)
+        if not documented
+        and isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef))
+        and isinstance(node.body[0], ast.Expr)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in left_out:
             yield node.lineno, node.value
 
 
@@ -119,20 +127,6 @@ def test_docstrings_and_messages_are_plain() -> None:
 LEG = re.compile(r"""(?<![`.\w"'])legs?(?![`\w"':\[(])""", re.IGNORECASE)
 
 
-def messages(path: Path) -> Iterator[tuple[int, str]]:
-    """The texts of a Python file that are not documentation, with their lines: messages, help, output."""
-    tree = ast.parse(path.read_text("utf-8"))
-    documentation = {
-        id(node.body[0].value)
-        for node in ast.walk(tree)
-        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef))
-        and isinstance(node.body[0], ast.Expr)
-    }
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in documentation:
-            yield node.lineno, node.value
-
-
 def public_docstrings() -> Iterator[tuple[str, str]]:
     """What `help` shows of the public names."""
     for name in semlex.__all__:
@@ -149,7 +143,7 @@ def test_users_read_of_searches_and_not_of_legs() -> None:
     found = [
         f"{path.relative_to(ROOT)}:{line}"
         for path in (ROOT / "python").rglob("*.py")
-        for line, text in (messages(path) if "leg" in path.read_text("utf-8") else ())
+        for line, text in (strings(path, documented=False) if "leg" in path.read_text("utf-8") else ())
         if " " in text and re.search(r"\blegs?\b", text)
     ]
     found += [

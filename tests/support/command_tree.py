@@ -4,17 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import typer
-
-from semlex.cli.app import app
-
-
-def tree(group: Any, name: str = "") -> dict[str, Any]:
-    """Every command and every group by its words."""
-    found = {name: group} if name else {}
-    for word, below in getattr(group, "commands", {}).items():
-        found |= tree(below, f"{name} {word}".strip())
-    return found
+from docs.generate.command_line import MAIN, tree
 
 
 def is_group(command: Any) -> bool:
@@ -22,7 +12,6 @@ def is_group(command: Any) -> bool:
     return hasattr(command, "commands")
 
 
-MAIN: Any = typer.main.get_command(app)
 TREE = tree(MAIN)
 RUNNABLE = {name: one for name, one in TREE.items() if not is_group(one)}
 

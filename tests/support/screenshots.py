@@ -24,9 +24,9 @@ QUESTION = "move a collection to another server"
 OPEN_SCORE = "document.querySelector('.score summary').click()"
 ASK_WHY = "document.getElementById('missing').value = 'filters.md'; document.querySelector('.why button').click()"
 HITS = "document.querySelectorAll('.hits > li').length > 0"
-# Name of the file -> width, height, scheme, view, what the address says, what is done, and what is waited for.
-SHOTS: dict[str, tuple[int, int, str, str, dict[str, str], str, str]] = {
-    f"{name}{'-dark' if scheme == 'dark' else ''}": (width, height, scheme, "search", place, does, until)
+# Name of the file -> width, height, scheme, what the address says, what is done, and what is waited for.
+SHOTS: dict[str, tuple[int, int, str, dict[str, str], str, str]] = {
+    f"{name}{'-dark' if scheme == 'dark' else ''}": (width, height, scheme, place, does, until)
     for name, width, height, place, does, until in (
         ("page", 1200, 580, {"q": QUESTION, "w": "0.5"}, OPEN_SCORE, HITS),
         ("page-why", 960, 420, {"q": QUESTION}, ASK_WHY, "document.querySelector('.reasons') !== null"),
@@ -41,17 +41,8 @@ def serving(folder: Path) -> Iterator[str]:
     environment = {**os.environ, "SEMLEX_DATA_DIR": str(folder / "data"), "SEMLEX_KEEP_ALIVE": "0"}
     command = [sys.executable, "-m", "semlex"]
     done: dict[str, Any] = {"env": environment, "cwd": folder, "stdout": subprocess.DEVNULL}
-    subprocess.run(
-        [
-            *command,
-            "index",
-            *(str(ROOT / "docs" / part) for part in ("how-to", "reference", "explanation")),
-            "-c",
-            COLLECTION,
-        ],
-        check=True,
-        **done,
-    )
+    folders = (str(ROOT / "docs" / part) for part in ("how-to", "reference", "explanation"))
+    subprocess.run([*command, "index", *folders, "-c", COLLECTION], check=True, **done)
     with subprocess.Popen(
         [*command, "ui", "-c", COLLECTION, "--judgements", "judged"],
         env=environment, cwd=folder, stderr=subprocess.PIPE, text=True,
@@ -76,12 +67,11 @@ def take(folder: Path) -> None:
 
 def _take(work: Path, folder: Path) -> None:
     with serving(work) as address, browser_of(required_executable()) as browser:
-        for name, (width, height, scheme, view, place, does, until) in SHOTS.items():
+        for name, (width, height, scheme, place, does, until) in SHOTS.items():
             with browser.page(width, height, scheme=scheme) as page:
-                page.open(f"{address}/#{view}?{urlencode({'collection': COLLECTION, **place})}")
-                page.wait(HITS if view == "search" else until)
-                if does:
-                    page.value(does)
+                page.open(f"{address}/#search?{urlencode({'collection': COLLECTION, **place})}")
+                page.wait(HITS)
+                page.value(does)
                 page.wait(until)
                 if "why" in name:
                     page.value("document.querySelector('.why').scrollIntoView()")

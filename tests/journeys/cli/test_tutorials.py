@@ -23,7 +23,7 @@ from tests.support.waiting import until
 
 FIRST_PAGES = [ROOT / "README.md", ROOT / "docs" / "index.md"]
 BLOCK = re.compile(r"((?:(?!^```).)*?)^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
-# The packages and the database are there already; there is no language model.
+# A test has the packages and the database already, and no language model.
 NOT_RUN = re.compile("docker |export |./x |pip |.* ollama:")
 CHANGING = (
     (re.compile(r"^hybrid search with .*\n", re.MULTILINE), ""),  # depends on the machine

@@ -84,14 +84,14 @@ def _print_end(answer: Answer) -> None:
     if answer.refused is not None:
         output.print(escape(one_line(answer.refused)))
     headings = {source.number: source.headings for source in answer.context.sources}
-    lines: dict[str, None] = {}
+    lines = []
     for citation in answer.citations:
         above = headings.get(citation.source)
         line = f"[{citation.source}] {citation.location}" + (f"  {above}" if above else "")
         quote = "" if answer.model is None else f': "{citation.quote}"'
         verdict = "" if citation.is_verified else f" ({citation.verdict})"
-        lines[f"  [dim]{escape(one_line(line + quote))}[/dim][yellow]{verdict}[/yellow]"] = None
-    for line in lines:
+        lines.append(f"  [dim]{escape(one_line(line + quote))}[/dim][yellow]{verdict}[/yellow]")
+    for line in dict.fromkeys(lines):
         output.print(line)
     for warning in answer.warnings:
         print_note(warning)
