@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import re
 from types import ModuleType
 from typing import is_typeddict
 
@@ -14,10 +13,8 @@ import semlex.options.indexing
 import semlex.options.search
 import semlex.retriever.options
 from semlex.options.declare import arguments_of, declared
-from semlex.options.search import SearchArguments, Tuning
 from semlex.retriever.operations import OPERATIONS, OWNERS
 from semlex.retriever.synchronous import public_members
-from tests.support.folders import documentation
 
 # Public methods that no interface offers, because they are for programs.
 PROGRAMS = {
@@ -90,10 +87,3 @@ def test_counts_of_values_and_candidates_are_declared() -> None:
 def test_every_key_is_declared(module: ModuleType) -> None:
     for kind in filter(is_typeddict, vars(module).values()):
         assert declared(kind).keys() == kind.__annotations__.keys(), kind
-
-
-def test_the_page_on_searching_has_every_option() -> None:
-    page = documentation("search-options.md").read_text(encoding="utf-8")
-    section = page.split("## All options")[1].split("\n## ")[0]
-    named = re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)
-    assert sorted(named) == sorted({*declared(SearchArguments), *declared(Tuning)} - {"queries"})

@@ -47,7 +47,7 @@ async def test_a_load_that_cannot_build_its_indexes_is_stored_and_says_so(
             assert await store.add_texts(TEXTS, ids=IDS) == IDS
             assert [warning[:20] for warning in await store.indexes.wait()] == ["everything is stored"]
         assert "everything is stored" in caplog.text
-        assert "create_index()" in caplog.text
+        assert "indexes.create()" in caplog.text
         assert await store.count() == ROWS + 1
         report = await store.index(tmp_path)
         assert (report.added, report.failed) == (1, 0)

@@ -253,7 +253,7 @@ class Indexer:
     async def create_index(
         self, index: VectorIndex | None, *, concurrently: bool, progress: Callable[[Progress], None] | None
     ) -> IndexesBuilt:
-        """Build the indexes now; see `PostgreSQLRetriever.create_index`."""
+        """Build the indexes now; see `Indexes.create`."""
         self.refuse_read_only()
         if index is None:
             await self.opened.builds.wait(self.collection.names, build_progress(progress))

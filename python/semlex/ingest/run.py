@@ -218,7 +218,7 @@ class FileRun:
         return await self._finish("index", where)
 
     async def rechunk(self, *, source: str | None, dry_run: bool) -> IndexReport:
-        """Cut documents again; see `PostgreSQLRetriever.rechunk`."""
+        """Cut documents again; see `Documents.rechunk`."""
         if not dry_run:
             self._indexer.refuse_write()
         counter = self._indexer.token_counter()

@@ -249,12 +249,12 @@ class Client(Openable):
         the extra ``arrow``.
 
         Args:
-            folder: A folder that `Collection.dump` has written.
+            folder: A folder that `Tables.dump` has written.
             collection: Name of the collection, if not that of the dump; it must not exist, or must be empty.
             keyword: Another keyword engine, if the server lacks the dumped one.
             vector_storage: ``vector`` or ``halfvec``; None: as dumped.
             partitions: Partitions of the tables, 2 to 64, or 0 for plain tables; None: as dumped.
-            build_indexes: Whether to build a vector index if there are many rows; if not, call `create_index` later.
+            build_indexes: Whether to build a vector index if there are many rows; if not, call `Indexes.create` later.
             progress: Called as the work proceeds; ``bar`` shows a progress bar.
 
         Raises:

@@ -86,7 +86,7 @@ class Indexes(Part):
         """Estimate the memory, time and size that building a vector index takes; None if nothing is to be built.
 
         Args:
-            index: As for `create_index`.
+            index: As for `create`.
 
         Raises:
             ConfigurationError: pgvector has no such index for these vectors; the message lists those it has.

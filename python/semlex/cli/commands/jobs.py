@@ -37,7 +37,7 @@ JobId = Annotated[str, typer.Argument(help="Id of the job.", metavar="ID")]
 @with_context("collection", ..., *SERVER, *MODEL, *NEW)
 def submit(
     context: Context,
-    kind: Annotated[str, typer.Argument(help="index, sync, add, optimize, rechunk or embed.")],
+    kind: Annotated[str, typer.Argument(help="index, sync, add, optimize, rechunk, embed or reembed.")],
     paths: Annotated[list[Path] | None, typer.Argument(help="Files or folders, for index and sync.")] = None,
     *,
     arguments: Annotated[

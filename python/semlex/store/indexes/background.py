@@ -118,7 +118,7 @@ class IndexBuilds:
         return [warning for end in ends if isinstance(end, list) for warning in end]
 
     async def stop(self, names: Names | None = None) -> None:
-        """End the builds of a collection, or all; the next load, a worker or `create_index` begins them again."""
+        """End the builds of a collection, or all; the next load, a worker or `Indexes.create` begins them again."""
         stopped = self._of(names)
         for build in stopped:
             build.task.cancel()

@@ -381,8 +381,8 @@ class IndexBuilder:
             failure = error
             if error.sqlstate == QUERY_CANCELLED:  # a build has no limit of time
                 failure = StoreError(
-                    f"build the index {suffix}: cancelled by a user of the server [{error.sqlstate}]; create_index() "
-                    "and the next load build it again",
+                    f"build the index {suffix}: cancelled by a user of the server [{error.sqlstate}]; "
+                    "indexes.create() and the next load build it again",
                     sqlstate=error.sqlstate,
                 )
             logger.warning("%s: %s", self.collection.names.collection, failure)
@@ -531,7 +531,9 @@ async def build_where_wanted(database: Database, collection: CollectionInfo, beg
 def without_indexes(collection: CollectionInfo, error: SemlexError) -> str:
     """Log that indexes could not be built after a load; return the warning."""
     warning = f"everything is stored, but without all indexes, so that searches are slower: {error}"
-    logger.warning("%s: %s; create_index(), the next load and a worker try again", collection.names.collection, warning)
+    logger.warning(
+        "%s: %s; indexes.create(), the next load and a worker try again", collection.names.collection, warning
+    )
     return warning
 
 

@@ -134,7 +134,7 @@ class StoredIndex:
 class VectorIndexes:
     """The vector indexes of a collection."""
 
-    wanted: VectorIndex | None = None  # the last request to `create_index`
+    wanted: VectorIndex | None = None  # the last request to `Indexes.create`
     stored: tuple[StoredIndex, ...] = ()  # the newest last
     rows: int = 0  # vectors, by the server's statistics; 0 while it has none
 
