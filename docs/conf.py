@@ -37,7 +37,7 @@ exclude_patterns = ["generate"]
 myst_heading_anchors = 6
 smartquotes = False  # options begin with two dashes
 nitpicky = True
-# Outputs of programs, and Python that a page continues, are no errors of a lexer.
+# A lexer cannot read outputs of programs, and Python that continues an earlier block.
 suppress_warnings = ["misc.highlighting_failure"]
 
 

@@ -25,7 +25,7 @@ def tree(group: Any, name: str = "") -> dict[str, Any]:
 
 
 MAIN: Any = typer.main.get_command(app)
-# An option that so many commands have is described once.
+# An option that at least this many commands have is described once.
 SHARED = 10
 NOT_SHOWN = {"--help", "--install-completion", "--show-completion"}
 

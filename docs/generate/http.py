@@ -1,4 +1,4 @@
-"""The HTTP server: its routes and objects, from the description that it gives itself, and its statuses."""
+"""The HTTP server: its routes and objects, from its own description in OpenAPI, and its statuses."""
 
 from __future__ import annotations
 
@@ -121,12 +121,12 @@ def _kind(schema: Schema) -> str:
         case {"anyOf": kinds}:
             found = " or ".join(dict.fromkeys(map(_kind, kinds)))
         case {"type": "array"}:
-            most = f", at most {schema['maxItems']:,}" if "maxItems" in schema else ""
-            found = f"list of {_kind(schema.get('items', {}))}{most}"
+            limit = f", at most {schema['maxItems']:,}" if "maxItems" in schema else ""
+            found = f"list of {_kind(schema.get('items', {}))}{limit}"
         case {"type": "object", "additionalProperties": {} as values} if values:
             found = f"object of {_kind(values)}"
-        case {"type": "integer" | "number" as kind, "minimum": least, "maximum": most}:
-            found = f"{KINDS[kind]}, {least:,g} to {most:,g}"
+        case {"type": "integer" | "number" as kind, "minimum": minimum, "maximum": maximum}:
+            found = f"{KINDS[kind]}, {minimum:,g} to {maximum:,g}"
         case {"type": kind}:
             found = KINDS[kind]
         case _:

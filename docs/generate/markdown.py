@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
 BAR = r"\|"
-# Parts that are shown as they are: code, and addresses.
+# Code, which is shown as it is.
 _CODE = re.compile(r"(``?)(.+?)\1")
 # Options of commands, and names with an underscore.
 _NAMES = re.compile(r"(?<![\w-])--?[a-z][\w-]*|(?:\w+\.)*\w+_\w+(?:\(\)|=)?")
@@ -37,7 +37,7 @@ def _escaped(plain: str) -> str:
 
 
 def slug(heading: str) -> str:
-    """Return the anchor of a heading, as it is made of it where Markdown is shown."""
+    """Return the anchor that viewers of Markdown give to a heading."""
     return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
 
 

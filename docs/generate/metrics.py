@@ -10,8 +10,8 @@ from semlex.telemetry import ERROR_TYPE, SPANS
 def metrics() -> str:
     """Return the table of the metrics."""
     rows = (
-        [f"`{name}`", kind, ", ".join(f"`{label}`" for label in labels), _unit(name), text(said)]
-        for name, (kind, labels, said) in METRICS.items()
+        [f"`{name}`", kind, ", ".join(f"`{label}`" for label in labels), _unit(name), text(meaning)]
+        for name, (kind, labels, meaning) in METRICS.items()
     )
     return table(["metric", "kind", "labels", "unit", "meaning"], rows)
 

@@ -12,7 +12,7 @@ TREES = {
     "Rust, the algorithms: rust/core/src": ROOT / "rust" / "core" / "src",
     "Rust, the bindings: rust/python/src": ROOT / "rust" / "python" / "src",
 }
-# What these say is true of their folder.
+# Their documentation describes their folder.
 OF_THE_FOLDER = ("__init__.py", "lib.rs", "mod.rs")
 TESTS = ROOT / "rust" / "core" / "src" / "tests"
 

@@ -1,4 +1,4 @@
-"""The figures of other libraries that the comparison shows, out of the page of figures."""
+"""The figures of other libraries that the comparison shows, from the page of figures."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from docs.generate.markdown import table
 
 FIGURES = Path(__file__).parent.parent / "reference" / "figures.md"
 FIRST, SECOND = r"^([\d.,]*\d)", r"^[\d.,]+, ([\d.]+)"  # number of a cell
-# A column of the page of figures -> what is taken of its cells, and the heading in the comparison.
+# A column of the page of figures -> the number that is taken from its cells, and the heading in the comparison.
 COLUMNS = {
     "p50, p95": (FIRST, "one search, median (ms)"),
     "8 at once: searches/s": (FIRST, "8 at once: searches/s"),

@@ -72,7 +72,7 @@ INTEGRATIONS = {
 SYNCHRONOUS = {made: kind.__name__ for kind, made in synchronous._KINDS.items() if made}  # noqa: SLF001
 WIDTH = 100
 _REFERENCE = re.compile(r"(?<!\[)`(?P<name>\w+)`(?!\])|(?P<page>docs/(?P<path>[\w/-]+\.md))")
-# What stands around a type and is not part of it.
+# Wrappers of a type that are not part of it.
 DECLARING = ("Annotated", "ClassVar", "NotRequired", "Required", "Unpack")
 
 
@@ -204,18 +204,20 @@ def _members(kind: type) -> Iterator[tuple[str, Any]]:
 
 def _attributes(kind: type, described: Docstring) -> Iterator[list[str]]:
     """Return the fields that a docstring or a declaration names, and the properties."""
-    told = dict(described.entries("Attributes"))
+    meanings = dict(described.entries("Attributes"))
     defaults = {one.name: one for one in fields(kind)} if is_dataclass(kind) else {}
     hints = {
         name: _written(hint) for one in reversed(kind.__mro__) for name, hint in inspect.get_annotations(one).items()
     }
     inherited = {name for one in _public_bases(kind) for name in inspect.get_annotations(one)}
-    for name in dict.fromkeys([*told, *(one for one in defaults if not one.startswith("_") and one not in inherited)]):
+    for name in dict.fromkeys(
+        [*meanings, *(one for one in defaults if not one.startswith("_") and one not in inherited)]
+    ):
         default = defaults[name].default if name in defaults else MISSING
         ends = "" if default is MISSING else f" = {_default(default)}"
-        yield [f"`{name}`", f"`{hints[name]}{ends}`" if name in hints else "", text(told.get(name, ""))]
+        yield [f"`{name}`", f"`{hints[name]}{ends}`" if name in hints else "", text(meanings.get(name, ""))]
     for name, value in _members(kind):
-        if isinstance(value, property) and name not in told:
+        if isinstance(value, property) and name not in meanings:
             returned = value.fget.__annotations__.get("return", "") if value.fget else ""
             meaning = re.sub(r"^Return (\w)", lambda found: found[1].upper(), _summary(value))
             yield [f"`{name}`", f"`{_written(returned)}`", text(meaning)]
@@ -294,7 +296,7 @@ def _from_source(module: str, name: str) -> Iterator[str]:
             yield _block(name, given, f" -> {ast.unparse(one.returns)}" if one is node and one.returns else "")
     yield from described.rest()
     if attributes := list(described.entries("Attributes")):
-        yield table(["attribute", "meaning"], ([f"`{one}`", text(told)] for one, told in attributes))
+        yield table(["attribute", "meaning"], ([f"`{one}`", text(meaning)] for one, meaning in attributes))
 
 
 def _arguments(given: ast.arguments) -> list[str]:

@@ -80,7 +80,7 @@ SPANS: dict[Work, tuple[str, str, tuple[str, ...]]] = {
     Work.RERANK: ("rerank MODEL", "a call of the reranker", (TEXTS, SERVER)),
     Work.CHAT: (
         "chat MODEL",
-        "a request to a language model, until its last piece",
+        "a request to a language model, until its response ends",
         (SERVER, INPUT_TOKENS, OUTPUT_TOKENS),
     ),
     Work.REQUEST: (

@@ -18,7 +18,7 @@ from tests.support.folders import ROOT
 from tests.support.programs import Program
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-# Followed line by line, by tests of their own.
+# `test_tutorials.py` follows them line by line.
 TUTORIALS = sorted((ROOT / "docs" / "tutorials").glob("*.md"))
 # The frameworks that the other tests' environment has not.
 FRAMEWORKS = ("llama_index", "haystack", "ray", "sqlalchemy")

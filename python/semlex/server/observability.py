@@ -35,7 +35,7 @@ METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
 # Upper bounds in seconds.
 BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 STARTED = time.time()
-# Name -> kind, labels, and what it says.
+# Name -> kind, labels and meaning.
 METRICS: dict[str, tuple[str, tuple[str, ...], str]] = {
     "semlex_requests_total": (
         "counter",
@@ -114,8 +114,8 @@ class Metrics:
 
 
 def _head(name: str) -> list[str]:
-    kind, _, said = METRICS[name]
-    return [f"# HELP {name} {said}", f"# TYPE {name} {kind}"]
+    kind, _, meaning = METRICS[name]
+    return [f"# HELP {name} {meaning}", f"# TYPE {name} {kind}"]
 
 
 def _of_the_process() -> list[str]:

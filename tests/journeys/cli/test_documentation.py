@@ -37,7 +37,7 @@ RUN_PAGES = (
 )
 # They go on until Ctrl-C, or ask a model, search a table or read judgements that are not here.
 NOT_RUN = ("--watch", " --http", "semlex worker", "semlex ui", "semlex shell", "ollama:", " -c shop", " --qrels")
-# Pages whose outputs are those of their commands, line by line; `…` is what they leave out.
+# Pages whose outputs are compared with those of their commands, line by line; `…` stands for lines that are left out.
 COMPARED = ("answers", "filter", "ranking", "search", "search-options", "why")
 
 

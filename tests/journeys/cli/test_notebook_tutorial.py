@@ -1,4 +1,4 @@
-"""The notebook of the tutorials runs in a kernel, and shows what it shows in the documentation.
+"""The notebook of the tutorials runs in a kernel, and its outputs are those that are stored in it.
 
 ``jupyter execute --inplace`` writes new outputs into it; keep their texts alone.
 """

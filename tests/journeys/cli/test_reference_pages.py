@@ -1,4 +1,4 @@
-"""The reference is as the code makes it; commands that pages name are there."""
+"""Generated parts of pages are fresh; pages name only commands and options that exist."""
 
 from __future__ import annotations
 
@@ -17,10 +17,9 @@ from tests.support.command_tree import MAIN, TREE, is_group, options_of, parted
 from tests.support.documented_programs import PAGES
 
 ALWAYS = {"--help", "--version", "--verbose", "--install-completion"}
-# Of gunicorn, docker, a server of models, and `./x test`.
+# Of docker, a server of models, the benches, and `./x test`.
 OF_OTHER_PROGRAMS = {
     "--api-key",
-    "--preload",
     "--shm-size",
     "--max-client-batch-size",
     *("--quick", "--full", "--random", "--newest", "--oldest", "--beside", "--servers", "--framework"),
@@ -43,9 +42,7 @@ def test_every_status_of_the_server_is_described() -> None:
     assert set(REFUSALS) == found | {NO_METHOD}
 
 
-@pytest.mark.skipif(
-    version("typer") < "0.26", reason="beside a newer click, an older typer loses the help of arguments"
-)
+@pytest.mark.skipif(version("typer") < "0.26", reason="typer before 0.26 loses the help of arguments beside click 8.5")
 def test_generated_parts_are_fresh() -> None:
     for path, text in generated().items():
         assert path.read_text(encoding="utf-8") == text, "./x docs writes it again"

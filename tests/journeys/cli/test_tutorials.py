@@ -50,7 +50,7 @@ class Reader:
         shell.environment |= {"PATH": os.pathsep.join(paths), "PYTHONPATH": str(ROOT / "python")}
 
     def block(self, before: str, kind: str, text: str) -> None:
-        """Follows a block, which the text before it may give a file's name."""
+        """Follows a block; the text before it may name the file to save it in."""
         if name := re.search(r"Save this as `([^`]+)`", before):
             path = self.shell.folder / name[1]
             path.parent.mkdir(exist_ok=True)
