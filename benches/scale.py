@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import statistics
 import sys
 import tempfile
 import time
@@ -29,6 +28,7 @@ import numpy as np
 import psycopg
 
 from benches.baselines.peers.protocol import TOP, Rows
+from benches.bm25 import percentiles
 from benches.corpus import corpus_of, questions_of
 from benches.measuring import Table
 from benches.peer_process import PeerProcess, disk, server
@@ -191,8 +191,8 @@ async def searched(bench: Bench, running: Server, rows: int, asked: Asked) -> li
             for text, vector in zip(asked.texts, asked.vectors, strict=True):
                 started = time.perf_counter()
                 await retriever.search(text, TOP, mode=mode, vector=None if mode == "keyword" else vector, **options)
-                taken.append(1000 * (time.perf_counter() - started))
-            return statistics.median(taken), statistics.quantiles(taken, n=20)[-1]
+                taken.append(time.perf_counter() - started)
+            return percentiles(taken)
 
         for depth in DEPTHS if bench.million else DEPTHS[:1]:
             figures = await one(running, retriever, asked, depth, "vector")

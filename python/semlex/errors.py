@@ -328,9 +328,9 @@ class ReadOnlyError(StoreError, PermissionError):
 
 
 class PrivilegeError(StoreError, PermissionError):
-    """The role lacks a right; the message holds the SQL for the owner of the database.
+    """The role lacks a right; the message holds the SQL for the owner of the database, or names the page that does.
 
-    Remedy: Let the owner run the SQL in the message.
+    Remedy: Let the owner run this SQL.
     """
 
 

@@ -130,7 +130,6 @@ def test_who_keeps_nothing_stops_it_at_once(folder: Path) -> None:
 
 def test_a_program_without_a_time_leaves_the_server_to_whoever_keeps_it(folder: Path) -> None:
     first = use(folder, LONG)
-    until(lambda: server_status(folder)["kept"])
     assert use(folder, None) == first
     assert server_status(folder)["kept"]
     assert use(folder, 1) == first

@@ -261,12 +261,12 @@ class Assembly:
         return tuple(sources)
 
     def _source(self, passage: Passage, number: int, hits: Sequence[SearchResult] = ()) -> ContextSource:
-        first, parts = passage.first, passage.parts
+        first, parts, text = passage.first, passage.parts, passage.text
         return ContextSource(
             number,
             first.name or first.key[1],
             TITLE_SEPARATOR.join(passage.titles),
-            passage.text,
+            text,
             tuple(chunk.key[1] for chunk in passage.chunks),
             first.line,
             first.page,
@@ -275,7 +275,7 @@ class Assembly:
             tuple(hits),
             tuple(dict.fromkeys(_location(like) for hit in hits for like in self._same.get(hit.id, ()))),
             first.introduction,
-            "" if first.place.table is not None else places_of(*places_between(parts, passage.text)),
+            "" if first.place.table is not None else places_of(*places_between(parts, text, 0, len(text))),
             parts,
         )
 

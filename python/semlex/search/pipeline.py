@@ -109,9 +109,8 @@ class SearchPipeline:
         retrieval = Retrieval(opened, reranks=self._reranker is not None)
         found = await retrieval.find_enough(state)
         keyword = found.results.get("keyword")
-        # A chunk that min_similarity leaves out contains them.
-        lacks_phrases = not found.hits and (found.left_out is None or found.left_out.is_empty)
-        if lacks_phrases and keyword is not None and keyword.has_phrases:
+        # A candidate that min_similarity leaves out contains them.
+        if not found.hits and found.left_out is None and keyword is not None and keyword.has_phrases:
             state.warnings += [*keyword.warnings, PHRASE_NOTE]
             state.with_phrases = False
             found = await retrieval.find_enough(state)

@@ -67,7 +67,7 @@ class Found:
     is_short: bool  # whether rows of candidates were gone, and too few are left
     has_exclusions: bool  # whether the query's words left out chunks that vector search found
     documents: dict[Key, DocumentKey] | None = None  # of each hit, if hits are grouped
-    left_out: LeftOut | None = None  # candidates below the minimum cosine; None without one
+    left_out: LeftOut | None = None  # by the minimum cosine; None without one, or without candidates
     excluded: frozenset[Key] = frozenset()  # candidates that turned out to contain something excluded
     depth: int = 0  # how many candidates each search was asked for
 

@@ -58,16 +58,11 @@ def check_similarity(collection: CollectionInfo, legs: Iterable[str]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """Summary of the candidates that a minimum cosine has left out."""
+    """Summary of the candidates to which a minimum cosine was applied."""
 
     least: float  # the minimum cosine
     best: float | None  # greatest cosine of all candidates; None if no candidate has one
     unknown: int  # candidates without a cosine: without a vector, or not computed in time
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether there was no candidate."""
-        return self.best is None and not self.unknown
 
     def notes(self, hits: int) -> list[str]:
         """Return the warnings for a number of results."""
@@ -82,10 +77,10 @@ class LeftOut:
         return notes
 
 
-def reaching(candidates: Iterable[Candidate], least: float) -> tuple[list[Candidate], LeftOut]:
-    """Return the candidates with at least a minimum cosine, in their order, and a summary of the others."""
+def reaching(candidates: Iterable[Candidate], least: float) -> tuple[list[Candidate], LeftOut | None]:
+    """Return the candidates with at least a minimum cosine, in their order; and a summary, None without candidates."""
     every = list(candidates)
     scores = [candidate.vector_score for candidate in every]
     known = [score for score in scores if score is not None]
     kept = [one for one, score in zip(every, scores, strict=True) if score is not None and score >= least]
-    return kept, LeftOut(least, max(known, default=None), len(every) - len(known))
+    return kept, LeftOut(least, max(known, default=None), len(every) - len(known)) if every else None

@@ -248,7 +248,7 @@ class Settings:
         leads_away=_always, example="~/semlex")
     keep_alive: float = setting(
         300.0, number_between(0, math.inf, "a number of seconds"),
-        "seconds that the embedded Postgres keeps running after its last client; 0 stops it at once", "database")
+        "seconds that the embedded Postgres keeps running after its last user; 0 stops it at once", "database")
     read_from: ReadPreference = setting(
         "primary", one_of("primary", "replica"), "where searches read: primary, or replica (a standby)",
         "database", example="replica")

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
     from semlex.store.postgres.connection import Connection
     from semlex.store.postgres.database import Database
-    from semlex.types.jobs import JobState
 
     # A queue has a method called `list`.
     Jobs = list[JobInfo]

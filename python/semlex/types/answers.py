@@ -28,13 +28,9 @@ class PassagePart(NamedTuple):
     is_slice: bool  # whether the text is the one that was read; another one has no places in it
 
 
-def places_between(
-    parts: Sequence[PassagePart], text: str, start: int = 0, end: int | None = None
-) -> tuple[Place, Place]:
+def places_between(parts: Sequence[PassagePart], text: str, start: int, end: int) -> tuple[Place, Place]:
     """Return the places of the first and the last of some characters of a passage's text."""
-    last = max(start, (len(text) if end is None else end) - 1)
-    (begin, _), (_, behind) = _places_at(parts, text, start), _places_at(parts, text, last)
-    return begin, behind
+    return _places_at(parts, text, start)[0], _places_at(parts, text, max(start, end - 1))[1]
 
 
 def _places_at(parts: Sequence[PassagePart], text: str, at: int) -> tuple[Place, Place]:
@@ -43,9 +39,8 @@ def _places_at(parts: Sequence[PassagePart], text: str, at: int) -> tuple[Place,
     if part.is_slice:
         found = part.place.at(text[part.start : at], part.line, part.page)
         return found, found
-    passed = (0, len(part.place.breaks))
-    first, last = (part.place.behind(count, part.line, part.page) for count in passed)
-    return first, last
+    place, line, page = part.place, part.line, part.page
+    return place.behind(0, line, page), place.behind(len(place.breaks), line, page)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +81,10 @@ class ContextSource:
         parts = self._parts or (PassagePart(0, self.line, self.page, NOWHERE, is_slice=True),)
         first, last = places_between(parts, self.text, start, end)
         place = places_of(first, last) if self.place else ""
-        # A passage that is not one slice of its document has no characters there.
-        before, behind = self.char_start, self.char_end
-        is_slice = before is not None and behind is not None and behind - before == len(self.text)
-        begins, ends = (before + start, before + end) if is_slice and before is not None else (None, None)
+        at = self.char_start
+        if at is not None and self.char_end != at + len(self.text):
+            at = None  # the passage is not one slice of its document
+        begins, ends = (None, None) if at is None else (at + start, at + end)
         quote = self.text[start:end]
         return Citation(self.number, self.document, quote, "exact", first.line, first.page, begins, ends, place)
 

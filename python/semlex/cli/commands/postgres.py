@@ -35,7 +35,7 @@ def _print_status(found: dict[str, Any]) -> None:
 @postgres_app.command("start")
 @with_context("data_dir", "keep_alive")
 def start(context: Context) -> None:
-    """Start the embedded Postgres for --keep-alive seconds and print its address; its clients do not prolong this."""
+    """Start the embedded Postgres for --keep-alive seconds and print its address; connections do not prolong this."""
     from semlex.store.postgres.embedded.server import EmbeddedServer
 
     settings = context.settings()

@@ -138,7 +138,7 @@ class PooledConnection(psycopg.AsyncConnection[Any]):
 
     @contextmanager
     def reading_ahead(self) -> Iterator[None]:
-        """Keep the interpreter while reading, in a block that is repeated if the connection is lost."""
+        """Read without releasing the interpreter inside the block, which is repeated if the connection is lost."""
         self._reads_ahead = True
         try:
             yield

@@ -1,4 +1,4 @@
-"""Read on a standby: their own connections, how far it lags, and the primary in its place while it cannot answer."""
+"""Read on a standby: its connections, how far it lags, and the primary in its place while it cannot answer."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from semlex.store.postgres.embedded.process import program_of, read_postmaster, 
 LOOK_SECONDS = 5.0
 MIN_LOOK_SECONDS = 0.2  # between two looks; a message makes for one at once
 STOP_SECONDS = 60.0
-READY_SECONDS = 10.0  # within which a new keeper reports that it runs
+READY_SECONDS = 10.0  # within which a new keeper reports that it listens
 # The shell ends at once, so that no process has to wait for the keeper.
 DETACH = '"$@" &'
 PROGRAM = "from semlex.store.postgres.embedded.keeper import main; main()"
@@ -79,7 +79,7 @@ def _says_something(ready: int) -> bool:
 
 
 def _launch(folder: Path, seconds: float, since: float, tell: int) -> bool:
-    """Start a keeper that writes to `tell` once it runs; close `tell`."""
+    """Start a keeper that writes to `tell` once it listens; close `tell`."""
     # Neither the user's secrets nor settings of Python for another program.
     environment = {"PATH": os.defpath, "LC_ALL": "C", "PYTHONPATH": os.pathsep.join(filter(os.path.isabs, sys.path))}
     environment |= {name: os.environ[name] for name in ("TZ", "LD_LIBRARY_PATH") if name in os.environ}
@@ -122,13 +122,17 @@ def _launch(folder: Path, seconds: float, since: float, tell: int) -> bool:
 
 
 def main() -> None:
-    """Run a keeper: its arguments are the folder, the seconds, since when they count, and who waits for it to run."""
+    """Run a keeper: its arguments are the folder, the seconds, since when they count, and who waits for it."""
     tell = int(sys.argv[4])
-    with contextlib.suppress(BrokenPipeError):
-        os.write(tell, b".")
-    os.close(tell)
     with contextlib.suppress(FileNotFoundError):  # the folder is gone
-        _Keeper(Path(sys.argv[1]), float(sys.argv[2]), float(sys.argv[3])).run()
+        keeper = _Keeper(Path(sys.argv[1]), float(sys.argv[2]), float(sys.argv[3]))
+        # Its starter holds the start lock meanwhile, so that the next client finds it.
+        pipe = keeper.listen()
+        with contextlib.suppress(BrokenPipeError):
+            os.write(tell, b".")
+        os.close(tell)
+        if pipe is not None:
+            keeper.run(pipe)
 
 
 # A keeper is a process of its own that outlives the command which started it. It reads from a named pipe, ``keeper`` in
@@ -142,13 +146,7 @@ class _Keeper:
         self._since = since  # the order, or a user, whichever was later
         self._versions = self._found_versions()
 
-    def run(self) -> None:
-        with start_lock(self._folder, STOP_SECONDS):
-            if tell_keeper(self._folder, self._order[1], self._order[0]):
-                return  # one is enough
-            pipe = self._listen()
-        if pipe is None:
-            return
+    def run(self, pipe: int) -> None:
         while self._wait(pipe):
             try:
                 with start_lock(self._folder, LOOK_SECONDS):
@@ -161,7 +159,9 @@ class _Keeper:
                 sys.stderr.write(f"semlex keeper: {error}\n")
                 self._since = time.monotonic()
 
-    def _listen(self) -> int | None:
+    def listen(self) -> int | None:
+        if tell_keeper(self._folder, self._order[1], self._order[0]):
+            return None  # one is enough
         path = self._folder / "keeper"
         path.unlink(missing_ok=True)
         os.mkfifo(path, 0o600)
