@@ -39,7 +39,7 @@ def commands() -> str:
     shared = _shared()
     options = [one for one in MAIN.params if not NOT_SHOWN & set(one.opts)]
     parts += ["## Options of all commands", _options(options)]
-    parts += ["## Options of many commands", "Their names are in the section of each command.", _options(shared)]
+    parts += ["## Options of many commands", "The section of each command names those that it has.", _options(shared)]
     for names in PANELS.values():
         for name, one in _listed(names):
             parts += _section(name, one, shared)
@@ -97,7 +97,7 @@ def _section(name: str, command: Any, shared: list[Any]) -> Iterator[str]:
         yield _options(own)
     if others := [one for one in parameters if _key(one) in keys]:
         named = ", ".join(f"`{max(one.opts, key=len)}`" for one in others)
-        yield f"And, of [many commands](#options-of-many-commands): {named}."
+        yield f"It also has these [options of many commands](#options-of-many-commands): {named}."
 
 
 def _is_option(parameter: Any) -> bool:

@@ -43,7 +43,7 @@ RIGHTS = "x-semlex-rights"
 # Operation -> what its answer holds.
 RETURNS: dict[str, Shape] = {}
 PROBLEM = {"$ref": "#/components/schemas/Problem"}
-# Status -> its cause, and what helps. What the routes have in /openapi.json, and 405, which no route has.
+# Status -> its cause, and the remedy. In /openapi.json, every route has all but 405, which none returns.
 REFUSALS = {
     400: (
         "The body is not JSON or lacks its content type.",
@@ -59,7 +59,7 @@ REFUSALS = {
         "`GET /openapi.json` has the routes, `GET /v1/collections` the collections; `detail` names the models.",
     ),
     405: ("The route does not support this method.", "The header `Allow` lists the methods."),
-    408: ("The body did not arrive in time.", "Send fewer documents at once, or from nearer."),
+    408: ("The body did not arrive in time.", "Send fewer documents at once, or use a faster connection."),
     409: (
         "Two arguments exclude each other, or the state of the collection does not allow it.",
         "`detail` names them; `semlex status` shows the state.",
