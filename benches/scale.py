@@ -5,7 +5,7 @@ half of a different piece, 113 words in the mean; its vector is the sum of the h
 length 1. Each text has one metadata field. Questions are 7 to 13 words of pieces that are not stored. The vector index
 is the default one: none up to 10,000 chunks, then HNSW of float16.
 
-A program of its own searches, ten hits each, everything warm. "Searches/s of a core" is what the processor time of a
+A separate program searches, ten hits each, everything warm. "Searches/s of a core" is what the processor time of a
 lone hybrid search would allow one core, client and server together. Recall is that of vector searches, against an exact
 comparison with every row. Memory is that of the program and of the server's processes, each with its part of what they
 share. Disk includes the write-ahead log.

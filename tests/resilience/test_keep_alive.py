@@ -330,7 +330,7 @@ def test_nobody_waits_for_the_keeper(folder: Path, tmp_path: Path) -> None:
     until(lambda: is_gone(folder))
     by_address = shell(f"semlex collections --database '{json.loads(status)['url']}'", folder, 0)
     assert by_address.returncode == 3
-    assert "start it: semlex postgres start" in by_address.stderr
+    assert "start it: semlex postgres start --keep-alive 86400" in by_address.stderr
     assert shell("semlex postgres start", folder, 0).returncode == 2
     done = shell("semlex postgres start", folder, LONG)
     assert done.stdout == f"{server_status(folder)['url']}\n"

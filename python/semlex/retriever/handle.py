@@ -95,7 +95,7 @@ class Handle:
         self._opening: tuple[int, asyncio.Lock] = (0, asyncio.Lock())
 
     def using(self, connection: CallersConnection | Connection) -> Handle:
-        """Return a handle whose calls join the transaction of a caller's connection; both share their memory."""
+        """Return a handle whose calls join the transaction of a caller's connection; both share caches and models."""
         made = copy.copy(self)
         made._join(self, Database(connection=callers_connection(connection)))  # noqa: SLF001 - of this class
         return made

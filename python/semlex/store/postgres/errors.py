@@ -151,7 +151,7 @@ def _of_the_driver(error: psycopg.Error, doing: str, message: str) -> SemlexErro
     if isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError)):
         remedy = next((f"; {what}" for part, what in _CONNECTION_REMEDIES.items() if part in message), "")
         if _EMBEDDED_SOCKET.search(message):
-            remedy = "\nIf this is the embedded Postgres of semlex, start it: semlex postgres start"
+            remedy = "\nIf this is the embedded Postgres of semlex, start it: semlex postgres start --keep-alive 86400"
         message = message.removeprefix("connection failed: ")
         return ConnectionFailedError(f"{doing}: the connection failed: {message}{remedy}")
     if isinstance(error, OutOfOrderTransactionNesting):

@@ -66,7 +66,7 @@ const RULES: [(&str, CharacterKind); 10] = [
     (r"\x{200B}", CharacterKind::Break),
 ];
 
-// It has nothing in common with the tokenizer's: one type for both was longer, and made building an index 1 % slower.
+// The tokenizer has its own: one type for both was longer, and made building an index 1 % slower.
 /// The kinds of all characters.
 pub(super) struct CharacterKinds {
     kinds: Vec<CharacterKind>,

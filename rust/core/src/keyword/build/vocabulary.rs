@@ -66,7 +66,7 @@ pub struct Vocabularies {
 }
 
 impl Vocabularies {
-    /// An empty vocabulary, and the maximum of its bytes.
+    /// No vocabulary yet; all together take at most `budget` bytes.
     #[must_use]
     pub const fn new(budget: usize) -> Self {
         Self {
