@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -22,6 +23,13 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 TUTORIALS = sorted((ROOT / "docs" / "tutorials").glob("*.md"))
 # The frameworks that the other tests' environment has not.
 FRAMEWORKS = ("llama_index", "haystack", "ray", "sqlalchemy")
+
+
+def as_on_a_page(output: str, folder: Path) -> str:
+    """Return the output of a command in a folder without what differs from run to run: paths and times."""
+    output = output.replace(sys.executable, "/home/ann/venv/bin/python").replace(str(folder), "/home/ann")
+    output = re.sub(r"\d+\.\d (m?s)\b", r"0.1 \1", output)
+    return re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d", "2026-11-28 11:09", output)
 
 
 def framework_of(program: str) -> str | None:

@@ -25,7 +25,7 @@ from semlex.settings.sources import QA_KEYS, RAG_KEYS, SERVER_VARIABLES, read_se
 from semlex.settings.table import SETTINGS, camel
 from semlex.store.postgres.embedded.server import DATABASE, EmbeddedServer
 from tests.support.command_tree import TREE, parted
-from tests.support.documented_programs import FRAMEWORKS, PAGES, documented_programs, run_documented
+from tests.support.documented_programs import FRAMEWORKS, PAGES, as_on_a_page, documented_programs, run_documented
 from tests.support.embedded_servers import configure
 from tests.support.folders import ROOT, TEMPORARY, documentation
 from tests.support.settings_forms import world
@@ -207,12 +207,6 @@ def test_commands_run_as_they_are_shown(lines: list[tuple[str, str]], shell: She
         connection.execute(table)
     for line, output in lines:
         done = shell(*shlex.split(line, comments=True)[1:])
-        output_here = (done.stdout + done.stderr).replace(sys.executable, "/home/ann/venv/bin/python")
-        said = without_times(output_here.replace(str(shell.folder), "/home/ann"))
-        assert [one for one in without_times(output) if one not in {*said, "…"}] == [], (line, said)
-
-
-def without_times(output: str) -> list[str]:
-    """The lines of an output; times differ from run to run."""
-    output = re.sub(r"\d+\.\d (m?s)\b", r"0.1 \1", output)
-    return re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d", "2026-11-28 11:09", output).splitlines()
+        said = as_on_a_page(done.stdout + done.stderr, shell.folder).splitlines()
+        shown = as_on_a_page(output, shell.folder).splitlines()
+        assert [one for one in shown if one not in {*said, "…"}] == [], (line, said)
