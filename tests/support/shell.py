@@ -213,7 +213,9 @@ class Shell:
     def __init__(self, url: str, folder: Path, run: Run = run_here) -> None:
         self.folder = folder
         self.environment = {name: value for name, value in os.environ.items() if not name.startswith("SEMLEX_")}
-        self.environment |= {"DATABASE_URL": url, "COLUMNS": "200"}
+        # `serve token add` writes beside the user's settings; servers of other tests would then need tokens.
+        own = str(folder / ".config")
+        self.environment |= {"DATABASE_URL": url, "COLUMNS": "200", "XDG_CONFIG_HOME": own}
         if has_standby(url):
             self.environment["SEMLEX_READ_FROM"] = "replica"
         self._run = run
