@@ -16,8 +16,10 @@ import psutil
 import psycopg
 import pytest
 
+from semlex.cli.commands import shell
 from semlex.errors import ConfigurationError, EmbeddedServerError
 from semlex.settings.files import own_file
+from semlex.settings.table import Settings
 from semlex.store.postgres.embedded import folder as embedded_folder
 from semlex.store.postgres.embedded import process as embedded_process
 from semlex.store.postgres.embedded.server import EmbeddedServer, default_folder
@@ -245,6 +247,7 @@ def test_a_user_without_a_home_names_a_folder(monkeypatch: pytest.MonkeyPatch) -
     with pytest.raises(ConfigurationError, match="no home folder"):
         default_folder()
     assert own_file() == Path("/.config/semlex/config.toml")
+    assert shell._history_file(Settings()) is None
 
 
 def without_home(monkeypatch: pytest.MonkeyPatch) -> None:

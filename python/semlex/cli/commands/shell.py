@@ -359,8 +359,10 @@ def _decoded(line: bytes) -> str:
         raise ConfigurationError("the line is not text in UTF-8") from None
 
 
-def _history_file(settings: Settings) -> Path:
-    """Return the path of the history file, in the folder of semlex's data on this machine."""
+def _history_file(settings: Settings) -> Path | None:
+    """Return the path of the history file, in the folder of semlex's data on this machine; None without a folder."""
     from semlex.store.postgres.embedded.folder import default_folder
 
-    return (settings.data_dir or default_folder().parent) / HISTORY_FILE
+    with suppress(ConfigurationError):  # a user without a home folder needs none for a server elsewhere
+        return (settings.data_dir or default_folder().parent) / HISTORY_FILE
+    return None
