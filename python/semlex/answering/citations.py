@@ -55,7 +55,7 @@ class Evidence:
         return replace(source.cite(*place), quote=quote, verdict=verdict)
 
 
-Place = tuple[int, int]
+Span = tuple[int, int]
 
 
 class _Searched:
@@ -74,7 +74,7 @@ class _Searched:
 
     # Searched letter by letter; then ignoring case, quotation marks, blanks and hyphenation; then with one word
     # changed, missing or added.
-    def find(self, quote: str) -> tuple[Verdict, Place | None]:
+    def find(self, quote: str) -> tuple[Verdict, Span | None]:
         """Return the verdict on a quote, and where in the source it, or nearly it, was found."""
         quote = quote.strip()
         if len(quote) > MAX_QUOTE or not any(map(str.isalnum, quote)):
@@ -126,12 +126,12 @@ class _Evened:
             place = end
         return cls("".join(letters), starts, ends)
 
-    def place(self, start: int, end: int) -> Place:
+    def place(self, start: int, end: int) -> Span:
         return self.starts[start], self.ends[end - 1]
 
 
 # A quote must begin and end at whole words: "you can" is not in "you cannot", nor "version 8" in "version 8.5".
-def _whole_words(words: str, text: str) -> Place | None:
+def _whole_words(words: str, text: str) -> Span | None:
     """Return the first position of words that begins and ends at whole words of the text."""
     start = text.find(words) if words else -1
     while start >= 0:
@@ -186,7 +186,7 @@ def _words(text: str) -> list[_Word]:
     ]
 
 
-def _one_word_apart(quote: Sequence[_Word], source: Sequence[_Word]) -> Place | None:
+def _one_word_apart(quote: Sequence[_Word], source: Sequence[_Word]) -> Span | None:
     """Return where the quote occurs with at most one word changed, missing or added; one half must be unchanged."""
     if len(quote) < 2 or len(quote) > len(source) + 1:  # noqa: PLR2004 (one word is none that is changed)
         return None
