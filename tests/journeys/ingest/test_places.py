@@ -84,6 +84,9 @@ def test_every_output_has_the_place(shell: Shell, folder: Path) -> None:
     assert ferret == {"place": "p. 3", "page": 3}
 
 
+OWN_PLACE = re.compile(r"otter of (.+?)\ssleeps")
+
+
 def told_places() -> dict[str, bytes]:
     """Files whose sentences name their own place."""
     cells = [{"cell_type": "markdown", "source": f"The otter of cell {n} sleeps."} for n in range(1, 6)]
@@ -112,16 +115,16 @@ def test_a_citation_has_the_place_of_its_quote(database_url: str, tmp_path: Path
             told = [
                 (found[1], source.cite(*found.span()).place)
                 for source in context.sources
-                for found in re.finditer(r"otter of (.+?)\ssleeps", source.text)
+                for found in OWN_PLACE.finditer(source.text)
             ]
             assert len(told) >= 5
-            assert [cited for _, cited in told] == [own for own, _ in told]
+            answer = retriever.answer("where does the otter sleep?", context=context)
+            cited = [(found[1], one.place) for one in answer.citations for found in OWN_PLACE.finditer(one.quote)]
+            assert cited
+            assert [place for _, place in told + cited] == [own for own, _ in told + cited]
             # Most passages are on several pages, rows or cells, and say so.
             has_spans = any(re.search(r"\d-\d| to ", source.place) for source in context.sources)
             assert has_spans == (name != "lines.md")
-            for citation in retriever.answer("where does the otter sleep?", context=context).citations:
-                if own := re.search(r"otter of (.+?)\ssleeps", citation.quote):
-                    assert citation.place == own[1]
 
 
 def test_only_the_pages_of_a_replaced_text_and_of_lost_words_are_known(database_url: str, tmp_path: Path) -> None:

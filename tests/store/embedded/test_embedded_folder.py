@@ -242,20 +242,14 @@ def test_the_default_folder(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_user_without_a_home_names_a_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown(_: int) -> None:  # as in a container whose user the system does not know
+        raise KeyError
+
     monkeypatch.setattr(embedded_folder, "is_root", lambda: False)
-    without_home(monkeypatch)
+    monkeypatch.setattr(pwd, "getpwuid", unknown)
+    for name in ("HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "SEMLEX_CONFIG", "SEMLEX_DATA_DIR"):
+        monkeypatch.delenv(name, raising=False)
     with pytest.raises(ConfigurationError, match="no home folder"):
         default_folder()
     assert own_file() == Path("/.config/semlex/config.toml")
     assert shell._history_file(Settings()) is None
-
-
-def without_home(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in a container whose user the system does not know."""
-
-    def unknown(_: int) -> None:
-        raise KeyError
-
-    for name in ("HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "SEMLEX_CONFIG", "SEMLEX_DATA_DIR"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(pwd, "getpwuid", unknown)
