@@ -113,7 +113,7 @@ def shell(command: str, folder: Path, keep_alive: float) -> subprocess.Completed
 def test_the_server_stays_and_stops_after_its_time(folder: Path) -> None:
     first = use(folder, LONG)
     assert use(folder, LONG) == first
-    until(lambda: server_status(folder)["kept"])
+    assert server_status(folder)["kept"]
     assert use(folder, 1) == first
     until(lambda: is_gone(folder))
     assert not (folder / "keeper").exists()
@@ -140,7 +140,7 @@ def test_a_program_without_a_time_leaves_the_server_to_whoever_keeps_it(folder: 
 
 def test_a_user_is_not_disturbed(folder: Path) -> None:
     pid = use(folder, LONG)
-    until(lambda: server_status(folder)["kept"])
+    assert server_status(folder)["kept"]
     with EmbeddedServer(folder, keep_alive=0.3) as server:
         let_look(folder, 0.3, 5)
         with psycopg.connect(server.url) as connection:
@@ -152,7 +152,7 @@ def test_a_user_is_not_disturbed(folder: Path) -> None:
 def test_the_keeper_is_detached(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DATABASE_URL", "postgresql://user:secret@host/database")
     use(folder, LONG)
-    until(lambda: server_status(folder)["kept"])
+    assert server_status(folder)["kept"]
     (keeper,) = keepers(folder)
     assert os.getsid(keeper.pid) != os.getsid(0)
     assert keeper.ppid() != os.getpid()
@@ -201,7 +201,7 @@ def test_a_program_that_is_not_python_is_not_started(
 
 def test_a_killed_keeper_is_replaced(folder: Path) -> None:
     pid = use(folder, LONG)
-    until(lambda: server_status(folder)["kept"])
+    assert server_status(folder)["kept"]
     (keeper,) = keepers(folder)
     keeper.kill()
     until(lambda: not server_status(folder)["kept"])
@@ -222,7 +222,7 @@ def test_of_several_keepers_one_stays(folder: Path) -> None:
 def test_of_several_orders_the_youngest_holds(folder: Path) -> None:
     """A keeper that was started before, and finds another one when it runs at last, has nothing to say."""
     use(folder, LONG)
-    until(lambda: server_status(folder)["kept"])
+    assert server_status(folder)["kept"]
     before = time.monotonic()
     with start_lock(folder, LIMIT):  # nobody stops the server meanwhile
         assert embedded_keeper.tell_keeper(folder, 1)
@@ -232,7 +232,7 @@ def test_of_several_orders_the_youngest_holds(folder: Path) -> None:
 
 def test_a_keeper_ends_with_its_folder(folder: Path) -> None:
     use(folder, LONG)
-    until(lambda: server_status(folder)["kept"])
+    assert server_status(folder)["kept"]
     moved = folder.with_name("moved")
     folder.rename(moved)
     try:
@@ -246,7 +246,7 @@ def test_a_keeper_ends_with_its_folder(folder: Path) -> None:
 
 def test_a_copy_has_no_keeper(folder: Path, open_folder: Path) -> None:
     pid = use(folder, LONG)
-    until(lambda: server_status(folder)["kept"])
+    assert server_status(folder)["kept"]
     copy = open_folder / "copy"
     with suspended(folder):
         subprocess.run(["cp", "-a", folder, copy], check=True)
@@ -267,7 +267,7 @@ def test_a_keeper_ends_when_its_programs_change(folder: Path, tmp_path: Path) ->
     )
     environment = os.environ | {"PYTHONPATH": str(tmp_path)}
     subprocess.run([sys.executable, "-P", "-c", program, str(folder)], env=environment, check=True)
-    until(lambda: server_status(folder)["kept"])
+    assert server_status(folder)["kept"]
     changed = tmp_path / "semlex" / "store" / "postgres" / "embedded" / "keeper.py"
     (tmp_path / "new").write_text(changed.read_text())
     (tmp_path / "new").replace(changed)
