@@ -21,7 +21,7 @@ Unicode's data files is below regex-syntax).
 
 The page of the HTTP server has no scripts, styles, fonts or pictures of others. semlex contains no weights of models.
 """
-# On Linux and macOS the same crates are linked.
+# On Linux, macOS and Windows the same crates are linked.
 PLATFORM = "x86_64-unknown-linux-gnu"
 BEGINNINGS_OF_LICENCES = ("LICEN", "UNLICENSE", "COPYING", "COPYRIGHT", "NOTICE")
 # Of the data that crates bring: where it comes from, and its licence.

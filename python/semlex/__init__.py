@@ -67,12 +67,8 @@ Each name is loaded when it is first used: `import semlex` costs nothing.
 """
 
 import logging
-import sys
 from importlib import import_module
 from typing import Any
-
-if sys.platform == "win32":
-    raise ImportError("semlex does not run on Windows: use it in WSL 2 or in a container")
 
 # What a program does with the lines of the logger "semlex" is its own choice; without one, nothing is written.
 logging.getLogger(__name__).addHandler(logging.NullHandler())

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -87,3 +89,20 @@ def test_segments_know_no_words() -> None:
     own = {name: others for name, others in imports().items() if name.startswith("semlex.store.segments.")}
     assert own
     assert [name for name, others in own.items() if any(one.startswith("semlex.store.keyword") for one in others)] == []
+
+
+WITHOUT_POSIX = """
+import asyncio, importlib, multiprocessing, pkgutil, subprocess, sys
+import psycopg_pool, rich.console, typer, uvicorn, anyio, fastapi, mcp.server.stdio, psutil, platformdirs, semlex
+for name in ("fcntl", "grp", "pwd", "resource", "termios"):
+    sys.modules[name] = None
+sys.platform = "win32"
+for module in pkgutil.walk_packages(semlex.__path__, "semlex."):
+    if not module.name.startswith("semlex.integrations") and not module.name.endswith("__main__"):
+        importlib.import_module(module.name)
+"""
+
+
+def test_no_module_needs_what_windows_lacks() -> None:
+    done = subprocess.run([sys.executable, "-c", WITHOUT_POSIX], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

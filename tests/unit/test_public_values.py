@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import importlib
 import inspect
 import json
 import math
@@ -378,9 +377,3 @@ def test_a_data_frame_has_keys_columns_and_metadata_of_rows(monkeypatch: pytest.
     of_row = {"key": 0, "price": 3, "columns.id": 0, "metadata.text": 1, "metadata.price": 2}
     assert first.items() >= of_row.items()
     assert first.keys() - second.keys() == of_row.keys()
-
-
-def test_windows_is_refused_with_a_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "platform", "win32")
-    with pytest.raises(ImportError, match="does not run on Windows: use it in WSL 2 or in a container"):
-        importlib.reload(semlex)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import hashlib
 import json
 import os
+import sys
 import time
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
@@ -43,6 +43,9 @@ if TYPE_CHECKING:
     from semlex.store.postgres.database import Database
     from semlex.store.schema.collection import CollectionInfo
     from semlex.store.tables import RowPart
+
+if sys.platform != "win32":
+    import fcntl
 
 
 BUFFER_BYTES = 8 * 1024 * 1024
@@ -309,6 +312,8 @@ def file_of(folder: Path, table: str) -> Path:
 def claimed_folder(folder: Path) -> Iterator[Path]:
     """Lock an empty folder for a dump; if the block fails, leave it as it was."""
     # Files of a killed dump, which has no manifest, are removed.
+    if sys.platform == "win32":
+        raise ConfigurationError("a dump locks its folder, which Windows cannot: dump in WSL 2 or in a container")
     name = str(folder)
     try:
         folder = folder.resolve()

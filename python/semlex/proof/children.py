@@ -17,7 +17,7 @@ from semlex.proof.faults import LIMIT_SECONDS, Fault
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-PROCESSES: Any = multiprocessing.get_context("forkserver")
+PROCESSES: Any = multiprocessing.get_context("forkserver" if sys.platform != "win32" else "spawn")
 # Before its first child, a program may have the server of children import this.
 PRELOADED = ["semlex.proof.catalogue", "semlex.retriever.client", "semlex.retriever.postgres"]
 

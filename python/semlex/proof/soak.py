@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import math
 import os
-import resource
 import sys
 import time
 from collections import Counter
@@ -129,4 +128,6 @@ def resident_kib() -> int:
         with open("/proc/self/statm", encoding="ascii") as file:  # noqa: PTH123 - not a path of anybody's
             return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") // 1024
     except OSError:
+        import resource  # noqa: PLC0415 - not on Windows
+
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // (1024 if sys.platform == "darwin" else 1)

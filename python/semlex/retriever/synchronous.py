@@ -11,6 +11,7 @@ import atexit
 import concurrent.futures
 import inspect
 import re
+import sys
 import threading
 from collections.abc import AsyncGenerator, AsyncIterator
 from functools import wraps
@@ -52,8 +53,10 @@ class LoopThread:
     """An event loop in its own thread; other threads submit calls and wait for them."""
 
     def __init__(self) -> None:
-        # Made by a factory, it does not become the current loop of the thread that makes it.
-        self._runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
+        # Made by a factory, it does not become the current loop of the thread that makes it. psycopg refuses the loop
+        # that is usual on Windows.
+        factory = asyncio.SelectorEventLoop if sys.platform == "win32" else asyncio.new_event_loop
+        self._runner = asyncio.Runner(loop_factory=factory)
         self._loop = self._runner.get_loop()
         self._end = asyncio.Event()
         self._calls: set[asyncio.Task[Any]] = set()

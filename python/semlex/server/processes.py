@@ -12,6 +12,7 @@ import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
+from semlex.errors import ConfigurationError
 from semlex.server.addresses import bound_socket, places
 
 if TYPE_CHECKING:
@@ -46,6 +47,8 @@ def serve_together(options: ServeOptions, tell: Callable[[str], None], arguments
         tell: Called with lines for the user.
         arguments: Of the command line that started this process.
     """
+    if sys.platform == "win32":
+        raise ConfigurationError("processes cannot share an address on Windows: start each on its own port")
     listening = bound_socket(options.host, options.port)
     try:
         return asyncio.run(_Processes(options, tell, arguments, listening).run())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import hmac
 import json
@@ -12,6 +11,7 @@ import re
 import secrets
 import shlex
 import stat
+import sys
 import tempfile
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -29,6 +29,8 @@ from semlex.types.documents import utc_now
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+if sys.platform != "win32":
+    import fcntl
 
 ORDER: tuple[Rights, ...] = get_args(Rights)
 NEEDED: dict[str, Rights] = {name: one.rights for name, one in OPERATIONS.items()}
@@ -158,7 +160,8 @@ class TokenFile:
         with suppress(OSError):
             self.path.parent.mkdir(parents=True, exist_ok=True)
             folder = os.open(self.path.parent, os.O_RDONLY)
-            fcntl.flock(folder, fcntl.LOCK_EX)
+            if sys.platform != "win32":
+                fcntl.flock(folder, fcntl.LOCK_EX)
         try:
             yield
         finally:

@@ -356,3 +356,9 @@ def test_the_wheel_is_missing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(MissingExtraError, match=r"semlex\[local\]'; or name a server .*DATABASE_URL"):
         EmbeddedServer(folder).start()
+
+
+def test_windows_is_told_what_to_do(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "platform", "win32")
+    with pytest.raises(EmbeddedServerError, match="DATABASE_URL"):
+        EmbeddedServer(folder).start()

@@ -65,7 +65,7 @@ class History:
         if is_interactive():
             try:
                 import readline
-            except ImportError:  # Python was built without it: lines are read without it
+            except ImportError:  # Python without it, as on Windows: lines are read without it
                 return self
             self._readline = readline
             for line in self._stored():

@@ -7,7 +7,6 @@ import contextlib
 import importlib
 import json
 import os
-import resource
 import shutil
 import signal
 import struct
@@ -279,6 +278,10 @@ def _answer(read: Callable[[str, bytes], LoadedDocument], name: str, data: bytes
 
 def _limit(max_memory: int) -> None:
     """Limit the memory of this process on Linux, and the size of files that it writes."""
+    if sys.platform == "win32":
+        return
+    import resource  # noqa: PLC0415 - not on Windows
+
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (_MAX_FILE_BYTES, _MAX_FILE_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

