@@ -38,6 +38,9 @@ File = Annotated[
         "--token-file", help="File of the tokens; default: tokens.json beside your own settings, if it exists."
     ),
 ]
+Judgements = Annotated[
+    Path | None, typer.Option(help="Folder in which the page stores judgements; each collection has a subfolder.")
+]
 Rights = Annotated[str, typer.Option("--rights", metavar="RIGHTS", help="read, write or admin.")]
 TokenName = Annotated[str, typer.Argument(help="Name of the token.", metavar="NAME")]
 
@@ -86,9 +89,7 @@ def serve(
     log_format: Annotated[
         str, typer.Option(metavar="FORMAT", help="Format of the log lines on stderr: text or json.")
     ] = "text",
-    judgements: Annotated[
-        Path | None, typer.Option(help="Folder in which the page stores judgements; each collection has a subfolder.")
-    ] = None,
+    judgements: Judgements = None,
     listening: Annotated[int | None, typer.Option(hidden=True)] = None,
 ) -> None:
     """Serve search, documents and jobs over HTTP until stopped.
@@ -227,9 +228,7 @@ def ui(
     context: Context,
     *,
     port: Annotated[int, integer("Port; default: any free one.")] = 0,
-    judgements: Annotated[
-        Path | None, typer.Option(help="Folder in which the page stores judgements; each collection has a subfolder.")
-    ] = None,
+    judgements: Judgements = None,
     rights: Annotated[
         str | None,
         typer.Option(metavar="RIGHTS", help="read, write or admin; default: read, or write with --judgements."),
