@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import psycopg
-import pyarrow as pa
 import pytest
 from psycopg import AsyncCursor, sql
 
@@ -150,8 +149,7 @@ def write(collection: Any, docs: Path) -> None:
     dimensions = collection.info.embedding.dimensions
     collection.tables.load(rows(20, "row", dimensions))
     collection.tables.load(rows(20, "other row", dimensions))
-    texts = rows(5, "row", dimensions)
-    collection.tables.unstored(pa.table({name: texts[name] for name in ("id", "text")}))
+    collection.tables.load(rows(5, "row", dimensions), skip_unchanged=True)
     collection.tables.read()
 
 

@@ -128,10 +128,17 @@ class Indexer:
         return documents.ids
 
     async def add_rows(
-        self, documents: GivenDocuments, embeddings: NDArray[np.float32], mode: WriteMode, on_duplicate: OnDuplicate
+        self,
+        documents: GivenDocuments,
+        embeddings: NDArray[np.float32],
+        mode: WriteMode,
+        on_duplicate: OnDuplicate,
+        *,
+        skip_unchanged: bool,
     ) -> int:
         """Store checked documents with vectors in one transaction; return the number of stored rows."""
-        return await self._add(documents, unrepeated(documents.ids, on_duplicate), embeddings, mode, on_duplicate)
+        numbers = await self._changed(documents) if skip_unchanged else unrepeated(documents.ids, on_duplicate)
+        return await self._add(documents, numbers, embeddings, mode, on_duplicate) if numbers else 0
 
     async def _add(
         self,
@@ -153,13 +160,15 @@ class Indexer:
         self.sample.note_written(len(numbers))
         return written
 
-    async def unstored(self, documents: GivenDocuments) -> list[int]:
+    async def _changed(self, documents: GivenDocuments) -> list[int]:
         """Return the numbers of the checked documents that are not stored as given, or have no vector."""
         keys, stored = await self._looked_up(documents, lambda c, b: ingestion.unchanged_rows(c, self.collection, b))
         return sorted(number for number, key in keys.items() if key not in stored)
 
     async def stored_vectors(self, documents: GivenDocuments) -> dict[int, NDArray[np.float32]]:
         """Return the stored vectors of the checked documents whose text is stored, by number."""
+        if await self.are_new(documents):
+            return {}
 
         async def look(connection: Connection, batch: ChunkBatch) -> dict[str, NDArray[np.float32]]:
             hashes = await ingestion.embedded_hashes(connection, self.collection, batch.keys())

@@ -248,12 +248,6 @@ class SemlexSink(Datasink[int]):
             if others:
                 raise ConfigurationError("the rows have vectors of several models: write each with its own sink")
             named, table = NamedModel.from_json(text), table.drop_columns([MODEL])
-            # A vector of a named model follows from the text: such a row need not be written again.
-            numbers = self.address.open(named).tables.unstored(table, fields)
-            if len(numbers) < table.num_rows:
-                table = table.take(pa.array(numbers, pa.int64()))
-            if not table.num_rows:
-                return 0
         report: LoadReport = self.address.open(named).tables.load(
             table,
             text_field=fields.text,
@@ -262,6 +256,8 @@ class SemlexSink(Datasink[int]):
             metadata_fields=fields.metadata,
             metadata_field=fields.merged,
             on_duplicate=self._on_duplicate,
+            # A vector of a named model follows from the text: such a row need not be written again.
+            skip_unchanged=isinstance(named, NamedModel),
         )
         return report.written
 

@@ -819,12 +819,10 @@ class SyncTables(Synchronous):
         metadata_fields: Sequence[str] | None = None,
         metadata_field: str = 'metadata',
         on_duplicate: OnDuplicate = 'update',
+        skip_unchanged: bool = False,
         progress: ProgressOption = None,
     ) -> LoadReport:
         """Load rows that have vectors, at the speed of COPY; each row becomes a chunk, and nothing is cut or embedded."""
-
-    def unstored(self, rows: Any, fields: RowFields = ...) -> list[int]:
-        """Return the numbers of the rows that `load` would change."""
 
     def stored_vectors(self, rows: Any, fields: RowFields = ...) -> RowVectors:
         """Return the vectors of rows whose text is stored under their id, so that you need not make them again."""

@@ -46,7 +46,7 @@ from semlex.validation import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from os import PathLike
     from typing import Unpack
 
@@ -54,7 +54,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from pyarrow import RecordBatch
 
-    from semlex.ingest.given_documents import GivenDocuments
     from semlex.ingest.indexer import Indexer
     from semlex.open_collection import OpenCollection
     from semlex.store.followed.definitions import StoredTable
@@ -94,6 +93,7 @@ class Tables(Part):
         metadata_fields: Sequence[str] | None = None,
         metadata_field: str = "metadata",
         on_duplicate: OnDuplicate = "update",
+        skip_unchanged: bool = False,
         progress: ProgressOption = None,
     ) -> LoadReport:
         """Load rows that have vectors, at the speed of COPY; each row becomes a chunk, and nothing is cut or embedded.
@@ -116,6 +116,8 @@ class Tables(Part):
             metadata_field: A field that holds objects, or their JSON text: their keys become metadata as they are.
             on_duplicate: For an id that is stored: ``update`` replaces the chunk, ``skip`` keeps it, ``fail`` fails the
                 batch. If an id is repeated in a batch, the last row wins; with ``fail`` the batch fails.
+            skip_unchanged: With ``update``, keep a chunk that has the same text and metadata and a vector of the model
+                in use; the row's own vector is not compared.
             progress: Called after every batch; ``bar`` shows it.
 
         Raises:
@@ -129,59 +131,34 @@ class Tables(Part):
         bars = shown(progress)
         fields = RowFields(text_field, vector_field, id_field, metadata_fields, metadata_field)
         with bars as tell:
-            return await VectorLoad(await self._handle.indexer(), fields, on_duplicate, tell).run(rows)
-
-    async def unstored(self, rows: Any, fields: RowFields = DEFAULT_FIELDS) -> list[int]:
-        """Return the numbers of the rows that `load` would change.
-
-        A row is stored if its id is stored with the same text and metadata, and has a vector of the model in use.
-
-        Args:
-            rows: A table with an Arrow stream, whose vectors are not read; needs the extra ``arrow``. If an id is
-                repeated, only the last row of a batch is looked at.
-            fields: The fields of `load`.
-
-        Returns:
-            Numbers from 0, ascending.
-
-        Raises:
-            ConfigurationError: A field is missing or of another type.
-            ValidationError: With every error of every row of a batch.
-        """
-        found: list[int] = []
-        async for indexer, first, documents in self._given(rows, fields):
-            found += [first + number for number in await indexer.unstored(documents)]
-        return found
+            load = VectorLoad(await self._handle.indexer(), fields, on_duplicate, tell, skip_unchanged=skip_unchanged)
+            return await load.run(rows)
 
     async def stored_vectors(self, rows: Any, fields: RowFields = DEFAULT_FIELDS) -> RowVectors:
         """Return the vectors of rows whose text is stored under their id, so that you need not make them again.
 
         Args:
-            rows: As for `unstored`; titles in the metadata are part of the text.
-            fields: As for `unstored`.
+            rows: A table with an Arrow stream, whose vectors are not read; needs the extra ``arrow``. If an id is
+                repeated, only the last row of a batch is looked at. Titles in the metadata are part of the text.
+            fields: The fields of `load`.
 
         Returns:
             Row number from 0 -> vector of the model in use, float32 of shape (d,).
 
         Raises:
-            ConfigurationError: As for `unstored`.
-            ValidationError: As for `unstored`.
+            ConfigurationError: A field is missing or of another type.
+            ValidationError: With every error of every row of a batch.
         """
-        found: RowVectors = {}
-        async for indexer, first, documents in self._given(rows, fields):
-            stored = await indexer.stored_vectors(documents)
-            found |= {first + number: vector for number, vector in stored.items()}
-        return found
-
-    async def _given(self, rows: Any, fields: RowFields) -> AsyncIterator[tuple[Indexer, int, GivenDocuments]]:
-        """Yield the rows of a table in batches, without vectors: the number of the first one, and checked documents."""
         check_parameters(kind_errors("fields", fields, RowFields))
         if not hasattr(rows, "__arrow_c_stream__"):
             raise ConfigurationError(f"rows must be a table with an Arrow stream; got {type(rows).__name__}")
+        found: RowVectors = {}
         indexer, fields = await self._handle.indexer(), replace(fields.checked(), has_vectors=False)
         batches = stream_batches(rows, fields, indexer.bulk.batch_size)
         while (batch := await asyncio.to_thread(next, batches, None)) is not None:
-            yield indexer, batch.first, await asyncio.to_thread(batch.given, fields, indexer.vector_storage)
+            stored = await indexer.stored_vectors(await asyncio.to_thread(batch.given, fields, indexer.vector_storage))
+            found |= {batch.first + number: vector for number, vector in stored.items()}
+        return found
 
     async def read(
         self, *, part: int = 0, parts: int = 1, after: str | None = None, limit: int = READ_ROWS

@@ -65,7 +65,6 @@ GOOD: dict[str, Callable[[Path], dict[str, Any]]] = {
     "index": lambda folder: {"paths": folder},
     "tables.load": lambda _: {"rows": {"text": ["good"], "vector": [[1.0] * 8], "metadata": [{}]}},
     "diversify": lambda _: {"hits": []},
-    "tables.unstored": lambda _: {"rows": pa.table({"text": ["good"], "metadata": ["{}"]})},
     "tables.stored_vectors": lambda _: {"rows": pa.table({"text": ["good"], "metadata": ["{}"]})},
     "tables.read": lambda _: {"after": "good"},
     "tables.import_table": lambda _: {

@@ -1,4 +1,4 @@
-"""`tables.read` and `tables.unstored`: a collection read in parts, and rows that are stored already."""
+"""`tables.read` and `tables.stored_vectors`: a collection read in parts, and rows that are stored already."""
 
 from __future__ import annotations
 
@@ -90,13 +90,14 @@ def test_numbers_of_parts_are_checked(store: SyncRetriever) -> None:
             store.tables.read(**wrong)  # type: ignore[arg-type]
 
 
-def test_rows_are_unstored_until_they_are_loaded_as_they_are(store: SyncRetriever) -> None:
+def test_unchanged_rows_are_not_written_again(store: SyncRetriever) -> None:
+    def load(rows: list[dict[str, Any]]) -> int:
+        return store.tables.load(table(rows), skip_unchanged=True).written
+
     rows = rows_of(ROWS)
-    assert store.tables.unstored(table(rows, with_vectors=False)) == list(range(ROWS))
-    store.tables.load(table(rows[:20]))
-    assert store.tables.unstored(table(rows, with_vectors=False)) == list(range(20, ROWS))
-    store.tables.load(table(rows))
-    assert store.tables.unstored(table(rows, with_vectors=False)) == []
+    assert load(rows[:20]) == 20
+    assert load(rows) == ROWS - 20
+    assert load(rows) == 0
     rows[3]["text"] = "a pear"
     rows[11]["year"] = 1
     rows[12]["section_title"] = "Trees"  # embedded with the text
@@ -104,10 +105,19 @@ def test_rows_are_unstored_until_they_are_loaded_as_they_are(store: SyncRetrieve
     store.add_documents([{"id": "plain", "text": "no vector"}])
     rows.append({"id": "plain", "text": "no vector", "year": None, "section_title": None})
     rows.append({"id": "r0", "text": "the last of an id counts", "year": 1, "section_title": None})
-    given = table(rows, with_vectors=False)
-    assert store.tables.unstored(given) == [3, 11, 12, 13, ROWS, ROWS + 1]
-    store.tables.load(table(rows))
-    assert store.tables.unstored(given.slice(1)) == []
+    assert load(rows) == 6
+    assert load(rows[1:]) == 0
+    assert store.tables.load(table(rows_of(ROWS)), on_duplicate="skip", skip_unchanged=True).written == 0
+
+
+def test_vectors_of_unchanged_rows_are_not_compared(store: SyncRetriever) -> None:
+    given = table(rows_of(1))
+    store.tables.load(given)
+    other = given.set_column(4, "vector", pa.array([[1.0, 2.0, 3.0]], pa.list_(pa.float32(), 3)))
+    assert store.tables.load(other, skip_unchanged=True).written == 0
+    assert store.tables.read()["vector"].to_pylist() == given["vector"].to_pylist()
+    assert store.tables.load(other).written == 1
+    assert store.tables.read()["vector"].to_pylist() == [[1.0, 2.0, 3.0]]
 
 
 def test_vectors_of_stored_texts_need_not_be_made_again(store: SyncRetriever) -> None:
@@ -129,6 +139,6 @@ def test_vectors_of_stored_texts_need_not_be_made_again(store: SyncRetriever) ->
 
 def test_what_cannot_be_loaded_is_refused(store: SyncRetriever) -> None:
     with pytest.raises(ConfigurationError, match="no field 'text'"):
-        store.tables.unstored(pa.table({"id": ["a"]}))
+        store.tables.stored_vectors(pa.table({"id": ["a"]}))
     with pytest.raises(ValidationError, match="text"):
-        store.tables.unstored(pa.table({"id": ["a", "b"], "text": ["fine", ""]}))
+        store.tables.stored_vectors(pa.table({"id": ["a", "b"], "text": ["fine", ""]}))

@@ -13,6 +13,7 @@ from semlex.ingest.bulk.sources import joined_batches, opened_sources
 from semlex.ingest.given_documents import check_on_duplicate
 from semlex.ingest.overlap import WRITES_AT_ONCE, BatchWrites, ahead
 from semlex.ingest.progress import Progress
+from semlex.validation import check_parameters, kind_errors
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Iterator
@@ -63,10 +64,13 @@ class VectorLoad:
         fields: RowFields,
         on_duplicate: OnDuplicate,
         progress: Callable[[Progress], None] | None,
+        *,
+        skip_unchanged: bool = False,
     ) -> None:
         check_on_duplicate(on_duplicate)
+        check_parameters(kind_errors("skip_unchanged", skip_unchanged, bool))
         self._indexer, self._fields = indexer, fields.checked()
-        self._on_duplicate = on_duplicate
+        self._on_duplicate, self._skips_unchanged = on_duplicate, skip_unchanged
         self._progress = progress
         self._report = LoadReport()
 
@@ -108,7 +112,13 @@ class VectorLoad:
                     # one of them, the batch is merged.
                     is_new = is_empty or (updates and await indexer.are_new(batch.documents))
                     mode: WriteMode = "direct" if is_new else "merge"
-                    write = indexer.add_rows(batch.documents, batch.vectors, mode, self._on_duplicate)
+                    write = indexer.add_rows(
+                        batch.documents,
+                        batch.vectors,
+                        mode,
+                        self._on_duplicate,
+                        skip_unchanged=self._skips_unchanged and updates and not is_new,
+                    )
                     await writes.begin(batch.read, set(batch.documents.ids), write)
         except (ValidationError, DuplicateError, ConfigurationError) as error:
             raise _with_stored_count(error, writes.rows) from None
