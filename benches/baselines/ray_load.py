@@ -16,6 +16,8 @@ from semlex import BulkIngestConfig, SyncClient
 
 WORKERS = 4
 STORE_BYTES = 400 * 1024 * 1024
+# Ray reads files until a task has so many bytes: here about 5,000 rows, which the sink stores in one transaction.
+TASK_BYTES = 2 * 1024 * 1024
 WITHOUT_INDEXES = BulkIngestConfig(build_indexes=False)
 
 
@@ -49,11 +51,13 @@ def with_ray(url, folder):
         _node_ip_address="127.0.0.1",
     )
 
+    ray.data.DataContext.get_current().target_max_block_size = TASK_BYTES
+
     def load(name):
         sink = SemlexSink(url, name, build_indexes=False)
-        files = len(list(Path(folder).glob("*.parquet")))
-        rows = ray.data.read_parquet(folder, override_num_blocks=files)
-        rows.map_batches(SemlexEmbed("static", skip_stored=sink)).write_datasink(sink)
+        embed = SemlexEmbed("static", skip_stored=sink)
+        rows = ray.data.read_parquet(folder).map_batches(embed, batch_size=None, batch_format="pyarrow")
+        rows.write_datasink(sink)
 
     return load
 
