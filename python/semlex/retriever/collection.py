@@ -731,7 +731,7 @@ class Collection(Part):
         """Return the number of chunks that pass a filter; a field that no chunk has is logged."""
         condition = parse_filters(filters, self._handle.names)
         number = await self._handle.read("count", lambda c, info: chunks.count_chunks(c, info, condition))
-        if not number and condition.fields:
+        if not number and (condition.metadata_fields or condition.names_rows):
             await self._handle.read("count", lambda c, info: log_unknown_fields(c, info.names, condition))
         return number
 

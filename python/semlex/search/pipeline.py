@@ -114,7 +114,8 @@ class SearchPipeline:
             state.warnings += [*keyword.warnings, PHRASE_NOTE]
             state.with_phrases = False
             found = await retrieval.find_enough(state)
-        if not found.hits and state.request.condition.fields:
+        condition = state.request.condition
+        if not found.hits and (condition.metadata_fields or condition.names_rows):
             state.warnings += await retrieval.unknown_fields(state.request)
         return found
 

@@ -145,6 +145,23 @@ def test_pages_groups_and_boosts_know_live_columns(database_url: str) -> None:
         assert retriever.why("articles/2", "apple", filters=public).code == "filtered"
 
 
+def test_a_live_column_compared_with_another_kind_is_warned_of(
+    database_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with followed(database_url) as (retriever, _):
+        for filters, column, holds in (
+            ("@row.price > '3'", "price", "numbers"),
+            ("@row.status = 1", "status", "texts"),
+            ("@row.status in [1, 2] or @row.price = 99", "status", "texts"),
+        ):
+            (warning,) = retriever.search("apple", filters=filters).warnings
+            assert f"the live column '@row.{column}' contains {holds}, and the filter compares it" in warning
+        for fitting in ("@row.price = 99", "@row.status = 'none'", "@row.extra = 1", "@row.extra.color = 1"):
+            assert not retriever.search("apple", filters=fitting).warnings
+        retriever.count("@row.price > '3'")
+        assert "the live column '@row.price' contains numbers" in caplog.text
+
+
 def test_what_cannot_be_asked_of_rows(database_url: str, new_database: Callable[[], str]) -> None:
     with sync_opened(database_url, collection="bare") as retriever:
         retriever.add_texts(["apple"])

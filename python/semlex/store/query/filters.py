@@ -231,11 +231,6 @@ class Filter:
         found = () if self.tree is None else leaves(self.tree)
         return tuple(dict.fromkeys(one.field for one in found if not one.field.is_own))
 
-    @property
-    def fields(self) -> tuple[str, ...]:
-        """The names of the metadata fields that the filter compares."""
-        return tuple(map(str, self.metadata_fields))
-
 
 def parse_filters(filters: Filters | None, names: Names, *, place: str = "filters", prefix: str = "filter") -> Filter:
     """Check a filter and turn it into SQL; the driver binds or quotes keys and values."""
@@ -458,33 +453,44 @@ def _at(path: tuple[str, ...], inner: str) -> str:
 
 
 async def unknown_fields(connection: Connection, names: Names, condition: Filter) -> list[str]:
-    """Return sentences about metadata fields of a filter that no chunk has, or that hold values of another kind."""
+    """Return sentences about fields of a filter that no chunk has, or that hold values of another kind."""
     # A collection without chunks has none. The first of three statements may have to read every chunk.
     asked = list(condition.metadata_fields)[:MAX_LOOKED_FOR]
     is_missing = await _for_each(connection, names, _IS_MISSING, [one.path for one in asked])
     unknown = [one for one, missing in zip(asked, is_missing, strict=False) if missing]
     beside = await _for_each(connection, names, _KEYS, [one.path[:-1] for one in unknown])
     compared = [] if condition.tree is None else list(dict.fromkeys(_compared(condition.tree)))[:MAX_LOOKED_FOR]
-    compared = [one for one in compared if one[0] not in unknown]
+    in_rows = [one for one in compared if one[0].is_row]
+    compared = [one for one in compared if not one[0].is_row and one[0] not in unknown]
     kinds = await _for_each(connection, names, _KINDS, [field.path for field, _ in compared])
-    live = await _live_columns(connection, names) if unknown else frozenset()
+    tables = await _live_tables(connection, names) if unknown or in_rows else ()
+    live = {name for table in tables for name in table.live}
+    columns = [
+        list({table.json_kind(field.path[1]) for table in tables if field.path[1] in table.live})
+        for field, _ in in_rows
+    ]
     return [
         *(
             _unknown(one, [str(Field((*one.path[:-1], key))) for key in keys], live)
             for one, keys in zip(unknown, beside, strict=False)
         ),
         *(
-            f"the metadata field {str(field)[:SHOWN_CHARACTERS]!r} {_NEVER[found[0], kind]}"
-            for (field, kind), found in zip(compared, kinds, strict=False)
+            f"the {'live column' if field.is_row else 'metadata field'} {str(field)[:SHOWN_CHARACTERS]!r} "
+            f"{_NEVER[found[0], kind]}"
+            for (field, kind), found in [
+                *zip(compared, kinds, strict=False),
+                *zip(in_rows, columns, strict=True),
+            ]
             if len(found) == 1 and (found[0], kind) in _NEVER
         ),
     ]
 
 
 def _compared(tree: FilterTree) -> Iterator[tuple[Field, str]]:
-    """Yield the metadata fields of a tree with the kind of the compared value: ``number`` or ``string``."""
+    """Yield the metadata fields and live columns of a tree, each with the kind of value: ``number`` or ``string``."""
     for one in leaves(tree):
-        if one.field.is_own or one.operator not in _COMPARING:
+        is_column = one.field.is_row and len(one.field.path) == 2  # noqa: PLR2004
+        if (one.field.is_own and not is_column) or one.operator not in _COMPARING:
             continue
         values = one.value if one.operator == "in" else [one.value]
         if all(map(is_number, values)):
@@ -512,14 +518,14 @@ async def log_unknown_fields(connection: Connection, names: Names, condition: Fi
         logger.warning("%s", warning)
 
 
-async def _live_columns(connection: Connection, names: Names) -> frozenset[str]:
-    """Return the live columns of the followed tables; none if one of these tables is gone."""
+async def _live_tables(connection: Connection, names: Names) -> Sequence[LiveTable]:
+    """Return the followed tables; none if one of them is gone."""
     with contextlib.suppress(ConfigurationError):
-        return frozenset(name for table in await read_live_tables(connection, names) for name in table.live)
-    return frozenset()
+        return await read_live_tables(connection, names)
+    return ()
 
 
-def _unknown(asked: Field, known: list[str], live: frozenset[str]) -> str:
+def _unknown(asked: Field, known: list[str], live: set[str]) -> str:
     """Return the warning about a field that no chunk has."""
     name = str(asked)
     own = COLUMNS.get(asked.path[-1], asked.path[-1])

@@ -58,6 +58,9 @@ _OWN_TYPES: dict[str, OwnType] = {
     "boolean": "boolean",
     "uuid": "uuid",
 }
+_JSON_KINDS = dict.fromkeys(("smallint", "integer", "bigint", "numeric"), "number") | dict.fromkeys(
+    ("text", "character varying", "uuid", "date"), "string"
+)
 _MAX_BIGINT = 2**63
 _UUID = re.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}").fullmatch
 
@@ -133,6 +136,10 @@ class LiveTable:
     def own_type(self, name: str) -> OwnType | None:
         """Return the type as which a live column can be compared; None for other types."""
         return _OWN_TYPES.get(self.types[name]) if name in self.live else None
+
+    def json_kind(self, name: str) -> str | None:
+        """Return the type that JSON has for all values of a live column; None if they may differ."""
+        return _JSON_KINDS.get(self.types[name])
 
     def value(self, name: str) -> sql.Composable:
         """Return SQL of a live column as JSON, read from the table at search time; NULL if this table has none."""
