@@ -23,7 +23,7 @@ pub(crate) type FieldErrorTuple = (
 );
 
 /// Work of fewer nanoseconds holds the interpreter: a busy thread that takes it keeps it for 5 ms.
-const WORTH_RELEASING: usize = 200_000;
+const WORTH_RELEASING: usize = 500_000;
 
 /// Runs `work`, which takes about so many nanoseconds; the interpreter is released if that is worth it.
 pub(crate) fn run<T, F>(py: Python<'_>, nanoseconds: usize, work: F) -> PyResult<T>
