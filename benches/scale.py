@@ -36,7 +36,7 @@ from benches.peer_process import PeerProcess, disk, server
 from benches.peers import show, shown
 from benches.recall import Asked, one
 from benches.servers import vacuum
-from semlex import HnswIndex, PostgreSQLRetriever
+from semlex import BulkIngestConfig, HnswIndex, PostgreSQLRetriever
 from semlex.embedding.static import StaticEmbedder
 
 if TYPE_CHECKING:
@@ -177,7 +177,8 @@ def sized(bench: Bench, running: Server, folder: Path, halves: Halves, rows: int
 
 async def loaded(running: Server, halves: Halves, rows: int, index: HnswIndex | None) -> list[Step]:
     """The rows stored, the indexes built, the keyword index merged."""
-    async with PostgreSQLRetriever(running.url, "none", "none", collection=COLLECTION) as retriever:
+    bulk = BulkIngestConfig(build_indexes=False)  # a step of its own
+    async with PostgreSQLRetriever(running.url, "none", "none", collection=COLLECTION, bulk=bulk) as retriever:
         steps = []
         for work in (
             lambda: retriever.tables.load(halves.batches(rows)),
