@@ -18,8 +18,7 @@ import pytest
 from semlex import SyncRetriever
 from semlex.cli.exit_codes import DATABASE
 from semlex.embedding.static import StaticEmbedder
-from semlex.proof.check import check_files
-from semlex.proof.stirred_folder import StirredFolder
+from semlex.proof.folders import StirredFolder, check_files
 from semlex.store.indexes import choice
 from semlex.store.postgres.embedded.server import EmbeddedServer
 from semlex.store.schema.names import Names

@@ -17,10 +17,9 @@ from semlex.errors import ConfigurationError, ConnectionFailedError
 from semlex.proof import check, children, soak
 from semlex.proof.catalogue import KINDS, chosen
 from semlex.proof.faults import LIMIT_SECONDS, Fault
+from semlex.proof.folders import Indexing
 from semlex.proof.followed_tables import Following
-from semlex.proof.killed_work import Indexing
-from semlex.proof.page import html_page
-from semlex.proof.report import ProofReport, verdict
+from semlex.proof.report import ProofReport, html_page, verdict
 from semlex.proof.run import Proof
 from semlex.proof.scenarios import Scenario, Tries
 from semlex.proof.site import SCHEMA, Site

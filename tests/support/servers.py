@@ -20,7 +20,7 @@ from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from benches.bm25_server import PROGRAMS, fetch
-from semlex.proof.failovers import address_of_both
+from semlex.proof.interruptions import address_of_both
 from semlex.store.postgres.embedded.folder import find_installations, server_account
 from semlex.store.proving.ground import set_server, waits_for_standby
 from tests.support.databases import ServerAddress

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psycopg
 
-from semlex.proof.failovers import address_of_both, copy_for_standby
+from semlex.proof.interruptions import address_of_both, copy_for_standby
 from semlex.store.postgres.embedded.server import EmbeddedServer
 from tests.support.embedded_servers import configure, postmaster_pid, server_processes
 from tests.support.waiting import eventually, until

@@ -11,7 +11,7 @@ from psycopg import sql
 from psycopg.rows import dict_row
 
 from semlex import SyncRetriever
-from semlex.proof.stirred_folder import StirredFolder
+from semlex.proof.folders import StirredFolder
 from semlex.store.proving import faults
 from semlex.store.schema.names import Names
 from semlex.types.results import SearchMode

@@ -8,21 +8,23 @@ from typing import TYPE_CHECKING
 from semlex.errors import ConfigurationError
 from semlex.proof.black_hole import BlackHole
 from semlex.proof.clock_jumps import ClockJumps
-from semlex.proof.crashes import Crashes
 from semlex.proof.damaged_rows import DamagedRows
-from semlex.proof.ended_backends import EndedBackends
-from semlex.proof.failovers import Failovers
-from semlex.proof.folder_histories import FolderHistories
-from semlex.proof.followed_tables import Following
-from semlex.proof.full_disks import FullDisks
+from semlex.proof.folders import FolderHistories, Indexing, Syncing
+from semlex.proof.followed_tables import Following, TableHistories
 from semlex.proof.hostile import HostileValues
-from semlex.proof.index_builds import Building
-from semlex.proof.killed_work import Adding, Deleting, Indexing, Loading, Optimizing, Rebuilding, Reembedding, Syncing
-from semlex.proof.pooler_restarts import PoolerRestarts
-from semlex.proof.queued_jobs import Working
-from semlex.proof.restores import Restoring
+from semlex.proof.interruptions import Crashes, EndedBackends, Failovers, FullDisks, PoolerRestarts
+from semlex.proof.killed_work import (
+    Adding,
+    Building,
+    Deleting,
+    Loading,
+    Optimizing,
+    Rebuilding,
+    Reembedding,
+    Restoring,
+    Working,
+)
 from semlex.proof.soak import Soak
-from semlex.proof.table_histories import TableHistories
 from semlex.proof.together import Together
 
 if TYPE_CHECKING:

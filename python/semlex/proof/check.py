@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Container, Mapping, Sequence
 
     from semlex.embedding.base import Embedder
-    from semlex.proof.stirred_folder import StirredFolder
     from semlex.retriever.synchronous import SyncCollection
     from semlex.store.proving.faults import StoredChunk, StoredCollection
     from semlex.store.schema.names import Names
@@ -115,20 +114,6 @@ def whole_documents(url: str, names: Names, model: Embedder) -> list[tuple[str, 
     for chunk in found.chunks:
         own[chunk.document_id].append(chunk.text)
     return [(name, bytes(digest), " ".join(own[key])) for key, name, digest in found.documents]
-
-
-def check_files(url: str, names: Names, folder: StirredFolder, model: Embedder, *, complete: bool) -> None:
-    """Check that every document is one text that its file had, whole; if `complete`, that it is the present one."""
-    documents = whole_documents(url, names, model)
-    if documents is None:
-        expect(not complete, "lost", "the collection is not there")
-        return
-    for name, digest, stored in documents:
-        text = folder.texts.get(digest)
-        expect(text is not None, "wrong", f"{name}: a text that its file never had")
-        expect(stored.split() == str(text).split(), "wrong", f"{name}: of two texts, or half of one")
-    if complete:
-        check_present({name: digest for name, digest, _ in documents}, folder.digests(), "file")
 
 
 def check_present(stored: Mapping[str, T], present: Mapping[str, T], noun: str) -> None:

@@ -10,12 +10,11 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, cast
 
 from semlex.proof.children import Child, until
-from semlex.proof.embedder import WordDirections
 from semlex.proof.faults import expect
 from semlex.proof.followed_tables import FollowedArticles
 from semlex.proof.moments import Moments
 from semlex.proof.scenarios import Scenario, Tries
-from semlex.proof.texts import documents, draw_text
+from semlex.proof.texts import WordDirections, documents, draw_text
 from semlex.retriever.synchronous import SyncClient
 from semlex.store.proving.ground import connected, job_states, jump_clock
 from semlex.types.documents import utc_now

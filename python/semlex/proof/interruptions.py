@@ -3,16 +3,42 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import shutil
+import signal
+import subprocess
+import sys
 from abc import abstractmethod
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from semlex.errors import SemlexError
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from semlex.errors import EmbeddedServerError, SemlexError
 from semlex.proof.check import check_stored
-from semlex.proof.embedder import WordDirections
+from semlex.proof.children import is_alive, until
+from semlex.proof.faults import Fault, expect
 from semlex.proof.scenarios import Scenario, Tries
-from semlex.proof.traffic import PAUSE_SECONDS, Traffic, begun, in_time
+from semlex.proof.texts import WordDirections
+from semlex.proof.traffic import PAUSE_SECONDS, Traffic, begun, eventually, in_time
+from semlex.proof.transaction_pooler import TransactionPooler
+from semlex.store.postgres.embedded.folder import find_installations, run_as, server_account
+from semlex.store.postgres.embedded.process import read_postmaster
+from semlex.store.postgres.embedded.server import EmbeddedServer
+from semlex.store.proving.ground import (
+    backends,
+    connected,
+    end_backends,
+    has_busy_backends,
+    promote,
+    set_server,
+    waits_for_standby,
+)
 
 if TYPE_CHECKING:
+    import random
+    from pathlib import Path
+
     from semlex.retriever.collection import Collection
 
 WRITERS, SEARCHERS = 3, 2
@@ -70,3 +96,268 @@ async def _comes_back(collection: Collection) -> None:
                 await asyncio.sleep(PAUSE_SECONDS)
             else:
                 return
+
+
+WAYS = ("server killed", "server stopped at once", "backend killed")
+
+
+class Crashes(Interrupted):
+    """Crash a separate server repeatedly."""
+
+    name = "crash"
+    what = "the server killed or stopped at once, or one of its backends killed, under writers, searchers and a merger"
+    own_server = True
+    weight = 2.0
+
+    def begin(self) -> None:
+        self._server = self.site.server("crashing")
+
+    @property
+    def address(self) -> str:
+        return self._server.url
+
+    async def interrupt(self, application: str, traffic: Traffic) -> None:
+        del traffic
+        way = self.chance.choice(WAYS)
+        await asyncio.to_thread(self._crash, way, application)
+        await asyncio.to_thread(start, self._server.folder)
+        self.notes[way] += 1
+
+    def _crash(self, way: str, application: str) -> None:
+        if way == "backend killed":
+            with connected(self._server.url) as connection:
+                victim = self.chance.choice(backends(connection, application))
+            os.kill(victim, signal.SIGKILL)
+            until(lambda: not is_alive(victim), "the end of a killed backend")
+        else:
+            kill_server(self._server.folder, signal.SIGKILL if way == "server killed" else signal.SIGQUIT)
+
+
+def kill_server(folder: Path, number: signal.Signals) -> None:
+    """Send a signal to the server of a folder, and wait until it is gone."""
+    postmaster = read_postmaster(folder)
+    if postmaster is not None and is_alive(postmaster.pid):
+        os.kill(postmaster.pid, number)
+        until(lambda: not is_alive(postmaster.pid), "the end of a killed server")
+
+
+def start(folder: Path) -> None:
+    """Start the server of a folder if it is gone, and wait until it has recovered."""
+    with EmbeddedServer(folder):
+        pass
+
+
+class Failovers(Interrupted):
+    """A primary with a standby for which commits wait; after each failover there is a new standby."""
+
+    name = "failover"
+    what = (
+        "the primary killed and its standby promoted under writers, searchers and a merger; commits wait for the "
+        "standby"
+    )
+    own_server = True
+    _standby: EmbeddedServer | None = None
+
+    def begin(self) -> None:
+        self._primary = self.site.new_server("primary")
+        self.opened.callback(self._close_servers)
+
+    @property
+    def address(self) -> str:
+        assert self._standby is not None  # noqa: S101 - made before each round
+        return address_of_both(self._standby.url, self._primary.url, target_session_attrs="read-write")
+
+    @property
+    def stored_at(self) -> str:
+        return self._primary.url
+
+    async def _round(self) -> None:
+        await asyncio.to_thread(self._make_standby)
+        await self.with_traffic()
+
+    def _make_standby(self) -> None:
+        folder = self.site.new_folder("standby")
+        copy_for_standby(self._primary, folder)
+        self._standby = EmbeddedServer(folder, major=self._primary.major)
+        self._standby.start()
+        with connected(self._primary.url) as connection:
+            set_server(connection, {"synchronous_standby_names": "*"})
+            until(lambda: waits_for_standby(connection), "commits that wait for the standby")
+
+    async def interrupt(self, application: str, traffic: Traffic) -> None:
+        del application
+        await asyncio.to_thread(self._fail_over)
+        await traffic.progress()
+
+    def _fail_over(self) -> None:
+        standby = self._standby
+        assert standby is not None  # noqa: S101 - made before each round
+        kill_server(self._primary.folder, self.chance.choice((signal.SIGKILL, signal.SIGQUIT)))
+        with connected(standby.url) as connection:
+            expect(promote(connection), "wrong", "the standby was not promoted")
+        self._primary.close()
+        # Its next start, in a place that no client knows, removes what it has left in shared memory.
+        former = self._primary.folder.rename(self.site.new_folder("former"))
+        start(former)
+        shutil.rmtree(former, ignore_errors=True)
+        self._primary, self._standby = standby, None
+
+    def _close_servers(self) -> None:
+        for server in (self._standby, self._primary):
+            if server is not None:
+                server.close()
+
+
+def copy_for_standby(primary: EmbeddedServer, folder: Path) -> None:
+    """Make a standby's folder: a copy of the primary's data, with the primary's address in its settings."""
+    account = server_account(primary.folder / "data")
+    folder.mkdir(mode=0o711)
+    (folder / "start.lock").touch()  # by which the embedded server knows a folder of its own
+    (folder / "data").mkdir(mode=0o700)
+    if account is not None:
+        shutil.chown(folder / "data", account.uid, account.gid)
+    program = find_installations(account)[primary.major] / "pg_basebackup"
+    options = ["--checkpoint=fast", "--no-sync", "--write-recovery-conf", "--wal-method=stream"]
+    made = run_as(account, [str(program), f"--dbname={primary.url}", "--pgdata=data", *options], folder=folder)
+    if made.returncode != 0:
+        raise EmbeddedServerError(f"the standby in {folder} was not made: {made.stderr}")
+
+
+def address_of_both(first: str, second: str, **options: str) -> str:
+    """Return the address of two servers, which a client tries in this order."""
+    parts = [conninfo_to_dict(one) for one in (first, second)]
+    hosts = {name: ",".join(str(one[name]) for one in parts) for name in ("host", "port")}
+    return make_conninfo(first, **hosts, **options)
+
+
+MIB = 1024**2
+DISK_MIB = 320
+BLOCK_BYTES = 64 * 1024
+# The write-ahead log must fit with the data.
+SMALL = {"max_wal_size": "64MB", "min_wal_size": "32MB"}
+NEEDS = "needs its own file system in memory, which root may mount on Linux"
+
+
+def can_mount() -> bool:
+    """Return whether this process may mount a small file system."""
+    return sys.platform == "linux" and os.geteuid() == 0 and shutil.which("mount") is not None
+
+
+class FullDisks(Interrupted):
+    """A server on a small file system in memory, which is filled and emptied."""
+
+    name = "disk-full"
+    what = "the server's disk filled under writers, searchers and a merger until writes are refused, and emptied again"
+    own_server = True
+    needs = "" if can_mount() else NEEDS
+
+    def begin(self) -> None:
+        self._disk = self.site.new_folder("disk")
+        self._disk.mkdir(mode=0o711)
+        options = f"size={DISK_MIB}m,mode=0711"
+        subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(self._disk)], check=True)
+        self.opened.callback(subprocess.run, ["umount", str(self._disk)], check=False)
+        self._server = self.site.new_server("postgres", self._disk)
+        self.opened.callback(self._server.close)
+        with connected(self._server.url) as connection:
+            set_server(connection, SMALL)
+
+    @property
+    def address(self) -> str:
+        return self._server.url
+
+    async def interrupt(self, application: str, traffic: Traffic) -> None:
+        del application
+        ballast = self._disk / "ballast"
+        try:
+            await eventually(lambda: self._fill(ballast) and traffic.is_refused(), "a write that the disk refuses")
+        finally:
+            ballast.unlink(missing_ok=True)
+        await asyncio.to_thread(start, self._server.folder)
+
+    @staticmethod
+    def _fill(ballast: os.PathLike[str]) -> bool:
+        """Take all room that is left."""
+        with suppress(OSError), open(ballast, "ab", buffering=0) as file:  # noqa: PTH123 - it is appended to
+            while file.write(bytes(BLOCK_BYTES)):
+                pass
+        return True
+
+
+POOL_SIZE = 4
+
+
+class PoolerRestarts(Interrupted):
+    """A pooler that lends the server's connections for a transaction, and is restarted at the same address."""
+
+    name = "pooler"
+    what = "a pooler in transaction mode restarted under writers, searchers and a merger"
+    own_server = True
+
+    def begin(self) -> None:
+        self._server = self.site.server("pooled")
+
+    @property
+    def address(self) -> str:
+        return self._pooler.address
+
+    @property
+    def stored_at(self) -> str:
+        return self._server.url
+
+    async def _round(self) -> None:
+        self._pooler = await TransactionPooler(self._server.url, POOL_SIZE).__aenter__()
+        try:
+            await self.with_traffic()
+        finally:
+            await self._pooler.__aexit__()
+
+    async def interrupt(self, application: str, traffic: Traffic) -> None:
+        del application
+        port = int(str(conninfo_to_dict(self._pooler.address)["port"]))
+        await self._pooler.__aexit__()
+        # What was on its way is done or undone.
+        with connected(self._server.url) as connection:
+            await eventually(lambda: not has_busy_backends(connection), "the end of broken transactions")
+        self._pooler = await TransactionPooler(self._server.url, POOL_SIZE, port=port).__aenter__()
+        await traffic.progress()
+
+
+ROUNDS = 8
+
+
+class EndedBackends(Scenario):
+    """End one or two backends whenever every client has made a call."""
+
+    name = "backends"
+    what = "one or two of a client's backends ended at a time under writers and searchers, whose calls must not fail"
+
+    def attempt(self) -> Tries:
+        ended = asyncio.run(self._round())
+        self.check_texts()
+        return Tries(ROUNDS, ended)
+
+    async def _round(self) -> int:
+        application = self.site.application(self.name)
+        ended = 0
+        async with self.site.async_client(application) as client:
+            collection = client.collection(self.names.collection)
+            await begun(collection, self.texts)
+            async with Traffic(collection, self.texts, self.chance) as traffic:
+                traffic.start(WRITERS, SEARCHERS)
+                for _ in range(ROUNDS):
+                    await traffic.progress()
+                    most = self.chance.choice((1, 1, 2))
+                    ended += await asyncio.to_thread(end_some, self.site.url, application, most, self.chance)
+                await traffic.progress()
+                await traffic.stop()
+            if traffic.failed:
+                raise Fault("wrong", f"a call failed although only a backend was ended: {traffic.failed[0]}")
+        return ended
+
+
+def end_some(url: str, application: str, most: int, chance: random.Random) -> int:
+    """End up to `most` backends of a client; return how many were ended."""
+    with connected(url) as connection:
+        found = backends(connection, application)
+        return end_backends(connection, chance.sample(found, min(len(found), most)))

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from functools import reduce
+from importlib.util import find_spec
 from itertools import combinations
 from operator import or_
 from typing import TYPE_CHECKING, Any
 
-from semlex.proof.check import check_answers, check_files, check_stored
-from semlex.proof.embedder import WordDirections
+from semlex.proof.check import check_answers, check_stored
 from semlex.proof.faults import expect
 from semlex.proof.kills import Killed
-from semlex.proof.stirred_folder import StirredFolder
-from semlex.proof.texts import documents
+from semlex.proof.texts import WordDirections, documents
 from semlex.store.proving.faults import serving_version
-from semlex.store.proving.ground import connected, end_leases
+from semlex.store.proving.ground import connected, end_job_leases, end_leases, job_states
 from semlex.store.write.copy import BulkIngestConfig
 
 if TYPE_CHECKING:
@@ -23,7 +21,6 @@ if TYPE_CHECKING:
     from semlex.retriever.synchronous import SyncClient, SyncCollection
 
 BATCH = 20  # rows of a transaction of a load
-SIZES = {"chunk_tokens": 32, "overlap_tokens": 0}
 
 
 class Adding(Killed):
@@ -220,62 +217,134 @@ class Reembedding(Killed):
         check_stored(self.site.url, self.names, [self.texts], model, version=version)
 
 
-class Indexing(Killed):
-    """Index a folder of which most files have changed."""
+BEFORE, FROM_ROWS = 70, 80
 
-    name = "kill-index"
-    what = "a folder indexed in which most files have changed"
-    deletes = False
 
-    def begin(self) -> None:
-        super().begin()
-        self.folder = StirredFolder(self.site.new_folder(self.name), self.chance)
+class Building(Killed):
+    """A load after which indexes are built in the background."""
+
+    name = "kill-build"
+    what = "a load after which indexes are built in the background"
 
     def limits(self) -> Limits:
         return {
-            "semlex.ingest.run": {"BATCH_CHUNKS": self.chance.choice((1, 10, 10_000))},
-            "semlex.store.write.deletes": {"BATCH_DOCUMENTS": 2},
+            "semlex.store.indexes.choice": {"INDEX_FROM_ROWS": FROM_ROWS},
+            "semlex.store.indexes.background": {"QUIET_SECONDS": 0.0},
         }
 
-    def draw(self) -> str:
-        if self.chance.random() < 0.2:
-            self.drop()
-        self.folder.stir(deletes=self.deletes)
-        return str(self.folder.root)
+    def draw(self) -> dict[str, str]:
+        self.drop()
+        rows = list(self.some_texts(BEFORE + 20).items())
+        self.add(dict(rows[:BEFORE]))
+        return dict(rows[BEFORE:])
 
     @staticmethod
     def do(client: SyncClient, collection: SyncCollection, arguments: Any, acknowledge: Acknowledge) -> None:
-        del client, acknowledge
-        collection.index(arguments, **SIZES)  # type: ignore[arg-type]
+        del client
+        collection.add_documents(documents(arguments))
+        acknowledge()
+        collection.indexes.wait()
 
-    def check_killed(self, acknowledged: int, arguments: Any) -> None:
-        del acknowledged, arguments
-        check_files(self.site.url, self.names, self.folder, self.model, complete=False)
+    def states(self, arguments: Any) -> list[dict[str, str]]:
+        return [self.texts, {**self.texts, **arguments}]
 
     def finish(self, arguments: Any) -> None:
-        self.do(self.client, self.collection, arguments, lambda: None)
+        super().finish(arguments)
+        self.collection.indexes.create()
 
     def check(self) -> None:
-        check_files(self.site.url, self.names, self.folder, self.model, complete=True)
-        self._check_words()
-
-    def _check_words(self) -> None:
-        """Check that the word of a section is found in that section, and nowhere else."""
-        stored = Counter(self.folder.digests().values())
-        for word, digest in self.chance.sample(sorted(self.folder.words.items()), 3):
-            hits = self.collection.search(word, 10, mode="keyword")
-            is_right = len(hits) == stored[digest] and all(word in hit.content for hit in hits)
-            expect(is_right, "wrong", f"a word of {stored[digest]} files is found {len(hits)} times")
+        super().check()
+        built = self.collection.status().vector_indexes
+        is_whole = len(built) == 1 and all(one.valid for one in built)
+        expect(is_whole, "lost", f"{len(built)} vector indexes, valid: {[one.valid for one in built]}")
 
 
-class Syncing(Indexing):
-    """A folder kept in step: files changed, made, moved and deleted."""
+JOBS = 4
+DAY = 86_400.0
 
-    name = "kill-sync"
-    what = "a folder kept in step whose files were changed, made, moved and deleted"
-    deletes = True
+
+class Working(Killed):
+    """A worker that adds the documents of jobs."""
+
+    name = "kill-worker"
+    what = "a worker with jobs that add documents; another one completes them"
+
+    def draw(self) -> list[dict[str, str]]:
+        # Ids of their own: jobs of one collection may be done in any order.
+        rows = list(self.some_texts(3 * JOBS).items())
+        batches = [dict(rows[start::JOBS]) for start in range(JOBS)]
+        self._jobs = [self.collection.jobs.submit("add", {"documents": documents(one)}).id for one in batches]
+        return batches
 
     @staticmethod
     def do(client: SyncClient, collection: SyncCollection, arguments: Any, acknowledge: Acknowledge) -> None:
-        del client, acknowledge
-        collection.sync(arguments, **SIZES)  # type: ignore[arg-type]
+        del collection
+        # With a limit, it leaves followed tables alone.
+        client.work(limit=len(arguments), lease=DAY)
+        acknowledge()
+
+    def check_killed(self, acknowledged: int, arguments: Any) -> None:
+        del acknowledged
+        done = list(self._states().values()).count("done")
+        chosen = [some for count in range(done, JOBS + 1) for some in combinations(arguments, count)]
+        states = [reduce(or_, some, self.texts) for some in chosen]
+        check_stored(self.site.url, self.names, states, self.model)
+
+    def finish(self, arguments: Any) -> None:
+        with connected(self.site.url) as connection:
+            end_job_leases(connection, self.names.schema)
+        left = JOBS - list(self._states().values()).count("done")
+        if left:
+            self.client.work(limit=left, lease=DAY)
+        self.texts = self.states(arguments)[-1]
+
+    def states(self, arguments: Any) -> list[dict[str, str]]:
+        return [self.texts, reduce(or_, arguments, self.texts)]
+
+    def check(self) -> None:
+        left = {state for state in self._states().values() if state != "done"}
+        expect(not left, "lost", f"jobs that are not done: {sorted(left)}")
+        super().check()
+
+    def _states(self) -> dict[str, str]:
+        with connected(self.site.url) as connection:
+            return job_states(connection, self.names.schema, self._jobs)
+
+
+DUMPED_TEXTS = 100
+
+
+class Restoring(Killed):
+    """A dump restored into a new collection."""
+
+    name = "kill-restore"
+    what = "a dump restored into a new collection"
+    needs = "" if find_spec("pyarrow") else "needs pyarrow, as dumps are Parquet (pip install semlex[arrow])"
+
+    def begin(self) -> None:
+        super().begin()
+        self._folder = self.site.new_folder("dump")
+        self._dumped = self.some_texts(DUMPED_TEXTS)
+        source = self.client.collection(f"{self.names.collection}_source")
+        source.add_texts(list(self._dumped.values()), ids=list(self._dumped))
+        source.tables.dump(self._folder)
+
+    def draw(self) -> tuple[str, str]:
+        self.drop()
+        return str(self._folder), self.names.collection
+
+    @staticmethod
+    def do(client: SyncClient, collection: SyncCollection, arguments: Any, acknowledge: Acknowledge) -> None:
+        del collection
+        client.restore(*arguments)
+        acknowledge()
+
+    def check_killed(self, acknowledged: int, arguments: Any) -> None:
+        del arguments
+        states = [{}, self._dumped][acknowledged:]
+        self._restored = check_stored(self.site.url, self.names, states, self.model)
+
+    def finish(self, arguments: Any) -> None:
+        if not self._restored:
+            self.do(self.client, self.collection, arguments, lambda: None)
+        self.texts = self._dumped

@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from semlex.proof.check import check_answers, check_stored
 from semlex.proof.children import Child, kill_after, until
-from semlex.proof.embedder import WordDirections
 from semlex.proof.faults import Fault
 from semlex.proof.moments import Moments, say, set_limits
 from semlex.proof.scenarios import Scenario, Tries
-from semlex.proof.texts import documents, draw_text
+from semlex.proof.texts import WordDirections, documents, draw_text
 from semlex.retriever.synchronous import SyncClient
 from semlex.store.proving.faults import is_made
 from semlex.store.proving.ground import backends, connected, named_clients

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from semlex.proof.check import check_stored
-from semlex.proof.embedder import WordDirections
+from semlex.proof.texts import WordDirections
 
 if TYPE_CHECKING:
     import random

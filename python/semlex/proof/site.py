@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from semlex.proof.children import Child
-from semlex.proof.embedder import WordDirections
+from semlex.proof.texts import WordDirections
 from semlex.retriever.client import Client
 from semlex.retriever.synchronous import SyncClient
 from semlex.store.postgres.embedded.server import EmbeddedServer

@@ -13,8 +13,8 @@ from statistics import linear_regression
 from typing import TYPE_CHECKING
 
 from semlex.errors import SemlexError
-from semlex.proof.ended_backends import end_some
 from semlex.proof.faults import Fault
+from semlex.proof.interruptions import end_some
 from semlex.proof.scenarios import Scenario, Tries
 from semlex.proof.texts import documents, draw_text
 

@@ -17,7 +17,7 @@ from semlex.errors import ConfigurationError, StoreError
 from semlex.ingest import chunk_rows, sync, watch
 from semlex.ingest.files import discovery, roots
 from semlex.ingest.progress import DocumentName, MovedDocument, SyncCounts
-from semlex.proof.stirred_folder import age, write
+from semlex.proof.folders import age, write
 from tests.support.synchronised import contents, counts, opened
 
 

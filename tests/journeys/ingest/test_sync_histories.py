@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from semlex import SyncRetriever
-from semlex.proof.stirred_folder import age, write
+from semlex.proof.folders import age, write
 from tests.support.folders import TEMPORARY
 from tests.support.synchronised import CountingEmbedder, contents, counts, opened
 

@@ -14,7 +14,7 @@ import psycopg
 import pytest
 
 from semlex.errors import CollectionNotFoundError, ConfigurationError, ConnectionFailedError
-from semlex.proof.failovers import address_of_both
+from semlex.proof.interruptions import address_of_both
 from semlex.store.postgres.database import Database
 from semlex.store.postgres.embedded.process import running_server
 from tests.support.retrievers import opened, openings

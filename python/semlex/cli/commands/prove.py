@@ -60,7 +60,7 @@ def prove(
     """
     from semlex.proof import children
     from semlex.proof.catalogue import chosen
-    from semlex.proof.page import html_page
+    from semlex.proof.report import html_page
     from semlex.proof.run import NEEDS_OWN, Proof
     from semlex.proof.site import SCHEMA, Site
 

@@ -1,4 +1,4 @@
-"""The schema in which a proof works: made, refused if it exists, and removed; and the backends of its clients."""
+"""The schema in which a proof works, with a table of articles; the backends of its clients, and times that jump."""
 
 from __future__ import annotations
 
@@ -223,3 +223,47 @@ def waits_for_standby(connection: Connection) -> bool:
 def promote(connection: Connection) -> bool:
     """Make a standby a primary; return whether it is one."""
     return connection.execute("SELECT pg_promote(true, %s)", [PROMOTE_SECONDS]).fetchone() == (True,)
+
+
+@dataclass(frozen=True, slots=True)
+class Articles:
+    """The table, in the schema of the proof."""
+
+    schema: str
+    name: str
+
+    @property
+    def _table(self) -> sql.Identifier:
+        return sql.Identifier(self.schema, self.name)
+
+    def create(self, connection: Connection) -> None:
+        """Make the table."""
+        connection.execute(sql.SQL("CREATE TABLE {} (id bigint PRIMARY KEY, body text NOT NULL)").format(self._table))
+
+    def put(self, connection: Connection, rows: Mapping[int, str]) -> None:
+        """Insert rows, or change their texts."""
+        statement = sql.SQL(
+            "INSERT INTO {} (id, body) SELECT * FROM unnest(%s::bigint[], %s::text[]) "
+            "ON CONFLICT (id) DO UPDATE SET body = excluded.body"
+        ).format(self._table)
+        connection.execute(statement, [list(rows), list(rows.values())])
+
+    def delete(self, connection: Connection, ids: list[int]) -> None:
+        """Delete rows."""
+        connection.execute(sql.SQL("DELETE FROM {} WHERE id = ANY(%s)").format(self._table), [ids])
+
+    def move(self, connection: Connection, ids: Mapping[int, int]) -> None:
+        """Change the keys of rows, in one statement; keys of rows that exist are left out."""
+        statement = sql.SQL(
+            "UPDATE {table} AS t SET id = m.after FROM unnest(%s::bigint[], %s::bigint[]) AS m (before, after) "
+            "WHERE t.id = m.before AND NOT EXISTS (SELECT FROM {table} AS o WHERE o.id = m.after)"
+        ).format(table=self._table)
+        connection.execute(statement, [list(ids), list(ids.values())])
+
+    def truncate(self, connection: Connection) -> None:
+        """Remove all rows at once."""
+        connection.execute(sql.SQL("TRUNCATE {}").format(self._table))
+
+    def rows(self, connection: Connection) -> dict[int, str]:
+        """Return the texts by their ids."""
+        return dict(connection.execute(sql.SQL("SELECT id, body FROM {}").format(self._table)).fetchall())
