@@ -17,7 +17,7 @@ from semlex.retriever.postgres import PostgreSQLRetriever
 from semlex.store.keyword.bm25 import merge
 from semlex.store.postgres import database, settings
 from semlex.store.postgres.database import Database
-from semlex.store.segments.generations import merging_lock
+from semlex.store.segments import merging_lock
 from semlex.types.documents import Document
 from tests.support.databases import set_in_database
 from tests.support.retrievers import opened

@@ -18,8 +18,7 @@ from psycopg.pq import PipelineStatus, TransactionStatus
 from semlex.proof.black_hole import proxied
 from semlex.store.postgres.connection import connected
 from semlex.store.postgres.database import ENDING_SECONDS, Database
-from semlex.store.postgres.pool import PooledConnection
-from semlex.store.postgres.waiting import Answer
+from semlex.store.postgres.pool import Answer, PooledConnection
 from tests.support.manual_clock import ManualClock
 from tests.support.waiting import LIMIT, eventually, turns, until
 

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from hypothesis import given
 from hypothesis import strategies as st
 
-from semlex.store.postgres.turns import Turns
+from semlex.store.postgres.snapshot import Turns
 from tests.support.waiting import Rounds
 
 

@@ -32,7 +32,7 @@ from semlex.store.query.health import (
 )
 from semlex.store.query_log import count_since
 from semlex.store.schema.collection import GIVEN
-from semlex.store.segments.generations import read_state
+from semlex.store.segments import read_state
 from semlex.types.checkups import Finding, Looked, NotChecked, of_collection
 
 if TYPE_CHECKING:

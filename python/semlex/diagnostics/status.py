@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 from semlex.errors import ConnectionFailedError, SemlexError
 from semlex.store.embedding_versions import read_versions, version_rows
 from semlex.store.followed.definitions import readable_status
-from semlex.store.indexes.catalog import read_vector_indexes
-from semlex.store.indexes.running import read_running_builds
+from semlex.store.indexes.catalog import read_running_builds, read_vector_indexes
 from semlex.store.postgres.addresses import describe_connection
 from semlex.store.postgres.server_info import read_server_info
 from semlex.store.query.description import read_description
@@ -26,8 +25,7 @@ if TYPE_CHECKING:
 
     from semlex.embedding.query_cache import CacheFigures, QueryEmbeddingCache
     from semlex.options.chunk_sizes import ChunkSettings
-    from semlex.store.indexes.catalog import StoredIndex, VectorIndexes
-    from semlex.store.indexes.running import RunningBuild
+    from semlex.store.indexes.catalog import RunningBuild, StoredIndex, VectorIndexes
     from semlex.store.postgres.connection import Connection
     from semlex.store.postgres.database import Database
     from semlex.store.postgres.snapshot import Snapshot

@@ -32,7 +32,7 @@ from semlex.errors import (
 from semlex.jobs.kinds import KINDS, Allowed, AllowedFolders, Work, check_arguments, models_by_name
 from semlex.jobs.tables import REMOVING_SECONDS, RENEWED_AFTER, FollowedTables
 from semlex.store.indexes.build import can_build_beside
-from semlex.store.indexes.running import collections_with_leftovers
+from semlex.store.indexes.catalog import collections_with_leftovers
 from semlex.store.jobs import FIRST_DELAY_SECONDS, MAX_DELAY_SECONDS, JobLeases
 from semlex.store.postgres.database import write_guard
 from semlex.store.postgres.errors import is_out_of_resources

@@ -21,7 +21,7 @@ from semlex.options.collection import Bm25Options
 from semlex.proof.plain_bm25 import plain_bm25
 from semlex.search import score_completion
 from semlex.search.retrieval import Retrieval
-from semlex.store.keyword.bm25 import index, passing, read
+from semlex.store.keyword.bm25 import index, read
 from semlex.store.keyword.bm25 import search as bm25
 from semlex.store.postgres.snapshot import SingleSnapshot
 from semlex.testing import HashEmbedder
@@ -285,14 +285,14 @@ async def test_words_that_a_wide_filter_leaves_out_are_sought_among_what_passes(
 ) -> None:
     """The ids that pass are read once, and again when something was committed since."""
     asked, read = list[int](), list[int]()
-    keys, ids = bm25.Bm25Leg.keys_of, passing.ids_of
+    keys, ids = bm25.Bm25Leg.keys_of, index.ids_of
 
     def counted(self: Any, best: Any, *rest: Any, looked_at: int = 0, **options: Any) -> Any:
         asked.append(len(best.ids) - looked_at)
         return keys(self, best, *rest, looked_at=looked_at, **options)
 
     monkeypatch.setattr(bm25.Bm25Leg, "keys_of", counted)
-    monkeypatch.setattr(passing, "ids_of", lambda array: read.append(len(ids(array))) or ids(array))
+    monkeypatch.setattr(index, "ids_of", lambda array: read.append(len(ids(array))) or ids(array))
     choice = random.Random(5)
     async with bm25_retriever(database_url) as retriever:
         words = [" ".join(choice.choices(["cat", "dog", "ship"], k=choice.randint(1, 9))) for _ in range(900)]
@@ -314,14 +314,14 @@ async def test_words_that_a_wide_filter_leaves_out_are_sought_among_what_passes(
         for query in ("cat", "cat ship", "dog -ship", '"cat dog"', "dog"):
             await check(query)
         read.clear()
-        real, known = passing.database_state, sql.SQL("'nothing was committed'::text")
-        monkeypatch.setattr(passing, "database_state", lambda _: known)
+        real, known = index.database_state, sql.SQL("'nothing was committed'::text")
+        monkeypatch.setattr(index, "database_state", lambda _: known)
         for query in ("cat", "cat ship", "cat"):
             await check(query)
         assert read == [kinds.count("wanted")]
-        monkeypatch.setattr(passing, "database_state", real)
+        monkeypatch.setattr(index, "database_state", real)
         with monkeypatch.context() as patches:
-            patches.setattr(passing, "MAX_PASSING", 5)
+            patches.setattr(index, "MAX_PASSING", 5)
             patches.setattr(bm25, "MAX_CHECKED", 100)
             hits = await retriever.search("cat", mode="keyword", filters={"kind": "wanted"}, tuning=PLANNING)
             assert any("the filter was checked only on the best" in warning for warning in hits.warnings)

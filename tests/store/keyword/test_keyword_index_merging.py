@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 
 from semlex.errors import DamagedSegmentError, StoreError
 from semlex.ingest.progress import Progress
+from semlex.store import segments as segment_sizes
 from semlex.store.keyword.bm25 import merge as merging
 from semlex.store.keyword.bm25.merge import MAX_TOMBSTONES, merge_once
 from semlex.store.keyword.bm25.segments import NewSegment
-from semlex.store.segments import tiers
-from semlex.store.segments.tiers import (
+from semlex.store.segments import (
     FULL_CHUNKS,
     PACKED_TIER,
     SEGMENT_CHUNKS,
@@ -225,7 +225,7 @@ async def test_optimizing_ends_while_others_write(database_url: str, monkeypatch
 
 async def test_segments_are_filled_but_not_beyond(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     unmerged(monkeypatch)
-    monkeypatch.setattr(tiers, "SEGMENT_CHUNKS", 50)
+    monkeypatch.setattr(segment_sizes, "SEGMENT_CHUNKS", 50)
     async with bm25(database_url, bulk=BulkIngestConfig(batch_size=20)) as retriever:
         await retriever.add_documents(many(190))
         await retriever.delete([f"d{number}" for number in range(10)])

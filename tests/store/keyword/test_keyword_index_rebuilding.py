@@ -15,12 +15,12 @@ from psycopg import sql
 from semlex.errors import ConfigurationError, StoreError
 from semlex.ingest.progress import Progress
 from semlex.retriever.postgres import PostgreSQLRetriever
+from semlex.store import segments
 from semlex.store.keyword.bm25 import rebuild as rebuilding
 from semlex.store.keyword.bm25 import write as writing
 from semlex.store.keyword.bm25.rebuild import _Rebuild
 from semlex.store.postgres.database import Database
 from semlex.store.schema import locks
-from semlex.store.segments import parts
 from semlex.store.write.copy import BulkIngestConfig
 from semlex.types.documents import Document
 from tests.support.keyword_index import check_index
@@ -320,9 +320,9 @@ async def test_only_an_index_of_ours_is_rebuilt(database_url: str) -> None:
 async def test_ids_are_read_page_by_page(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     async with bm25(database_url) as retriever:
         await retriever.add_documents(many(100))
-        monkeypatch.setattr(parts, "IDS_PAGE", 30)
+        monkeypatch.setattr(segments, "IDS_PAGE", 30)
         names = retriever.names
-        found = await retriever._handle.read("read", lambda c, _: parts.chunk_ids(c, names))
+        found = await retriever._handle.read("read", lambda c, _: segments.chunk_ids(c, names))
     with psycopg.connect(database_url) as connection:
         rows = connection.execute(f"SELECT keyword_id FROM {CHUNK} ORDER BY 1").fetchall()  # noqa: S608 - a constant
     assert found.tolist() == [keyword_id for (keyword_id,) in rows]

@@ -16,7 +16,7 @@ from semlex.errors import AnalyzerVersionError, CollectionNotFoundError, Validat
 from semlex.store.keyword.bm25 import segments
 from semlex.store.keyword.bm25 import write as writing
 from semlex.store.schema.migrations import m0001_initial
-from semlex.store.segments.tiers import SEGMENT_CHUNKS
+from semlex.store.segments import SEGMENT_CHUNKS
 from semlex.store.write import chunk_batch
 from semlex.store.write.copy import BulkIngestConfig
 from semlex.testing import HashEmbedder

@@ -15,12 +15,19 @@ import psycopg
 from psycopg import IsolationLevel, sql
 
 from semlex.errors import ConfigurationError, SemlexError, StoreError
-from semlex.store.indexes.catalog import built_to_their_end, free_suffix, note_wanted, read_vector_indexes, value_for
+from semlex.store.indexes.catalog import (
+    built_to_their_end,
+    free_suffix,
+    note_wanted,
+    read_running_builds,
+    read_vector_indexes,
+    searched_tables,
+    value_for,
+)
 from semlex.store.indexes.choice import indexes_wanted, missing_others, wanted_vector_index
 from semlex.store.indexes.estimate import MIN_BUILD_MEMORY, IndexEstimate, estimate_build
 from semlex.store.indexes.options import NoIndex
 from semlex.store.indexes.partitions import PartitionedBuild, loose_indexes, whole_index
-from semlex.store.indexes.running import read_running_builds, searched_tables
 from semlex.store.postgres.connection import is_pooled, own_connection
 from semlex.store.postgres.errors import QUERY_CANCELLED, translate
 from semlex.store.postgres.settings import SETTINGS, begin_writing, of_role, set_for_session, set_local

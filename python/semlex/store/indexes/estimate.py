@@ -10,7 +10,7 @@ from psycopg import sql
 
 from semlex.store.indexes.options import HnswIndex, default_lists
 from semlex.store.postgres.server_info import machine_memory
-from semlex.store.schema.relations import oid_of, stored_in
+from semlex.store.schema.names import oid_of, stored_in
 
 if TYPE_CHECKING:
     from semlex.store.indexes.catalog import IndexedValue

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 
 from psycopg import sql
 
-from semlex.store.indexes.running import searched_tables
+from semlex.store.indexes.catalog import searched_tables
 from semlex.store.postgres.settings import set_for_session
 from semlex.store.schema.locks import between_searches, lock_briefly
-from semlex.store.schema.relations import oid_of
+from semlex.store.schema.names import oid_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

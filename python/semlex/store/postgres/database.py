@@ -46,8 +46,7 @@ from semlex.store.postgres.settings import (
     of_role,
     set_local,
 )
-from semlex.store.postgres.snapshot import NO_SETTINGS, SingleSnapshot, Snapshot, open_snapshot, send_transaction
-from semlex.store.postgres.turns import Turns
+from semlex.store.postgres.snapshot import NO_SETTINGS, SingleSnapshot, Snapshot, Turns, open_snapshot, send_transaction
 from semlex.telemetry import NAMESPACE, RETRY, SQLSTATE, Work, span
 from semlex.validation import check_range
 

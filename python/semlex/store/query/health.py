@@ -22,10 +22,9 @@ from semlex.store.query.statistics import SMALL_BYTES, is_orphaned
 from semlex.store.query.vector import register_vector_parameter, vector_leg
 from semlex.store.schema import migrations
 from semlex.store.schema.migrations import collection_origin, m0001_initial, registry_origin
-from semlex.store.schema.names import JOB_TABLE, REGISTRY_TABLES, Names
+from semlex.store.schema.names import JOB_TABLE, REGISTRY_TABLES, Names, oid_of, stored_in
 from semlex.store.schema.registry import last_migration
-from semlex.store.schema.relations import oid_of, stored_in
-from semlex.store.segments.parts import tombstone_ids
+from semlex.store.segments import tombstone_ids
 from semlex.types.checkups import Finding, of_collection
 
 if TYPE_CHECKING:

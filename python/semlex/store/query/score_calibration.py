@@ -12,7 +12,7 @@ import numpy as np
 from psycopg import sql
 
 from semlex.clock import SYSTEM, Clock
-from semlex.store.schema.relations import oid_of, stored_in
+from semlex.store.schema.names import oid_of, stored_in
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

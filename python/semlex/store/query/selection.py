@@ -15,7 +15,7 @@ from semlex.errors import FieldError, ValidationError
 from semlex.store.query.filters import Filter, parse_filters, with_rows
 from semlex.store.query.leg import Statement, key_arrays
 from semlex.store.query.run import fetch
-from semlex.store.schema.relations import oid_of, stored_in
+from semlex.store.schema.names import oid_of, stored_in
 from semlex.store.write.copy import ids_of
 from semlex.validation import number_errors, refuse, wrong_type
 

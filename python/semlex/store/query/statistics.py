@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from psycopg import sql
 
-from semlex.store.schema.names import Names
-from semlex.store.schema.relations import oid_of, stored_in
+from semlex.store.schema.names import Names, oid_of, stored_in
 from semlex.store.write.sources import is_present
 
 if TYPE_CHECKING:

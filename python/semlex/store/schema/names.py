@@ -1,4 +1,4 @@
-"""Names of a collection's tables and indexes, composed once and never formatted into a string."""
+"""Names of a collection's tables and indexes, composed once and never formatted into a string; SQL of their storage."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from semlex.errors import ConfigurationError, FieldError, ValidationError
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from uuid import UUID
-
 
 # Tables that all collections of a schema share, besides that of jobs.
 JOB_TABLE = "job"
@@ -164,3 +163,16 @@ def insertion(table: sql.Identifier, values: Iterable[str]) -> sql.Composed:
     return sql.SQL("INSERT INTO {} ({}) VALUES ({})").format(
         table, sql.SQL(", ").join(map(sql.Identifier, columns)), sql.SQL(", ").join(map(sql.Placeholder, columns))
     )
+
+
+def oid_of(relation: sql.Identifier) -> sql.Composed:
+    """Return SQL of the oid of a table or an index; NULL if it does not exist."""
+    return sql.SQL("pg_catalog.to_regclass({})").format(sql.Literal(relation.as_string()))
+
+
+def stored_in(oid: sql.Composable) -> sql.Composed:
+    """Return what follows a FROM: rows ``l`` of `pg_class` of what stores a table or an index, itself or partitions."""
+    return sql.SQL(
+        "(SELECT {0} AS oid UNION ALL SELECT h.inhrelid FROM pg_catalog.pg_inherits AS h WHERE h.inhparent = {0}) AS p "
+        "JOIN pg_catalog.pg_class AS l ON l.oid = p.oid AND l.relkind IN ('r', 'i')"
+    ).format(oid)

@@ -19,9 +19,17 @@ from semlex.errors import SemlexError, StoreError
 from semlex.store.keyword.bm25.segments import NewSegment, posting_rows, write_segments
 from semlex.store.postgres.errors import LOCK_NOT_AVAILABLE
 from semlex.store.postgres.settings import set_local
-from semlex.store.segments.generations import merging_lock, read_state
-from semlex.store.segments.parts import check_manifest, segment_headers, segment_sizes, tombstone_ids
-from semlex.store.segments.tiers import SEGMENT_CHUNKS, choose_merge, choose_packing
+from semlex.store.segments import (
+    SEGMENT_CHUNKS,
+    check_manifest,
+    choose_merge,
+    choose_packing,
+    merging_lock,
+    read_state,
+    segment_headers,
+    segment_sizes,
+    tombstone_ids,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -30,7 +38,7 @@ if TYPE_CHECKING:
     from semlex.store.postgres.connection import Connection
     from semlex.store.postgres.database import Database
     from semlex.store.schema.names import CollectionIdentity
-    from semlex.store.segments.generations import Cursor
+    from semlex.store.segments import Cursor
 
 logger = logging.getLogger("semlex")
 

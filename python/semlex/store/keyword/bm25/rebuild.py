@@ -15,9 +15,7 @@ from semlex.store.keyword.bm25.segments import NewSegment, write_segments
 from semlex.store.keyword.bm25.write import SegmentWriter
 from semlex.store.postgres.settings import set_local
 from semlex.store.schema.locks import without_writers, writing_lock
-from semlex.store.segments.generations import merging_lock, read_state
-from semlex.store.segments.parts import chunk_ids, live_ids
-from semlex.store.segments.tiers import SEGMENT_CHUNKS
+from semlex.store.segments import SEGMENT_CHUNKS, chunk_ids, live_ids, merging_lock, read_state
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -15,7 +15,7 @@ from psycopg import sql
 from semlex import _core
 from semlex.errors import AnalyzerVersionError, DamagedSegmentError, FieldError, ValidationError
 from semlex.store.keyword.base import MAX_TERMS, terms_cut
-from semlex.store.keyword.bm25.passing import MAX_PASSING
+from semlex.store.keyword.bm25.index import MAX_PASSING
 from semlex.store.keyword.bm25.read import (
     IndexChanges,
     IndexRows,
@@ -30,7 +30,7 @@ from semlex.store.postgres.snapshot import SnapshotDiffersError, SnapshotEndedEr
 from semlex.store.query.filters import Filter
 from semlex.store.query.leg import BestRows, KnownScores, LegResult, Scorer, SideColumn, Statement, key_arrays
 from semlex.store.query.run import fetch
-from semlex.store.segments.parts import refuse_lost_parts
+from semlex.store.segments import refuse_lost_parts
 from semlex.store.write.copy import array_text
 
 if TYPE_CHECKING:
@@ -39,8 +39,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from semlex.options.collection import Bm25Options
-    from semlex.store.keyword.bm25.index import IndexCache
-    from semlex.store.keyword.bm25.passing import PassingQuery, PassingRow
+    from semlex.store.keyword.bm25.index import IndexCache, PassingQuery, PassingRow
     from semlex.store.keyword.bm25.read import MissingRow, PartIds, PostingRow
     from semlex.store.postgres.snapshot import Snapshot
     from semlex.store.query.leg import Key, ScoreQuery

@@ -19,8 +19,7 @@ from semlex.store.keyword.base import Reserved
 from semlex.store.keyword.bm25.segments import NewSegment, few_segments, write_segments
 from semlex.store.postgres.snapshot import ended_pipeline
 from semlex.store.schema.locks import writing_lock
-from semlex.store.segments.generations import ask_state, state_told
-from semlex.store.segments.tiers import SEGMENT_CHUNKS
+from semlex.store.segments import SEGMENT_CHUNKS, ask_state, state_told
 from semlex.store.write.copy import NO_IDS
 
 if TYPE_CHECKING:
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
     from semlex.store.postgres.connection import Connection
     from semlex.store.query.leg import Statement
     from semlex.store.schema.names import CollectionIdentity, Names
-    from semlex.store.segments.generations import Cursor, IndexState, RowLock
+    from semlex.store.segments import Cursor, IndexState, RowLock
 
 
 class SegmentWriter:

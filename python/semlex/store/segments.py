@@ -1,0 +1,245 @@
+"""Segments of an index, whatever it keeps of a chunk: their generations, sizes and ids, and which are merged next."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from psycopg import sql
+
+from semlex import _core
+from semlex.errors import DamagedSegmentError
+from semlex.store.schema.locks import gone
+from semlex.store.write.copy import ids_of, joined
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from uuid import UUID
+
+    from numpy.typing import NDArray
+
+    from semlex.store.postgres.connection import Connection
+    from semlex.store.schema.names import CollectionIdentity, Names
+
+# A segment numbers its chunks with 16 bits.
+SEGMENT_CHUNKS = 65_536
+# Size-tiered compaction: segments are grouped by floor(log_TIER(chunks)). A tier with TIER segments is merged, so that
+# a chunk is rewritten once per tier.
+TIER = 8
+# From this power on (4,096 chunks) segments wait until a full one can be made of them.
+PACKED_TIER = 4
+# A segment with this many chunks is not merged with others.
+FULL_CHUNKS = SEGMENT_CHUNKS * 9 // 10
+
+
+def tier(chunks: int) -> int:
+    """Return the power of `TIER` that a size belongs to."""
+    power = 0
+    while chunks >= TIER:
+        chunks //= TIER
+        power += 1
+    return power
+
+
+def choose_merge(sizes: Sequence[int]) -> list[int]:
+    """Choose the segments of one language to merge next."""
+    # Small segments are merged in tiers, as log-structured stores do (P. O'Neil et al., "The Log-Structured
+    # Merge-Tree", 1996). Large ones wait until they fill a segment, so that they are rewritten once more and then
+    # hardly ever.
+    ascending = sorted(range(len(sizes)), key=lambda position: (sizes[position], position))
+    for power in range(PACKED_TIER):
+        if sum(tier(sizes[position]) == power for position in ascending) >= TIER:
+            return _filled(sizes, [], [position for position in ascending if tier(sizes[position]) <= power])
+    small = [position for position in reversed(ascending) if tier(sizes[position]) <= PACKED_TIER]
+    for position in reversed(ascending):
+        if tier(sizes[position]) > PACKED_TIER and sizes[position] < FULL_CHUNKS:
+            filled = _filled(sizes, [position], small)
+            if sum(sizes[one] for one in filled) >= FULL_CHUNKS:
+                return filled
+    if sum(sizes[position] for position in small) > SEGMENT_CHUNKS:
+        return _filled(sizes, [], small)
+    return []
+
+
+def choose_packing(sizes: Sequence[int]) -> list[int]:
+    """Choose the next merge on the way to the fewest segments: the largest with all that fit next to it."""
+    descending = sorted(range(len(sizes)), key=lambda position: (-sizes[position], position))
+    for number, position in enumerate(descending):
+        filled = _filled(sizes, [position], descending[number + 1 :])
+        if len(filled) > 1:
+            return filled
+    return []
+
+
+def _filled(sizes: Sequence[int], begun: list[int], others: Sequence[int]) -> list[int]:
+    """Return the positions begun and, in order, all others that fit."""
+    filled = list(begun)
+    room = SEGMENT_CHUNKS - sum(sizes[position] for position in begun)
+    for position in others:
+        if sizes[position] <= room:
+            filled.append(position)
+            room -= sizes[position]
+    return filled
+
+
+if TYPE_CHECKING:
+    from psycopg import AsyncCursor
+
+    from semlex.store.postgres.connection import Connection
+    from semlex.store.schema.names import CollectionIdentity
+
+    Cursor = AsyncCursor[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class IndexState:
+    """The state of a collection's index in the registry."""
+
+    generation: int  # the one that answers
+    version: int | None  # of the analyzer that makes it
+    building: int | None  # the one being made
+    building_version: int | None  # of the analyzer that makes that one
+
+    @property
+    def live(self) -> list[int]:
+        """The generations that writers add to."""
+        return [self.generation] if self.building is None else [self.generation, self.building]
+
+    @property
+    def versions(self) -> list[int | None]:
+        """The analyzer version of each generation in `live`."""
+        return [self.version] if self.building is None else [self.version, self.building_version]
+
+
+def merging_lock(collection: CollectionIdentity) -> int:
+    """Return the key of the advisory lock for merging or removing segments."""
+    return int.from_bytes(collection.collection_id.bytes[:8], signed=True)
+
+
+RowLock = Literal["", "FOR SHARE"]
+_ROW_LOCKS: dict[RowLock, sql.SQL] = {
+    "": sql.SQL(""),
+    "FOR SHARE": sql.SQL("FOR SHARE"),
+}
+
+
+async def ask_state(connection: Connection, collection: CollectionIdentity, lock: RowLock = "") -> Cursor:
+    """Request the state of a collection's index and lock the registry's row; `state_told` reads the answer."""
+    names = collection.names
+    return await connection.execute(
+        sql.SQL(
+            "SELECT keyword_generation, analyzer_version, building_generation, building_analyzer_version FROM {} "
+            "WHERE name = %s AND collection_id = %s {}"
+        ).format(names.registry, _ROW_LOCKS[lock]),
+        [names.collection, collection.collection_id],
+    )
+
+
+async def state_told(answer: Cursor, collection: CollectionIdentity) -> IndexState:
+    """Read the answer to `ask_state`."""
+    row = await answer.fetchone()
+    if row is None:
+        raise gone(collection)
+    return IndexState(*row)
+
+
+async def read_state(connection: Connection, collection: CollectionIdentity, lock: RowLock = "") -> IndexState:
+    """Request and read the state."""
+    return await state_told(await ask_state(connection, collection, lock), collection)
+
+
+IDS_PAGE = 1_000_000
+
+
+@lru_cache(maxsize=256)
+def _counting(names: Names) -> bytes:
+    """Return SQL of the sizes of segments and the number of tombstones of each live generation."""
+    return (
+        sql.SQL(
+            "WITH live AS (SELECT keyword_generation, building_generation FROM {registry} WHERE name = %(name)s) "
+            "SELECT language, array_agg(chunks) FROM {segment}, live "
+            "WHERE generation IN (keyword_generation, building_generation) GROUP BY generation, language UNION ALL "
+            "SELECT NULL, ARRAY[count(*)::int] FROM {tombstone}, live "
+            "WHERE generation IN (keyword_generation, building_generation) GROUP BY generation"
+        )
+        .format(registry=names.registry, segment=names.segment, tombstone=names.tombstone)
+        .as_bytes()
+    )
+
+
+async def ask_sizes(connection: Connection, collection: CollectionIdentity) -> Cursor:
+    """Request the sizes that decide about a merge, as a transaction that has just written sees them."""
+    return await connection.execute(_counting(collection.names), {"name": collection.names.collection})
+
+
+async def segment_sizes(connection: Connection, names: Names, generation: int) -> list[tuple[UUID, str, int]]:
+    """Id, language and number of chunks (dead ones included) of every segment, the smallest first."""
+    cursor = await connection.cursor(binary=True).execute(
+        sql.SQL("SELECT segment_id, language, chunks FROM {} WHERE generation = %s ORDER BY chunks, segment_id").format(
+            names.segment
+        ),
+        [generation],
+    )
+    return await cursor.fetchall()
+
+
+async def segment_headers(connection: Connection, names: Names, segments: Sequence[UUID]) -> dict[UUID, bytes]:
+    """Header of each segment."""
+    cursor = await connection.cursor(binary=True).execute(
+        sql.SQL("SELECT segment_id, header FROM {} WHERE segment_id = ANY(%s)").format(names.segment),
+        [list(segments)],
+    )
+    return dict(await cursor.fetchall())
+
+
+async def tombstone_ids(connection: Connection, names: Names, generation: int) -> dict[UUID, _core.IdSet]:
+    """Return the ids of each tombstone."""
+    cursor = await connection.cursor(binary=True).execute(
+        sql.SQL("SELECT tombstone_id, data FROM {} WHERE generation = %s").format(names.tombstone), [generation]
+    )
+    return {
+        tombstone_id: _core.decode_tombstone(tombstone_id.bytes, data) for tombstone_id, data in await cursor.fetchall()
+    }
+
+
+async def check_manifest(connection: Connection, names: Names, generation: int, parts: int) -> None:
+    """Compare the number of segments and tombstones that were read with the manifest's."""
+    cursor = await connection.execute(
+        sql.SQL("SELECT count(*) FROM {} WHERE generation = %s").format(names.manifest), [generation]
+    )
+    row = await cursor.fetchone()
+    refuse_lost_parts(parts, 0 if row is None else row[0])
+
+
+def refuse_lost_parts(found: int, listed: int) -> None:
+    """Refuse an index whose segments or tombstones are fewer than the manifest lists."""
+    if found != listed:
+        raise DamagedSegmentError(None, f"it has {found} segments and tombstones; its manifest lists {listed}")
+
+
+async def live_ids(connection: Connection, names: Names, generation: int) -> _core.IdSet:
+    """Return ids in a generation's segments and in no tombstone."""
+    segments = [segment_id for segment_id, *_ in await segment_sizes(connection, names, generation)]
+    headers = await segment_headers(connection, names, segments)
+    held = _core.IdSet.union([_core.segment_ids(segment_id.bytes, header) for segment_id, header in headers.items()])
+    tombstones = await tombstone_ids(connection, names, generation)
+    await check_manifest(connection, names, generation, len(segments) + len(tombstones))
+    return held - _core.IdSet.union(list(tombstones.values()))
+
+
+async def chunk_ids(connection: Connection, names: Names) -> NDArray[np.int64]:
+    """Return ids of all chunks, ascending."""
+    pages = [np.array([-(2**63)], dtype=np.int64)]
+    while len(pages[-1]):
+        cursor = await connection.cursor(binary=True).execute(
+            sql.SQL(
+                "SELECT array_send(array_agg(page.keyword_id)) FROM (SELECT c.keyword_id FROM {} AS c "
+                "WHERE c.keyword_id > %s ORDER BY c.keyword_id LIMIT {}) AS page"
+            ).format(names.chunk, sql.Literal(IDS_PAGE)),
+            [int(pages[-1][-1])],
+        )
+        row = await cursor.fetchone()
+        pages.append(ids_of(row and row[0]))
+    return joined(pages[1:])

@@ -1,1 +1,0 @@
-"""Segments of an index, whatever it keeps of a chunk: their generations, their ids, which are merged next."""
