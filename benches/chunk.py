@@ -27,7 +27,7 @@ from benches.training import django_source, texts, tokenizer_file
 from semlex import _core
 from semlex.ingest.document_chunks import Chunker
 from semlex.models.tokenizer import TextTokenizer, TokenEstimate, WordCounter, text_tokenizer
-from semlex.options.chunk_sizes import ChunkSettings
+from semlex.options.collection import ChunkSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from semlex.embedding.onnx import OnnxEmbedder
-from semlex.models.onnx_files import companions, split_name
+from semlex.models.model_names import companions, split_name
 
 PACKAGE = "semlex_weights"
 

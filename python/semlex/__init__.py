@@ -91,7 +91,10 @@ _NAMES = {
     "ingest.loaders.base": "FileBytes LoadError LoadOptions LoadedDocument Loader MetadataExtraction Record",
     "ingest.loaders.registry": "register_loader",
     "ingest.preview": "preview_chunks",
-    "ingest.progress": "DeleteReport DocumentName IndexReport MovedDocument Progress SyncCounts SyncPlan SyncReport",
+    "ingest.progress": (
+        "DeleteReport DocumentName EnrichmentEstimate EnrichmentReport IndexReport MovedDocument Progress SyncCounts "
+        "SyncPlan SyncReport TableImport"
+    ),
     "retriever.jobs": "Job",
     "maintenance.dump": "TransferReport",
     "maintenance.reembed": "EmbeddingFigures ReembedReport",
@@ -117,14 +120,12 @@ _NAMES = {
     "store.write.copy": "BulkIngestConfig",
     "types.answers": "Answer AnswerSentence Citation Context ContextSource",
     "types.checkups": "Checkup Diagnosis Finding",
-    "types.chunks": "ChunkMetadata VectorDocument",
     "types.confidence": "ConfidenceCurve",
-    "types.documents": "Document Heading Outline StoredChunk WholeDocument",
+    "types.documents": "ChunkMetadata Document Heading Outline StoredChunk VectorDocument WholeDocument",
     "types.explanations": "Explanation HitExplanation LegFigures QueryTerm Reason SearchExplanation",
     "types.fields": "Facet FacetValue Facets FieldSummaries FieldSummary",
     "types.queries": "Route SearchQuery",
     "types.query_log": "LoggedQuery QueryLogOptions QueryLogSummary",
-    "types.reports": "EnrichmentEstimate EnrichmentReport TableImport",
     "types.results": "DocumentHits KnowledgeHit KnowledgeResults LegReport SearchResult SearchResults",
 }
 # Their methods run on the caller's event loop, so what a method needs is loaded with its class: no loop waits for it.

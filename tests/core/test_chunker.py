@@ -14,7 +14,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 from semlex.errors import ConfigurationError, ValidationError
 from semlex.ingest.document_chunks import Chunker
 from semlex.models.tokenizer import TokenEstimate, WordCounter
-from semlex.options.chunk_sizes import ChunkSettings
+from semlex.options.collection import ChunkSettings
 from tests.support.markdown_texts import STRUCTURES, TEXT
 
 

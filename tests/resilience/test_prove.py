@@ -21,8 +21,7 @@ from semlex.proof.folders import Indexing
 from semlex.proof.followed_tables import Following
 from semlex.proof.report import ProofReport, html_page, verdict
 from semlex.proof.run import Proof
-from semlex.proof.scenarios import Scenario, Tries
-from semlex.proof.site import SCHEMA, Site
+from semlex.proof.scenarios import SCHEMA, Scenario, Site, Tries
 from semlex.store.proving.ground import Ground
 from semlex.store.schema.names import Names
 from tests.support.folders import TEMPORARY

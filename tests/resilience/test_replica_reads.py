@@ -28,8 +28,7 @@ from semlex.store.postgres.replica import Replica, StandbyReads
 from semlex.store.postgres.snapshot import Snapshot
 from semlex.testing import HashEmbedder
 from semlex.types.documents import Document
-from semlex.types.replicas import ReadServer
-from semlex.types.results import SearchResults
+from semlex.types.results import ReadServer, SearchResults
 from tests.resilience.test_standby import QUESTIONS, Following, many, told
 from tests.support.folders import new_open_folder
 from tests.support.keyword_index import check_index

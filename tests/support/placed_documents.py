@@ -12,8 +12,8 @@ from semlex import _core
 from semlex.ingest.document_chunks import Chunker, cut_document
 from semlex.ingest.loaders.base import LoadedDocument
 from semlex.models.tokenizer import WordCounter
-from semlex.options.chunk_sizes import ChunkSettings
-from semlex.search.surroundings import Around
+from semlex.options.collection import ChunkSettings
+from semlex.search.passages import Around
 from semlex.store.query.chunk_keys import indexed_chunk_id
 from semlex.store.query.surroundings import PlacedChunk, Reach
 from semlex.types.documents import StoredPlace

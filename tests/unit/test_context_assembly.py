@@ -18,7 +18,7 @@ from semlex.chat import base as chat
 from semlex.chat.base import MAX_SHOWN, drawn_mark, one_line, visible
 from semlex.errors import ConfigurationError
 from semlex.models.tokenizer import TokenEstimate, WordCounter
-from semlex.search.surroundings import Around, PlacedHit, placed
+from semlex.search.passages import Around, PlacedHit, placed
 from semlex.store.query.surroundings import PlacedChunk
 from semlex.types.answers import ContextSource
 from semlex.types.results import SearchResult, SearchResults

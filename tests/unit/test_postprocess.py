@@ -11,10 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from semlex.options.chunk_sizes import ChunkSettings
-from semlex.search.passages import joined
+from semlex.options.collection import ChunkSettings
+from semlex.search.passages import Around, document_of, joined, placed
 from semlex.search.steps import at_most_per_document, diversified, relevances, without_near_duplicates
-from semlex.search.surroundings import Around, document_of, placed
 from semlex.store.query.surroundings import PlacedChunk
 from semlex.types.documents import line_breaks
 from semlex.types.results import SearchResult

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from semlex.errors import ConfigurationError
-from semlex.options.chunk_sizes import MAX_CHUNK_TOKENS, MIN_CHUNK_TOKENS, ChunkSettings, default_min
-from semlex.options.collection import WantedOptions
+from semlex.options.collection import MAX_CHUNK_TOKENS, MIN_CHUNK_TOKENS, ChunkSettings, WantedOptions, default_min
 
 SIZES = st.integers(MIN_CHUNK_TOKENS, MAX_CHUNK_TOKENS)
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from semlex.ingest.document_chunks import Chunker
 from semlex.models.tokenizer import WordCounter
-from semlex.options.chunk_sizes import ChunkSettings
+from semlex.options.collection import ChunkSettings
 from semlex.search.passages import headings_of, text_of
 from semlex.types.documents import StoredChunk
 from tests.support.markdown_texts import STRUCTURES, TEXT

@@ -13,9 +13,8 @@ from semlex.answering.prompts import block, context_text, head
 from semlex.chat.base import drawn_mark
 from semlex.errors import ConfigurationError
 from semlex.options.answers import DEFAULT_NEAR_DUPLICATES, DEFAULT_NEIGHBOURS, DEFAULT_SECTIONS
-from semlex.search.passages import is_near, joined
+from semlex.search.passages import Around, is_near, joined, placed, read_around
 from semlex.search.steps import at_most_per_document, diversified, without_near_duplicates
-from semlex.search.surroundings import Around, placed, read_around
 from semlex.types.answers import Context, ContextSource, places_between
 from semlex.types.documents import places_of
 from semlex.validation import callable_errors, check_parameters
@@ -27,8 +26,7 @@ if TYPE_CHECKING:
     from semlex.models.tokenizer import TokenCounter
     from semlex.open_collection import OpenCollection
     from semlex.options.answers import ContextOptions, ContextOrder, Count
-    from semlex.search.passages import Passage
-    from semlex.search.surroundings import PlacedHit
+    from semlex.search.passages import Passage, PlacedHit
     from semlex.store.query.leg import Key
     from semlex.store.query.surroundings import PlacedChunk
     from semlex.types.results import SearchResult, SearchResults

@@ -1,10 +1,11 @@
-"""Results and reports as text, or as JSON with one object per line."""
+"""Results and reports as text, as JSON with one object per line, or as the file of an HTML page."""
 
 from __future__ import annotations
 
 import json
+import os
 import sys
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import date, datetime
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from semlex.types.results import SearchResult, SearchResults
-
 
 SHOWN_NAMES = 12
 _MISSING = object()
@@ -377,3 +377,25 @@ def shown_count(number: int | None, *, estimated: bool = False) -> str:
     if number is None:
         return "unknown"
     return f"about {number:,}" if estimated else f"{number:,}"
+
+
+def check_place(path: Path, option: str) -> None:
+    """Refuse a path that no file can be written to, before any work."""
+    try:
+        fits = os.access(path.absolute().parent, os.W_OK | os.X_OK) and not path.is_dir()
+    except OSError:
+        fits = False
+    if not fits:
+        raise ConfigurationError(f"{option}: {one_line(str(path))} is not a file that can be written")
+
+
+def write_page(path: Path, page: str, option: str) -> None:
+    """Write the page to a temporary file and move it into place, so that it is complete or absent."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        beside.write_text(page, encoding="utf-8", newline="\n")
+        beside.replace(path)
+    except OSError as error:
+        with suppress(OSError):
+            beside.unlink(missing_ok=True)
+        raise ConfigurationError(f"{option}: {one_line(str(path))} cannot be written: {error.strerror}") from None

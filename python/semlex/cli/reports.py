@@ -14,9 +14,8 @@ from semlex.cli.terminal import counted, inform, messages, one_line, output
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from semlex.ingest.progress import IndexReport, SyncCounts, SyncPlan, SyncReport
+    from semlex.ingest.progress import EnrichmentReport, IndexReport, SyncCounts, SyncPlan, SyncReport
     from semlex.types.followed import TableSync
-    from semlex.types.reports import EnrichmentReport
 
 
 # Kinds of files, and names of generated ones, that are named; the others are only counted.

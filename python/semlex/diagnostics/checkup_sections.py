@@ -13,10 +13,9 @@ import numpy as np
 
 from semlex import _core
 from semlex.ingest.chunk_rows import CONTEXT_SEPARATOR, embedded_text
-from semlex.search.fusion import DEFAULT_VECTOR_WEIGHT, LEGS
+from semlex.search.fusion import DEFAULT_VECTOR_WEIGHT, LEGS, other_scores, union_of
 from semlex.search.planner import MIN_CANDIDATES
 from semlex.search.retrieval import Retrieval
-from semlex.search.score_completion import other_scores, union_of
 from semlex.store.keyword.base import ChangedText
 from semlex.store.postgres.database import SnapshotReads
 from semlex.store.query.leg import key_order

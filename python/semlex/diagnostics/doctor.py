@@ -16,8 +16,7 @@ from semlex.embedding.registry import choose_embedder
 from semlex.errors import ModelError, SemlexError
 from semlex.models.files import find_cached, find_model, leads_to_onnx
 from semlex.models.local.device import choose_placement, describe_devices
-from semlex.models.model_names import DEFAULT_EMBEDDING_MODEL, DEFAULT_RERANKING_MODEL
-from semlex.models.onnx_files import ONNX_PREFIX
+from semlex.models.model_names import DEFAULT_EMBEDDING_MODEL, DEFAULT_RERANKING_MODEL, ONNX_PREFIX
 from semlex.models.tokenizer import open_tokenizer
 from semlex.reranking.registry import choose_reranker
 from semlex.store.keyword.extensions import OLDEST, read_extension

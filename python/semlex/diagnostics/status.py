@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from semlex.embedding.query_cache import CacheFigures, QueryEmbeddingCache
-    from semlex.options.chunk_sizes import ChunkSettings
+    from semlex.options.collection import ChunkSettings
     from semlex.store.indexes.catalog import RunningBuild, StoredIndex, VectorIndexes
     from semlex.store.postgres.connection import Connection
     from semlex.store.postgres.database import Database
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from semlex.store.schema.collection import CollectionInfo
     from semlex.types.followed import FollowedStatus
     from semlex.types.query_log import QueryLogFigures
-    from semlex.types.replicas import ReadServer
+    from semlex.types.results import ReadServer
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from semlex.errors import ConfigurationError, ModelError, ModelMismatchError
 from semlex.forks import new_rlock
 from semlex.models.files import digest_weights, find_cached, find_model
 from semlex.models.local.onnx_model import OnnxModel, require_onnx
-from semlex.models.onnx_files import KNOWN_MODELS, ONNX_PREFIX, WEIGHTS_WHEEL, companions, known_prompts, split_name
+from semlex.models.model_names import KNOWN_MODELS, ONNX_PREFIX, WEIGHTS_WHEEL, companions, known_prompts, split_name
 from semlex.models.tokenizer import CutTexts, open_tokenizer
 from semlex.validation import check_range
 

@@ -16,6 +16,7 @@ from semlex.models.local.device import automatic_obstacle
 from semlex.models.model_names import (
     ACCOUNTS,
     DEFAULT_EMBEDDING_MODEL,
+    ONNX_PREFIX,
     ModelChoice,
     bare_name,
     is_path_or_hub_id,
@@ -23,7 +24,6 @@ from semlex.models.model_names import (
     model_and_address,
     ollama_address,
 )
-from semlex.models.onnx_files import ONNX_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Callable

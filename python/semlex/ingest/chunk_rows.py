@@ -17,8 +17,7 @@ from semlex.store.query.chunk_keys import chunk_keys, indexed_chunk_id, indexed_
 from semlex.store.write.chunk_batch import PART_ROWS, ChunkBatch
 from semlex.store.write.documents import DocumentRow
 from semlex.store.write.sources import FileState
-from semlex.types.chunks import titles_in
-from semlex.types.documents import utc_now
+from semlex.types.documents import titles_in, utc_now
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -12,8 +12,7 @@ from semlex.errors import ValidationError
 from semlex.ingest.loaders.base import LoadError
 from semlex.ingest.loaders.registry import load, loader_named, loader_of
 from semlex.models.tokenizer import counter_of_words
-from semlex.options.chunk_sizes import ChunkSettings
-from semlex.options.collection import UNICODE_WORDS
+from semlex.options.collection import UNICODE_WORDS, ChunkSettings
 from semlex.types.documents import MAX_CHUNK_BYTES, MAX_METADATA_BYTES, NOWHERE, Document, StoredPlace, line_breaks
 from semlex.validation import text_errors
 

@@ -15,7 +15,7 @@ from semlex.chat.base import NO_CHAT_MODEL, Completion, answer_object, drawn_mar
 from semlex.errors import ConfigurationError, EmbeddingsMissingError, ModelError, WorkAbandonedError, failure_reason
 from semlex.ingest.chunk_rows import embedded_text, text_hashes
 from semlex.ingest.overlap import ahead
-from semlex.ingest.progress import Progress
+from semlex.ingest.progress import EnrichmentEstimate, EnrichmentReport, Progress
 from semlex.store.descriptions import (
     ChunkWithoutLine,
     LineSelection,
@@ -25,7 +25,6 @@ from semlex.store.descriptions import (
     write_lines,
 )
 from semlex.types.answers import Usage
-from semlex.types.reports import EnrichmentEstimate, EnrichmentReport
 from semlex.validation import (
     check_parameters,
     is_one_of,

@@ -18,14 +18,17 @@ from semlex import _core
 from semlex.errors import ConfigurationError, FieldError, ValidationError
 from semlex.ingest.loaders.base import LoadError
 from semlex.json_values import id_text, json_tree
-from semlex.types.chunks import TITLES, ChunkMetadata, VectorDocument, titles_in
 from semlex.types.documents import (
     MAX_CHUNK_BYTES,
     MAX_ID_BYTES,
     MAX_METADATA_BYTES,
     MAX_METADATA_DEPTH,
     MAX_TITLES_BYTES,
+    TITLES,
+    ChunkMetadata,
     Document,
+    VectorDocument,
+    titles_in,
     utc_now,
 )
 from semlex.types.vectors import given_vectors

@@ -45,8 +45,7 @@ if TYPE_CHECKING:
     from semlex.ingest.deletion import Deletion
     from semlex.models.tokenizer import TokenCounter
     from semlex.open_collection import OpenCollection
-    from semlex.options.chunk_sizes import ChunkSettings
-    from semlex.options.collection import FileLimits, StorageName, WantedOptions
+    from semlex.options.collection import ChunkSettings, FileLimits, StorageName, WantedOptions
     from semlex.store.indexes.build import TellBuild
     from semlex.store.indexes.options import VectorIndex
     from semlex.store.postgres.connection import Connection

@@ -20,8 +20,7 @@ from semlex.embedding.probe import restored
 from semlex.errors import ConfigurationError, DumpError
 from semlex.ingest.bulk.sources import arrow
 from semlex.ingest.progress import Progress
-from semlex.options.chunk_sizes import ChunkSettings
-from semlex.options.collection import CollectionSettings, storage_named
+from semlex.options.collection import ChunkSettings, CollectionSettings, storage_named
 from semlex.store.followed.definitions import definition_from_json, definition_to_json, may_read, read_tables
 from semlex.store.query.description import read_own_description
 from semlex.store.schema.collection import MAX_DIMENSIONS, EmbeddingVersion

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import quote
 
 from semlex.errors import ConfigurationError, MissingExtraError, ModelError, ModelNotFoundError
-from semlex.models.onnx_files import ONNX_PREFIX, WEIGHTS_WHEEL, choose_file, companions, split_name
+from semlex.models.model_names import ONNX_PREFIX, WEIGHTS_WHEEL, choose_file, companions, split_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

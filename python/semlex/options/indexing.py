@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Literal, TypedDict
 
-from semlex.options.chunk_sizes import MAX_CHUNK_TOKENS, MIN_CHUNK_TOKENS, max_min, max_overlap
+from semlex.options.collection import MAX_CHUNK_TOKENS, MIN_CHUNK_TOKENS, max_min, max_overlap
 from semlex.options.declare import Option
 from semlex.types.followed import DEFAULT_KEYS_EVERY_SECONDS, DEFAULT_OVERLAP_SECONDS, Changes
 from semlex.types.jobs import DEFAULT_ATTEMPTS, MAX_ATTEMPTS, MAX_PRIORITY, MAX_UNIQUE_KEY_BYTES

@@ -9,10 +9,9 @@ import time
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, cast
 
-from semlex.proof.children import Child, until
+from semlex.proof.children import Child, Moments, until
 from semlex.proof.faults import expect
 from semlex.proof.followed_tables import FollowedArticles
-from semlex.proof.moments import Moments
 from semlex.proof.scenarios import Scenario, Tries
 from semlex.proof.texts import WordDirections, documents, draw_text
 from semlex.retriever.synchronous import SyncClient

@@ -12,9 +12,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from semlex.proof.check import check_answers, check_stored
-from semlex.proof.children import Child, kill_after, until
+from semlex.proof.children import Child, Moments, kill_after, say, set_limits, until
 from semlex.proof.faults import Fault
-from semlex.proof.moments import Moments, say, set_limits
 from semlex.proof.scenarios import Scenario, Tries
 from semlex.proof.texts import WordDirections, documents, draw_text
 from semlex.retriever.synchronous import SyncClient

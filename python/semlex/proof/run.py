@@ -18,8 +18,7 @@ from semlex.store.postgres.addresses import describe
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from semlex.proof.scenarios import Scenario
-    from semlex.proof.site import Site
+    from semlex.proof.scenarios import Scenario, Site
 
 LOOK_SECONDS = 0.1
 LANES = 2

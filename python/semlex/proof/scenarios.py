@@ -1,20 +1,32 @@
-"""A scenario: tries that do something terrible, and check afterwards that nothing is lost, doubled, wrong or hung."""
+"""A scenario: tries that do something terrible, and check that nothing is lost, doubled or wrong; and its site."""
 
 from __future__ import annotations
 
+import itertools
+import secrets
+import shutil
+import sys
+import tempfile
+import threading
 from abc import ABC, abstractmethod
 from collections import Counter
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from semlex.proof.check import check_stored
+from semlex.proof.children import Child
 from semlex.proof.texts import WordDirections
+from semlex.retriever.client import Client
+from semlex.retriever.synchronous import SyncClient
+from semlex.store.postgres.embedded.server import EmbeddedServer
+from semlex.store.proving.ground import Ground, connected, named_clients, set_server
+from semlex.store.schema.names import Names
 
 if TYPE_CHECKING:
     import random
-
-    from semlex.proof.site import Site
+    from collections.abc import Callable
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,3 +78,118 @@ class Scenario(ABC):
         """Check at the end of a try that exactly the texts are stored, at the site's server or another one."""
         self.site.sabotage(self.names, url)
         check_stored(url or self.site.url, self.names, [self.texts], WordDirections())
+
+
+SCHEMA = "semlex_proof"
+CONNECTIONS = 6
+# After a crash, a server asks the system to write everything, instead of each of its thousand files.
+SETTINGS = {"recovery_init_sync_method": "syncfs"} if sys.platform == "linux" else {}
+
+
+class Site:
+    """A schema on the user's server, or on one that the proof starts; and a folder for files.
+
+    Args:
+        url: Address of the user's server; None: a new embedded server, which is removed afterwards.
+        schema: Name of the schema; it must not exist.
+        place: Where folders are made; None: where the system has temporary files.
+        major: Version of the embedded servers.
+        template: Makes the folder of an embedded server; None: the server makes it.
+        sabotage: Called with an address and a collection before the last check of a try, to damage data on purpose.
+
+    Attributes:
+        facts: Versions and settings of the server.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        schema: str = SCHEMA,
+        *,
+        place: Path | None = None,
+        major: int = 18,
+        template: Callable[[Path], object] | None = None,
+        sabotage: Callable[[str, Names], None] | None = None,
+    ) -> None:
+        self.is_own = url is None
+        self._given, self.schema, self._major, self._template = url, schema, major, template
+        self._place, self._sabotage = place, sabotage
+        self._servers: dict[str, EmbeddedServer] = {}
+        self._lock = threading.Lock()
+        self._numbers = itertools.count(1)
+        self._clients = f"semlex-proof-{secrets.token_hex(3)}-"  # another proof on the server has other clients
+        self.url = ""
+
+    def __enter__(self) -> Self:
+        self.folder = Path(tempfile.mkdtemp(prefix="semlex-proof-", dir=self._place))
+        self.folder.chmod(0o711)  # as root, a server runs under another account, which passes through
+        try:
+            self.url = self._given or self.server("main").url
+            self._ground = Ground(self.url, self.schema, self._clients)
+            self.facts = self._ground.facts()
+            self._ground.create()
+        except BaseException:
+            self._close_servers()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        Child.close_all()
+        try:
+            self._ground.remove()
+        finally:
+            self._close_servers()
+
+    def _close_servers(self) -> None:
+        for server in self._servers.values():
+            server.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def server(self, name: str) -> EmbeddedServer:
+        """Return a server that the proof starts, by its name; it is started when it is first needed."""
+        with self._lock:
+            if name not in self._servers:
+                self._servers[name] = self._started(self.folder / name)
+            return self._servers[name]
+
+    def new_server(self, name: str, place: Path | None = None) -> EmbeddedServer:
+        """Return a new server; the caller closes it."""
+        return self._started((place or self.folder) / f"{name}-{next(self._numbers)}")
+
+    def _started(self, folder: Path) -> EmbeddedServer:
+        if self._template is not None:
+            self._template(folder)
+        server = EmbeddedServer(folder, major=self._major)
+        server.start()
+        with connected(server.url) as connection:
+            set_server(connection, SETTINGS)
+        return server
+
+    def names(self, collection: str) -> Names:
+        """Return the tables of a new collection."""
+        return Names(self.schema, f"{collection}_{next(self._numbers)}")
+
+    def new_folder(self, name: str) -> Path:
+        """Return the path of a new folder for files, which does not exist yet."""
+        return self.folder / f"{name}-{next(self._numbers)}"
+
+    def client(self, application: str, url: str | None = None, **options: Any) -> SyncClient:
+        """Return a client of the site; its connections carry a name."""
+        return SyncClient(named_clients(url or self.url, application), **self._options(options))
+
+    def async_client(self, application: str, url: str | None = None, **options: Any) -> Client:
+        """Return a client for programs with an event loop."""
+        return Client(named_clients(url or self.url, application), **self._options(options))
+
+    def _options(self, options: dict[str, Any]) -> dict[str, Any]:
+        usual = {"embedding_model": WordDirections(), "max_connections": CONNECTIONS}
+        return usual | {"schema": self.schema, "use_reranking": False} | options
+
+    def application(self, scenario: str) -> str:
+        """Return a new name for connections."""
+        return f"{self._clients}{scenario}-{next(self._numbers)}"
+
+    def sabotage(self, names: Names, url: str | None = None) -> None:
+        """Let a test damage the data that a scenario is about to check."""
+        if self._sabotage is not None:
+            self._sabotage(url or self.url, names)

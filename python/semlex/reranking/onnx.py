@@ -11,7 +11,7 @@ from semlex.errors import ConfigurationError, ModelError
 from semlex.forks import new_rlock
 from semlex.models.files import find_model
 from semlex.models.local.onnx_model import OnnxModel, require_onnx
-from semlex.models.onnx_files import ONNX_PREFIX, split_name
+from semlex.models.model_names import ONNX_PREFIX, split_name
 from semlex.models.tokenizer import CutTexts, open_pair_tokenizer
 from semlex.reranking.base import WITHOUT_HUB, CheckedReranker
 

@@ -14,6 +14,7 @@ from semlex.models.local.device import automatic_obstacle
 from semlex.models.model_names import (
     ACCOUNTS,
     DEFAULT_RERANKING_MODEL,
+    ONNX_PREFIX,
     ModelChoice,
     bare_name,
     environment,
@@ -21,7 +22,6 @@ from semlex.models.model_names import (
     leads_to,
     model_and_address,
 )
-from semlex.models.onnx_files import ONNX_PREFIX
 from semlex.reranking.base import WITHOUT_HUB
 
 if TYPE_CHECKING:

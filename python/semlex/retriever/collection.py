@@ -46,11 +46,11 @@ from semlex.retriever.json_fallback import fallen_back
 from semlex.retriever.options import IndexOptions, SyncOptions, WatchOptions
 from semlex.search.fusion import LEGS
 from semlex.search.pagination import read_cursor
+from semlex.search.passages import Around, read_around
 from semlex.search.pipeline import SearchPipeline
 from semlex.search.planner import check_rows_wanted
 from semlex.search.request import Request, check_ids, requests_of, seconds_left
 from semlex.search.steps import diversified
-from semlex.search.surroundings import Around, read_around
 from semlex.store.keyword.base import analyzer_of
 from semlex.store.query import chunks
 from semlex.store.query.chunk_keys import chunk_keys
@@ -92,7 +92,7 @@ if TYPE_CHECKING:
     from semlex.ingest.enrichment import Enrichment
     from semlex.ingest.given_documents import Given, OnError
     from semlex.ingest.loaders.base import Extract, MetadataExtraction
-    from semlex.ingest.progress import DeleteReport, IndexReport, SyncReport
+    from semlex.ingest.progress import DeleteReport, EnrichmentReport, IndexReport, SyncReport
     from semlex.ingest.sync import FolderOptions
     from semlex.json_values import AnyId
     from semlex.open_collection import OpenCollection
@@ -113,7 +113,6 @@ if TYPE_CHECKING:
     from semlex.types.checkups import Checkup
     from semlex.types.documents import StoredChunk
     from semlex.types.queries import Route, RouteBy
-    from semlex.types.reports import EnrichmentReport
     from semlex.types.results import SearchResults
 
 T = TypeVar("T")

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from semlex.chat.base import ChatModel
     from semlex.ingest.enrichment import Enrichment
     from semlex.ingest.loaders.base import Extract, MetadataExtraction
-    from semlex.ingest.progress import IndexReport
+    from semlex.ingest.progress import EnrichmentReport, IndexReport
     from semlex.open_collection import OpenCollection
     from semlex.retriever.handle import Handle
     from semlex.store.postgres.connection import Connection
@@ -49,7 +49,6 @@ if TYPE_CHECKING:
     from semlex.store.write.sources import SourceInfo
     from semlex.types.documents import StoredChunk
     from semlex.types.explanations import Reason
-    from semlex.types.reports import EnrichmentReport
 
     # The class has methods called `list` and `sources`.
     Chunks = list[StoredChunk]

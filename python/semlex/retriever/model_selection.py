@@ -20,8 +20,7 @@ from semlex.errors import (
     ModelNotFoundError,
 )
 from semlex.models.files import find_cached
-from semlex.models.model_names import LANGCHAIN, bare_name, host_of, leads_to
-from semlex.models.onnx_files import ONNX_PREFIX, split_name
+from semlex.models.model_names import LANGCHAIN, ONNX_PREFIX, bare_name, host_of, leads_to, split_name
 from semlex.open_collection import OpenModels, OpenReranker
 from semlex.options.collection import model_defaults
 from semlex.reranking.registry import choose_reranker

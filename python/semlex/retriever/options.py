@@ -9,7 +9,7 @@ from semlex.options.declare import Option
 from semlex.options.indexing import ChunkSizes, FindOptions, FolderKeys, ReadOptions
 from semlex.options.search import Mode, QuestionOptions, Rerank, SearchDefaults
 from semlex.types.queries import MAX_TOP_K
-from semlex.types.replicas import ReadPreference
+from semlex.types.results import ReadPreference
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

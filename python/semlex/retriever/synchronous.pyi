@@ -17,7 +17,7 @@ from semlex.ingest.enrichment import Enrichment
 from semlex.ingest.files.discovery import FileProblem
 from semlex.ingest.given_documents import Given, OnError
 from semlex.ingest.loaders.base import Extract, MetadataExtraction
-from semlex.ingest.progress import DeleteReport, IndexReport, SyncReport
+from semlex.ingest.progress import DeleteReport, EnrichmentReport, IndexReport, SyncReport, TableImport
 from semlex.json_values import AnyId
 from semlex.maintenance.dump import TransferReport
 from semlex.maintenance.reembed import ReembedReport
@@ -63,7 +63,6 @@ from semlex.types.followed import FollowedStatus, FollowedTable, TableSync
 from semlex.types.jobs import JobError, JobProgress, JobState
 from semlex.types.queries import SearchQuery
 from semlex.types.query_log import QueryLogSummary
-from semlex.types.reports import EnrichmentReport, TableImport
 from semlex.types.results import KnowledgeResults, SearchMode, SearchResult, SearchResults
 from typing import Any, Literal, ParamSpec, Self, TypeVar, Unpack
 

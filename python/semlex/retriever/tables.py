@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID, uuid4
 
 from semlex.errors import ConfigurationError, SemlexError
-from semlex.ingest.bulk.load import LoadReport, VectorLoad
+from semlex.ingest.bulk.load import LoadReport, TableSource, VectorLoad, import_table, inspect_table
 from semlex.ingest.bulk.row_batch import RowFields
 from semlex.ingest.bulk.sources import arrow, stream_batches
-from semlex.ingest.bulk.table_import import TableSource, import_table, inspect_table
 from semlex.ingest.deletion import Deletion
-from semlex.ingest.followed.sync import stored_tables, sync_tables
+from semlex.ingest.followed.run import stored_tables, sync_tables
 from semlex.ingest.loaders.office import OfficeLoader
 from semlex.ingest.loaders.registry import loaders
 from semlex.maintenance.dump import TransferReport, arrow_array, as_it_is, dump
@@ -55,6 +54,7 @@ if TYPE_CHECKING:
     from pyarrow import RecordBatch
 
     from semlex.ingest.indexer import Indexer
+    from semlex.ingest.progress import TableImport
     from semlex.open_collection import OpenCollection
     from semlex.store.followed.definitions import StoredTable
     from semlex.store.followed.source import SourceTable
@@ -67,7 +67,6 @@ if TYPE_CHECKING:
     from semlex.store.tables import RowPart
     from semlex.store.write.chunks import OnDuplicate
     from semlex.types.followed import FollowedStatus, FollowedTable, TableSync
-    from semlex.types.reports import TableImport
     from semlex.types.results import SearchResult
 
     # Number of a row -> its vector.

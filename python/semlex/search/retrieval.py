@@ -19,8 +19,11 @@ from semlex.search.fusion import (
     fuse_completed,
     headed_by,
     headed_first,
+    hold_excluded,
+    other_scores,
     ranked_alone,
     vector_weight,
+    without_excluded,
 )
 from semlex.search.planner import (
     NEVER,
@@ -35,7 +38,6 @@ from semlex.search.planner import (
     vector_plan,
 )
 from semlex.search.results import best_of_documents, lacks_documents
-from semlex.search.score_completion import hold_excluded, other_scores, without_excluded
 from semlex.search.state import Found
 from semlex.search.thresholds import reaching
 from semlex.store.indexes.choice import INDEX_FROM_ROWS
@@ -58,9 +60,8 @@ if TYPE_CHECKING:
 
     from semlex.open_collection import OpenCollection
     from semlex.options.search import FusionMethod
-    from semlex.search.fusion import Candidate
+    from semlex.search.fusion import Candidate, Candidates
     from semlex.search.request import Request
-    from semlex.search.score_completion import Candidates
     from semlex.search.state import SearchState
     from semlex.search.thresholds import LeftOut
     from semlex.store.postgres.database import Database

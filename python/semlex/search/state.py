@@ -12,16 +12,14 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from semlex.options.search import FusionMethod
-    from semlex.search.fusion import Candidate
+    from semlex.search.fusion import Candidate, Candidates
     from semlex.search.request import Request
-    from semlex.search.score_completion import Candidates
     from semlex.search.thresholds import LeftOut
     from semlex.store.query.chunks import DocumentKey
     from semlex.store.query.leg import Key, LegResult
     from semlex.store.query.score_calibration import Spread
     from semlex.store.schema.collection import CollectionInfo
-    from semlex.types.replicas import ReadServer
-    from semlex.types.results import SearchResult
+    from semlex.types.results import ReadServer, SearchResult
 
 
 @dataclass(slots=True)

@@ -18,7 +18,7 @@ import numpy as np
 from semlex import _core
 from semlex.errors import ConfigurationError
 from semlex.options.search import RRF_K
-from semlex.search.surroundings import document_of
+from semlex.search.passages import document_of
 from semlex.types.display import DECIDING
 from semlex.types.queries import MIN_SHARE
 from semlex.types.results import KnowledgeHit

@@ -27,8 +27,7 @@ if TYPE_CHECKING:
 
     from semlex.options.search import FusionMethod
     from semlex.types.queries import RouteBy
-    from semlex.types.replicas import ReadPreference
-    from semlex.types.results import SearchMode
+    from semlex.types.results import ReadPreference, SearchMode
 
 PREFIX, FOREIGN_PREFIX = "SEMLEX_", "RAG_"
 JSON_SUFFIX = ".json"

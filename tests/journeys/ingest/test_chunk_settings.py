@@ -17,7 +17,7 @@ from semlex.errors import CollectionSettingsError, ConfigurationError, ModelErro
 from semlex.ingest import document_chunks
 from semlex.ingest import run as file_run
 from semlex.ingest.loaders.markdown import HtmlLoader, MarkdownLoader
-from semlex.options.chunk_sizes import ChunkSettings
+from semlex.options.collection import ChunkSettings
 from semlex.testing import HashEmbedder
 from tests.support.retrievers import sync_opened
 

@@ -10,8 +10,7 @@ import pytest
 
 from semlex import CollectionOptions
 from semlex.errors import CollectionSettingsError, ConfigurationError
-from semlex.options.chunk_sizes import ChunkSettings
-from semlex.options.collection import BUILT_IN, KINDS
+from semlex.options.collection import BUILT_IN, KINDS, ChunkSettings
 from semlex.options.declare import declared
 from semlex.retriever.options import CollectionKeys
 from semlex.types.documents import Document

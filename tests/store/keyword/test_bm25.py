@@ -19,7 +19,7 @@ from semlex import Document, PostgreSQLRetriever, _core
 from semlex.errors import AnalyzerVersionError, ConfigurationError, DamagedSegmentError, ValidationError
 from semlex.options.collection import Bm25Options
 from semlex.proof.plain_bm25 import plain_bm25
-from semlex.search import score_completion
+from semlex.search import fusion
 from semlex.search.retrieval import Retrieval
 from semlex.store.keyword.bm25 import index, read
 from semlex.store.keyword.bm25 import search as bm25
@@ -406,13 +406,13 @@ async def test_what_the_words_leave_out_is_left_out_of_the_vector_leg_too(databa
 
 async def test_texts_are_looked_at_for_phrases_once(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[list[str]] = []
-    ask = score_completion.ask
+    ask = fusion.ask
 
     async def counted(snapshot: Any, queries: dict[str, Any]) -> Any:
         asked.append(sorted(queries))
         return await ask(snapshot, queries)
 
-    monkeypatch.setattr(score_completion, "ask", counted)
+    monkeypatch.setattr(fusion, "ask", counted)
     async with opened(database_url, keyword="bm25") as retriever:
         await retriever.add_documents([Document(f"cats and dogs {n}", id=f"both-{n}") for n in range(5)])
         # More than a leg has candidates, so that the vectors find some which the words did not come to.

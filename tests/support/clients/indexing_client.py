@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from semlex import BulkIngestConfig
-from semlex.proof.moments import say, stop_at
+from semlex.proof.children import say, stop_at
 from tests.support.retrievers import sync_opened
 
 

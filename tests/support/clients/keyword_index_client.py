@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from semlex.proof.moments import stop_at
+from semlex.proof.children import stop_at
 from semlex.types.documents import Document
 from tests.support.retrievers import sync_opened
 

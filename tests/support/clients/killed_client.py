@@ -18,7 +18,7 @@ import semlex.cli.commands.index
 import semlex.retriever.synchronous  # noqa: F401
 from semlex.cli.app import main as semlex_main
 from semlex.ingest.watch import FolderWatch
-from semlex.proof.moments import Moments, say, set_limits, stop_here
+from semlex.proof.children import Moments, say, set_limits, stop_here
 from tests.support.embedded_servers import postmaster_pid
 
 COMMANDS = ("index", "sync", "watch")

@@ -5,7 +5,7 @@ It says ``open``, and then a number for each batch that the server has confirmed
 
 from __future__ import annotations
 
-from semlex.proof.moments import say, stop_at
+from semlex.proof.children import say, stop_at
 from semlex.types.documents import Document
 from tests.support.retrievers import sync_opened
 

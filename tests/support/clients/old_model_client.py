@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from semlex import open_collection
-from semlex.proof.moments import say
+from semlex.proof.children import say
 from semlex.retriever.synchronous import SyncRetriever
 from semlex.types.documents import Document
 from tests.support.retrievers import sync_opened

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from semlex.maintenance import version_fill
-from semlex.proof.moments import stop_at
+from semlex.proof.children import stop_at
 from semlex.store import embedding_versions
 from semlex.store.indexes import choice
 from tests.support.retrievers import sync_opened

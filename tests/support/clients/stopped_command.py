@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import psycopg
 
 from semlex.__main__ import main as semlex_main
-from semlex.proof.moments import set_limits, stop_at
+from semlex.proof.children import set_limits, stop_at
 from tests.support.programs import Program
 from tests.support.waiting import held, until_waiting
 

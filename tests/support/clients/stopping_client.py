@@ -13,7 +13,7 @@ from semlex.ingest import chunk_rows
 from semlex.ingest import run as file_run
 from semlex.ingest.files.discovery import FileProblem, FoundFile
 from semlex.ingest.loaders.base import FileBytes
-from semlex.proof.moments import say, stop_here
+from semlex.proof.children import say, stop_here
 from tests.support.retrievers import sync_opened
 
 READ, WRITE = chunk_rows.read_file, file_run.write_chunks

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from semlex.proof.moments import set_limits, stop_at
+from semlex.proof.children import set_limits, stop_at
 from tests.support.synchronised import opened
 
 LIMITS = {

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from semlex import Client
-from semlex.proof.moments import say, stop_at
+from semlex.proof.children import say, stop_at
 from semlex.testing import HashEmbedder
 from tests.support.waiting import LIMIT
 

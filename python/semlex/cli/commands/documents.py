@@ -32,12 +32,12 @@ if TYPE_CHECKING:
     from semlex.ingest.bulk.load import LoadReport
     from semlex.ingest.document_states import DocumentStates
     from semlex.ingest.preview import PreviewedFile
+    from semlex.ingest.progress import TableImport
     from semlex.models.tokenizer import TokenCounter
     from semlex.retriever.synchronous import SyncCollection, SyncRetriever
     from semlex.settings.table import Settings
     from semlex.store.write.sources import SourceInfo
     from semlex.types.documents import Document, Outline, WholeDocument
-    from semlex.types.reports import TableImport
 
 documents_app = typer.Typer(help=__doc__, cls=group_with_default("list"))
 

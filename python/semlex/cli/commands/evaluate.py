@@ -17,8 +17,7 @@ from semlex.cli.context import MODEL, SERVER, Context, with_context
 from semlex.cli.flags import Flags
 from semlex.cli.groups import group_with_default
 from semlex.cli.options import INT, Reranker, agree, integer, whole_number_between
-from semlex.cli.output import print_json, print_note
-from semlex.cli.page_file import check_place, write_page
+from semlex.cli.output import check_place, print_json, print_note, write_page
 from semlex.cli.terminal import counted, inform, messages, one_line, output
 from semlex.errors import ConfigurationError, PrivilegeError
 from semlex.types.checkups import MAX_SAMPLE, MAX_SEED

@@ -23,13 +23,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from semlex.ingest.enrichment import Enrichment
-    from semlex.ingest.progress import IndexReport
+    from semlex.ingest.progress import EnrichmentReport, IndexReport
     from semlex.settings.table import Settings
     from semlex.store.indexes.build import IndexesBuilt
     from semlex.store.indexes.estimate import IndexEstimate
     from semlex.store.indexes.options import VectorIndex
     from semlex.store.schema.registry import Step
-    from semlex.types.reports import EnrichmentReport
 
 maintain_app = typer.Typer(help=__doc__, cls=CommandGroup)
 

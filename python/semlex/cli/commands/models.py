@@ -66,7 +66,7 @@ def known(context: Context) -> None:
     applies to them.
     """
     from semlex.models.files import find_cached
-    from semlex.models.onnx_files import KNOWN_MODELS, ONNX_PREFIX
+    from semlex.models.model_names import KNOWN_MODELS, ONNX_PREFIX
 
     found = [
         {

@@ -16,7 +16,7 @@ from rich.markup import escape
 from semlex.cli.context import Context, with_context
 from semlex.cli.exit_codes import INTERRUPTED, OTHER, STOPPED
 from semlex.cli.options import NUMBER, integer, number_that
-from semlex.cli.page_file import check_place, write_page
+from semlex.cli.output import check_place, write_page
 from semlex.cli.terminal import counted, inform, is_quiet, messages, one_line, output
 from semlex.errors import ConfigurationError
 
@@ -62,7 +62,7 @@ def prove(
     from semlex.proof.catalogue import chosen
     from semlex.proof.report import html_page
     from semlex.proof.run import NEEDS_OWN, Proof
-    from semlex.proof.site import SCHEMA, Site
+    from semlex.proof.scenarios import SCHEMA, Site
 
     if minutes is not None and hours is not None:
         raise ConfigurationError("--minutes and --hours exclude each other: give one of them")

@@ -1,31 +1,48 @@
-"""Load rows with vectors: one batch is read and checked while earlier ones are written."""
+"""Load rows with vectors, given or of another library's table: one batch is read while earlier ones are written."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import time
-from contextlib import aclosing
-from dataclasses import dataclass, field
+from collections import Counter
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass, field, replace
+from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
-from semlex.errors import ConfigurationError, DuplicateError, SemlexError, ValidationError
+import numpy as np
+
+from semlex.errors import ConfigurationError, DuplicateError, FieldError, SemlexError, ValidationError
+from semlex.ingest.bulk.row_batch import unequal
 from semlex.ingest.bulk.sources import joined_batches, opened_sources
-from semlex.ingest.given_documents import check_on_duplicate
+from semlex.ingest.given_documents import NO_METADATA, SHOWN_ID_CHARACTERS, GivenDocuments, check_on_duplicate
 from semlex.ingest.overlap import WRITES_AT_ONCE, BatchWrites, ahead
-from semlex.ingest.progress import Progress
-from semlex.validation import check_parameters, kind_errors
+from semlex.ingest.progress import MAX_KEYS, MAX_PROBLEMS, Progress, TableImport
+from semlex.store.foreign_tables import (
+    LAYOUTS,
+    ForeignTable,
+    RowCounts,
+    WantedTable,
+    count_rows,
+    find_table,
+    read_rows,
+    source_snapshot,
+)
+from semlex.store.postgres.addresses import describe
+from semlex.validation import check_parameters, is_one_of, kind_errors, strings_errors, text_parameter
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Iterator
+    from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Sequence
 
-    import numpy as np
     from numpy.typing import NDArray
 
     from semlex.ingest.bulk.row_batch import RowBatch, RowFields
-    from semlex.ingest.given_documents import GivenDocuments
     from semlex.ingest.indexer import Indexer
     from semlex.options.collection import StorageName
+    from semlex.store.postgres.connection import Connection
     from semlex.store.postgres.database import Database
+    from semlex.store.tables import RowPart
     from semlex.store.write.chunks import OnDuplicate, WriteMode
 
 
@@ -153,3 +170,243 @@ def _with_stored_count(error: SemlexError, rows: int) -> SemlexError:
     if isinstance(error, DuplicateError):
         return DuplicateError(error.ids, stored)
     return type(error)(f"{error}; {stored}") if type(error) is ConfigurationError else error
+
+
+# LlamaIndex's document of a node without one.
+NO_DOCUMENT = "None"
+# Field in errors -> column of a layout.
+SHOWN_FIELDS = {"content": "text", "embedding": "vector", "id": "id", "metadata": "metadata"}
+
+
+# Number of a row in its part -> its errors.
+_Errors = dict[int, list[FieldError]]
+
+
+# A row of a file that cannot be stored fails its batch, because a file can be made again. A table belongs to a program
+# that runs, and has rows that were never embedded: they are skipped and reported.
+class ForeignRows:
+    """Turns parts of a foreign table into documents, and reports the rows that it skips."""
+
+    def __init__(self, table: ForeignTable, storage: str, report: TableImport) -> None:
+        self._table, self._storage, self._report = table, storage, report
+        layout = table.layout
+        columns = {attribute: getattr(layout, own) for attribute, own in SHOWN_FIELDS.items()}
+        self._columns = columns | {"parent_id": "ref_doc_id"}
+        self._reasons: Counter[str] = Counter()
+        self._keys: set[str] = set()
+        self._waiting = 0  # rows read since the last ones that could be stored
+
+    def taken(self, part: RowPart) -> CheckedRows | None:
+        """Return the rows of a part that can be stored, or None. Callable from any thread, one part at a time."""
+        ids, texts, vectors, metadata, later, *others = part.decoded()
+        first, count = self._report.rows, len(ids)
+        self._report.rows += count
+        self._waiting += count
+        wrong = self._missing(first, ids, texts, vectors, later)
+        made, parents = self._all_metadata(first, ids, metadata, others, wrong)
+        for number in sorted(wrong):
+            self._skip(wrong[number])
+        kept = [number for number in range(count) if number not in wrong]
+        while kept:
+            documents = GivenDocuments.plain(
+                [ids[number] for number in kept],
+                [texts[number] for number in kept],
+                [made[number] for number in kept],
+                [parents[number] for number in kept],
+            )
+            matrix = np.stack([vectors[number] for number in kept])
+            try:
+                documents = documents.checked(matrix, self._storage, copied=False)
+            except ValidationError as error:
+                kept = self._without(first, kept, error.errors)
+                continue
+            read, self._waiting = self._waiting, 0
+            self._note_taken(documents)
+            return CheckedRows(documents, matrix, read)
+        return None
+
+    def _missing(
+        self, first: int, ids: Sequence[Any], texts: Sequence[Any], vectors: Sequence[Any], later: Sequence[Any]
+    ) -> _Errors:
+        """Return errors for rows without a value, or with a vector whose length differs from the first."""
+        layout, report = self._table.layout, self._report
+        if report.dimensions is None:
+            report.dimensions = next((len(vector) for vector in vectors if vector is not None), None)
+        length = report.dimensions
+        errors: _Errors = {}
+        for number in [number for number, name in enumerate(ids) if not name]:
+            label = f"{layout.later} {later[number]}" if later[number] else None
+            errors.setdefault(number, []).append(_error(first + number, label, layout.id, "missing"))
+        for number in [number for number, text in enumerate(texts) if text is None]:
+            errors.setdefault(number, []).append(_error(first + number, ids[number], layout.text, "missing"))
+        for number, vector in enumerate(vectors):
+            if vector is None:
+                errors.setdefault(number, []).append(_error(first + number, ids[number], layout.vector, "missing"))
+            elif len(vector) != length:
+                code, *found = unequal(length or 0, len(vector))
+                errors.setdefault(number, []).append(_error(first + number, ids[number], layout.vector, code, *found))
+        return errors
+
+    def _all_metadata(
+        self, first: int, ids: Sequence[Any], metadata: Sequence[Any], others: Sequence[Sequence[Any]], wrong: _Errors
+    ) -> tuple[list[dict[str, Any]], list[str | None]]:
+        """Return the metadata and the parent documents of all rows; adds to `wrong`."""
+        made: list[dict[str, Any]] = []
+        parents: list[str | None] = []
+        rows = zip(*others, strict=True) if others else repeat(())
+        for number, (text, own) in enumerate(zip(metadata, rows, strict=False)):
+            found, parent = NO_METADATA, None
+            try:
+                found, parent = self._metadata(text, own)
+            except (TypeError, ValueError, RecursionError):  # not an object, or nested too deep
+                field = self._table.layout.metadata
+                error = _error(first + number, ids[number], field, "wrong_type", "a JSON object")
+                wrong.setdefault(number, []).append(error)
+            made.append(found)
+            parents.append(parent)
+        return made, parents
+
+    def _metadata(self, text: str | None, others: Sequence[str | None]) -> tuple[dict[str, Any], str | None]:
+        """Return a row's metadata and its parent document."""
+        found = NO_METADATA if text is None else json.loads(text)
+        if found is None:
+            found = NO_METADATA
+        if not isinstance(found, dict):
+            raise TypeError
+        if self._table.layout.name == "llama-index":
+            return _of_node(found)
+        named = zip(self._table.metadata, others, strict=True)
+        own = {name: json.loads(value) for name, value in named if value is not None} if others else NO_METADATA
+        return ({**found, **{name: value for name, value in own.items() if value is not None}} if own else found), None
+
+    def _without(self, first: int, kept: Sequence[int], errors: Iterable[FieldError]) -> list[int]:
+        """Return the numbers of the rows without an error, and report the others as skipped."""
+        refused: _Errors = {}
+        for error in errors:
+            number = kept[error.row]
+            field = self._columns.get(error.field, error.field)
+            refused.setdefault(number, []).append(replace(error, row=first + number, field=field))
+        for found in refused.values():
+            self._skip(found)
+        return [number for number in kept if number not in refused]
+
+    def _skip(self, errors: Sequence[FieldError]) -> None:
+        report = self._report
+        report.skipped += 1
+        report.problems += errors[: max(0, MAX_PROBLEMS - len(report.problems))]
+        self._reasons.update(f"{error.field}: {error.code}" for error in errors)
+        report.reasons = dict(self._reasons)
+
+    def _note_taken(self, documents: GivenDocuments) -> None:
+        report = self._report
+        report.taken += len(documents)
+        if len(self._keys) < MAX_KEYS:
+            self._keys.update(key for metadata in documents.metadata for key in metadata)
+            report.metadata_keys = sorted(self._keys)[:MAX_KEYS]
+
+
+def _error(number: int, name: str | None, field: str, code: str, *found: str) -> FieldError:
+    return FieldError(number, name[:SHOWN_ID_CHARACTERS] if name else None, field, code, *found)
+
+
+def _of_node(stored: dict[str, Any]) -> tuple[dict[str, Any], str | None]:
+    """Return metadata and parent document of a LlamaIndex node, whose JSON is in `_node_content`."""
+    document = stored.get("ref_doc_id")
+    parent = document if isinstance(document, str) and document != NO_DOCUMENT else None
+    try:
+        metadata = json.loads(stored["_node_content"])["metadata"]
+    except (KeyError, TypeError, ValueError):  # old versions store the metadata directly
+        return stored, parent
+    return (metadata if isinstance(metadata, dict) else stored), parent
+
+
+@dataclass(frozen=True, slots=True)
+class TableSource:
+    """The table to import; without `url` it is in the database of the collections."""
+
+    wanted: WantedTable
+    url: str | None
+
+    def checked(self) -> TableSource:
+        """Return this source after checking every argument."""
+        wanted = self.wanted
+        columns = {f"{name}_field": column for name, column in wanted.columns.items() if column is not None}
+        texts = {"table": wanted.name, "source_schema": wanted.schema, **columns}
+        check_parameters(
+            *(text_parameter(name, value) for name, value in texts.items()),
+            [] if wanted.metadata is None else strings_errors("metadata_fields", wanted.metadata),
+        )
+        if wanted.layout is not None and not is_one_of(wanted.layout, LAYOUTS):
+            raise ConfigurationError(f"layout must be one of {', '.join(LAYOUTS)}, or None; got {wanted.layout!r:.80}")
+        if self.url is not None:
+            check_parameters(kind_errors("source_url", self.url, str))
+            describe(self.url)
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class OpenTable:
+    """A table that is open in a snapshot of its database."""
+
+    connection: Connection
+    table: ForeignTable
+    counts: RowCounts
+
+    def report(self) -> TableImport:
+        """Return an empty report."""
+        return TableImport(
+            str(self.table),
+            self.table.layout.name,
+            self.table.storage,
+            repeated=self.counts.repeated,
+            left_out=dict(self.counts.left_out),
+        )
+
+    async def taken(self, storage: str, report: TableImport) -> AsyncGenerator[CheckedRows, None]:
+        """Yield the rows that can be stored, part by part."""
+        rows = ForeignRows(self.table, storage, report)
+        # The next part is read while this one is checked.
+        async with aclosing(ahead(read_rows(self.connection, self.table, self.counts))) as parts:
+            async for part in parts:
+                made = await asyncio.to_thread(rows.taken, part)
+                if made is not None:
+                    yield made
+
+
+@asynccontextmanager
+async def open_table(database: Database, source: TableSource) -> AsyncIterator[OpenTable]:
+    """Find a table and count its rows; the snapshot lasts as long as the block."""
+    async with source_snapshot(database, source.url) as connection:
+        table = await find_table(connection, source.wanted)
+        yield OpenTable(connection, table, await count_rows(connection, table))
+
+
+async def inspect_table(
+    database: Database, source: TableSource, progress: Callable[[Progress], None] | None
+) -> TableImport:
+    """Read a table and check every row as an import does, without writing."""
+    started = time.perf_counter()
+    async with open_table(database, source) as opened:
+        report = opened.report()
+        async with aclosing(opened.taken(opened.table.storage, report)) as parts:
+            async for _ in parts:
+                if progress is not None:
+                    progress(Progress("read", report.rows, opened.counts.rows, "rows"))
+    report.seconds = time.perf_counter() - started
+    return report
+
+
+async def import_table(load: VectorLoad, source: TableSource) -> TableImport:
+    """Load the rows of a table; see `Collection.tables.import_table`."""
+    started = time.perf_counter()
+    async with open_table(load.database, source) as opened:
+        report = opened.report()
+        storage = load.storage
+        if (storage, report.vector_type) == ("halfvec", "vector"):
+            report.warnings.append("the collection keeps halfvec: the components of the vectors were rounded to it")
+        # Vectors of others stay as they are, bit for bit, unless halfvec was named.
+        loaded = await load.write(opened.taken(storage, report), opened.counts.rows, "vector")
+    report.written = loaded.written
+    report.warnings += loaded.warnings
+    report.seconds = time.perf_counter() - started
+    return report

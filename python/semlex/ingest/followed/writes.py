@@ -21,7 +21,7 @@ from semlex.types.followed import RowProblem
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from semlex.ingest.followed.notes import RunNotes
+    from semlex.ingest.followed.changed_rows import RunNotes
     from semlex.ingest.followed.rows import RowBatch
     from semlex.ingest.indexer import Indexer
     from semlex.store.followed.compare import ComparedTable, RowState

@@ -13,8 +13,7 @@ from semlex.ingest.loaders.base import FileBytes, LoadedDocument, LoadError, Loa
 from semlex.ingest.loaders.decoding import decode, repaired_document, storable
 from semlex.ingest.loaders.markdown import CodeLoader, Heading, headings
 from semlex.ingest.loaders.records import BLANK_LINE, RecordText, Rows, check_metadata, parse_json
-from semlex.types.chunks import ChunkMetadata
-from semlex.types.documents import StoredPlace
+from semlex.types.documents import ChunkMetadata, StoredPlace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from semlex.clock import Clock
     from semlex.store.postgres.connection import Connection
-    from semlex.types.replicas import ReadServer
+    from semlex.types.results import ReadServer
 
 # The system may allow less.
 SEND_BUFFER_BYTES = 1024 * 1024

@@ -14,7 +14,7 @@ from semlex.errors import ConfigurationError, ConnectionFailedError, ModelMismat
 from semlex.store.postgres.addresses import describe
 from semlex.store.postgres.connection import own_connection
 from semlex.store.postgres.database import Database
-from semlex.types.replicas import ReadServer
+from semlex.types.results import ReadServer
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from psycopg import sql
 
     from semlex.store.postgres.connection import Connection
-    from semlex.types.replicas import ReadServer
+    from semlex.types.results import ReadServer
 
     Query = sql.Composed | bytes
     FixSettings = Callable[[], Awaitable[psycopg.AsyncCursor[Any] | None]]

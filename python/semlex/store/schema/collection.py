@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from psycopg import sql
 
 from semlex.errors import ConfigurationError, ModelMismatchError
-from semlex.options.chunk_sizes import ChunkSettings
+from semlex.options.collection import ChunkSettings
 from semlex.types.confidence import ConfidenceCurve
 
 if TYPE_CHECKING:

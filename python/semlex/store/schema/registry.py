@@ -12,8 +12,7 @@ from psycopg import sql
 from psycopg.types.json import Jsonb
 
 from semlex.errors import PrivilegeError, ReadOnlyError, StoreError
-from semlex.options.chunk_sizes import ChunkSettings
-from semlex.options.collection import CollectionSettings
+from semlex.options.collection import ChunkSettings, CollectionSettings
 from semlex.store.keyword.extensions import read_extension
 from semlex.store.keyword.registry import keyword_engine
 from semlex.store.postgres.errors import translate

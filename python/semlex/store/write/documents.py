@@ -13,7 +13,7 @@ from uuid import UUID
 from psycopg import sql
 
 from semlex import _core
-from semlex.options.chunk_sizes import ChunkSettings
+from semlex.options.collection import ChunkSettings
 from semlex.store.postgres.settings import cursor_with_times
 from semlex.store.schema.locks import gone, hold_collection, share_writing
 from semlex.store.schema.names import insertion

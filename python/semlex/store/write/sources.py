@@ -10,7 +10,7 @@ from psycopg import sql
 
 from semlex import _core
 from semlex.errors import ConfigurationError
-from semlex.options.chunk_sizes import ChunkSettings
+from semlex.options.collection import ChunkSettings
 from semlex.store.embedding_versions import stored_versions
 from semlex.store.postgres.settings import cursor_with_times
 from semlex.store.query.filters import Filter
