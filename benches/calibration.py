@@ -20,7 +20,7 @@ from semlex import PostgreSQLRetriever
 from semlex.evaluation import calibrate, read_judged_set
 from semlex.evaluation.calibrate import DEPTH, FOLDS, MIN_QUERIES, area, brier, calibration_error, fitted
 from semlex.evaluation.datasets import read_corpus
-from semlex.evaluation.runs import searchable
+from semlex.evaluation.evaluate import searchable
 from semlex.store.postgres.embedded.server import EmbeddedServer
 
 if TYPE_CHECKING:

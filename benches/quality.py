@@ -31,8 +31,8 @@ from semlex import PostgreSQLRetriever, _core
 from semlex.embedding.registry import choose_embedder
 from semlex.evaluation import JudgedSet, evaluate, read_judged_set
 from semlex.evaluation.datasets import read_corpus
+from semlex.evaluation.evaluate import searchable
 from semlex.evaluation.metrics import measure_named, randomisation_p, ranking
-from semlex.evaluation.runs import searchable
 from semlex.store.keyword.base import TYPED_BIT, folded
 from semlex.store.postgres.embedded.server import EmbeddedServer
 

@@ -75,8 +75,7 @@ logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 # The public names of each module. Type checkers read `__init__.pyi`, which `./x stubs` writes from it.
 _NAMES = {
-    "chat.base": "ChatModel",
-    "chat.openai": "OpenAIChatModel",
+    "chat": "ChatModel OpenAIChatModel",
     "embedding.base": "BaseEmbedder Embedder EmbedderIdentity",
     "embedding.qwen3": "Qwen3EmbeddingEncoder",
     "embedding.remote": "GeminiEmbedder OpenAIEmbedder",

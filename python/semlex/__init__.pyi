@@ -1,7 +1,7 @@
 """The public names for type checkers, written by ``./x stubs``."""
 
-from semlex.chat.base import ChatModel as ChatModel
-from semlex.chat.openai import OpenAIChatModel as OpenAIChatModel
+from semlex.chat import ChatModel as ChatModel
+from semlex.chat import OpenAIChatModel as OpenAIChatModel
 from semlex.embedding.base import BaseEmbedder as BaseEmbedder
 from semlex.embedding.base import Embedder as Embedder
 from semlex.embedding.base import EmbedderIdentity as EmbedderIdentity

@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from semlex.chat import openai
-from semlex.chat.base import ChatModel, Completion
-from semlex.chat.openai import OpenAIChatModel, choose_chat_model
+from semlex import chat
+from semlex.chat import ChatModel, Completion, OpenAIChatModel, choose_chat_model
 from semlex.clock import SYSTEM
 from semlex.errors import ConfigurationError, MissingKeyError, ModelError, ModelServerError, WorkAbandonedError
 from semlex.models import cancellation
@@ -142,7 +141,7 @@ def test_a_stream_that_is_none_is_an_error_and_not_asked_for_again(case):
 
 
 def test_ten_megabytes_are_not_read(monkeypatch):
-    monkeypatch.setattr(openai, "Limits", lambda **options: Limits(max_bytes=100_000, **options))
+    monkeypatch.setattr(chat, "Limits", lambda **options: Limits(max_bytes=100_000, **options))
     with chat_server(lambda _: "x" * 10_000_000) as double:
         double.answer = lambda _: Reply(b": " + b"x" * 10_000_000, headers=EVENT_STREAM)
         model = model_at(double)

@@ -12,7 +12,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from semlex.proof.plain_bm25 import plain_bm25
+from semlex.proof.check import plain_bm25
 from semlex.retriever.postgres import PostgreSQLRetriever
 from semlex.store.keyword.bm25 import rebuild
 from semlex.store.write.copy import BulkIngestConfig

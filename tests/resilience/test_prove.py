@@ -16,13 +16,13 @@ from psycopg.conninfo import make_conninfo
 from semlex.errors import ConfigurationError, ConnectionFailedError
 from semlex.proof import check, children, soak
 from semlex.proof.catalogue import KINDS, chosen
-from semlex.proof.faults import LIMIT_SECONDS, Fault
+from semlex.proof.check import LIMIT_SECONDS, Fault
 from semlex.proof.folders import Indexing
 from semlex.proof.followed_tables import Following
 from semlex.proof.report import ProofReport, html_page, verdict
 from semlex.proof.run import Proof
 from semlex.proof.scenarios import SCHEMA, Scenario, Site, Tries
-from semlex.store.proving.ground import Ground
+from semlex.store.proving import Ground
 from semlex.store.schema.names import Names
 from tests.support.folders import TEMPORARY
 from tests.support.manual_clock import ManualClock
@@ -259,7 +259,7 @@ def test_a_report_is_printed_although_every_try_fails(shell: Shell, monkeypatch:
 
     def create_and_vanish(ground: Ground) -> None:
         create(ground)
-        monkeypatch.setattr("semlex.store.proving.ground.connected", gone)
+        monkeypatch.setattr("semlex.store.proving.connected", gone)
         monkeypatch.setattr(Site, "client", gone)
 
     monkeypatch.setattr(Ground, "create", create_and_vanish)

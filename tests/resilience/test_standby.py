@@ -16,7 +16,7 @@ from psycopg import sql
 
 from semlex import Client, open_collection
 from semlex.errors import ModelMismatchError, ReadOnlyError
-from semlex.proof.plain_bm25 import plain_bm25
+from semlex.proof.check import plain_bm25
 from semlex.retriever.postgres import PostgreSQLRetriever
 from semlex.store.postgres.database import Database
 from semlex.store.write.copy import BulkIngestConfig

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import psycopg
 
-from semlex.store.proving.faults import check_keyword_index
+from semlex.store.proving import check_keyword_index
 from semlex.store.schema.names import Names
 
 

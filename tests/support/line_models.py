@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from semlex.chat.base import Completion, Message
+from semlex.chat import Completion, Message
 from semlex.types.answers import Usage
 
 

@@ -21,7 +21,7 @@ PROCESSES.set_forkserver_preload(
         "semlex.cli.app",
         "semlex.server.app",
         "semlex.server.mcp.http",
-        "semlex.server.mcp.stdio",
+        "semlex.server.mcp.server",
         *(
             f"tests.support.clients.{name}"
             for name in ("first_use", "killed_client", "migrating_client", "old_model_client", "worker_client")

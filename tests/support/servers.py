@@ -22,7 +22,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from benches.bm25_server import PROGRAMS, fetch
 from semlex.proof.interruptions import address_of_both
 from semlex.store.postgres.embedded.folder import find_installations, server_account
-from semlex.store.proving.ground import set_server, waits_for_standby
+from semlex.store.proving import set_server, waits_for_standby
 from tests.support.databases import ServerAddress
 from tests.support.folders import ROOT, TEMPORARY
 from tests.support.throwaway_servers import throwaway_server

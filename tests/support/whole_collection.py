@@ -12,7 +12,7 @@ from psycopg.rows import dict_row
 
 from semlex import SyncRetriever
 from semlex.proof.folders import StirredFolder
-from semlex.store.proving import faults
+from semlex.store import proving
 from semlex.store.schema.names import Names
 from semlex.types.results import SearchMode
 
@@ -23,12 +23,12 @@ QUESTIONS: dict[str, SearchMode] = {"key shutter zenith": "hybrid", "a vault": "
 
 def count_faults(connection: psycopg.Connection[Any], collection: str) -> dict[str, int]:
     """Faults that a collection has, with how often."""
-    return faults.count_faults(connection, Names("semlex", collection))
+    return proving.count_faults(connection, Names("semlex", collection))
 
 
 def is_made(connection: psycopg.Connection[Any], collection: str) -> bool:
     """Whether the tables of a collection are there, those of its vectors included."""
-    return faults.is_made(connection, Names("semlex", collection))
+    return proving.is_made(connection, Names("semlex", collection))
 
 
 def rows_of(connection: psycopg.Connection[Any], collection: str) -> dict[str, list[dict[str, Any]]]:

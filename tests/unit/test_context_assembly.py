@@ -12,10 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from semlex.answering.context import Assembly, ContextPlan, Counting
-from semlex.answering.prompts import context_text
-from semlex.chat import base as chat
-from semlex.chat.base import MAX_SHOWN, drawn_mark, one_line, visible
+from semlex.answering.context import Assembly, ContextPlan, Counting, context_text
+from semlex.chat import MAX_SHOWN, drawn_mark, one_line, visible
+from semlex import chat
 from semlex.errors import ConfigurationError
 from semlex.models.tokenizer import TokenEstimate, WordCounter
 from semlex.search.passages import Around, PlacedHit, placed

@@ -7,7 +7,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from semlex.chat.base import drawn_mark, visible
+from semlex.chat import drawn_mark, visible
 from semlex.ingest.enrichment import (
     INSTRUCTIONS,
     MAX_LINE_CHARACTERS,

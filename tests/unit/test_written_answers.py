@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from semlex.answering.answer import MAX_WRITTEN_SENTENCES, UnusableAnswerError, WrittenAnswer
-from semlex.answering.prompts import INSTRUCTIONS, messages_for
+from semlex.answering.context import INSTRUCTIONS, messages_for
 from tests.support.chat_servers import answer_text
 from tests.support.quotes import context_of
 

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 from semlex import _core
 from semlex.answering.citations import Evidence
-from semlex.answering.prompts import SCHEMA, messages_for
-from semlex.chat.base import Completion, parsed
+from semlex.answering.context import SCHEMA, messages_for
+from semlex.chat import Completion, parsed
 from semlex.errors import ModelError, WorkAbandonedError, failure_reason
 from semlex.types.answers import Answer, AnswerSentence, Usage
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Sequence
 
-    from semlex.chat.base import ChatModel
+    from semlex.chat import ChatModel
     from semlex.models.executor import ModelExecutor
     from semlex.types.answers import Context
     from semlex.types.results import SearchResults
@@ -237,7 +237,7 @@ class UnusableAnswerError(ModelError):
     """The model's answer does not have the required form."""
 
 
-# The form is that of `semlex.answering.prompts`. JSON is read exactly whatever a quote holds; a sentence is complete
+# The form is that of `semlex.answering.context`. JSON is read exactly whatever a quote holds; a sentence is complete
 # when its object is closed.
 class WrittenAnswer:
     """An answer that arrives in pieces."""

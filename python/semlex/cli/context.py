@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 import typer
 from rich.markup import escape
 
-from semlex.cli.flags import expanded
 from semlex.cli.manual import set_server
-from semlex.cli.options import (  # noqa: TC001 - `with_context` reads the annotations
+from semlex.cli.options import (  # `with_context` reads the annotations
     AsJson,
     Calibration,
     Chat,
@@ -33,6 +32,7 @@ from semlex.cli.options import (  # noqa: TC001 - `with_context` reads the annot
     ReadFrom,
     Reranker,
     Tokenizer,
+    expanded,
 )
 from semlex.cli.output import choosing, print_json, write_lines
 from semlex.cli.terminal import inform, is_verbose, messages, one_line, progress_bar, tell_interruption

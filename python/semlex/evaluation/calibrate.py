@@ -10,8 +10,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from semlex.errors import ConfigurationError
-from semlex.evaluation.evaluate import each, warning_notes
-from semlex.evaluation.runs import absent_notes, judged_id, judged_unit, on_its_loop, searchable
+from semlex.evaluation.evaluate import (
+    absent_notes,
+    each,
+    judged_id,
+    judged_unit,
+    on_its_loop,
+    searchable,
+    warning_notes,
+)
 from semlex.ingest.progress import Progress
 from semlex.types.confidence import ConfidenceCurve, CurveFigures
 from semlex.types.documents import utc_now
@@ -23,8 +30,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from semlex.evaluation.evaluate import Unit
     from semlex.evaluation.metrics import Judgements
-    from semlex.evaluation.runs import Unit
     from semlex.retriever.postgres import PostgreSQLRetriever
 
     Numbers = NDArray[np.float64]

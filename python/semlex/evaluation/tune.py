@@ -9,9 +9,17 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from semlex.errors import ConfigurationError
-from semlex.evaluation.evaluate import check_depth, each, warning_notes
+from semlex.evaluation.evaluate import (
+    absent_notes,
+    check_depth,
+    each,
+    judged_id,
+    judged_unit,
+    on_its_loop,
+    searchable,
+    warning_notes,
+)
 from semlex.evaluation.metrics import bootstrap_interval, discounts, ideal_gains, randomisation_p
-from semlex.evaluation.runs import absent_notes, judged_id, judged_unit, on_its_loop, searchable
 from semlex.ingest.progress import Progress
 from semlex.retriever.query_log import without_query_log
 from semlex.search.fusion import DEFAULT_VECTOR_WEIGHT
@@ -21,8 +29,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from semlex.evaluation.evaluate import Unit
     from semlex.evaluation.metrics import Judgements
-    from semlex.evaluation.runs import Unit
     from semlex.retriever.postgres import PostgreSQLRetriever
     from semlex.types.results import SearchMode, SearchResults
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
-from semlex.chat.base import NO_CHAT_MODEL, Completion, answer_object, drawn_mark, visible
+from semlex.chat import NO_CHAT_MODEL, Completion, answer_object, drawn_mark, visible
 from semlex.errors import ConfigurationError, EmbeddingsMissingError, ModelError, WorkAbandonedError, failure_reason
 from semlex.ingest.chunk_rows import embedded_text, text_hashes
 from semlex.ingest.overlap import ahead
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
     from uuid import UUID
 
-    from semlex.chat.base import ChatModel, Message
+    from semlex.chat import ChatModel, Message
     from semlex.ingest.indexer import Indexer
     from semlex.models.tokenizer import TokenCounter
     from semlex.store.query.leg import Key
@@ -82,7 +82,7 @@ class Enrichment:
 
     def opened(self) -> ChatModel:
         """Return the model; raise `ConfigurationError` if its name cannot be used or its key is not set."""
-        from semlex.chat.openai import choose_chat_model  # noqa: PLC0415 - most programs only search
+        from semlex.chat import choose_chat_model  # noqa: PLC0415 - most programs only search
 
         model = choose_chat_model(self.model).model
         if model is None:

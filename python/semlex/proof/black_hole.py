@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from semlex.errors import SearchTimeoutError
-from semlex.proof.faults import Fault, expect
+from semlex.proof.check import Fault, expect
 from semlex.proof.scenarios import Scenario, Tries
 from semlex.proof.texts import documents, draw_text
 from semlex.proof.transaction_pooler import open_server

@@ -1,18 +1,17 @@
-"""Compare what a collection has stored, and what its searches answer, with what it must."""
+"""Compare what a collection has stored and answers with what it must; a difference is a fault."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 import numpy as np
 
+from semlex import _core
 from semlex.ingest.chunk_rows import embedded_text
-from semlex.proof.faults import Fault, Kind, expect
-from semlex.proof.plain_bm25 import plain_bm25
 from semlex.proof.texts import WORDS
-from semlex.store.proving.faults import stored_collection
+from semlex.store.proving import stored_collection
 
 if TYPE_CHECKING:
     import random
@@ -20,12 +19,16 @@ if TYPE_CHECKING:
 
     from semlex.embedding.base import Embedder
     from semlex.retriever.synchronous import SyncCollection
-    from semlex.store.proving.faults import StoredChunk, StoredCollection
+    from semlex.store.proving import StoredChunk, StoredCollection
     from semlex.store.schema.names import Names
     from semlex.types.results import SearchResults
 
 T = TypeVar("T")
 
+Kind = Literal["lost", "doubled", "wrong", "hung"]
+KINDS: tuple[Kind, ...] = ("lost", "doubled", "wrong", "hung")
+# Seconds after which a try counts as hung: far more than a busy machine needs.
+LIMIT_SECONDS = 120.0
 TOLERANCE = 1e-5
 SHOWN = 5
 KINDS_OF_FAULTS: dict[str, Kind] = {
@@ -39,6 +42,21 @@ KINDS_OF_FAULTS: dict[str, Kind] = {
 }
 # Documents that a program adds belong to no file.
 OF_FILES = {"a chunk without a document"}
+
+
+class Fault(Exception):  # noqa: N818 - a finding
+    """A try of a scenario has found a fault."""
+
+    def __init__(self, kind: Kind, what: str) -> None:
+        super().__init__(what)
+        self.kind = kind
+        self.what = what
+
+
+def expect(condition: object, kind: Kind, what: str) -> None:
+    """Raise a fault unless a condition is true."""
+    if not condition:
+        raise Fault(kind, what)
 
 
 def check_stored(
@@ -150,3 +168,50 @@ def compare_scores(found: Mapping[str, float | None], wanted: Mapping[str, float
     expect(not more, "wrong", f"{query!r} finds {sorted(more)[:SHOWN]}")
     other = [one for one in wanted if not math.isclose(found[one] or 0.0, wanted[one], rel_tol=1e-6)]
     expect(not other, "wrong", f"{query!r} gives other scores to {sorted(other)[:SHOWN]}")
+
+
+MAX_TERMS = 64
+TYPED_BIT = 1 << 31
+
+
+def plain_bm25(
+    texts: Mapping[str, tuple[str, str]], query: str, *, stop_words: bool = True, k1: float = 1.2, b: float = 0.75
+) -> dict[str, float]:
+    """The score of every text in which a word of the query occurs.
+
+    Robertson and Zaragoza, "The Probabilistic Relevance Framework: BM25 and Beyond" (2009), with the inverse document
+    frequency of Lucene, which is never negative.
+
+    Args:
+        texts: Id -> (language, text).
+        query: Optional words only: no phrase, no exclusion.
+        stop_words: Whether they are left out.
+        k1: Saturation.
+        b: Weight of the length.
+    """
+    analyzers = {language: _core.Analyzer(language, stop_words) for language, _ in texts.values()}
+    counts = {key: Counter(analyzers[language].terms(text)) for key, (language, text) in texts.items()}
+    # A word with accents has a second term that keeps them. It adds nothing to the length.
+    lengths = {key: sum(n for term, n in count.items() if not term.startswith("=")) for key, count in counts.items()}
+    average = sum(lengths.values()) / len(lengths) if lengths else 0.0
+    wanted = {language: analyzer.query(query, MAX_TERMS).wanted for language, analyzer in analyzers.items()}
+    units = {unit for terms in wanted.values() for unit, _ in terms}
+    scores: dict[str, float] = {}
+    idfs: dict[int, float] = {}
+    for unit in sorted(units):
+        # A word of the query is one term in each language; texts are looked up with the term of their own.
+        found = {
+            key: frequency
+            for key, (language, _) in texts.items()
+            for own, term in wanted[language]
+            if own == unit and (frequency := counts[key][term])
+        }
+        idfs[unit] = math.log(1 + (len(texts) - len(found) + 0.5) / (len(found) + 0.5))
+        # The folded term has the same unit without this bit; that with accents adds what its idf is above.
+        idf = idfs[unit] - (idfs[unit & ~TYPED_BIT] if unit & TYPED_BIT else 0.0)
+        if idf <= 0.0:
+            continue  # a text with this term alone is not found
+        for key, frequency in found.items():
+            norm = k1 * (1 - b + b * lengths[key] / average)
+            scores[key] = scores.get(key, 0.0) + idf * frequency * (k1 + 1) / (frequency + norm)
+    return scores

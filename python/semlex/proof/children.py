@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import psycopg
 
-from semlex.proof.faults import LIMIT_SECONDS, Fault
+from semlex.proof.check import LIMIT_SECONDS, Fault
 from semlex.store.postgres.database import Database
 
 if TYPE_CHECKING:

@@ -9,13 +9,13 @@ import time
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, cast
 
+from semlex.proof.check import expect
 from semlex.proof.children import Child, Moments, until
-from semlex.proof.faults import expect
 from semlex.proof.followed_tables import FollowedArticles
 from semlex.proof.scenarios import Scenario, Tries
 from semlex.proof.texts import WordDirections, documents, draw_text
 from semlex.retriever.synchronous import SyncClient
-from semlex.store.proving.ground import connected, job_states, jump_clock
+from semlex.store.proving import connected, job_states, jump_clock
 from semlex.types.documents import utc_now
 from semlex.types.jobs import ENDED
 

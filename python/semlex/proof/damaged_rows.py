@@ -6,8 +6,7 @@ from semlex.errors import AnalyzerVersionError, ConfigurationError, DamagedSegme
 from semlex.proof.check import check_answers, check_hits
 from semlex.proof.scenarios import Scenario, Tries
 from semlex.proof.texts import documents, draw_text
-from semlex.store.proving.damage import damage_index
-from semlex.store.proving.ground import connected
+from semlex.store.proving import connected, damage_index
 
 TEXTS = 40
 SEARCHES = 3

@@ -8,12 +8,11 @@ import os
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from semlex.proof.check import check_present, whole_documents
+from semlex.proof.check import Fault, check_present, expect, whole_documents
 from semlex.proof.children import Child
-from semlex.proof.faults import Fault, expect
 from semlex.proof.kills import Killed, Order, run
 from semlex.proof.scenarios import Tries
-from semlex.store.proving.ground import named_clients
+from semlex.store.proving import named_clients
 
 if TYPE_CHECKING:
     import random

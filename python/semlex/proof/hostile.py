@@ -9,11 +9,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from semlex.errors import SemlexError
 from semlex.json_values import json_tree
 from semlex.proof import hostile_values as hostile
-from semlex.proof.check import check_stored
-from semlex.proof.faults import Fault, expect
+from semlex.proof.check import Fault, check_stored, expect
 from semlex.proof.scenarios import Scenario, Tries
-from semlex.store.proving.faults import count_rows
-from semlex.store.proving.ground import Connection, connected
+from semlex.store.proving import Connection, connected, count_rows
 from semlex.testing import HashEmbedder
 from semlex.types.documents import Document
 

@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from semlex.errors import EmbeddedServerError, SemlexError
-from semlex.proof.check import check_stored
+from semlex.proof.check import Fault, check_stored, expect
 from semlex.proof.children import is_alive, until
-from semlex.proof.faults import Fault, expect
 from semlex.proof.scenarios import Scenario, Tries
 from semlex.proof.texts import WordDirections
 from semlex.proof.traffic import PAUSE_SECONDS, Traffic, begun, eventually, in_time
@@ -25,7 +24,7 @@ from semlex.proof.transaction_pooler import TransactionPooler
 from semlex.store.postgres.embedded.folder import find_installations, run_as, server_account
 from semlex.store.postgres.embedded.process import read_postmaster
 from semlex.store.postgres.embedded.server import EmbeddedServer
-from semlex.store.proving.ground import (
+from semlex.store.proving import (
     backends,
     connected,
     end_backends,

@@ -8,12 +8,10 @@ from itertools import combinations
 from operator import or_
 from typing import TYPE_CHECKING, Any
 
-from semlex.proof.check import check_answers, check_stored
-from semlex.proof.faults import expect
+from semlex.proof.check import check_answers, check_stored, expect
 from semlex.proof.kills import Killed
 from semlex.proof.texts import WordDirections, documents
-from semlex.store.proving.faults import serving_version
-from semlex.store.proving.ground import connected, end_job_leases, end_leases, job_states
+from semlex.store.proving import connected, end_job_leases, end_leases, job_states, serving_version
 from semlex.store.write.copy import BulkIngestConfig
 
 if TYPE_CHECKING:

@@ -11,14 +11,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from semlex.proof.check import check_answers, check_stored
+from semlex.proof.check import Fault, check_answers, check_stored
 from semlex.proof.children import Child, Moments, kill_after, say, set_limits, until
-from semlex.proof.faults import Fault
 from semlex.proof.scenarios import Scenario, Tries
 from semlex.proof.texts import WordDirections, documents, draw_text
 from semlex.retriever.synchronous import SyncClient
-from semlex.store.proving.faults import is_made
-from semlex.store.proving.ground import backends, connected, named_clients
+from semlex.store.proving import backends, connected, is_made, named_clients
 from semlex.store.write.copy import BulkIngestConfig
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from semlex.clock import SYSTEM, Clock
-from semlex.proof.faults import LIMIT_SECONDS, Fault
+from semlex.proof.check import LIMIT_SECONDS, Fault
 from semlex.proof.report import ProofReport, ScenarioReport
 from semlex.proof.scenarios import Tries
 from semlex.store.postgres.addresses import describe

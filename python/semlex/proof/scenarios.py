@@ -21,7 +21,7 @@ from semlex.proof.texts import WordDirections
 from semlex.retriever.client import Client
 from semlex.retriever.synchronous import SyncClient
 from semlex.store.postgres.embedded.server import EmbeddedServer
-from semlex.store.proving.ground import Ground, connected, named_clients, set_server
+from semlex.store.proving import Ground, connected, named_clients, set_server
 from semlex.store.schema.names import Names
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from statistics import linear_regression
 from typing import TYPE_CHECKING
 
 from semlex.errors import SemlexError
-from semlex.proof.faults import Fault
+from semlex.proof.check import Fault
 from semlex.proof.interruptions import end_some
 from semlex.proof.scenarios import Scenario, Tries
 from semlex.proof.texts import documents, draw_text

@@ -10,13 +10,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from semlex.errors import StoreError
-from semlex.proof.check import TOLERANCE, check_hits, check_stored
-from semlex.proof.faults import expect
+from semlex.proof.check import TOLERANCE, check_hits, check_stored, expect
 from semlex.proof.scenarios import Scenario, Tries
 from semlex.proof.texts import WordDirections, documents, draw_text
 from semlex.proof.traffic import begun
-from semlex.store.proving.faults import connection_of, in_snapshot, stored_chunks, texts_and_vectors
-from semlex.store.proving.ground import connected
+from semlex.store.proving import connected, connection_of, in_snapshot, stored_chunks, texts_and_vectors
 from semlex.store.write.copy import BulkIngestConfig
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Self
 
 from semlex.errors import SemlexError
-from semlex.proof.faults import LIMIT_SECONDS, Fault
+from semlex.proof.check import LIMIT_SECONDS, Fault
 from semlex.proof.texts import documents, draw_text
 
 if TYPE_CHECKING:

@@ -85,7 +85,7 @@ if TYPE_CHECKING:
 
     from semlex import _core
     from semlex.answering.context import Counting
-    from semlex.chat.base import ChatModel
+    from semlex.chat import ChatModel
     from semlex.diagnostics.status import CollectionStatus
     from semlex.errors import FieldError
     from semlex.filters.forms import Filters

@@ -38,7 +38,7 @@ from semlex.validation import (
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from semlex.chat.base import ChatModel
+    from semlex.chat import ChatModel
     from semlex.ingest.enrichment import Enrichment
     from semlex.ingest.loaders.base import Extract, MetadataExtraction
     from semlex.ingest.progress import EnrichmentReport, IndexReport

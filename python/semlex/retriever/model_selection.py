@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from os import PathLike
 
-    from semlex.chat.base import ChatModel
+    from semlex.chat import ChatModel
     from semlex.embedding.base import Embedder
     from semlex.models.executor import ModelExecutor
     from semlex.models.model_names import ModelChoice
@@ -56,7 +56,7 @@ class ModelOptions:
         dimensions: Length of the vectors, or None.
         models: Models behind a server or in a folder that a collection may name.
         tokenizer: The tokenizer of a model behind a server; see `semlex.models.tokenizer.given_tokenizer`.
-        chat_model: As for `semlex.chat.openai.choose_chat_model`.
+        chat_model: As for `semlex.chat.choose_chat_model`.
         default_model: `embedding_model` of collections without vectors, or None.
         default_dimensions: `dimensions` of collections without vectors, or None.
         default_tokenizer: `tokenizer` of collections that count with it, or None.

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from os import PathLike
 
-    from semlex.chat.base import ChatModel
+    from semlex.chat import ChatModel
     from semlex.ingest.enrichment import Enrichment
     from semlex.ingest.loaders.base import Extract, MetadataExtraction
     from semlex.options.collection import Bm25Options, FileLimits

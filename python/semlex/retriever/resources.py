@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from os import PathLike
     from typing import Any
 
-    from semlex.chat.base import ChatModel
+    from semlex.chat import ChatModel
     from semlex.embedding.base import Embedder
     from semlex.models.model_names import ModelChoice
     from semlex.open_collection import OpenModels, OpenReranker
@@ -349,7 +349,7 @@ class Resources:
         """Return the language model, if any; the first call chooses it."""
         if self._chat_model is None:
             # Loaded here: most programs only search.
-            from semlex.chat.openai import choose_chat_model
+            from semlex.chat import choose_chat_model
 
             self._chat_model = choose_chat_model(self.models.chat_model)
         return self._chat_model

@@ -6,7 +6,7 @@ from numpy.typing import ArrayLike
 from os import PathLike
 from pathlib import Path
 from pyarrow import RecordBatch
-from semlex.chat.base import ChatModel
+from semlex.chat import ChatModel
 from semlex.diagnostics.status import CollectionStatus, CountedCollection, ServerHealth
 from semlex.embedding.base import Embedder
 from semlex.filters.forms import Filters

@@ -11,8 +11,8 @@ from typing import get_args
 
 import pytest
 
-from semlex.cli.checkup_report import REASONS, checkup_page, print_checkup
 from semlex.cli.commands import evaluate as command
+from semlex.cli.reports import REASONS, checkup_page, print_checkup
 from semlex.diagnostics import checkup
 from semlex.types.checkups import AskedHeading, Checkup, CheckupCode, DocumentCheckup, Dominating, LeftOut, Share
 from tests.support.clients.stopped_command import halted

@@ -11,10 +11,9 @@ import pytest
 import typer
 
 from semlex.cli import options
-from semlex.cli.flags import flag_of
 from semlex.cli.groups import COMMANDS, OPTIONS
 from semlex.cli.manual import EXAMPLES, PANELS, WITHOUT_COLLECTION, WITHOUT_SERVER, set_server, with_server
-from semlex.cli.options import COMMON
+from semlex.cli.options import COMMON, flag_of
 from semlex.options.declare import declared
 from semlex.options.indexing import JobOptions, ReadOptions, RechunkOptions
 from semlex.retriever.options import FileOptions, SyncOptions

@@ -18,7 +18,7 @@ from semlex import Client
 from semlex.cli.commands import mcp
 from semlex.cli.commands.mcp import CLIENTS
 from semlex.errors import ConnectionFailedError
-from semlex.server.mcp import stdio
+from semlex.server.mcp import server as mcp_server
 from semlex.server.mcp.access import Access
 from semlex.settings.table import Settings
 from tests.support.assistants import STATELESS
@@ -122,6 +122,6 @@ async def test_opening_that_is_cancelled_may_fail(monkeypatch: pytest.MonkeyPatc
             ended.append("closed")
 
     monkeypatch.setattr(mcp, "_client", lambda *_: Opening())
-    monkeypatch.setattr(stdio, "serve_standard_streams", lambda _: asyncio.sleep(0))
+    monkeypatch.setattr(mcp_server, "serve_standard_streams", lambda _: asyncio.sleep(0))
     await mcp._over_pipes(settings_for(), None, Access(), [])
     assert ended == ["closed"]

@@ -16,8 +16,7 @@ from semlex import PostgreSQLRetriever, SearchResult, SearchResults
 from semlex.errors import ConfigurationError, ModelError, SemlexError
 from semlex.evaluation import evaluate, metrics, tune
 from semlex.evaluation.datasets import JudgedSet, read_corpus, read_judged_set, read_judgements, read_queries
-from semlex.evaluation.evaluate import FUSIONS, each
-from semlex.evaluation.runs import ranked_scores, searchable, write_run
+from semlex.evaluation.evaluate import FUSIONS, each, ranked_scores, searchable, write_run
 from semlex.evaluation.tune import GRID, search_parts
 from semlex.search.fusion import DEFAULT_VECTOR_WEIGHT
 from semlex.testing import HashEmbedder

@@ -11,7 +11,7 @@ import pytest
 from semlex.jobs import tables as worker_tables
 from semlex.jobs.worker import STOP_SECONDS
 from semlex.retriever.collection import Collection
-from semlex.store.proving.ground import jump_clock
+from semlex.store.proving import jump_clock
 from tests.support.followed import WAYS, Articles, articles
 from tests.support.job_clients import Blocking, client, reached, sql
 from tests.support.manual_clock import ManualClock

@@ -11,7 +11,7 @@ import pytest
 from mcp.client import Client as Assistant
 
 from semlex import Client, Document
-from semlex.chat.base import UNSEEN
+from semlex.chat import UNSEEN
 from semlex.server.mcp.access import Access
 from semlex.server.mcp.presentation import MAX_RESULT, MAX_TEXT, MAX_TITLES
 from semlex.server.mcp.server import INSTRUCTIONS, mcp_server

@@ -8,7 +8,7 @@ import random
 import pytest
 
 from semlex import Document, SyncRetriever
-from semlex.chat.base import Completion
+from semlex.chat import Completion
 from semlex.errors import ConfigurationError, SemlexError, ValidationError
 from semlex.models import http_client
 from semlex.types.answers import Answer, AnswerSentence, Usage

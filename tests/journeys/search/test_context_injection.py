@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from semlex import Context, Document, SyncRetriever
-from semlex.chat.base import visible
+from semlex.chat import visible
 from tests.support.injections import PATTERNS, name_of
 
 pytestmark = pytest.mark.slow  # most of them

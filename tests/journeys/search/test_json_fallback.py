@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from semlex import Document, DocumentRetriever, JSONKBRetriever, SyncRetriever
 from semlex.errors import ConfigurationError, ReadOnlyError, ValidationError
-from semlex.proof.plain_bm25 import plain_bm25
+from semlex.proof.check import plain_bm25
 from semlex.testing import HashEmbedder
 from semlex.types.results import SearchResults
 

@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from semlex import Document, Enrichment, SyncRetriever
-from semlex.chat.base import visible
+from semlex.chat import visible
 from semlex.ingest.enrichment import MAX_LINE_CHARACTERS
 from tests.support.chat_servers import answer_text, chat_server
 from tests.support.injections import PATTERNS, name_of

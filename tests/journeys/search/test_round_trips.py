@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from semlex import Client, Document, PostgreSQLRetriever, SyncRetriever
-from semlex.proof.plain_bm25 import plain_bm25
+from semlex.proof.check import plain_bm25
 from semlex.search import retrieval
 from semlex.search.retrieval import Retrieval
 from semlex.store.keyword.bm25 import index, read

@@ -12,7 +12,7 @@ import pytest
 
 from semlex import Document, SearchQuery, SearchResults, SyncRetriever
 from semlex.answering.questions import MAX_SECONDS, MAX_TERMS, read_terms
-from semlex.chat.base import Completion
+from semlex.chat import Completion
 from semlex.errors import ConfigurationError, ModelError, ValidationError
 from semlex.search.request import Request
 from semlex.store.schema.names import Names

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from semlex import Document, SyncRetriever, TermOverlapReranker
-from semlex.proof.plain_bm25 import plain_bm25
+from semlex.proof.check import plain_bm25
 from semlex.testing import HashEmbedder
 from tests.support.retrievers import arguments_in, opened, sync_opened
 

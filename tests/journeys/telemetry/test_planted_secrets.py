@@ -15,7 +15,7 @@ from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from semlex import Client, Document
-from semlex.chat.openai import OpenAIChatModel
+from semlex.chat import OpenAIChatModel
 from semlex.embedding.remote import OpenAIEmbedder
 from semlex.errors import SemlexError
 from semlex.models import http_client

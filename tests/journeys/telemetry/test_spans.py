@@ -16,7 +16,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 
 import semlex.telemetry
 from semlex import Client, Document, SyncClient
-from semlex.chat.openai import OpenAIChatModel
+from semlex.chat import OpenAIChatModel
 from semlex.errors import SemlexError, StoreError
 from semlex.reranking.term_overlap import TermOverlapReranker
 from semlex.store.postgres.database import Database

@@ -18,7 +18,7 @@ from psycopg import sql
 from semlex import Document, PostgreSQLRetriever, _core
 from semlex.errors import AnalyzerVersionError, ConfigurationError, DamagedSegmentError, ValidationError
 from semlex.options.collection import Bm25Options
-from semlex.proof.plain_bm25 import plain_bm25
+from semlex.proof.check import plain_bm25
 from semlex.search import fusion
 from semlex.search.retrieval import Retrieval
 from semlex.store.keyword.bm25 import index, read

@@ -11,8 +11,7 @@ from rich.markup import escape
 
 from semlex.cli.commands.search import Question
 from semlex.cli.context import READER, Context, with_context
-from semlex.cli.flags import Flags
-from semlex.cli.options import questions_of
+from semlex.cli.options import Flags, questions_of
 from semlex.cli.output import number, print_json, print_note, summary_object
 from semlex.cli.terminal import counted, inform, one_line, output, printable
 

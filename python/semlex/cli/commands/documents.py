@@ -16,9 +16,8 @@ from rich.markup import escape
 
 from semlex.cli.context import MODEL, NEW, READER, SERVER, Context, with_context
 from semlex.cli.exit_codes import SOME_FILES
-from semlex.cli.flags import Flags
 from semlex.cli.groups import group_with_default
-from semlex.cli.options import Source, Yes, agree, existing_paths, read_lines, source_names
+from semlex.cli.options import Flags, Source, Yes, agree, existing_paths, read_lines, source_names
 from semlex.cli.output import print_json, print_note
 from semlex.cli.terminal import counted, inform, messages, one_line, output, printable, resumable
 from semlex.errors import ConfigurationError

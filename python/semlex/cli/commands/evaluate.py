@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 from rich.markup import escape
 
-from semlex.cli.checkup_report import checkup_page, print_checkup
 from semlex.cli.context import MODEL, SERVER, Context, with_context
-from semlex.cli.flags import Flags
 from semlex.cli.groups import group_with_default
-from semlex.cli.options import INT, Reranker, agree, integer, whole_number_between
+from semlex.cli.options import INT, Flags, Reranker, agree, integer, whole_number_between
 from semlex.cli.output import check_place, print_json, print_note, write_page
+from semlex.cli.reports import checkup_page, print_checkup
 from semlex.cli.terminal import counted, inform, messages, one_line, output
 from semlex.errors import ConfigurationError, PrivilegeError
 from semlex.types.checkups import MAX_SAMPLE, MAX_SEED
@@ -159,8 +158,7 @@ def measure(
     ids, or the sources of its files, are judged.
     """
     from semlex.answering.questions import check_route
-    from semlex.evaluation.evaluate import FUSIONS, evaluate
-    from semlex.evaluation.runs import write_run
+    from semlex.evaluation.evaluate import FUSIONS, evaluate, write_run
     from semlex.options.search import OLD_SCORE
 
     route: Any = options.get("route")

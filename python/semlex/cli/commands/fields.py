@@ -10,9 +10,8 @@ import typer
 from rich.markup import escape
 
 from semlex.cli.context import SERVER, Context, with_context
-from semlex.cli.flags import Flags
 from semlex.cli.groups import group_with_default
-from semlex.cli.options import field_names
+from semlex.cli.options import Flags, field_names
 from semlex.cli.output import print_json, print_note
 from semlex.cli.terminal import counted, inform, messages, one_line, output
 

@@ -10,8 +10,7 @@ import typer
 from rich.markup import escape
 
 from semlex.cli.context import MODEL, NEW, SERVER, Context, with_context
-from semlex.cli.flags import Flags
-from semlex.cli.options import followed_names
+from semlex.cli.options import Flags, followed_names
 from semlex.cli.output import print_note, print_table
 from semlex.cli.terminal import counted, inform, messages, one_line, output
 from semlex.errors import ConfigurationError

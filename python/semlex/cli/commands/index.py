@@ -13,8 +13,7 @@ import typer
 from semlex.cli.commands.maintain import filled, lacks_descriptions, refuse_unasked
 from semlex.cli.context import MODEL, NEW, SERVER, Context, with_context
 from semlex.cli.exit_codes import SOME_FILES
-from semlex.cli.flags import Flags, flag_of
-from semlex.cli.options import Yes, existing_paths
+from semlex.cli.options import Flags, Yes, existing_paths, flag_of
 from semlex.cli.output import print_note
 from semlex.cli.reports import print_report, print_sync, print_table_sync
 from semlex.cli.terminal import inform, messages, resumable

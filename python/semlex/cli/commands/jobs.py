@@ -12,9 +12,8 @@ from rich.markup import escape
 
 from semlex.cli.context import MODEL, NEW, SERVER, Context, with_context
 from semlex.cli.exit_codes import OTHER, STOPPED, on_signals
-from semlex.cli.flags import Flags
 from semlex.cli.groups import group_with_default
-from semlex.cli.options import duration, integer, read_input
+from semlex.cli.options import Flags, duration, integer, read_input
 from semlex.cli.terminal import inform, messages, one_line, output
 from semlex.errors import ConfigurationError
 from semlex.types.followed import DEFAULT_COMPARE_SECONDS

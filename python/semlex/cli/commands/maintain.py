@@ -11,9 +11,8 @@ from rich.markup import escape
 
 from semlex.cli.context import MODEL, SERVER, Context, with_context
 from semlex.cli.exit_codes import SOME_FILES
-from semlex.cli.flags import Flags
 from semlex.cli.groups import CommandGroup
-from semlex.cli.options import Source, Yes, integer
+from semlex.cli.options import Flags, Source, Yes, integer
 from semlex.cli.output import print_note
 from semlex.cli.reports import print_lines, print_problems, print_report
 from semlex.cli.terminal import counted, inform, messages, one_line, resumable
@@ -244,7 +243,7 @@ def lacks_descriptions(report: EnrichmentReport | None) -> bool:
 
 def refuse_unasked(model: str, *, yes: bool) -> None:
     """Refuse an unusable model, and refuse to continue without --yes if no terminal can ask for consent."""
-    from semlex.chat.openai import choose_chat_model
+    from semlex.chat import choose_chat_model
 
     choose_chat_model(model)
     if not yes and not _can_ask():

@@ -144,8 +144,7 @@ async def _over_pipes(settings: Settings, role: str | None, access: Access, rece
     # open.
     import asyncio
 
-    from semlex.server.mcp.server import mcp_server
-    from semlex.server.mcp.stdio import serve_standard_streams
+    from semlex.server.mcp.server import mcp_server, serve_standard_streams
     from semlex.server.open_client import OpenClient
 
     task = asyncio.current_task()

@@ -13,8 +13,7 @@ from rich.markup import escape
 from semlex.cli.context import MODEL, READER, SERVER, Context, with_context
 from semlex.cli.editor import open_hit, require_editor
 from semlex.cli.exit_codes import SOME_FILES
-from semlex.cli.flags import Flags, flag_of
-from semlex.cli.options import existing_paths, integer, questions_of
+from semlex.cli.options import Flags, existing_paths, flag_of, integer, questions_of
 from semlex.cli.output import print_many, print_results, print_statement, print_timings
 from semlex.cli.reports import print_problems, print_report
 from semlex.cli.terminal import inform, output

@@ -15,8 +15,7 @@ from rich.markup import escape
 from semlex.cli.context import READER, Context, with_context
 from semlex.cli.editor import open_hit, require_editor
 from semlex.cli.exit_codes import exit_code
-from semlex.cli.flags import Flags
-from semlex.cli.options import whole_number_between
+from semlex.cli.options import Flags, whole_number_between
 from semlex.cli.output import print_json, print_results
 from semlex.cli.terminal import inform, is_interactive, messages, one_line, output
 from semlex.errors import ConfigurationError, SemlexError

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from semlex.chat.base import visible
+from semlex.chat import visible
 from semlex.errors import ConfigurationError
 from semlex.options.declare import Rights
 from semlex.retriever.operations import OPERATIONS

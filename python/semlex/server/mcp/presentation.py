@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from mcp.types import CallToolResult, TextContent
 from pydantic_core import to_json
 
-from semlex.chat.base import UNSEEN, drawn_mark, one_line, visible
+from semlex.chat import UNSEEN, drawn_mark, one_line, visible
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Container, Sequence

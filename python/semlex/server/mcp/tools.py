@@ -10,7 +10,7 @@ from mcp.server.mcpserver import Context
 from mcp.types import CallToolResult
 from pydantic import BeforeValidator, Field
 
-from semlex.chat.base import one_line, visible
+from semlex.chat import one_line, visible
 from semlex.diagnostics.status import CollectionStatus, CountedCollection
 from semlex.errors import ConfigurationError
 from semlex.ingest.files.safe_open import only_below

@@ -1,0 +1,589 @@
+"""SQL of `semlex prove`: its own schema, what tables hold and never may, and how backends end and rows are damaged."""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+from psycopg import sql
+from psycopg.conninfo import make_conninfo
+
+from semlex import _core
+from semlex.errors import ConfigurationError, PrivilegeError
+from semlex.store.postgres.addresses import describe
+from semlex.store.postgres.errors import translate
+from semlex.store.schema.names import Names
+from semlex.store.schema.registry import ALREADY_DONE, CREATE_EXTENSION, no_extension
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import AsyncIterator, Iterator, Mapping
+
+Connection = psycopg.Connection[Any]
+# What decides how much a crash may cost, and what the report names.
+SETTINGS = ("fsync", "synchronous_commit", "full_page_writes", "wal_level", "max_connections")
+CONNECT_SECONDS = 10
+PROMOTE_SECONDS = 120
+
+
+@contextmanager
+def connected(url: str, application: str = "semlex-proof") -> Iterator[Connection]:
+    """Connect in autocommit mode; an error of the server or the network becomes one of semlex."""
+    doing = f"connect to {describe(url)}"
+    try:
+        address = make_conninfo(url, application_name=application, connect_timeout=CONNECT_SECONDS)
+        with psycopg.connect(address, autocommit=True, prepare_threshold=None) as connection:
+            doing = "prove"
+            yield connection
+    except psycopg.Error as error:
+        raise translate(error, doing, url) from None
+
+
+def named_clients(url: str, application: str) -> str:
+    """Return an address whose connections carry a name, by which `backends` finds them."""
+    return make_conninfo(url, application_name=application)
+
+
+@dataclass
+class Ground:
+    """A schema on a server, in which the collections of a proof are; names of its clients begin with `clients`."""
+
+    url: str
+    schema: str
+    clients: str
+    _brought_extension: bool = field(default=False, repr=False)
+
+    def create(self) -> None:
+        """Make the schema; refuse one that exists, and a server on which no collection can be made."""
+        with connected(self.url) as connection:
+            # Through `Names`, which refuses what cannot be a schema.
+            schema = sql.Identifier(Names(self.schema, "proof").schema)
+            row = connection.execute("SELECT to_regnamespace(quote_ident(%s)) IS NULL", [self.schema]).fetchone()
+            if row != (True,):
+                raise ConfigurationError(
+                    f"the schema {self.schema!r} exists, and a proof works only in a schema that it makes itself: name "
+                    "another one (--schema NAME), or drop it if an earlier proof left it"
+                )
+            self._brought_extension = not _has_extension(connection)
+            if self._brought_extension:
+                _try_extension(connection)
+            try:
+                connection.execute(sql.SQL("CREATE SCHEMA {}").format(schema))
+            except psycopg.errors.InsufficientPrivilege as error:
+                grant = _text(
+                    connection,
+                    "SELECT format('GRANT CREATE ON DATABASE %I TO %I;', current_database(), current_user)",
+                )
+                raise PrivilegeError(
+                    f"this role may not create the schema {self.schema!r} of the proof; ask the owner of the database "
+                    f"to run: {grant}",
+                    sqlstate=error.sqlstate,
+                ) from None
+
+    def remove(self) -> None:
+        """Drop the schema, and the extension ``vector`` if the proof was the first to need it."""
+        with connected(self.url) as connection:
+            self._end_all(connection)
+            # Table by table: one transaction cannot hold locks of any number.
+            tables = connection.execute("SELECT tablename FROM pg_tables WHERE schemaname = %s", [self.schema])
+            for (name,) in tables.fetchall():
+                table = sql.Identifier(self.schema, name)
+                connection.execute(sql.SQL("DROP TABLE IF EXISTS {} CASCADE").format(table))
+            connection.execute(sql.SQL("DROP SCHEMA IF EXISTS {} CASCADE").format(sql.Identifier(self.schema)))
+            if self._brought_extension:
+                with suppress(psycopg.Error):  # somebody else's column has its type by now
+                    connection.execute("DROP EXTENSION IF EXISTS vector")
+
+    def _end_all(self, connection: Connection) -> None:
+        """End the sessions that clients of the proof have left."""
+        connection.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+            "WHERE starts_with(application_name, %s) AND datname = current_database() "
+            "AND usename = current_user AND pid <> pg_backend_pid()",
+            [self.clients],
+        )
+
+    def facts(self) -> dict[str, str]:
+        """Return versions and settings of the server."""
+        with connected(self.url) as connection:
+            found = {"postgres": _text(connection, "SELECT current_setting('server_version')")}
+            # If it is missing, collections will make it in its default version.
+            found["pgvector"] = _text(
+                connection,
+                "SELECT coalesce((SELECT extversion FROM pg_extension WHERE extname = 'vector'), "
+                "(SELECT default_version FROM pg_available_extensions WHERE name = 'vector'), 'not installed')",
+            )
+            rows = connection.execute(
+                "SELECT name, current_setting(name) FROM pg_settings WHERE name = ANY(%s)", [list(SETTINGS)]
+            ).fetchall()
+        return found | dict(sorted(rows))
+
+
+def _has_extension(connection: Connection) -> bool:
+    return connection.execute("SELECT FROM pg_extension WHERE extname = 'vector'").fetchone() is not None
+
+
+def _try_extension(connection: Connection) -> None:
+    """Refuse a server on which this role cannot create the extension; leave its creation to the first collection."""
+    try:
+        with connection.transaction(force_rollback=True):
+            connection.execute(CREATE_EXTENSION)
+    except psycopg.Error as error:
+        if error.sqlstate not in ALREADY_DONE:
+            raise no_extension(error) from None
+
+
+def _text(connection: Connection, statement: Any) -> str:
+    row = connection.execute(statement).fetchone()
+    return "" if row is None else str(row[0])
+
+
+def backends(connection: Connection, application: str) -> list[int]:
+    """Return the processes of the server that serve the clients of a name."""
+    rows = connection.execute(
+        "SELECT pid FROM pg_stat_activity WHERE application_name = %s AND datname = current_database()", [application]
+    ).fetchall()
+    return [pid for (pid,) in rows]
+
+
+def has_busy_backends(connection: Connection) -> bool:
+    """Return whether a client of the database, other than this one, is inside a transaction."""
+    statement = (
+        "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid() "
+        "AND backend_type = 'client backend' AND state <> 'idle'"
+    )
+    return connection.execute(statement).fetchone() != (0,)
+
+
+def end_backends(connection: Connection, pids: list[int]) -> int:
+    """End processes of the server; return how many were there."""
+    rows = connection.execute("SELECT pg_terminate_backend(pid) FROM unnest(%s::int[]) AS pid", [pids]).fetchall()
+    return sum(ended for (ended,) in rows)
+
+
+def end_leases(connection: Connection, schema: str) -> None:
+    """Let the lease of every change of a model end now, as if its time was over."""
+    connection.execute(sql.SQL("UPDATE {} SET run_until = now()").format(sql.Identifier(schema, "embedding_version")))
+
+
+def set_server(connection: Connection, settings: Mapping[str, str]) -> None:
+    """Set settings of a server that a proof has started, for all sessions, permanently."""
+    for name, value in settings.items():
+        connection.execute(sql.SQL("ALTER SYSTEM SET {} = {}").format(sql.Identifier(name), sql.Literal(value)))
+    connection.execute("SELECT pg_reload_conf()")
+
+
+def end_job_leases(connection: Connection, schema: str) -> None:
+    """Let the lease of every running job end now, as if its time was over."""
+    statement = sql.SQL("UPDATE {} SET due_at = due_at - interval '1 day' WHERE state = 'running'")
+    connection.execute(statement.format(sql.Identifier(schema, "job")))
+
+
+def end_table_leases(connection: Connection, names: Names) -> None:
+    """Let the leases of followed tables and of their queues end now."""
+    connection.execute(sql.SQL("UPDATE {} SET leased_until = NULL, look_at = now()").format(names.followed_table))
+    connection.execute(sql.SQL("UPDATE {} SET due_at = now() WHERE error_code IS NULL").format(names.row_change))
+
+
+# Times of the server's clock by which processes decide.
+TIMES = {
+    "job": ("due_at", "submitted_at", "started_at", "finished_at"),
+    "followed_table": ("look_at", "leased_until", "keys_compared_at", "synced_at"),
+    "row_change": ("due_at",),
+    "embedding_version": ("run_until", "served_until", "last_used_at"),
+}
+
+
+def jump_clock(connection: Connection, schema: str, seconds: float) -> None:
+    """Change stored times as if the server's clock had jumped forwards by some seconds (negative: backwards)."""
+    for name, columns in TIMES.items():
+        table = sql.Identifier(schema, name)
+        moved = sql.SQL(", ").join(
+            sql.SQL("{0} = {0} - {1} * interval '1 second'").format(sql.Identifier(column), sql.Literal(seconds))
+            for column in columns
+        )
+        # A row that somebody writes at this moment gets the time after the jump.
+        free = sql.SQL("SELECT ctid FROM {} FOR NO KEY UPDATE SKIP LOCKED").format(table)
+        connection.execute(sql.SQL("UPDATE {} SET {} WHERE ctid = ANY(ARRAY({}))").format(table, moved, free))
+
+
+def job_states(connection: Connection, schema: str, ids: list[str]) -> dict[str, str]:
+    """Return the state of jobs by their ids."""
+    statement = sql.SQL("SELECT job_id::text, state FROM {} WHERE job_id = ANY(%s::uuid[])")
+    rows = connection.execute(statement.format(sql.Identifier(schema, "job")), [ids]).fetchall()
+    return dict(rows)
+
+
+def waits_for_standby(connection: Connection) -> bool:
+    """Return whether commits wait for a standby, so that it has whatever was acknowledged."""
+    rows = connection.execute("SELECT sync_state FROM pg_stat_replication").fetchall()
+    return ("sync",) in rows
+
+
+def promote(connection: Connection) -> bool:
+    """Make a standby a primary; return whether it is one."""
+    return connection.execute("SELECT pg_promote(true, %s)", [PROMOTE_SECONDS]).fetchone() == (True,)
+
+
+@dataclass(frozen=True, slots=True)
+class Articles:
+    """The table, in the schema of the proof."""
+
+    schema: str
+    name: str
+
+    @property
+    def _table(self) -> sql.Identifier:
+        return sql.Identifier(self.schema, self.name)
+
+    def create(self, connection: Connection) -> None:
+        """Make the table."""
+        connection.execute(sql.SQL("CREATE TABLE {} (id bigint PRIMARY KEY, body text NOT NULL)").format(self._table))
+
+    def put(self, connection: Connection, rows: Mapping[int, str]) -> None:
+        """Insert rows, or change their texts."""
+        statement = sql.SQL(
+            "INSERT INTO {} (id, body) SELECT * FROM unnest(%s::bigint[], %s::text[]) "
+            "ON CONFLICT (id) DO UPDATE SET body = excluded.body"
+        ).format(self._table)
+        connection.execute(statement, [list(rows), list(rows.values())])
+
+    def delete(self, connection: Connection, ids: list[int]) -> None:
+        """Delete rows."""
+        connection.execute(sql.SQL("DELETE FROM {} WHERE id = ANY(%s)").format(self._table), [ids])
+
+    def move(self, connection: Connection, ids: Mapping[int, int]) -> None:
+        """Change the keys of rows, in one statement; keys of rows that exist are left out."""
+        statement = sql.SQL(
+            "UPDATE {table} AS t SET id = m.after FROM unnest(%s::bigint[], %s::bigint[]) AS m (before, after) "
+            "WHERE t.id = m.before AND NOT EXISTS (SELECT FROM {table} AS o WHERE o.id = m.after)"
+        ).format(table=self._table)
+        connection.execute(statement, [list(ids), list(ids.values())])
+
+    def truncate(self, connection: Connection) -> None:
+        """Remove all rows at once."""
+        connection.execute(sql.SQL("TRUNCATE {}").format(self._table))
+
+    def rows(self, connection: Connection) -> dict[int, str]:
+        """Return the texts by their ids."""
+        return dict(connection.execute(sql.SQL("SELECT id, body FROM {}").format(self._table)).fetchall())
+
+
+# SQL that counts what must not be there; the collection's tables are named in it.
+FAULTS = {
+    "a chunk id that stands twice": "SELECT count(*) - count(DISTINCT chunk_id) FROM {chunk}",
+    "a chunk without a vector": "SELECT count(*) FROM {chunk} c WHERE NOT EXISTS (SELECT FROM {vectors} e "
+    "WHERE (e.document_id, e.chunk_id) = (c.document_id, c.chunk_id))",
+    "a vector without a chunk": "SELECT count(*) FROM {vectors} e WHERE NOT EXISTS (SELECT FROM {chunk} c "
+    "WHERE (e.document_id, e.chunk_id) = (c.document_id, c.chunk_id))",
+    "a wrong number of chunks": "SELECT count(*) FROM {document} d WHERE chunk_count <> "
+    "(SELECT count(*) FROM {chunk} c WHERE c.document_id = d.document_id)",
+    "a chunk without a document": "SELECT count(*) FROM {chunk} c WHERE NOT EXISTS "
+    "(SELECT FROM {document} d WHERE d.document_id = c.document_id)",
+    "a file that stands twice": "SELECT count(*) - count(DISTINCT (source_id, uri)) FROM {document}",
+    "a chunk under another name than its document": "SELECT count(*) FROM {chunk} c JOIN {document} d "
+    "USING (document_id) WHERE c.source_document <> d.uri",
+}
+
+
+def count_faults(connection: Connection, names: Names, version: int = 1) -> dict[str, int]:
+    """Return the faults of a collection, with their numbers; `version` is that of its vectors."""
+    tables = {"chunk": names.chunk, "document": names.document, "vectors": names.embedding(version)}
+    found = {}
+    for fault, statement in FAULTS.items():
+        row = connection.execute(sql.SQL(statement).format(**tables)).fetchone()
+        assert row is not None  # noqa: S101 - a count returns a row
+        found[fault] = row[0]
+    return {fault: count for fault, count in found.items() if count}
+
+
+@dataclass(frozen=True, slots=True)
+class StoredChunk:
+    """A chunk as it is stored."""
+
+    id: str
+    document_id: Any
+    context: str
+    text: str
+    vector: list[float] | None
+
+
+@dataclass(frozen=True, slots=True)
+class StoredCollection:
+    """What a collection has in one snapshot.
+
+    Attributes:
+        chunks: Those of a document in their order.
+        documents: Key, name and content hash of each that was read from a file.
+        faults: As of `count_faults`.
+        index: What a check of the keyword index found.
+    """
+
+    chunks: list[StoredChunk]
+    documents: list[tuple[Any, str, bytes]]
+    faults: dict[str, int]
+    index: IndexFindings
+
+
+def stored_collection(url: str, names: Names, version: int = 1) -> StoredCollection | None:
+    """Return the stored data of a collection, with the vectors of a version; None if it does not exist."""
+    with connected(url) as connection:
+        if not is_made(connection, names, version):
+            return None
+        with connection.transaction():
+            connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+            return StoredCollection(
+                stored_chunks(connection, names, version),
+                stored_documents(connection, names),
+                count_faults(connection, names, version),
+                check_keyword_index(connection, names),
+            )
+
+
+def stored_chunks(connection: Connection, names: Names, version: int = 1) -> list[StoredChunk]:
+    """Return all chunks, those of a document in their order, with the vectors of a version."""
+    statement = sql.SQL(
+        "SELECT chunk_id, document_id, context, chunk_text, embedding::real[] FROM {} AS c "
+        "LEFT JOIN {} AS e USING (document_id, chunk_id) ORDER BY document_id, chunk_no, chunk_id"
+    ).format(names.chunk, names.embedding(version))
+    return [StoredChunk(*row) for row in connection.execute(statement).fetchall()]
+
+
+def stored_documents(connection: Connection, names: Names) -> list[tuple[Any, str, bytes]]:
+    """Return key, name and content hash of each document that was read from a file."""
+    statement = sql.SQL("SELECT document_id, uri, content_hash FROM {}").format(names.document)
+    return connection.execute(statement).fetchall()
+
+
+def is_made(connection: Connection, names: Names, version: int = 1) -> bool:
+    """Return whether the tables of a collection are there, those of a version of its vectors included."""
+    wanted = names.embedding(version).as_string(connection)
+    return connection.execute("SELECT to_regclass(%s) IS NOT NULL", [wanted]).fetchone() == (True,)
+
+
+def serving_version(connection: Connection, names: Names) -> int:
+    """Return the number of the vectors that searches use."""
+    statement = sql.SQL("SELECT embedding_version FROM {} WHERE name = %s").format(names.registry)
+    row = connection.execute(statement, [names.collection]).fetchone()
+    return 0 if row is None else int(row[0])
+
+
+def count_rows(connection: Connection, names: Names) -> tuple[int, ...]:
+    """Return the number of rows in each table to which an added document adds rows."""
+    tables = (names.chunk, names.document, names.embedding(1), names.tombstone)
+    counts = sql.SQL(", ").join(sql.SQL("(SELECT count(*) FROM {})").format(table) for table in tables)
+    row = connection.execute(sql.SQL("SELECT {}").format(counts)).fetchone()
+    return () if row is None else tuple(row)
+
+
+class IndexFindings:
+    """What a check of a keyword index found.
+
+    Attributes:
+        missing: Ids of chunks that the index lacks.
+        surplus: Ids in the index that no chunk has, or that it has twice.
+        wrong: Other faults, in words.
+        figures: Numbers of its parts.
+    """
+
+    def __init__(self) -> None:
+        self.missing: set[int] = set()
+        self.surplus: set[int] = set()
+        self.wrong: list[str] = []
+        self.figures: dict[str, int] = {}
+
+    @property
+    def is_well(self) -> bool:
+        """Whether nothing was found."""
+        return not (self.missing or self.surplus or self.wrong)
+
+    def __str__(self) -> str:
+        parts = [f"missing {sorted(self.missing)}"] if self.missing else []
+        parts += [f"too many {sorted(self.surplus)}"] if self.surplus else []
+        return "; ".join([*parts, *self.wrong]) or "well"
+
+
+def check_keyword_index(connection: Connection, names: Names) -> IndexFindings:
+    """Compare the keyword index of a collection with the stored texts; the caller's transaction sees one state."""
+    # Every chunk is in exactly one segment of the generation that answers, and in that of its language; what else is
+    # there is named by a tombstone. A segment's bytes, without the dead, are those that a plain analysis of the stored
+    # texts gives. No posting row is without its segment, and the manifest lists what is there.
+    findings = IndexFindings()
+    row = connection.execute(
+        sql.SQL(
+            "SELECT keyword_generation, language, stop_words, coalesce(building_generation, 0) FROM {} WHERE name = %s"
+        ).format(names.registry),
+        [names.collection],
+    ).fetchone()
+    if row is None:
+        findings.wrong.append("the collection is not in the registry")
+        return findings
+    generation, language, stop_words, building = row
+    analysis = (language, stop_words)
+    _check_generation(connection, names, generation, analysis, findings)
+    parts = connection.execute(
+        sql.SQL(
+            "SELECT (SELECT array_agg(part_id ORDER BY part_id) FROM {} WHERE generation = %(of)s) "
+            "IS NOT DISTINCT FROM (SELECT array_agg(id ORDER BY id) FROM ("
+            "SELECT segment_id AS id FROM {} WHERE generation = %(of)s "
+            "UNION ALL SELECT tombstone_id FROM {} WHERE generation = %(of)s) AS parts)"
+        ).format(names.manifest, names.segment, names.tombstone),
+        {"of": generation},
+    ).fetchone()
+    if parts != (True,):
+        findings.wrong.append("the parts that the manifest lists differ from the stored ones")
+    orphans = connection.execute(
+        sql.SQL("SELECT count(*) FROM {} WHERE segment_id NOT IN (SELECT segment_id FROM {})").format(
+            names.posting, names.segment
+        )
+    ).fetchone()
+    if orphans != (0,):
+        findings.wrong.append(f"posting rows without a segment: {orphans}")
+    findings.figures |= {"generation": generation, "building": building}
+    return findings
+
+
+def _check_generation(
+    connection: Connection,
+    names: Names,
+    generation: int,
+    analysis: tuple[str, bool],
+    findings: IndexFindings,
+) -> None:
+    language, stop_words = analysis
+    columns = "SELECT segment_id, language, chunks, header FROM {} WHERE generation = {}"
+    segments = _rows(connection, columns, names.segment, generation)
+    columns = "SELECT tombstone_id, data FROM {} WHERE generation = {}"
+    tombstones = _rows(connection, columns, names.tombstone, generation)
+    dead = _core.IdSet.union([_core.decode_tombstone(key.bytes, data) for key, data in tombstones])
+    columns = "SELECT keyword_id, coalesce(language, {1}), context, chunk_text FROM {0}"
+    texts = {keyword_id: rest for keyword_id, *rest in _rows(connection, columns, names.chunk, language)}
+    held = {key: _core.segment_ids(key.bytes, header).to_array().tolist() for key, _, _, header in segments}
+    counted = Counter(keyword_id for ids in held.values() for keyword_id in ids)
+    alive = set(counted) - set(dead.to_array().tolist())
+    findings.missing = set(texts) - alive
+    findings.surplus = (alive - set(texts)) | {one for one, count in counted.items() if count > 1}
+    findings.figures = {
+        "segments": len(segments),
+        "tombstones": len(tombstones),
+        "dead": len(set(counted) - alive),
+    }
+    for segment_id, own, count, header in segments:
+        if len(held[segment_id]) != count:
+            findings.wrong.append(f"segment {segment_id} says {count} chunks and has {len(held[segment_id])}")
+        columns = "SELECT first_term, data FROM {} WHERE segment_id = {} ORDER BY first_term"
+        rows = _rows(connection, columns, names.posting, segment_id)
+        found = _core.merge_segments(bytes(16), [(segment_id.bytes, header, rows)], dead)
+        expected = _plainly_built(own, stop_words, {one: texts[one] for one in held[segment_id] if one in texts})
+        if expected is None:
+            findings.wrong.append(f"segment {segment_id} has chunks of another language than its own")
+        elif (found.chunks, found.header, list(found.first_terms), list(found.data)) != (
+            expected.chunks,
+            expected.header,
+            list(expected.first_terms),
+            list(expected.data),
+        ):
+            findings.wrong.append(f"segment {segment_id} is another than its texts give")
+
+
+def _plainly_built(language: str, stop_words: bool, texts: dict[int, list[str]]) -> _core.EncodedSegment | None:
+    """Return the segment of these texts (id -> language, context, text); None if one has another language."""
+    analyzer = _core.Analyzer(language, stop_words)
+    builder = _core.SegmentBuilder()
+    for keyword_id, (own, context, text) in texts.items():
+        if _core.language_named(own) != language:
+            return None
+        builder.add_terms(keyword_id, [*analyzer.terms(context), *analyzer.terms(text)])
+    return builder.finish(bytes(16))
+
+
+def _rows(connection: Connection, text: Any, table: sql.Identifier, value: object) -> list[Any]:
+    with connection.cursor(binary=True) as cursor:
+        cursor.execute(sql.SQL(text).format(table, sql.Literal(value)))
+        return cursor.fetchall()
+
+
+AsyncConnection = psycopg.AsyncConnection[Any]
+
+
+@asynccontextmanager
+async def connection_of(url: str) -> AsyncIterator[AsyncConnection]:
+    """Connect in autocommit mode."""
+    async with await AsyncConnection.connect(url, autocommit=True, prepare_threshold=None) as connection:
+        yield connection
+
+
+@asynccontextmanager
+async def in_snapshot(connection: AsyncConnection) -> AsyncIterator[None]:
+    """Run the block in a transaction that sees one state."""
+    async with connection.transaction():
+        await connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+        yield
+
+
+async def texts_and_vectors(connection: AsyncConnection, names: Names) -> dict[str, tuple[str, list[float] | None]]:
+    """Return text and vector of every chunk by its id."""
+    statement = sql.SQL(
+        "SELECT chunk_id, chunk_text, embedding::real[] FROM {} LEFT JOIN {} USING (document_id, chunk_id)"
+    ).format(names.chunk, names.embedding(1))
+    cursor = await connection.execute(statement)
+    return {chunk_id: (text, vector) for chunk_id, text, vector in await cursor.fetchall()}
+
+
+# Table -> its columns of bytes, and statements that change a row otherwise.
+_BYTES = {"segment": ("header",), "posting": ("data", "first_term"), "tombstone": ("data",)}
+_OTHERS: dict[str, tuple[str, ...]] = {
+    "segment": ("generation = generation + 1", "segment_id = gen_random_uuid()", "chunks = chunks + 1", "chunks = 0"),
+    "posting": ("segment_id = gen_random_uuid()", "data = ''"),
+    "tombstone": ("generation = generation + 1", "tombstone_id = gen_random_uuid()"),
+    "manifest": ("part_id = gen_random_uuid()", "generation = generation + 1"),
+}
+
+
+def damage_index(connection: Connection, names: Names, chance: random.Random) -> str | None:
+    """Damage one row of a keyword index; return how, or None if its table has no row."""
+    table = chance.choice(sorted(_OTHERS))
+    identifier = getattr(names, table)
+    rows = connection.execute(sql.SQL("SELECT ctid::text FROM {} ORDER BY ctid").format(identifier)).fetchall()
+    if not rows:
+        return None
+    place = chance.choice(rows)[0]
+    ways = ["DELETE", *_OTHERS[table], *(f"bytes of {column}" for column in _BYTES.get(table, ()))]
+    way = chance.choice(ways)
+    values: dict[str, Any] = {"place": place}
+    if way == "DELETE":
+        statement = sql.SQL("DELETE FROM {} WHERE ctid = %(place)s::tid").format(identifier)
+    else:
+        change: sql.Composable = sql.SQL(way)
+        if way.startswith("bytes of "):
+            column = way.removeprefix("bytes of ")
+            change = sql.SQL("{0} = %(bytes)s").format(sql.Identifier(column))
+            values["bytes"] = _changed(connection, identifier, column, place, chance)
+        statement = sql.SQL("UPDATE {} SET {} WHERE ctid = %(place)s::tid").format(identifier, change)
+    try:
+        connection.execute(statement, values)
+    except psycopg.IntegrityError:
+        return None  # the table's own rules refuse it
+    return f"{table}: {way}"
+
+
+def _changed(
+    connection: Connection, table: sql.Identifier, column: str, place: str, chance: random.Random
+) -> bytes | str:
+    statement = sql.SQL("SELECT {} FROM {} WHERE ctid = %s::tid").format(sql.Identifier(column), table)
+    row = connection.execute(statement, [place]).fetchone()
+    value = "" if row is None else row[0]
+    if isinstance(value, str):
+        return f"{value}x"
+    data = bytearray(value or b"\0")
+    way = chance.randrange(3)
+    if way == 0:
+        data[chance.randrange(len(data))] ^= 1 << chance.randrange(8)
+    elif way == 1:
+        del data[chance.randrange(len(data)) :]
+    else:
+        data += bytes(chance.randrange(1, 9))
+    return bytes(data)
