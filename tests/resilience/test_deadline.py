@@ -10,7 +10,7 @@ import pytest
 
 from semlex import Client, Document
 from semlex.errors import SearchTimeoutError
-from semlex.proof.black_hole import proxied
+from semlex.proof.interruptions import proxied
 from semlex.search import retrieval
 from semlex.server.routes.health import DATABASE_SECONDS
 from semlex.store.postgres.database import DEADLINE_GRACE_SECONDS

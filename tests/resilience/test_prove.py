@@ -15,12 +15,11 @@ from psycopg.conninfo import make_conninfo
 
 from semlex.errors import ConfigurationError, ConnectionFailedError
 from semlex.proof import check, children, soak
-from semlex.proof.catalogue import KINDS, chosen
 from semlex.proof.check import LIMIT_SECONDS, Fault
 from semlex.proof.folders import Indexing
 from semlex.proof.followed_tables import Following
 from semlex.proof.report import ProofReport, html_page, verdict
-from semlex.proof.run import Proof
+from semlex.proof.run import KINDS, Proof, chosen
 from semlex.proof.scenarios import SCHEMA, Scenario, Site, Tries
 from semlex.store.proving import Ground
 from semlex.store.schema.names import Names
@@ -155,7 +154,7 @@ def test_every_scenario_that_hangs_is_given_up(make_site: Callable[..., Site]) -
 
 
 def test_a_call_that_comes_back_late_is_found(make_site: Callable[..., Site], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("semlex.proof.black_hole.LATE_SECONDS", -1.0)
+    monkeypatch.setattr("semlex.proof.interruptions.LATE_SECONDS", -1.0)
     with make_site() as site:
         report = Proof(site, chosen(["black-hole"])).run()
     assert faults_of(report) == {"black-hole": {"hung": 1}}

@@ -20,7 +20,7 @@ from psycopg_pool import AsyncConnectionPool
 
 from semlex import Client
 from semlex.errors import ConfigurationError, StoreError
-from semlex.proof.black_hole import proxied
+from semlex.proof.interruptions import proxied
 from semlex.retriever.postgres import PostgreSQLRetriever
 from semlex.store.postgres import replica
 from semlex.store.postgres.database import DEADLINE_GRACE_SECONDS, Database

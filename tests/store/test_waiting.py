@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from psycopg.pq import PipelineStatus, TransactionStatus
 
-from semlex.proof.black_hole import proxied
+from semlex.proof.interruptions import proxied
 from semlex.store.postgres.connection import connected
 from semlex.store.postgres.database import ENDING_SECONDS, Database
 from semlex.store.postgres.pool import Answer, PooledConnection

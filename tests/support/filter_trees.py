@@ -152,7 +152,7 @@ def patterns() -> st.SearchStrategy[str]:
 
 
 def _between(given: Field, bounds: list[Any]) -> FilterTree:
-    from semlex.filters.values import exact, is_number
+    from semlex.filters.fields import exact, is_number
 
     return between(given, *sorted(bounds, key=lambda one: exact(one) if is_number(one) else one))
 

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from semlex import chat
 from semlex.answering.context import Assembly, ContextPlan, Counting, context_text
 from semlex.chat import MAX_SHOWN, drawn_mark, one_line, visible
-from semlex import chat
 from semlex.errors import ConfigurationError
 from semlex.models.tokenizer import TokenEstimate, WordCounter
 from semlex.search.passages import Around, PlacedHit, placed

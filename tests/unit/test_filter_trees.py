@@ -19,11 +19,10 @@ from semlex import F, _core
 from semlex.errors import ConfigurationError, FieldError, ValidationError
 from semlex.filters import forms, text
 from semlex.filters.evaluate import holds
-from semlex.filters.fields import RESERVED, Field
+from semlex.filters.fields import RESERVED, Field, exact, json_text
 from semlex.filters.forms import filter_tree, mapping_of_tree, tree_of_mapping
 from semlex.filters.text import tree_of_text
 from semlex.filters.tree import MAX_CONDITIONS, MAX_DEPTH, FilterTree, Operator, condition
-from semlex.filters.values import exact, json_text
 from tests.support.filter_trees import NAMES, all_trees, values
 from tests.support.folders import documentation
 

@@ -18,9 +18,8 @@ from hypothesis import strategies as st
 from semlex.cli.reports import skipped_line
 from semlex.ingest.loaders.base import FileBytes, LoadedDocument, LoadError, LoadOptions
 from semlex.ingest.loaders.markdown import MAX_KEYS, MAX_VALUE_CHARACTERS, CodeLoader, MarkdownLoader, read_front_matter
-from semlex.ingest.loaders.records import parse_json
+from semlex.ingest.loaders.records import MAX_FIELD_CHARACTERS, parse_json
 from semlex.ingest.loaders.registry import loader_of, loaders
-from semlex.ingest.loaders.tables import MAX_FIELD_CHARACTERS
 
 DEEP = 100_000
 TEXT = st.text(st.characters(exclude_characters="\0\ufeff", exclude_categories=("Cs",)), max_size=12)

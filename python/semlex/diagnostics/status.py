@@ -12,8 +12,7 @@ from semlex.store.followed.definitions import readable_status
 from semlex.store.indexes.catalog import read_running_builds, read_vector_indexes
 from semlex.store.postgres.addresses import describe_connection
 from semlex.store.postgres.server_info import read_server_info
-from semlex.store.query.description import read_description
-from semlex.store.query.statistics import collection_counts, collection_figures, count_vectors
+from semlex.store.query.statistics import collection_counts, collection_figures, count_vectors, read_description
 from semlex.store.schema.collection import ListedCollection
 from semlex.store.schema.names import Names
 from semlex.store.schema.registry import list_collections

@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from semlex.filters.fields import ROW
+from semlex.filters.fields import ROW, exact, is_number, pattern_pieces
 from semlex.filters.tree import ORDER, PATTERNS, Condition, FilterTree, Group, leaves, node_of
-from semlex.filters.values import exact, is_number, pattern_pieces
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

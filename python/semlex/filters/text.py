@@ -30,10 +30,14 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from semlex.filters.fields import (
+    MAX_DIGITS,
+    MAX_VALUE_DEPTH,
     RESERVED,
     ROW,
     WORD,
     Field,
+    checked_text,
+    exact,
     metadata_field,
     nearest,
     own_field,
@@ -42,7 +46,6 @@ from semlex.filters.fields import (
     unquoted,
 )
 from semlex.filters.tree import MAX_BYTES, MAX_DEPTH, PLACE, FilterTree, between, condition, joined, negated
-from semlex.filters.values import MAX_DIGITS, MAX_VALUE_DEPTH, checked_text, exact
 
 if TYPE_CHECKING:
     from collections.abc import Callable

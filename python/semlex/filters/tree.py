@@ -8,15 +8,17 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from semlex.errors import ConfigurationError
-from semlex.filters.fields import Field, field_named, refusal
-from semlex.filters.values import (
+from semlex.filters.fields import (
+    Field,
     checked_instant,
     checked_pattern,
     checked_text,
     checked_value,
     exact,
+    field_named,
     is_number,
     json_text,
+    refusal,
 )
 from semlex.json_values import id_text, json_scalar
 

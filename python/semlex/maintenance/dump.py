@@ -22,7 +22,7 @@ from semlex.ingest.bulk.sources import arrow
 from semlex.ingest.progress import Progress
 from semlex.options.collection import ChunkSettings, CollectionSettings, storage_named
 from semlex.store.followed.definitions import definition_from_json, definition_to_json, may_read, read_tables
-from semlex.store.query.description import read_own_description
+from semlex.store.query.statistics import read_own_description
 from semlex.store.schema.collection import MAX_DIMENSIONS, EmbeddingVersion
 from semlex.store.schema.locks import gone
 from semlex.store.schema.registry import find

@@ -20,7 +20,7 @@ from semlex.maintenance.dump import TransferReport, table_parts
 from semlex.store.embedding_versions import ensure_embedding_version, store_calibration
 from semlex.store.followed.definitions import restore_tables
 from semlex.store.indexes.build import build_where_wanted
-from semlex.store.query.description import write_description
+from semlex.store.query.statistics import write_description
 from semlex.store.schema.registry import open_collection
 from semlex.store.tables import CHUNKS, TABLES, VECTOR, copy_in, count_rows
 from semlex.store.write.chunk_batch import ChunkBatch

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 PROCESSES: Any = multiprocessing.get_context("forkserver" if sys.platform != "win32" else "spawn")
 # Before its first child, a program may have the server of children import this.
-PRELOADED = ["semlex.proof.catalogue", "semlex.retriever.client", "semlex.retriever.postgres"]
+PRELOADED = ["semlex.proof.run", "semlex.retriever.client", "semlex.retriever.postgres"]
 
 
 def preload() -> None:

@@ -1,4 +1,4 @@
-"""Run scenarios beside each other until the time is over, and count what they find."""
+"""All scenarios by name; they run beside each other until the time is over, and what they find is counted."""
 
 from __future__ import annotations
 
@@ -7,18 +7,61 @@ import threading
 import time
 import traceback
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from semlex.clock import SYSTEM, Clock
+from semlex.errors import ConfigurationError
 from semlex.proof.check import LIMIT_SECONDS, Fault
+from semlex.proof.clock_jumps import ClockJumps
+from semlex.proof.damaged_rows import DamagedRows
+from semlex.proof.folders import FolderHistories, Indexing, Syncing
+from semlex.proof.followed_tables import Following, TableHistories
+from semlex.proof.hostile import HostileValues
+from semlex.proof.interruptions import BlackHole, Crashes, EndedBackends, Failovers, FullDisks, PoolerRestarts
+from semlex.proof.killed_work import (
+    Adding,
+    Building,
+    Deleting,
+    Loading,
+    Optimizing,
+    Rebuilding,
+    Reembedding,
+    Restoring,
+    Working,
+)
 from semlex.proof.report import ProofReport, ScenarioReport
 from semlex.proof.scenarios import Tries
+from semlex.proof.soak import Soak
+from semlex.proof.together import Together
 from semlex.store.postgres.addresses import describe
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from semlex.proof.scenarios import Scenario, Site
+
+KINDS: dict[str, type[Scenario]] = {
+    kind.name: kind
+    for kind in (
+        *(Indexing, Syncing, Adding, Deleting, Loading, Optimizing, Rebuilding, Reembedding),
+        *(Building, Following, Working, Restoring),
+        *(Crashes, Failovers, PoolerRestarts, FullDisks, ClockJumps, EndedBackends),
+        *(Together, HostileValues, DamagedRows, BlackHole, FolderHistories, TableHistories, Soak),
+    )
+}
+
+
+def chosen(only: Sequence[str]) -> list[type[Scenario]]:
+    """Return the scenarios of these names and groups; all of them if none is named."""
+    known = sorted({*KINDS, *(kind.group for kind in KINDS.values() if kind.group)})
+    for name in only:
+        if name not in known:
+            near = get_close_matches(name, known, 1)
+            hint = f"; did you mean {near[0]}?" if near else ";"
+            raise ConfigurationError(f"unknown scenario {name!r}{hint} known: {', '.join(known)}")
+    return [kind for kind in KINDS.values() if not only or kind.name in only or kind.group in only]
+
 
 LOOK_SECONDS = 0.1
 LANES = 2

@@ -54,9 +54,9 @@ from semlex.search.steps import diversified
 from semlex.store.keyword.base import analyzer_of
 from semlex.store.query import chunks
 from semlex.store.query.chunk_keys import chunk_keys
-from semlex.store.query.description import MAX_DESCRIPTION_BYTES, read_description, write_description
 from semlex.store.query.documents import Records
 from semlex.store.query.filters import log_unknown_fields, parse_filters
+from semlex.store.query.statistics import MAX_DESCRIPTION_BYTES, read_description, write_description
 from semlex.types.answers import Context
 from semlex.types.checkups import MAX_SAMPLE, MAX_SEED
 from semlex.types.documents import Ids

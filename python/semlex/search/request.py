@@ -1,4 +1,4 @@
-"""Check what a retriever is asked, before anything runs: queries, vectors, ids."""
+"""Check what a retriever is asked, before anything runs: queries, vectors, ids, and minimum scores."""
 
 from __future__ import annotations
 
@@ -27,7 +27,6 @@ from semlex.options.search import (
     Tuning,
 )
 from semlex.search.fusion import check_weights
-from semlex.search.thresholds import check_thresholds, without_cosines
 from semlex.store.keyword.base import PLAIN, without_operators
 from semlex.store.query.filters import Filter, parse_filters
 from semlex.store.query.selection import Boost, parse_boosts
@@ -42,6 +41,8 @@ if TYPE_CHECKING:
 
     from semlex.filters.forms import Filters
     from semlex.json_values import AnyId
+    from semlex.search.fusion import Candidate
+    from semlex.store.schema.collection import CollectionInfo
     from semlex.store.schema.names import Names
     from semlex.types.queries import Route
     from semlex.types.results import SearchMode
@@ -351,3 +352,74 @@ def vector_faults(vector: NDArray[np.float32]) -> list[FieldError]:
     # A length out of float32's range would make every cosine NaN.
     found = _core.validate_rows([("vector", "vector", vector[None], None)])
     return [FieldError(-1, None, *error[2:]) for error in found]
+
+
+def check_thresholds(options: SearchOptions, *, mode: str | None, fusion: str) -> None:
+    """Refuse thresholds that a search cannot apply."""
+    has_similarity = options.get("min_similarity") is not None
+    if options.get("max_results") is not None and (has_similarity or options.get("min_rerank") is not None):
+        raise ConfigurationError(
+            "a threshold and max_results exclude each other: leave max_results out and raise top_k"
+        )
+    if has_similarity and mode == "keyword":
+        raise ConfigurationError("min_similarity is a cosine, which mode 'keyword' does not compute: use another mode")
+    if has_similarity and mode != "vector" and fusion != "score":
+        raise ConfigurationError(
+            f"min_similarity needs the cosine of every hit, which the fusion {fusion!r} does not compute: use "
+            "fusion='score' or mode='vector'"
+        )
+
+
+def without_cosines(options: SearchOptions, mode: str | None) -> str | None:
+    """Return why a search cannot keep a minimum cosine; None if it can."""
+    if mode == "keyword":
+        return "mode 'keyword' computes no cosines"
+    if options.get("max_results") is not None:
+        return "a list of pages accepts no threshold"
+    if mode != "vector" and options.get("fusion") not in (None, "score"):
+        return f"the fusion {options['fusion']!r} does not compute the cosine of every hit"
+    return None
+
+
+def check_similarity(collection: CollectionInfo, legs: Iterable[str]) -> None:
+    """Refuse a minimum cosine if the search has no cosine."""
+    if collection.distance.name != "cosine":
+        raise ConfigurationError(
+            f"min_similarity is a cosine; collection {collection.names.collection!r} compares by "
+            f"{collection.distance.name}"
+        )
+    if "vector" not in legs:
+        raise ConfigurationError(
+            "min_similarity needs vector search, and this search has no vector: name a model with "
+            "embedding_model= or --model, or give vector="
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """Summary of the candidates to which a minimum cosine was applied."""
+
+    least: float  # the minimum cosine
+    best: float | None  # greatest cosine of all candidates; None if no candidate has one
+    unknown: int  # candidates without a cosine: without a vector, or not computed in time
+
+    def notes(self, hits: int) -> list[str]:
+        """Return the warnings for a number of results."""
+        notes = []
+        if not hits and self.best is not None:
+            notes.append(f"nothing reaches min_similarity={self.least:g}; the nearest chunk has {self.best:.3f}")
+        if self.unknown:
+            notes.append(
+                f"{self.unknown} chunks were left out because they have no cosine to compare with min_similarity: "
+                "they have no vector (semlex models fill makes what is missing), or time was short"
+            )
+        return notes
+
+
+def reaching(candidates: Iterable[Candidate], least: float) -> tuple[list[Candidate], LeftOut | None]:
+    """Return the candidates with at least a minimum cosine, in their order; and a summary, None without candidates."""
+    every = list(candidates)
+    scores = [candidate.vector_score for candidate in every]
+    known = [score for score in scores if score is not None]
+    kept = [one for one, score in zip(every, scores, strict=True) if score is not None and score >= least]
+    return kept, LeftOut(least, max(known, default=None), len(every) - len(known)) if every else None

@@ -37,9 +37,9 @@ from semlex.search.planner import (
     searches_before_rows,
     vector_plan,
 )
+from semlex.search.request import reaching
 from semlex.search.results import best_of_documents, lacks_documents
 from semlex.search.state import Found
-from semlex.search.thresholds import reaching
 from semlex.store.indexes.choice import INDEX_FROM_ROWS
 from semlex.store.postgres.snapshot import NO_SETTINGS, SnapshotDiffersError, SnapshotEndedError
 from semlex.store.query.chunk_keys import is_indexed
@@ -61,9 +61,8 @@ if TYPE_CHECKING:
     from semlex.open_collection import OpenCollection
     from semlex.options.search import FusionMethod
     from semlex.search.fusion import Candidate, Candidates
-    from semlex.search.request import Request
+    from semlex.search.request import LeftOut, Request
     from semlex.search.state import SearchState
-    from semlex.search.thresholds import LeftOut
     from semlex.store.postgres.database import Database
     from semlex.store.postgres.snapshot import Lasting, Snapshot
     from semlex.store.query.chunks import DocumentKey

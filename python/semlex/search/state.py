@@ -13,8 +13,7 @@ if TYPE_CHECKING:
 
     from semlex.options.search import FusionMethod
     from semlex.search.fusion import Candidate, Candidates
-    from semlex.search.request import Request
-    from semlex.search.thresholds import LeftOut
+    from semlex.search.request import LeftOut, Request
     from semlex.store.query.chunks import DocumentKey
     from semlex.store.query.leg import Key, LegResult
     from semlex.store.query.score_calibration import Spread

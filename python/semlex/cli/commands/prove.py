@@ -59,9 +59,8 @@ def prove(
     The exit code is 1 if anything was lost, doubled or wrong, or a call hung.
     """
     from semlex.proof import children
-    from semlex.proof.catalogue import chosen
     from semlex.proof.report import html_page
-    from semlex.proof.run import NEEDS_OWN, Proof
+    from semlex.proof.run import NEEDS_OWN, Proof, chosen
     from semlex.proof.scenarios import SCHEMA, Site
 
     if minutes is not None and hours is not None:

@@ -12,7 +12,7 @@ from semlex.ingest.loaders.decoding import storable_document
 from semlex.ingest.loaders.json_formats import JsonLinesLoader, NotebookLoader, PrechunkedLoader
 from semlex.ingest.loaders.markdown import CodeLoader, HtmlLoader, MarkdownLoader, RestructuredTextLoader, TextLoader
 from semlex.ingest.loaders.office import EXTRA, MEDIA_TYPES, PACKAGE, MissingOfficeLoader, OfficeLoader
-from semlex.ingest.loaders.tables import TableLoader
+from semlex.ingest.loaders.records import TableLoader
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

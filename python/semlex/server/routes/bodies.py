@@ -26,8 +26,8 @@ from semlex.options.search import MAX_FIELDS
 from semlex.retriever.collection import Collection
 from semlex.retriever.fields import Fields
 from semlex.retriever.jobs import Jobs
-from semlex.store.query.description import MAX_DESCRIPTION_BYTES
 from semlex.store.query.selection import MAX_BOOSTS
+from semlex.store.query.statistics import MAX_DESCRIPTION_BYTES
 from semlex.types.documents import MAX_CHUNK_BYTES, MAX_ID_BYTES, StoredChunk
 from semlex.types.queries import MAX_QUERY_BYTES, MAX_TERMS_BYTES
 from semlex.types.results import SearchResult

@@ -12,10 +12,9 @@ from psycopg import sql
 
 from semlex.errors import ConfigurationError
 from semlex.filters.evaluate import folded, holds, is_index
-from semlex.filters.fields import COLUMNS, OWN, ROW, SHOWN_CHARACTERS, Field, nearest
+from semlex.filters.fields import COLUMNS, OWN, ROW, SHOWN_CHARACTERS, Field, is_number, is_scalar, json_text, nearest
 from semlex.filters.forms import filter_tree
 from semlex.filters.tree import LISTS, ORDER, PATTERNS, Condition, FilterTree, Group, Not, joined, leaves, node_of
-from semlex.filters.values import is_number, is_scalar, json_text
 from semlex.store.query.chunk_keys import chunk_keys
 from semlex.store.query.rows import check_live, of_rows, read_live_tables, text_of_type, visible_rows
 from semlex.store.write.copy import array_text

@@ -11,8 +11,7 @@ from psycopg import sql
 from psycopg.pq import Format
 
 from semlex.errors import ConfigurationError, ValidationError
-from semlex.filters.fields import SHOWN_CHARACTERS, nearest
-from semlex.filters.values import exact, is_number, json_text
+from semlex.filters.fields import SHOWN_CHARACTERS, exact, is_number, json_text, nearest
 from semlex.store.followed.source import document_id, identifier, json_of, key_as_text, literal
 from semlex.types.followed import FollowedTable
 from semlex.validation import refuse
