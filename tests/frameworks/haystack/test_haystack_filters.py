@@ -8,7 +8,7 @@ import pytest
 from haystack.errors import FilterError
 
 from semlex.filters.forms import filter_tree
-from semlex.integrations.haystack.documents import tree_of_haystack
+from semlex.integrations.haystack import tree_of_haystack
 
 
 def one(operator: str, value: Any, field: str = "meta.number") -> dict[str, Any]:
