@@ -19,9 +19,12 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from numpy.typing import NDArray
+    from psycopg import AsyncCursor
 
     from semlex.store.postgres.connection import Connection
     from semlex.store.schema.names import CollectionIdentity, Names
+
+    Cursor = AsyncCursor[Any]
 
 # A segment numbers its chunks with 16 bits.
 SEGMENT_CHUNKS = 65_536
@@ -82,15 +85,6 @@ def _filled(sizes: Sequence[int], begun: list[int], others: Sequence[int]) -> li
             filled.append(position)
             room -= sizes[position]
     return filled
-
-
-if TYPE_CHECKING:
-    from psycopg import AsyncCursor
-
-    from semlex.store.postgres.connection import Connection
-    from semlex.store.schema.names import CollectionIdentity
-
-    Cursor = AsyncCursor[Any]
 
 
 @dataclass(frozen=True, slots=True)

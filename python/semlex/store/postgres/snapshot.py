@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     Query = sql.Composed | bytes
     FixSettings = Callable[[], Awaitable[psycopg.AsyncCursor[Any] | None]]
 
-
 NO_SETTINGS: Mapping[str, str | int] = MappingProxyType({})
 
 
