@@ -173,28 +173,20 @@ def test_a_field_that_no_chunk_has_is_told(library: SyncRetriever) -> None:
     assert library.fields.facets(["year"], {"year": 1}).warnings == []
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "'; DROP TABLE x; --",
-        '"a.b"',
-        "%s",
-        "%(path)s",
-        "{}",
-        "a b",
-        "\\",
-        "é🐘",
-        '"@source"',
-        '"source_document"',
-        "$x",
-    ],
+HOSTILE = (
+    *("'; DROP TABLE x; --", '"a.b"', "%s", "%(path)s", "{}", "a b", "\\", "é🐘", "$x"),
+    *('"@source"', '"source_document"'),
 )
-def test_hostile_names_are_data(shelf: SyncRetriever, name: str) -> None:
-    key = json.loads(name) if name.startswith('"') else name
+
+
+def test_hostile_names_are_data(shelf: SyncRetriever) -> None:
+    keys = [json.loads(name) if name.startswith('"') else name for name in HOSTILE]
+    rows = [dict.fromkeys(keys, "v"), {key: ["v", "v"] for key in keys}, {"other": 1}]
     shelf.delete([f"r{row}" for row in range(8)])
-    shelf.add_texts(["a", "b", "c"], ids=["r0", "r1", "r2"], metadata=[{key: "v"}, {key: ["v", "v"]}, {"other": 1}])
-    facets = shelf.fields.facets([name, "other"])
-    assert [(one.value, one.count) for one in facets[name].values] == [("v", 2)]
+    shelf.add_texts(["a", "b", "c"], ids=["r0", "r1", "r2"], metadata=rows)
+    facets = shelf.fields.facets([*HOSTILE, "other"])
+    for name in HOSTILE:
+        assert [(one.value, one.count) for one in facets[name].values] == [("v", 2)], name
     assert [(one.value, one.count) for one in facets["other"].values] == [(1, 1)]
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import uuid
 from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
@@ -30,6 +29,7 @@ from semlex.store.schema.collection import CollectionInfo
 from semlex.testing import HashEmbedder
 from semlex.types.documents import Document
 from semlex.types.queries import SearchQuery
+from tests.support.databases import new_role
 from tests.support.properties import SAME_SURROUNDINGS, examples
 from tests.support.retrievers import opened, sync_opened
 from tests.support.shell import Shell
@@ -219,21 +219,13 @@ async def test_too_many_are_dropped_and_counted(filled_url: str, monkeypatch: py
 
 
 async def test_who_may_not_write_is_told_once(filled_url: str, caplog: pytest.LogCaptureFixture) -> None:
-    role = f"semlex_reader_{uuid.uuid4().hex[:8]}"
-    with psycopg.connect(filled_url, autocommit=True) as connection:
-        connection.execute(f"CREATE ROLE {role} LOGIN")
-        connection.execute(f"GRANT USAGE ON SCHEMA semlex TO {role}")
-        connection.execute(f"GRANT SELECT ON ALL TABLES IN SCHEMA semlex TO {role}")
-        try:
-            async with retriever_of(f"{filled_url} user={role}") as retriever:
-                for _ in range(2):
-                    assert await retriever.search("lion")
-                    await retriever._resources.query_log.flush()
-                figures = (await retriever.status()).query_log
-                assert (await retriever.queries.summary()).logged == 0
-        finally:
-            connection.execute(f"DROP OWNED BY {role}")
-            connection.execute(f"DROP ROLE {role}")
+    with new_role(filled_url, "USAGE ON SCHEMA semlex", "SELECT ON ALL TABLES IN SCHEMA semlex") as role:
+        async with retriever_of(f"{filled_url} user={role}") as retriever:
+            for _ in range(2):
+                assert await retriever.search("lion")
+                await retriever._resources.query_log.flush()
+            figures = (await retriever.status()).query_log
+            assert (await retriever.queries.summary()).logged == 0
     assert figures is not None
     assert (figures.logged, figures.lost, figures.waiting) == (0, 1, 0)  # the second one was not tried
     assert len([one for one in caplog.records if "are not logged" in one.message]) == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import random
 import re
 from collections.abc import Callable, Iterator
@@ -19,14 +20,11 @@ from psycopg import sql
 
 from semlex import _core
 from semlex.errors import ConfigurationError, EmbeddingsMissingError, ModelError, ModelMismatchError, ValidationError
-from semlex.filters.evaluate import holds
-from semlex.filters.tree import FilterTree
 from semlex.retriever.synchronous import SyncRetriever
 from semlex.search import retrieval
 from semlex.testing import HashEmbedder
 from semlex.types.documents import Document
-from semlex.types.results import SearchResults
-from tests.support.filter_trees import documents, metadata_trees
+from semlex.types.results import SearchMode, SearchResults
 from tests.support.properties import examples
 from tests.support.retrievers import opened, sync_opened
 
@@ -173,8 +171,7 @@ def test_rows_deleted_behind_our_back_are_replaced(database_url: str, with_index
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mode", ["vector", "keyword", "hybrid"])
-def test_ties_are_ordered_by_key(database_url: str, mode: Any) -> None:
+def test_ties_are_ordered_by_key(database_url: str) -> None:
     """Equal rows come in the order of their keys, also where the candidates end, and wherever they lie on disk."""
     vector = np.ones(DIMENSIONS, np.float32)
     with sync_opened(database_url, "none") as retriever:
@@ -183,8 +180,9 @@ def test_ties_are_ordered_by_key(database_url: str, mode: Any) -> None:
         with psycopg.connect(database_url) as connection:
             rows = connection.execute(f"SELECT chunk_id FROM {CHUNK} ORDER BY document_id, chunk_id").fetchall()  # noqa: S608
         expected = [chunk_id for (chunk_id,) in rows]
-        for top_k in (5, 60, 200):
-            assert ids_of(retriever.search("same text", top_k, vector=vector, mode=mode)) == expected[:top_k]
+        modes: tuple[SearchMode, ...] = ("vector", "keyword", "hybrid")
+        for mode, top_k in itertools.product(modes, (5, 60, 200)):
+            assert ids_of(retriever.search("same text", top_k, vector=vector, mode=mode)) == expected[:top_k], mode
 
 
 @pytest.mark.slow
@@ -242,51 +240,6 @@ def test_weights_and_constant_of_the_fusion(library: SyncRetriever, full: bool) 
             assert one.fused_score == pytest.approx(wanted, rel=1e-9, abs=1e-12)
 
     search()
-
-
-# --- filters against their evaluator --------------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(3600)
-def test_filters_mean_what_the_evaluator_says(filtered: SyncRetriever, full: bool) -> None:
-    @given(rows=st.lists(documents, min_size=1, max_size=20), filters=metadata_trees)
-    @settings(max_examples=4_000 if full else examples(25))
-    def search(rows: list[dict[str, Any]], filters: FilterTree) -> None:
-        filtered.delete([f"r{row}" for row in range(20)])
-        filtered.add_texts(["same text"] * len(rows), ids=[f"r{row}" for row in range(len(rows))], metadata=rows)
-        expected = {f"r{row}" for row, metadata in enumerate(rows) if holds(filters, metadata)}
-        assert filtered.count(filters) == len(expected)
-        for mode in ("vector", "keyword", None):
-            assert set(ids_of(filtered.search("same text", 20, filters, mode=mode))) == expected
-
-    search()
-
-
-@pytest.fixture(scope="module")
-def filtered(new_database: Callable[[], str]) -> Iterator[SyncRetriever]:
-    with sync_opened(new_database(), DIMENSIONS) as retriever:
-        yield retriever
-
-
-@pytest.mark.slow
-def test_filters_on_columns(database_url: str) -> None:
-    documents = [
-        Document("text one", {"source_document": "a.md", "chapter_title": "X"}, id="1"),
-        Document("text two", {"source_document": "b'.md", "chapter_title": "X"}, id="2", parent_id="1"),
-    ]
-    with sync_opened(database_url, DIMENSIONS) as retriever:
-        retriever.add_documents(documents)
-        for filters, expected in (
-            ({"source_document": "a.md"}, {"1"}),
-            ({"source_document": "b'.md", "chapter_title": "X"}, {"2"}),
-            ({"chapter_title": "X"}, {"1", "2"}),
-            ({"parent_chunk_id": "1"}, {"2"}),
-            ({"chunk_type": "code"}, set()),
-            ({}, {"1", "2"}),
-        ):
-            assert set(ids_of(retriever.search("text", 5, filters))) == expected
-            assert retriever.count(filters) == len(expected)
 
 
 # --- texts ----------------------------------------------------------------------------------------------------------

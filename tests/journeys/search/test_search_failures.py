@@ -145,22 +145,18 @@ def told(error: BaseException) -> str:
 # --- models ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "error", [RuntimeError(SECRET), ModelError("the model is broken"), MemoryError(), OSError(SECRET)], ids=repr
-)
-async def test_an_embedder_that_fails(
-    retriever: PostgreSQLRetriever, embedder: FailingEmbedder, error: Exception
-) -> None:
-    embedder.error = error
-    results = await retriever.search("text number 7", 3, rerank=False)
-    assert (results.mode, results.requested_mode, len(results)) == ("keyword", "hybrid", 3)
-    assert (results.embedding_model, results.fusion) == (None, None)
-    assert len(results.warnings) == 1
-    assert "the vector search did not answer" in results.warnings[0]
-    assert SECRET not in results.warnings[0]
-    with pytest.raises(ModelError) as caught:
-        await retriever.search("text number 7", mode="vector", rerank=False)
-    assert SECRET not in str(caught.value)
+async def test_an_embedder_that_fails(retriever: PostgreSQLRetriever, embedder: FailingEmbedder) -> None:
+    for error in (RuntimeError(SECRET), ModelError("the model is broken"), MemoryError(), OSError(SECRET)):
+        embedder.error = error
+        results = await retriever.search("text number 7", 3, rerank=False)
+        assert (results.mode, results.requested_mode, len(results)) == ("keyword", "hybrid", 3), error
+        assert (results.embedding_model, results.fusion) == (None, None)
+        assert len(results.warnings) == 1
+        assert "the vector search did not answer" in results.warnings[0]
+        assert SECRET not in results.warnings[0]
+        with pytest.raises(ModelError) as caught:
+            await retriever.search("text number 7", mode="vector", rerank=False)
+        assert SECRET not in str(caught.value)
 
 
 async def test_an_embedder_that_answers_nonsense(retriever: PostgreSQLRetriever, embedder: FailingEmbedder) -> None:
@@ -378,11 +374,12 @@ async def test_a_vector_leg_that_is_late(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mode", ["vector", "keyword", None])
-async def test_no_answer_before_the_deadline(retriever: PostgreSQLRetriever, database_url: str, mode: Any) -> None:
-    with held_table(database_url, CHUNK), pytest.raises(SearchTimeoutError, match="deadline") as caught:
-        await retriever.search(f"text {SECRET}", mode=mode, rerank=False, deadline=0.5)  # expires
-    assert SECRET not in told(caught.value)
+async def test_no_answer_before_the_deadline(retriever: PostgreSQLRetriever, database_url: str) -> None:
+    mode: Any
+    for mode in ("vector", "keyword", None):
+        with held_table(database_url, CHUNK), pytest.raises(SearchTimeoutError, match="deadline") as caught:
+            await retriever.search(f"text {SECRET}", mode=mode, rerank=False, deadline=0.5)  # expires
+        assert SECRET not in told(caught.value)
 
 
 @pytest.mark.slow

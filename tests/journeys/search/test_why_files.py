@@ -52,25 +52,22 @@ def why(retriever: SyncRetriever, document: object) -> Explanation:
     return retriever.why(str(document), "vault")
 
 
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [
-        ("server.log", "no loader reads files of the format .log"),
-        (".hidden.md", "hidden"),
-        ("node_modules/read.md", "(the folder node_modules)"),
-        ("secret.md", ".gitignore or .semlexignore leaves it out"),
-        ("private/deep/page.md", "(the folder private)"),
-    ],
-)
-def test_files_that_a_run_passes_by(retriever: SyncRetriever, folder: Path, name: str, text: str) -> None:
-    for document in (name, folder / name, f"docs: {name}"):
-        told = why(retriever, document)
-        assert told.code == "skipped"
-        assert text in told.reasons[0].text
-    # What is said to help does.
-    assert told.reasons[0].remedy.startswith(f"semlex index {folder / name}")
-    retriever.index(folder / name)
-    assert why(retriever, name).code in {"found", "no_shared_word"}
+def test_files_that_a_run_passes_by(retriever: SyncRetriever, folder: Path) -> None:
+    for name, text in {
+        "server.log": "no loader reads files of the format .log",
+        ".hidden.md": "hidden",
+        "node_modules/read.md": "(the folder node_modules)",
+        "secret.md": ".gitignore or .semlexignore leaves it out",
+        "private/deep/page.md": "(the folder private)",
+    }.items():
+        for document in (name, folder / name, f"docs: {name}"):
+            told = why(retriever, document)
+            assert told.code == "skipped", name
+            assert text in told.reasons[0].text
+        # What is said to help does.
+        assert told.reasons[0].remedy.startswith(f"semlex index {folder / name}")
+        retriever.index(folder / name)
+        assert why(retriever, name).code in {"found", "no_shared_word"}, name
 
 
 def test_files_that_cannot_be_read(retriever: SyncRetriever, folder: Path) -> None:
