@@ -151,10 +151,10 @@ def test_every_value_comes_back(database_url: str, tmp_path: Path) -> None:
         SyncClient(database_url, "none", use_reranking=False) as client,
     ):
 
-        @settings(OWN_ROWS, max_examples=examples(15), deadline=None)  # each makes a collection
-        @given(rows=st.lists(st.tuples(TEXTS, METADATA, VECTORS), min_size=1, max_size=6))
+        @settings(OWN_ROWS, max_examples=examples(9), deadline=None)  # each makes a collection
+        @given(rows=st.lists(st.tuples(TEXTS, METADATA, VECTORS), min_size=1, max_size=10))
         def check(rows: list[Any]) -> None:
-            store.delete([f"d{number}" for number in range(6)])
+            store.delete([f"d{number}" for number in range(10)])
             documents = [Document(text, metadata, id=f"d{number}") for number, (text, metadata, _) in enumerate(rows)]
             store.add_documents(documents, np.array([vector for *_, vector in rows], np.float32).reshape(len(rows), 3))
             shutil.rmtree(tmp_path / "dump", ignore_errors=True)
@@ -193,27 +193,40 @@ async def test_a_dump_is_one_snapshot_and_no_more_than_a_reader(
     assert (report.chunks, report.vectors) == (2, 2)
 
 
-def test_files_are_what_pandas_would_read(database_url: str, tmp_path: Path) -> None:
-    filled(database_url, tmp_path)
-    with retriever(database_url) as store:
-        store.tables.dump(tmp_path / "dump")
-        table = pq.read_table(tmp_path / "dump" / "chunks.parquet")
-        rows = {row["chunk_id"]: row for row in table.to_pylist()}
-        assert rows["pie"]["chunk_text"] == "apple pie"
-        assert json.loads(rows["pie"]["metadata"])["deep"] == {"a": [1.5, None, "é"]}
-        assert rows["pie"]["created_at"].tzinfo is not None
-        assert len(rows["pie"]["embedding"]) == WIDTH
+@pytest.fixture(scope="module")
+def dumped_url(new_database: Callable[[], str]) -> str:
+    return new_database()
+
+
+@pytest.fixture(scope="module")
+def dumped(dumped_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[SyncClient, Path]]:
+    """A client, and the folder of a whole dump of its collection."""
+    folder = tmp_path_factory.mktemp("dumped")
+    filled(dumped_url, folder)
+    with retriever(dumped_url) as store:
+        store.tables.dump(folder / "dump")
+    with SyncClient(dumped_url, "none", use_reranking=False) as client:
+        yield client, folder / "dump"
+
+
+def test_files_are_what_pandas_would_read(database_url: str, dumped: tuple[SyncClient, Path]) -> None:
+    path = dumped[1] / "chunks.parquet"
+    rows = {row["chunk_id"]: row for row in pq.read_table(path).to_pylist()}
+    assert rows["pie"]["chunk_text"] == "apple pie"
+    assert json.loads(rows["pie"]["metadata"])["deep"] == {"a": [1.5, None, "é"]}
+    assert rows["pie"]["created_at"].tzinfo is not None
+    assert len(rows["pie"]["embedding"]) == WIDTH
     with retriever(database_url, model="none", collection="loaded") as loaded:
         names = {"text_field": "chunk_text", "vector_field": "embedding", "id_field": "chunk_id"}
-        report = loaded.tables.load(tmp_path / "dump" / "chunks.parquet", metadata_fields=["metadata"], **names)
+        report = loaded.tables.load(path, metadata_fields=["metadata"], **names)
         assert report.rows == len(rows)
         assert loaded.get(["pie"])[0].metadata == {"n": 1, "deep": {"a": [1.5, None, "é"]}, "big": 10**20, "f": 0.1}
 
 
-def test_a_dump_holds_every_column(database_url: str, tmp_path: Path) -> None:
-    filled(database_url, tmp_path)
+@pytest.mark.usefixtures("dumped")
+def test_a_dump_holds_every_column(dumped_url: str) -> None:
     tables = dict(zip(store_tables.TABLES, TABLES, strict=False))
-    with psycopg.connect(database_url) as connection:
+    with psycopg.connect(dumped_url) as connection:
         for name, wires in store_tables.TABLES.items():
             query = "SELECT attname FROM pg_attribute WHERE attrelid = %s::regclass AND attnum > 0 AND NOT attisdropped"
             found = {row[0] for row in connection.execute(query, [f"semlex.orchard_{tables[name]}"])}
@@ -287,19 +300,6 @@ DAMAGED: dict[str, tuple[Callable[[Path], object], str]] = {
         "row 0 of documents",
     ),
 }
-
-
-@pytest.fixture(scope="module")
-def dumped(
-    new_database: Callable[[], str], tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[tuple[SyncClient, Path]]:
-    """A client, and the folder of a whole dump of its collection."""
-    url, folder = new_database(), tmp_path_factory.mktemp("dumped")
-    filled(url, folder)
-    with retriever(url) as store:
-        store.tables.dump(folder / "dump")
-    with SyncClient(url, "none", use_reranking=False) as client:
-        yield client, folder / "dump"
 
 
 @pytest.mark.slow
@@ -385,7 +385,6 @@ def test_the_folder_of_a_dump(database_url: str, tmp_path: Path) -> None:
         assert client.restore(folder, "copy").chunks == 1
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("made", "asked", "option"),
     [
@@ -397,20 +396,18 @@ def test_the_folder_of_a_dump(database_url: str, tmp_path: Path) -> None:
     ],
 )
 def test_an_empty_collection_of_other_settings_is_refused(
-    database_url: str, tmp_path: Path, made: dict[str, Any], asked: dict[str, Any], option: str
+    dumped_url: str, dumped: tuple[SyncClient, Path], made: dict[str, Any], asked: dict[str, Any], option: str
 ) -> None:
-    with retriever(database_url) as store:
-        store.add_documents([Document("apple", id="a")])
-        store.tables.dump(tmp_path / "dump")
-    with retriever(database_url, collection="empty", **made) as empty:
+    client, whole = dumped
+    with retriever(dumped_url, collection="empty", **made) as empty:
         assert empty.count() == 0
-    with SyncClient(database_url, "none", use_reranking=False) as client:
-        with pytest.raises(
-            ConfigurationError, match=f"was made with {option}=.* drop it first: semlex collections drop empty"
-        ):
-            client.restore(tmp_path / "dump", "empty", **asked)
-        client.drop("empty")
-        assert client.restore(tmp_path / "dump", "empty", **asked).chunks == 1
+    with pytest.raises(
+        ConfigurationError, match=f"was made with {option}=.* drop it first: semlex collections drop empty"
+    ):
+        client.restore(whole, "empty", **asked)
+    client.drop("empty")
+    assert client.restore(whole, "empty", **asked).chunks == client.collection("orchard").count()
+    client.drop("empty")
 
 
 def test_an_empty_collection_with_other_storage_is_refused(database_url: str, tmp_path: Path) -> None:
@@ -454,11 +451,10 @@ def test_on_the_command_line(shell: Shell) -> None:
 
 
 @pytest.mark.parametrize("wrong", [None, 5, "", b"folder", "a\0b", "a\udcffb/\0", ["folder"]])
-def test_what_is_no_folder_is_refused(database_url: str, tmp_path: Path, wrong: Any) -> None:
-    folder = f"{tmp_path}/{wrong}" if isinstance(wrong, str) and wrong else wrong
-    with retriever(database_url) as store, SyncClient(database_url, "none", use_reranking=False) as client:
-        with pytest.raises((ConfigurationError, ValidationError), match="folder"):
-            store.tables.dump(folder)
-        with pytest.raises((ConfigurationError, ValidationError, DumpError)):
-            client.restore(folder)
+def test_what_is_no_folder_is_refused(dumped: tuple[SyncClient, Path], tmp_path: Path, wrong: Any) -> None:
+    folder, (client, _) = f"{tmp_path}/{wrong}" if isinstance(wrong, str) and wrong else wrong, dumped
+    with pytest.raises((ConfigurationError, ValidationError), match="folder"):
+        client.collection("orchard").tables.dump(folder)
+    with pytest.raises((ConfigurationError, ValidationError, DumpError)):
+        client.restore(folder)
     assert list(tmp_path.iterdir()) == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,7 @@ from tests.support.foreign_tables import COLLECTION, KINDS, Row, ids, stored_row
 from tests.support.retrievers import opened, sync_opened
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 ROWS = [Row(f"r{number}", f"apple {number}", f"[{number + 1},1,0.1]", {"n": number}) for number in range(6)]
 
@@ -26,10 +27,10 @@ ROWS = [Row(f"r{number}", f"apple {number}", f"[{number + 1},1,0.1]", {"n": numb
 retriever = partial(sync_opened, model="none", collection="moved")
 
 
-@pytest.fixture
-def source(database_url: str) -> Iterator[psycopg.Connection[Any]]:
+@contextmanager
+def filled(url: str) -> Iterator[psycopg.Connection[Any]]:
     """All four libraries' tables."""
-    with psycopg.connect(database_url, autocommit=True) as connection:
+    with psycopg.connect(url, autocommit=True) as connection:
         for kind in KINDS.values():
             kind.make(connection)
             kind.fill(connection, ROWS)
@@ -37,8 +38,28 @@ def source(database_url: str) -> Iterator[psycopg.Connection[Any]]:
 
 
 @pytest.fixture
+def source(database_url: str) -> Iterator[psycopg.Connection[Any]]:
+    with filled(database_url) as connection:
+        yield connection
+
+
+@pytest.fixture
 def moved(database_url: str) -> Iterator[SyncRetriever]:
     with retriever(database_url) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def asked(new_database: Callable[[], str]) -> Iterator[SyncRetriever]:
+    """A collection beside those tables and some that are not clear; no test stores anything in it."""
+    url = new_database()
+    with filled(url) as connection, retriever(url) as opened:
+        connection.execute(
+            "CREATE TABLE odd (id text, t text, v vector); CREATE TABLE plain (id text, text text, vector text);"
+            "CREATE TABLE twice AS SELECT * FROM lc_docs; CREATE TABLE two AS SELECT * FROM data_li_docs;"
+            "CREATE TABLE data_two AS SELECT * FROM data_li_docs;"
+            "INSERT INTO langchain_pg_collection VALUES (gen_random_uuid(), 'twice')"
+        )
         yield opened
 
 
@@ -56,13 +77,12 @@ def moved(database_url: str) -> Iterator[SyncRetriever]:
         ("haystack_docs", None, "public.haystack_docs"),
     ],
 )
-def test_names(source: psycopg.Connection[Any], moved: SyncRetriever, name: str, layout: Any, table: str) -> None:
-    report = moved.tables.import_table(name, layout=layout, dry_run=True)
+def test_names(asked: SyncRetriever, name: str, layout: Any, table: str) -> None:
+    report = asked.tables.import_table(name, layout=layout, dry_run=True)
     assert (report.table, report.rows) == (table, 6)
     assert report.layout in (layout, "langchain-pgvector") or layout is None
 
 
-@pytest.mark.usefixtures("source")
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
@@ -83,19 +103,10 @@ def test_names(source: psycopg.Connection[Any], moved: SyncRetriever, name: str,
         ("two", {}, "may be the table 'two'.* or the table 'data_two'"),
     ],
 )
-def test_what_is_not_clear_is_refused(
-    database_url: str, moved: SyncRetriever, name: str, options: Any, message: str
-) -> None:
-    with psycopg.connect(database_url, autocommit=True) as connection:
-        connection.execute(
-            "CREATE TABLE odd (id text, t text, v vector); CREATE TABLE plain (id text, text text, vector text);"
-            "CREATE TABLE twice AS SELECT * FROM lc_docs; CREATE TABLE two AS SELECT * FROM data_li_docs;"
-            "CREATE TABLE data_two AS SELECT * FROM data_li_docs;"
-            "INSERT INTO langchain_pg_collection VALUES (gen_random_uuid(), 'twice')"
-        )
+def test_what_is_not_clear_is_refused(asked: SyncRetriever, name: str, options: Any, message: str) -> None:
     for dry_run in (True, False):
         with pytest.raises(ConfigurationError, match=message):
-            moved.tables.import_table(name, **options, dry_run=dry_run)
+            asked.tables.import_table(name, **options, dry_run=dry_run)
 
 
 def test_a_name_that_may_mean_two_is_one_with_its_layout(source: psycopg.Connection[Any], moved: SyncRetriever) -> None:
