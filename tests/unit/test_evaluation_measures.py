@@ -47,7 +47,8 @@ def twin(name: str, ranking: dict[str, float], judgements: dict[str, int], k: in
 @pytest.mark.parametrize("name", ["ndcg", "recall", "mrr", "success"])
 @given(pairs=pairs, k=st.integers(1, 15))
 def test_measures_equal_the_twin(name: str, pairs: list[tuple[dict[str, float], dict[str, int]]], k: int) -> None:
-    run = {f"q{number}": ranking for number, (ranking, _) in enumerate(pairs)}
+    # A query without hits may be missing.
+    run = {f"q{number}": ranking for number, (ranking, _) in enumerate(pairs) if ranking or number % 2}
     judgements = {f"q{number}": judged for number, (_, judged) in enumerate(pairs)}
     function, depth = metrics.measure_named(f"{name}@{k}")
     assert depth == k
@@ -86,19 +87,6 @@ JUDGEMENTS: Judgements = {
 def test_measures_equal_trec_eval(name: str, values: list[float]) -> None:
     function, depth = metrics.measure_named(name)
     np.testing.assert_allclose(function(RUN, JUDGEMENTS, depth), values, atol=5e-8)
-
-
-def test_by_hand() -> None:
-    # The only relevant document stands at rank 3: 1 / log2(4), 1 / 3.
-    run, judgements = {"q": {"a": 3.0, "b": 2.0, "c": 1.0}}, {"q": {"c": 1}}
-    assert metrics.ndcg(run, judgements, 10).tolist() == [0.5]
-    assert metrics.ndcg(run, judgements, 2).tolist() == [0.0]
-    assert metrics.reciprocal_rank(run, judgements, 10).tolist() == [1 / 3]
-    assert metrics.ndcg({}, judgements, 10).tolist() == [0.0]
-
-
-def test_ties_are_ordered_by_id_descending() -> None:
-    assert metrics.ranking({"a": 1.0, "c": 1.0, "b": 2.0, "d": 1.0 + 1e-9}) == ["b", "d", "c", "a"]
 
 
 @pytest.mark.parametrize("name", ["ndcg", "ndcg@", "ndcg@0", "map@10", "ndcg@x", "ndcg@²"])

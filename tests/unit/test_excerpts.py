@@ -143,12 +143,6 @@ def test_the_end_of_a_very_long_line_is_prose() -> None:
     assert excerpt_of("gate", f".. {text[-1000:]}\n\nA key.") == "A key."
 
 
-def test_no_ellipsis_means_that_nothing_was_left_out() -> None:
-    text = "The key is here. It turns. Nobody knows why."
-    assert excerpt_of("key", text) == text.replace("key", "**key**")
-    assert excerpt_of(None, text * 20).endswith("…")
-
-
 def test_the_place_is_that_of_the_excerpt() -> None:
     text = "# Keys\n\nOne.\n\nA key.\n"
     assert excerpts_of("keys", [text, "# Keys\n\nOne.", "a **key**", "none"], [None] * 4, lambda _: ENGLISH) == [

@@ -77,6 +77,8 @@ TREES = [
     (F("a") == 1, "((not not (a == 1)))", {"$and": [{"$or": [{"$not": {"$not": {"a": 1}}}]}]}),
     (F("@source_document").like("a/%"), "@source_document like 'a/%'", {"source_document": {"$like": "a/%"}}),
     (F("@chapter") == "X", '@chapter == "X"', {"chapter_title": "X"}),
+    (F("@parent") == "X", '@parent == "X"', {"parent_chunk_id": "X"}),
+    (F("@type") == "code", '@type == "code"', {"chunk_type": "code"}),
     (F("source_document") == "x", "source_document == 'x'", {'"source_document"': "x"}),
     (F('"@source_document"') == 1, '"@source_document" == 1', {'"@source_document"': 1}),
     (F("@heading").contains("X"), "@heading contains 'X'", {"@heading": {"$contains": "X"}}),

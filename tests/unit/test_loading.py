@@ -208,23 +208,6 @@ def test_large_files(tmp_path: Path) -> None:
     assert refused.code == "too_large"
 
 
-def test_a_file_that_grows_while_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write(tmp_path, "a.md")
-    read = os.read
-
-    def grow(file: int, size: int) -> bytes:
-        with (tmp_path / "a.md").open("a") as growing:
-            growing.write("more" * 100)
-        return read(file, size)
-
-    (found,) = find_files(tmp_path)
-    monkeypatch.setattr(os, "read", grow)
-    result = load_file(found, max_bytes=1000)
-    assert isinstance(result, FileProblem)
-    assert result.code == "too_large"
-    assert (tmp_path / "a.md").stat().st_size < 5000
-
-
 @pytest.mark.slow
 def test_a_tree_2000_deep(tmp_path: Path) -> None:
     folder = os.open(tmp_path, os.O_RDONLY)
@@ -245,24 +228,6 @@ def test_a_tree_2000_deep(tmp_path: Path) -> None:
         subprocess.run(["rm", "-rf", str(tmp_path / "deep")], check=True)
 
 
-def test_unreadable_files_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Root may read everything, so the system's refusal is played."""
-    write(tmp_path, "a.md", "b.md", "closed/c.md")
-    real = os.open
-
-    def refuse(path: str, flags: int, *rest: int, dir_fd: int | None = None) -> int:
-        if path in ("a.md", "closed"):
-            raise PermissionError(13, "Permission denied", path)
-        return real(path, flags, *rest, dir_fd=dir_fd)
-
-    monkeypatch.setattr(os, "open", refuse)
-    entries = list(find_files(tmp_path))
-    assert split(entries) == (["a.md", "b.md"], {"closed": "unreadable"})
-    results = [load_file(entry) for entry in entries if isinstance(entry, FoundFile)]
-    assert [type(result) for result in results] == [FileProblem, LoadedDocument]
-    assert results[0].code == "unreadable"
-
-
 def test_vanishing_files_are_reported(tmp_path: Path, both_ways: str) -> None:
     write(tmp_path, "a.md", "sub/b.md", "sub2/c.md")
     walk = find_files(tmp_path)
@@ -281,26 +246,7 @@ def test_vanishing_files_are_reported(tmp_path: Path, both_ways: str) -> None:
     }
 
 
-def test_a_name_that_is_no_utf8(tmp_path: Path) -> None:
-    Path(os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9.md")).write_text("x")
-    write(tmp_path, "café.md")
-    found, problems = split(find_files(tmp_path))
-    assert found == ["café.md"]
-    assert problems == {"caf\\xe9.md": "bad_name"}
-
-
 # --- reading ----------------------------------------------------------------------------------------------------------
-
-
-@given(text=st.text(st.characters(exclude_characters="\0\ufeff", exclude_categories=("Cs",))))
-@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16-le", "utf-16-be"])
-def test_every_text_is_read_as_written(tmp_path_factory: pytest.TempPathFactory, encoding: str, text: str) -> None:
-    mark = {"utf-16-le": codecs.BOM_UTF16_LE, "utf-16-be": codecs.BOM_UTF16_BE}.get(encoding, b"")
-    folder = tmp_path_factory.getbasetemp()
-    loaded = stored(folder, "any.txt", mark + text.encode(encoding))
-    assert isinstance(loaded, LoadedDocument)
-    assert loaded.text == text
-    assert loaded.title is None
 
 
 @given(data=st.binary(max_size=64))

@@ -317,7 +317,7 @@ def test_format_3_and_languages() -> None:
 
 @pytest.mark.slow
 def test_large_outputs_take_little_memory() -> None:
-    size = 50_000_000
+    size = 10_000_000
     image = base64.b64encode(bytes(size * 3 // 4)).decode()
     output = {"output_type": "display_data", "data": {"image/png": image}}
     file = file_of("a.ipynb", notebook(code("plot()", output), markdown("after")))

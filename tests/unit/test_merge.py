@@ -16,7 +16,6 @@ from semlex import KnowledgeHit, SearchResult
 from semlex.errors import ConfigurationError
 from semlex.search.steps import (
     check_steps,
-    chosen_merge,
     merged,
     no_near_duplicates,
     per_collection,
@@ -74,14 +73,6 @@ def test_confidences_order_where_every_hit_has_one(answers: dict[str, list[float
     keys = [(-hit.merge_score, hit.collection, hit.id) for hit in found]
     assert keys == sorted(keys)
     assert all(hit.merge_score == hit.confidence for hit in found)
-
-
-@pytest.mark.parametrize(
-    ("confidences", "merge"),
-    [([], "ranks"), ([0.0], "calibrated"), ([0.5, None], "ranks"), ([None], "ranks"), ([0.1, 0.9], "calibrated")],
-)
-def test_one_hit_without_a_confidence_decides(confidences: list[float | None], merge: str) -> None:
-    assert chosen_merge(confidences) == merge
 
 
 def test_what_is_merged_is_left_as_it_was() -> None:

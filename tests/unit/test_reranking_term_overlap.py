@@ -54,25 +54,6 @@ def test_more_of_the_words_always_come_before_fewer(query, texts):
             assert scores[first] > scores[second]
 
 
-@pytest.mark.parametrize(
-    ("query", "text", "score"),
-    [
-        ("red stone", "a Red stone lies there", 1.0),
-        ("red stone", "stone red", 1.0),
-        ("red stone", "the stone that was red", 0.75),
-        ("red stone", "a red bird", 0.5),
-        ("red stone", "a blue bird", 0.0),
-        ("red red stone", "red stone", 1.0),
-        ("STRASSE", "eine Straße", 1.0),
-        ("数据", "关于数据", 1.0),
-        ("?!", "anything?!", 0.0),
-        ("red", "", 0.0),
-    ],
-)
-def test_examples(query, text, score):
-    assert RERANKER.score(query, [text]).tolist() == [score]
-
-
 def test_it_is_a_reranker_with_nothing_to_release():
     assert isinstance(RERANKER, Reranker)
     assert RERANKER.identity == "term-overlap/1"
