@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ForwardRef, is_typeddict
 import semlex
 from docs.generate.markdown import Docstring, slug, table, text
 from semlex import errors
+from semlex.embedding.base import CheckedEmbedder
 from semlex.options.declare import declared
 from semlex.retriever import synchronous
 
@@ -47,7 +48,8 @@ PAGES: dict[str, str] = {
     "FileBytes MetadataExtraction LoadError",
     "model classes": "Embedder BaseEmbedder EmbedderIdentity StaticEmbedder Qwen3EmbeddingEncoder "
     "SentenceTransformersEmbedder OpenAIEmbedder GeminiEmbedder Reranker TermOverlapReranker "
-    "CrossEncoderReranker Qwen3Reranker LLMReranker CohereReranker TEIReranker ChatModel OpenAIChatModel "
+    "CrossEncoderReranker Qwen3Reranker LLMReranker CohereReranker TEIReranker "
+    "models.remote_model:RequestOptions ChatModel chat:Message chat:Completion OpenAIChatModel "
     "EmbeddingFigures ReembedReport",
     "knowledge bases": "KnowledgeBase SyncKnowledgeBase retriever.options:KnowledgeOptions KnowledgeHit "
     "KnowledgeResults JSONKBRetriever SyncJSONKBRetriever DocumentRetriever",
@@ -72,6 +74,8 @@ INTEGRATIONS = {
 SYNCHRONOUS = {made: kind.__name__ for kind, made in synchronous._KINDS.items() if made}  # noqa: SLF001
 WIDTH = 100
 _REFERENCE = re.compile(r"(?<!\[)`(?P<name>\w+)`(?!\])|(?P<page>docs/(?P<path>[\w/-]+\.md))")
+# Interfaces whose members have one description for all classes that have them.
+DESCRIBED_ONCE = (semlex.Embedder, CheckedEmbedder, semlex.Reranker, semlex.ChatModel)
 # Wrappers of a type that are not part of it.
 DECLARING = ("Annotated", "ClassVar", "NotRequired", "Required", "Unpack")
 
@@ -150,8 +154,9 @@ def _section(name: str, value: Any) -> Iterator[str]:
     described = Docstring(inspect.getdoc(value) or "")
     yield from described.opening()
     if value in SYNCHRONOUS:
-        yield f"Its methods are those of `{SYNCHRONOUS[value]}`, without `await`."
-    if is_typeddict(value):
+        own = SYNCHRONOUS[value]
+        yield f"It has the methods and attributes of `{own}`, without `await`. `asynchronous` is the `{own}` behind it."
+    if is_typeddict(value) and declared(value):
         yield table(["option", "type", "meaning"], _options(value))
     elif not inspect.isclass(value):
         yield _signature(name, value)
@@ -161,14 +166,13 @@ def _section(name: str, value: Any) -> Iterator[str]:
 
 
 def _class(name: str, kind: type, described: Docstring) -> Iterator[str]:
-    rows = list(_attributes(kind, described))
     if described.sections.get("Args") and "__init__" in vars(kind):
         yield _signature(name, kind)
     yield from described.rest()
-    if rows:
-        yield table(["attribute", "type", "meaning"], rows)
     if kind in SYNCHRONOUS:
         return
+    if rows := list(_attributes(kind)):
+        yield table(["attribute", "type", "meaning"], rows)
     if bases := [f"`{one.__name__}`" for one in _public_bases(kind)]:
         yield f"It also has everything of {', '.join(bases)}."
     for member, value in _members(kind):
@@ -187,12 +191,7 @@ def _public_bases(kind: type) -> list[type]:
 def _members(kind: type) -> Iterator[tuple[str, Any]]:
     """Return the public methods and properties that a class has itself or from a base that is not public."""
     public = _public_bases(kind)
-    seen = {
-        name
-        for one in (*public, semlex.Embedder, semlex.Reranker, semlex.ChatModel)
-        if one is not kind
-        for name in vars(one)
-    }
+    seen = {name for one in (*public, *DESCRIBED_ONCE) if one is not kind for name in vars(one)}
     for one in kind.__mro__:
         if one.__module__.startswith("semlex.") and one not in public:
             for name, value in vars(one).items():
@@ -202,17 +201,18 @@ def _members(kind: type) -> Iterator[tuple[str, Any]]:
                     yield name, value
 
 
-def _attributes(kind: type, described: Docstring) -> Iterator[list[str]]:
+def _attributes(kind: type) -> Iterator[list[str]]:
     """Return the fields that a docstring or a declaration names, and the properties."""
-    meanings = dict(described.entries("Attributes"))
+    public = _public_bases(kind)
+    own = [one for one in reversed(kind.__mro__) if one.__module__.startswith("semlex.") and one not in public]
+    meanings = {name: text for one in own for name, text in Docstring(inspect.getdoc(one) or "").entries("Attributes")}
     defaults = {one.name: one for one in fields(kind)} if is_dataclass(kind) else {}
     hints = {
         name: _written(hint) for one in reversed(kind.__mro__) for name, hint in inspect.get_annotations(one).items()
     }
-    inherited = {name for one in _public_bases(kind) for name in inspect.get_annotations(one)}
-    for name in dict.fromkeys(
-        [*meanings, *(one for one in defaults if not one.startswith("_") and one not in inherited)]
-    ):
+    inherited = {name for one in public for name in inspect.get_annotations(one)}
+    own_fields = (name for name in defaults if not name.startswith("_") and (name in meanings or name not in inherited))
+    for name in dict.fromkeys([*own_fields, *meanings]):
         default = defaults[name].default if name in defaults else MISSING
         ends = "" if default is MISSING else f" = {_default(default)}"
         yield [f"`{name}`", f"`{hints[name]}{ends}`" if name in hints else "", text(meanings.get(name, ""))]

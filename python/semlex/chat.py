@@ -29,7 +29,12 @@ _FENCED = re.compile(r"```\w*\s(.*)```", re.DOTALL)
 
 
 class Message(TypedDict):
-    """A message of a conversation."""
+    """A message of a conversation with a language model.
+
+    Attributes:
+        role: Who wrote it.
+        content: Its text.
+    """
 
     role: Literal["system", "user", "assistant"]
     content: str
@@ -37,7 +42,13 @@ class Message(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """The text that a model wrote, and whether its server cut it at a limit (`is_cut`)."""
+    """A text that a language model wrote.
+
+    Attributes:
+        text: The text.
+        usage: Number of tokens that the model read and wrote.
+        is_cut: Whether the server cut the text at a limit.
+    """
 
     text: str
     usage: Usage = Usage()  # noqa: RUF009 - frozen

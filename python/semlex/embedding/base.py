@@ -119,9 +119,9 @@ class CheckedEmbedder(ABC):
 
         Raises:
             ValidationError: A text is not a str or holds a lone surrogate.
-            ModelError: The model cannot be loaded, was closed, or its vectors cannot be used. For a model behind a
-                server:
-        `ModelServerError`. WorkAbandonedError: The caller no longer waits for the result.
+            ModelError: The model cannot be loaded, was closed, or its vectors cannot be used. If a server runs the
+                model, a `ModelServerError`.
+            WorkAbandonedError: The caller no longer waits for the result.
         """
         return self._embed(check_texts(texts), is_query=False)
 

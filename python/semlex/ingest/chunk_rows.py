@@ -11,7 +11,7 @@ from semlex import _core
 from semlex.errors import DuplicateError
 from semlex.ingest.document_chunks import cut_file
 from semlex.ingest.files.discovery import FileProblem, read_file
-from semlex.ingest.loaders.base import LoadError
+from semlex.ingest.loaders.base import LoadError, is_left_out
 from semlex.store.descriptions import TEXT_HASH_BYTES, stored_lines, without_line
 from semlex.store.query.chunk_keys import chunk_keys, indexed_chunk_id, indexed_document_id, indexed_keys
 from semlex.store.write.chunk_batch import PART_ROWS, ChunkBatch
@@ -256,7 +256,7 @@ def prepare_file(
     try:
         cut = cut_file(read, reading)
     except LoadError as error:
-        if reading.options.leaves_out(error):
+        if is_left_out(reading.options, error):
             return SkippedFile(file.uri)
         return FileProblem(file.uri, error.code, error.message)
     chunks = rows_of_chunks(key, file.uri, cut.title, cut.chunks, with_context=reading.with_context)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from semlex import _core
 from semlex.errors import ValidationError
-from semlex.ingest.loaders.base import LoadError
+from semlex.ingest.loaders.base import LoadError, extracted_metadata
 from semlex.ingest.loaders.registry import load, loader_named, loader_of
 from semlex.models.tokenizer import counter_of_words
 from semlex.options.collection import UNICODE_WORDS, ChunkSettings
@@ -294,13 +294,15 @@ def cut_file(file: FileBytes, reading: Reading) -> CutFile:
     loaded = load(file, loader, reading.options)
     extraction = reading.extraction
     if extraction is not None and extraction.per == "document":
-        metadata = extraction.merged(Document(loaded.text, dict(loaded.metadata), file.uri), reading.loop)
+        metadata = extracted_metadata(extraction, Document(loaded.text, dict(loaded.metadata), file.uri), reading.loop)
         loaded = replace(loaded, metadata=metadata)
     title, chunks = cut_document(loaded, reading.chunker)
     if extraction is not None and extraction.per == "chunk":
         size = 0
         for chunk in chunks:
-            chunk.metadata = extraction.merged(Document(chunk.text, dict(chunk.metadata), file.uri), reading.loop)
+            chunk.metadata = extracted_metadata(
+                extraction, Document(chunk.text, dict(chunk.metadata), file.uri), reading.loop
+            )
             size += _json_bytes(chunk.metadata)
             _check_copies(size)
     return CutFile(loader, loaded, (title or "")[:MAX_TITLE_CHARACTERS], chunks)

@@ -80,14 +80,15 @@ class Enrichment:
             kind_errors("dry_run", self.dry_run, bool),
         )
 
-    def opened(self) -> ChatModel:
-        """Return the model; raise `ConfigurationError` if its name cannot be used or its key is not set."""
-        from semlex.chat import choose_chat_model  # noqa: PLC0415 - most programs only search
 
-        model = choose_chat_model(self.model).model
-        if model is None:
-            raise ConfigurationError("enrichment needs a language model: openai:MODEL, http(s)://HOST/v1#MODEL, …")
-        return model
+def _opened(wanted: Enrichment) -> ChatModel:
+    """Return the language model; raise `ConfigurationError` if its name cannot be used or its key is not set."""
+    from semlex.chat import choose_chat_model  # noqa: PLC0415 - most programs only search
+
+    model = choose_chat_model(wanted.model).model
+    if model is None:
+        raise ConfigurationError("enrichment needs a language model: openai:MODEL, http(s)://HOST/v1#MODEL, …")
+    return model
 
 
 def checked_enrichment(value: Enrichment | str | ChatModel | None) -> Enrichment | None:
@@ -411,7 +412,7 @@ async def enrichment_run(
     indexer: Indexer, wanted: Enrichment, progress: Callable[[Progress], None] | None
 ) -> AsyncGenerator[EnrichmentRun, None]:
     """Open the model that writes descriptions, and close it at the end if it was opened here."""
-    model = wanted.opened()
+    model = _opened(wanted)
     try:
         yield EnrichmentRun(indexer, wanted, model, progress)
     finally:

@@ -16,7 +16,7 @@ import numpy as np
 
 from semlex import _core
 from semlex.errors import ConfigurationError, FieldError, ValidationError
-from semlex.ingest.loaders.base import LoadError
+from semlex.ingest.loaders.base import LoadError, extracted_metadata
 from semlex.json_values import id_text, json_tree
 from semlex.types.documents import (
     MAX_CHUNK_BYTES,
@@ -271,7 +271,7 @@ class GivenDocuments:
             made = []
             for row, (own_id, content, metadata) in enumerate(zip(self.ids, self.contents, self.metadata, strict=True)):
                 try:
-                    made.append(extraction.merged(Document(content, dict(metadata), own_id), loop))
+                    made.append(extracted_metadata(extraction, Document(content, dict(metadata), own_id), loop))
                 except LoadError as error:
                     shown = f" ({own_id[:SHOWN_ID_CHARACTERS]!a})" if own_id else ""
                     raise ConfigurationError(f"row {row}{shown}: {error.message}") from error

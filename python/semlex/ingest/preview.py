@@ -9,7 +9,7 @@ from semlex.ingest.chunk_rows import chunk_context
 from semlex.ingest.document_chunks import Chunker, Reading, cut_file
 from semlex.ingest.files.discovery import FileProblem, checked_paths, find_files, read_file
 from semlex.ingest.files.selection import Selection
-from semlex.ingest.loaders.base import LoadError, LoadOptions
+from semlex.ingest.loaders.base import LoadError, LoadOptions, is_left_out
 from semlex.ingest.loaders.registry import loader_named, loaders
 from semlex.models.tokenizer import WordCounter
 from semlex.options.collection import DEFAULT_LIMITS, CollectionOptions, FileLimits, WantedOptions
@@ -111,7 +111,7 @@ def preview_chunks(
         except LoadError as error:
             problem = FileProblem(file.uri, error.code, error.message)
             name = loader_named(file.uri, known).name
-            yield PreviewedFile(file.uri, name, "", [], problem, is_skipped=options.leaves_out(error))
+            yield PreviewedFile(file.uri, name, "", [], problem, is_skipped=is_left_out(options, error))
             continue
         chunks = [_previewed(cut.title, one) for one in cut.chunks]
         yield PreviewedFile(file.uri, cut.format, cut.title, chunks, repaired=cut.loaded.repaired)

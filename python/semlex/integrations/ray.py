@@ -24,7 +24,7 @@ from ray.data.datasource import Datasink, Datasource, ReadTask
 from semlex.embedding.base import BaseEmbedder, EmbedderIdentity
 from semlex.embedding.registry import choose_embedder
 from semlex.errors import CollectionDroppedError, CollectionNotFoundError, ConfigurationError
-from semlex.ingest.bulk.row_batch import RowFields
+from semlex.ingest.bulk.row_batch import RowFields, checked_fields
 from semlex.ingest.bulk.sources import stream_batches
 from semlex.ingest.chunk_rows import document_texts
 from semlex.ingest.embed import usable_vectors
@@ -210,7 +210,8 @@ class SemlexSink(Datasink[int]):
                 f"on_duplicate must be 'update' or 'skip', because a task may be run again; got {on_duplicate!r:.80}"
             )
         self.address = Address(url, collection, schema, options).checked()
-        self.fields = RowFields(text_field, vector_field, id_field, metadata_fields, metadata_field).checked()
+        fields = RowFields(text_field, vector_field, id_field, metadata_fields, metadata_field)
+        self.fields = checked_fields(fields)
         self._embedding_model = embedding_model
         self._on_duplicate: OnDuplicate = on_duplicate
         self._build_indexes = build_indexes
@@ -323,7 +324,8 @@ class SemlexEmbed:
             "merged": metadata_field,
         }
         fields = RowFields() if skip_stored is None else skip_stored.fields
-        self._fields = replace(fields, **{name: one for name, one in given.items() if one is not None}).checked()
+        named = {name: one for name, one in given.items() if one is not None}
+        self._fields = checked_fields(replace(fields, **named))
         self._model, self._device, self._dimensions = model, device, dimensions
         self._sink = skip_stored
 

@@ -378,15 +378,17 @@ class TransferReport:
     seconds: float
     warnings: tuple[str, ...] = ()
 
-    @classmethod
-    def of(
-        cls, name: str, folder: Path, manifest: Manifest, started: float, warnings: tuple[str, ...] = ()
-    ) -> TransferReport:
-        """Make the report of a dump or restore that began at this time of `time.perf_counter`."""
-        counts = manifest.counts
-        size = sum(file.bytes for file in manifest.files.values())
-        seconds = time.perf_counter() - started
-        return cls(name, str(folder), counts["chunks"], counts["vectors"], counts["documents"], size, seconds, warnings)
+
+def transfer_report(
+    name: str, folder: Path, manifest: Manifest, started: float, warnings: tuple[str, ...] = ()
+) -> TransferReport:
+    """Make the report of a dump or restore that began when `time.perf_counter` returned `started`."""
+    counts = manifest.counts
+    size = sum(file.bytes for file in manifest.files.values())
+    seconds = time.perf_counter() - started
+    return TransferReport(
+        name, str(folder), counts["chunks"], counts["vectors"], counts["documents"], size, seconds, warnings
+    )
 
 
 async def dump(
@@ -419,7 +421,7 @@ async def dump(
     with claimed_folder(wanted) as folder:
         manifest = await database.read_whole("dump the collection", work)
         await asyncio.to_thread(manifest.write, folder)
-    return TransferReport.of(opened.names.collection, folder, manifest, started)
+    return transfer_report(opened.names.collection, folder, manifest, started)
 
 
 async def as_it_is(connection: Connection, opened: CollectionInfo) -> CollectionInfo:

@@ -16,7 +16,7 @@ from semlex.errors import ConfigurationError, DumpError, SemlexError, Validation
 from semlex.ingest.bulk.sources import arrow
 from semlex.ingest.overlap import ahead
 from semlex.ingest.progress import Progress
-from semlex.maintenance.dump import TransferReport, table_parts
+from semlex.maintenance.dump import table_parts, transfer_report
 from semlex.store.embedding_versions import ensure_embedding_version, store_calibration
 from semlex.store.followed.definitions import restore_tables
 from semlex.store.indexes.build import build_where_wanted
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from semlex.maintenance.dump import Manifest
+    from semlex.maintenance.dump import Manifest, TransferReport
     from semlex.options.collection import StorageName
     from semlex.store.postgres.connection import Connection
     from semlex.store.postgres.database import Database
@@ -93,7 +93,7 @@ class Restore:
             await index.end_load(self._database, collection, manifest.counts[CHUNKS])
         if build_indexes:
             warnings += await build_where_wanted(self._database, collection, self._begin_indexes)
-        return TransferReport.of(self._names.collection, self._folder, manifest, started, tuple(warnings))
+        return transfer_report(self._names.collection, self._folder, manifest, started, tuple(warnings))
 
     def _check(self, option: str, stored: object, wanted: object) -> None:
         """Refuse an existing empty collection that was made with other options than the dumped one."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, TypedDict
+from typing import TYPE_CHECKING, Annotated, ClassVar, TypedDict
 
 import numpy as np
 
 from semlex.errors import ConfigurationError, MissingKeyError, ModelServerError
 from semlex.models.http_client import CALLS_AT_ONCE, ModelServer
 from semlex.models.model_names import ACCOUNTS, environment, key_for
+from semlex.options.declare import Option
 from semlex.validation import check_range
 
 if TYPE_CHECKING:
@@ -18,13 +19,24 @@ if TYPE_CHECKING:
 
 
 class RequestOptions(TypedDict, total=False):
-    """Options of all models behind a server; their ranges and defaults are those of `RemoteModel`."""
+    """Options of requests to the server of a model."""
 
-    api_key: str | None
-    batch_size: int
-    timeout: float
-    attempts: int
-    concurrency: int
+    api_key: Annotated[
+        str | None,
+        Option(text="Key of the account. Default: the environment's, from the variable that the class names."),
+    ]
+    batch_size: Annotated[
+        int, Option(text="Maximum number of texts in a request. The class names the range.", minimum=1)
+    ]
+    timeout: Annotated[
+        float, Option(text="Maximum seconds of one attempt, up to 3,600. Default: 60.", above=0, maximum=3_600)
+    ]
+    attempts: Annotated[
+        int, Option(text="Maximum number of attempts of one request. Default: 5.", minimum=1, maximum=20)
+    ]
+    concurrency: Annotated[
+        int, Option(text="Maximum number of requests of one call at the same time. Default: 4.", minimum=1, maximum=64)
+    ]
 
 
 class RemoteModel:

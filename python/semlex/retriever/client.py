@@ -25,7 +25,7 @@ from semlex.progress import ProgressOption, shown
 from semlex.retriever.base import Openable
 from semlex.retriever.collection import Collection
 from semlex.retriever.handle import Handle
-from semlex.retriever.jobs import Job
+from semlex.retriever.jobs import Job, job_of
 from semlex.retriever.model_selection import ModelOptions, same_model, stored_problem
 from semlex.retriever.options import ClientOptions
 from semlex.retriever.resources import Resources
@@ -301,7 +301,7 @@ class Client(Openable):
             raise ConfigurationError(f"state must be one of {', '.join(STATES)}; got {state[:80]!a}")
         queue = await self._queue()
         found = await queue.list(state=state, collection=collection, limit=limit)
-        return [Job.of(info, queue) for info in found]
+        return [job_of(info, queue) for info in found]
 
     async def count_jobs(self, *, deadline: float | None = None) -> dict[JobState, int]:
         """Return the number of jobs in each state.
@@ -323,7 +323,7 @@ class Client(Openable):
             ConfigurationError: No job has this id.
         """
         queue = await self._queue()
-        return Job.of(await queue.get(job_key(job_id)), queue)
+        return job_of(await queue.get(job_key(job_id)), queue)
 
     async def _queue(self) -> JobQueue:
         return JobQueue(await self._database(), self._resources.server.schema)

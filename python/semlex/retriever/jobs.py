@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from semlex.errors import JobTimeoutError
 from semlex.options.declare import check_options, operation
@@ -13,7 +13,7 @@ from semlex.retriever.handle import Part
 from semlex.store.jobs import JobQueue, NewJob, job_key
 from semlex.store.schema.locks import no_such_collection
 from semlex.store.schema.registry import find_collection, list_collections
-from semlex.types.jobs import DEFAULT_ATTEMPTS, JobInfo
+from semlex.types.jobs import DEFAULT_ATTEMPTS, JobInfo, values_of
 from semlex.validation import check_parameters, number_errors
 
 if TYPE_CHECKING:
@@ -29,18 +29,13 @@ class Job(JobInfo):
 
     _queue: JobQueue = field(repr=False, compare=False, kw_only=True)
 
-    @classmethod
-    def of(cls, info: JobInfo, queue: JobQueue) -> Self:
-        """Make a job from its stored row."""
-        return cls(**info.values(), _queue=queue)
-
     async def status(self) -> Job:
         """Return the job as it is now.
 
         Raises:
             ConfigurationError: The job has ended and was removed.
         """
-        return Job.of(await self._queue.get(job_key(self.id)), self._queue)
+        return job_of(await self._queue.get(job_key(self.id)), self._queue)
 
     async def wait(self, timeout: float | None = None) -> Job:  # noqa: ASYNC109 - it ends with an error of its own
         """Return the job when it has ended: done, failed or cancelled.
@@ -73,7 +68,7 @@ class Job(JobInfo):
         Raises:
             ConfigurationError: The job is done or has failed.
         """
-        return Job.of(await self._queue.cancel(job_key(self.id)), self._queue)
+        return job_of(await self._queue.cancel(job_key(self.id)), self._queue)
 
     @operation("retry job", "write")
     async def retry(self) -> Job:
@@ -82,7 +77,12 @@ class Job(JobInfo):
         Raises:
             ConfigurationError: The job is in another state.
         """
-        return Job.of(await self._queue.retry(job_key(self.id)), self._queue)
+        return job_of(await self._queue.retry(job_key(self.id)), self._queue)
+
+
+def job_of(info: JobInfo, queue: JobQueue) -> Job:
+    """Return a job with methods, from its stored row."""
+    return Job(**values_of(info), _queue=queue)
 
 
 class Jobs(Part):
@@ -133,4 +133,4 @@ class Jobs(Part):
             options.get("not_before"),
             options.get("max_attempts", DEFAULT_ATTEMPTS),
         )
-        return Job.of(await queue.submit(job), queue)
+        return job_of(await queue.submit(job), queue)

@@ -25,7 +25,7 @@ from semlex.store.indexes.background import IndexBuilds
 from semlex.store.postgres.database import Database, check_access
 from semlex.store.postgres.embedded.server import EmbeddedServer
 from semlex.store.postgres.replica import Replica, address_of_primary
-from semlex.types.query_log import QueryLogOptions
+from semlex.types.query_log import query_log_options
 from semlex.validation import check_parameters, kind_errors, model_errors, path_errors, whole_number_errors
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from semlex.options.collection import Bm25Options
     from semlex.store.keyword.bm25.index import Bm25Index
     from semlex.store.schema.collection import EmbeddingVersion
-    from semlex.types.query_log import QueryLogMode
+    from semlex.types.query_log import QueryLogMode, QueryLogOptions
 
 ModelKey = tuple[str, str, int] | None
 
@@ -104,7 +104,7 @@ class Resources:
         self.query_cache = QueryEmbeddingCache(cached_queries)
         self._rewrites: tuple[str, LruCache[tuple[str, ...], tuple[str, ...]]] | None = None
         self.index_builds = IndexBuilds()
-        self.query_log = QueryLog(QueryLogOptions.of(query_log), clock)
+        self.query_log = QueryLog(query_log_options(query_log), clock)
         self._keyword_cache_bytes = keyword_cache_bytes
         self._keyword_indexes: weakref.WeakSet[Bm25Index] = weakref.WeakSet()
         # Grows whenever everything is reopened: what a collection had opened before is of no use then.

@@ -172,9 +172,6 @@ class SyncJob(Synchronous):
     def has_ended(self) -> bool:
         """Return whether it is done, failed or cancelled."""
 
-    def values(self) -> dict[str, Any]:
-        """Return every attribute of a `JobInfo` by its name."""
-
     def to_dict(self) -> dict[str, Any]:
         """Return the job as JSON values: times are ISO 8601 texts."""
 

@@ -12,7 +12,7 @@ from uuid import UUID, uuid4
 
 from semlex.errors import ConfigurationError, SemlexError
 from semlex.ingest.bulk.load import LoadReport, TableSource, VectorLoad, import_table, inspect_table
-from semlex.ingest.bulk.row_batch import RowFields
+from semlex.ingest.bulk.row_batch import RowFields, checked_fields
 from semlex.ingest.bulk.sources import arrow, stream_batches
 from semlex.ingest.deletion import Deletion
 from semlex.ingest.followed.run import stored_tables, sync_tables
@@ -152,7 +152,7 @@ class Tables(Part):
         if not hasattr(rows, "__arrow_c_stream__"):
             raise ConfigurationError(f"rows must be a table with an Arrow stream; got {type(rows).__name__}")
         found: RowVectors = {}
-        indexer, fields = await self._handle.indexer(), replace(fields.checked(), has_vectors=False)
+        indexer, fields = await self._handle.indexer(), replace(checked_fields(fields), has_vectors=False)
         batches = stream_batches(rows, fields, indexer.bulk.batch_size)
         while (batch := await asyncio.to_thread(next, batches, None)) is not None:
             stored = await indexer.stored_vectors(await asyncio.to_thread(batch.given, fields, indexer.vector_storage))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Literal
 from uuid import UUID
 
@@ -61,13 +61,13 @@ class FollowedTable:
     overlap: float = DEFAULT_OVERLAP_SECONDS
     keys_every: float = DEFAULT_KEYS_EVERY_SECONDS
 
-    @classmethod
-    def of(cls, stored: Mapping[str, Any]) -> FollowedTable:
-        """Build a definition from its stored JSON object; keys written by a later version are ignored."""
-        values: dict[str, Any] = {
-            name: tuple(value) if isinstance(value, list) else value for name, value in stored.items()
-        }
-        return cls(**{name: value for name, value in values.items() if name in cls.__dataclass_fields__})
+
+def stored_definition(stored: Mapping[str, Any]) -> FollowedTable:
+    """Return the definition in a stored JSON object; keys written by a later version are ignored."""
+    values: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in stored.items()
+    }
+    return FollowedTable(**{one.name: values[one.name] for one in fields(FollowedTable) if one.name in values})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -80,13 +80,14 @@ class JobInfo:
         """Return whether it is done, failed or cancelled."""
         return self.state in ENDED
 
-    def values(self) -> dict[str, Any]:
-        """Return every attribute of a `JobInfo` by its name."""
-        return {one.name: getattr(self, one.name) for one in fields(JobInfo)}
-
     def to_dict(self) -> dict[str, Any]:
         """Return the job as JSON values: times are ISO 8601 texts."""
-        found = self.values()
+        found = values_of(self)
         for name in ("progress", "error"):
             found[name] = None if found[name] is None else found[name]._asdict()
         return {name: json_value(value) for name, value in found.items()}
+
+
+def values_of(job: JobInfo) -> dict[str, Any]:
+    """Return the fields of `JobInfo` with their values in a job."""
+    return {one.name: getattr(job, one.name) for one in fields(JobInfo)}

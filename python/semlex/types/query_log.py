@@ -55,11 +55,11 @@ class QueryLogOptions:
         check_range("max_rows", self.max_rows, 1, MAX_LOGGED)
         check_range("max_days", self.max_days, 1, MAX_DAYS)
 
-    @classmethod
-    def of(cls, given: QueryLogMode | QueryLogOptions) -> QueryLogOptions:
-        """Return the options of an argument; raise `ConfigurationError` if it is neither a mode nor options."""
-        check_parameters(kind_errors("query_log", given, str, QueryLogOptions))
-        return given if isinstance(given, QueryLogOptions) else cls(given)
+
+def query_log_options(given: QueryLogMode | QueryLogOptions) -> QueryLogOptions:
+    """Return the options of an argument; raise `ConfigurationError` if it is neither a mode nor options."""
+    check_parameters(kind_errors("query_log", given, str, QueryLogOptions))
+    return given if isinstance(given, QueryLogOptions) else QueryLogOptions(given)
 
 
 @dataclass(frozen=True, slots=True)

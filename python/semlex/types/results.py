@@ -156,10 +156,6 @@ class SearchResult(StoredChunk):
         ]
         return f"{type(self).__name__}({', '.join([*parts, f'text={shortened(self.content, SHOWN_ID)!r}'])})"
 
-    def show_when_asked(self, make: Callable[[], Shown]) -> None:
-        """Make excerpt and place when one of them is first read; values set before stay."""
-        _EXCERPT.__set__(self, (make, [slot.__get__(self) for slot in _PLACES]))
-
     @property
     def text(self) -> str:
         """Return the content, under the name that most libraries use."""
@@ -219,6 +215,11 @@ def _shown(slot: MemberDescriptorType) -> property:
 _PLACES = (SearchResult.__dict__["match_line"], *(StoredChunk.__dict__[name] for name in ("page", "row", "place")))
 for _slot in (_EXCERPT, *_PLACES):
     setattr(SearchResult, _slot.__name__, _shown(_slot))
+
+
+def show_when_read(hit: SearchResult, make: Callable[[], Shown]) -> None:
+    """Let a hit call `make` for its excerpt and place when one of them is first read; values set before stay."""
+    _EXCERPT.__set__(hit, (make, [slot.__get__(hit) for slot in _PLACES]))
 
 
 def show_scores(hit: SearchResult) -> None:

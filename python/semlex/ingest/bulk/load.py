@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from semlex.errors import ConfigurationError, DuplicateError, FieldError, SemlexError, ValidationError
-from semlex.ingest.bulk.row_batch import unequal
+from semlex.ingest.bulk.row_batch import checked_fields, unequal
 from semlex.ingest.bulk.sources import joined_batches, opened_sources
 from semlex.ingest.given_documents import NO_METADATA, SHOWN_ID_CHARACTERS, GivenDocuments, check_on_duplicate
 from semlex.ingest.overlap import WRITES_AT_ONCE, BatchWrites, ahead
@@ -86,7 +86,7 @@ class VectorLoad:
     ) -> None:
         check_on_duplicate(on_duplicate)
         check_parameters(kind_errors("skip_unchanged", skip_unchanged, bool))
-        self._indexer, self._fields = indexer, fields.checked()
+        self._indexer, self._fields = indexer, checked_fields(fields)
         self._on_duplicate, self._skips_unchanged = on_duplicate, skip_unchanged
         self._progress = progress
         self._report = LoadReport()

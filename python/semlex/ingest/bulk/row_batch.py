@@ -46,51 +46,55 @@ class RowFields:
     merged: str = "metadata"
     has_vectors: bool = True
 
-    def checked(self) -> RowFields:
-        """Return these fields after checking that each is a name and none is used twice."""
-        named = self.metadata
-        given = {"text": self.text, "vector": self.vector, "id": self.id, "metadata": self.merged}
-        check_parameters(
-            *(text_parameter(f"{name}_field", value) for name, value in given.items()),
-            [] if named is None else strings_errors("metadata_fields", named),
+
+def checked_fields(fields: RowFields) -> RowFields:
+    """Return fields after checking that each is a name and none is used twice."""
+    named = fields.metadata
+    given = {"text": fields.text, "vector": fields.vector, "id": fields.id, "metadata": fields.merged}
+    check_parameters(
+        *(text_parameter(f"{name}_field", value) for name, value in given.items()),
+        [] if named is None else strings_errors("metadata_fields", named),
+    )
+    single = [name for name in (fields.text, fields.vector, fields.id) if name is not None]
+    twice = [name for name in single if single.count(name) > 1 or name in (named or ())]
+    if twice:
+        raise ConfigurationError(
+            f"the field {twice[0]!r} is used for two purposes: choose another field for one of them"
         )
-        single = [name for name in (self.text, self.vector, self.id) if name is not None]
-        twice = [name for name in single if single.count(name) > 1 or name in (named or ())]
-        if twice:
-            raise ConfigurationError(
-                f"the field {twice[0]!r} is used for two purposes: choose another field for one of them"
-            )
-        return self
+    return fields
 
-    def id_in(self, there: Iterable[str]) -> str | None:
-        """Return the field that holds ids: the given one, else ``id`` if the rows have it, else None."""
-        return self.id if self.id is not None else "id" if "id" in set(there) else None
 
-    def metadata_in(self, there: Iterable[str]) -> list[str]:
-        """Return the fields that become metadata."""
-        if self.metadata is not None:
-            return list(self.metadata)
-        taken = {self.text, self.vector, self.id_in(there)}
-        return [name for name in there if name not in taken]
+def id_field(fields: RowFields, there: Iterable[str]) -> str | None:
+    """Return the field that holds ids: the given one, else ``id`` if the rows have it, else None."""
+    return fields.id if fields.id is not None else "id" if "id" in set(there) else None
 
-    def check(self, there: Sequence[str], where: str, *, whole: bool = True) -> None:
-        """Refuse rows that lack a required field."""
-        if len(there) > MAX_FIELDS and self.metadata is None:
-            raise ConfigurationError(
-                f"{where} has {len(there):,} fields, at most {MAX_FIELDS:,} become metadata: name those that are to "
-                "be kept (metadata_fields=, --metadata-field)"
-            )
-        used = {self.text, self.vector, self.id_in(there), *self.metadata_in(there)}
-        repeated = [name for name, count in Counter(there).items() if count > 1 and name in used]
-        if repeated:
-            raise ConfigurationError(f"{where} has two fields named {repeated[0]!r}: rename one of them")
-        needed = [("text_field", self.text)]
-        needed += [("vector_field", self.vector)] if self.has_vectors else []
-        needed += [("id_field", self.id)] if self.id is not None else []
-        needed += [("metadata_fields", name) for name in self.metadata or ()] if whole else []
-        for option, name in needed:
-            if name not in there:
-                raise ConfigurationError(f"{where} has no field {name!r}: {option} names one of {_shown(there)}")
+
+def metadata_fields(fields: RowFields, there: Iterable[str]) -> list[str]:
+    """Return the fields that become metadata."""
+    if fields.metadata is not None:
+        return list(fields.metadata)
+    taken = {fields.text, fields.vector, id_field(fields, there)}
+    return [name for name in there if name not in taken]
+
+
+def check_fields(fields: RowFields, there: Sequence[str], where: str, *, whole: bool = True) -> None:
+    """Refuse rows that lack a required field."""
+    if len(there) > MAX_FIELDS and fields.metadata is None:
+        raise ConfigurationError(
+            f"{where} has {len(there):,} fields, at most {MAX_FIELDS:,} become metadata: name those that are to "
+            "be kept (metadata_fields=, --metadata-field)"
+        )
+    used = {fields.text, fields.vector, id_field(fields, there), *metadata_fields(fields, there)}
+    repeated = [name for name, count in Counter(there).items() if count > 1 and name in used]
+    if repeated:
+        raise ConfigurationError(f"{where} has two fields named {repeated[0]!r}: rename one of them")
+    needed = [("text_field", fields.text)]
+    needed += [("vector_field", fields.vector)] if fields.has_vectors else []
+    needed += [("id_field", fields.id)] if fields.id is not None else []
+    needed += [("metadata_fields", name) for name in fields.metadata or ()] if whole else []
+    for option, name in needed:
+        if name not in there:
+            raise ConfigurationError(f"{where} has no field {name!r}: {option} names one of {_shown(there)}")
 
 
 def _shown(names: Sequence[str]) -> str:
@@ -157,15 +161,15 @@ def found_in(where: str) -> Iterator[None]:
 def batch_of(columns: Mapping[str, Any], count: int, fields: RowFields, *, where: str = "", first: int = 0) -> RowBatch:
     """Make a batch from columns of Python values; a missing value is None."""
     names = list(columns)
-    id_field = fields.id_in(names)
-    found = _Found(first, _ids_of(columns[id_field], id_field, first) if id_field is not None else [""] * count)
+    ids_from = id_field(fields, names)
+    found = _Found(first, _ids_of(columns[ids_from], ids_from, first) if ids_from is not None else [""] * count)
     vectors = columns[fields.vector] if fields.has_vectors else np.empty((0, 0), np.float32)
     return RowBatch(
         where,
         first,
         found.ids,
         found.given(columns[fields.text], fields.text),
-        found.metadata({name: columns[name] for name in fields.metadata_in(names)}, count, fields.merged),
+        found.metadata({name: columns[name] for name in metadata_fields(fields, names)}, count, fields.merged),
         vectors if isinstance(vectors, np.ndarray) else found.vectors(vectors, fields.vector),
     )
 

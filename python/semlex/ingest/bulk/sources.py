@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 import numpy as np
 
 from semlex.errors import ConfigurationError, FieldError, MissingExtraError, ValidationError
-from semlex.ingest.bulk.row_batch import RowBatch, batch_of, found_in, unequal
+from semlex.ingest.bulk.row_batch import RowBatch, batch_of, check_fields, found_in, id_field, metadata_fields, unequal
 from semlex.ingest.loaders.base import LoadError
 from semlex.ingest.loaders.records import parse_json
 from semlex.json_values import json_tree
@@ -75,7 +75,7 @@ class ParquetRows:
         with self._opened() as file, understood(self._path.name), found_in(self._path.name):
             names = file.schema_arrow.names
             fields = self._fields
-            wanted = {fields.text, fields.vector, fields.id_in(names), *fields.metadata_in(names)}
+            wanted = {fields.text, fields.vector, id_field(fields, names), *metadata_fields(fields, names)}
             first = 0
             for batch in file.iter_batches(most_rows, columns=[name for name in names if name in wanted]):
                 yield _rows(batch, fields, self._path.name, first)
@@ -110,17 +110,17 @@ def understood(where: str) -> Iterator[None]:
 
 def check_schema(schema: pa.Schema, fields: RowFields, where: str) -> None:
     """Refuse columns of the wrong types before any row is read."""
-    fields.check(schema.names, where)
+    check_fields(fields, schema.names, where)
     types = arrow().types
     text = _plain(schema.field(fields.text).type)
     if not _is_text(text):
         raise _other_type(where, fields.text, "text", text)
     if fields.has_vectors and not _is_vector(vector := schema.field(fields.vector).type):
         raise _other_type(where, fields.vector, "lists of numbers", vector)
-    own = fields.id_in(schema.names)
+    own = id_field(fields, schema.names)
     if own is not None and not (_is_text(kind := _plain(schema.field(own).type)) or types.is_integer(kind)):
         raise _other_type(where, own, "text or whole numbers", kind)
-    for name in fields.metadata_in(schema.names):
+    for name in metadata_fields(fields, schema.names):
         if not _is_json(kind := schema.field(name).type):
             raise ConfigurationError(
                 f"{where}: field {name!r} is of type {str(kind)[:80]}, which JSON does not have: cast it to text or a "
@@ -167,7 +167,7 @@ def _is_json(kind: pa.DataType) -> bool:
 
 def _rows(batch: pa.RecordBatch, fields: RowFields, where: str, first: int) -> RowBatch:
     names = batch.schema.names
-    wanted = {fields.text, fields.id_in(names), *fields.metadata_in(names)} - {None}
+    wanted = {fields.text, id_field(fields, names), *metadata_fields(fields, names)} - {None}
     columns: dict[str, Any] = {name: _values(batch.column(name)) for name in names if name in wanted}
     if fields.has_vectors:
         columns[fields.vector] = _vectors(batch.column(fields.vector), fields.vector, first)
@@ -236,7 +236,7 @@ class JsonRows:
         with found_in(path.name):
             first = next(self._objects(), None)
         if first is not None:
-            fields.check(list(first), f"the first row of {path.name}", whole=False)
+            check_fields(fields, list(first), f"the first row of {path.name}", whole=False)
 
     def batches(self, most_rows: int) -> Iterator[RowBatch]:
         """Yield the rows in batches, without blank lines."""
@@ -336,7 +336,7 @@ class GivenRows:
                 raise _no_rows("each batch", part)
             yield from stream_batches(part, self._fields, most_rows, first=first)
             return
-        self._fields.check(list(part), "the batch")
+        check_fields(self._fields, list(part), "the batch")
         columns = {name: _column(part[name], name) for name in part if name in self._wanted(part)}
         lengths = {name: len(values) for name, values in columns.items()}
         count = lengths[self._fields.text]
@@ -351,8 +351,8 @@ class GivenRows:
             yield batch_of(lists, rows, self._fields, first=first + start)
 
     def _wanted(self, part: Mapping[str, Any]) -> set[str]:
-        own = self._fields.id_in(part)
-        needed = {self._fields.text, self._fields.vector, *self._fields.metadata_in(list(part))}
+        own = id_field(self._fields, part)
+        needed = {self._fields.text, self._fields.vector, *metadata_fields(self._fields, list(part))}
         return needed if own is None else needed | {own}
 
 

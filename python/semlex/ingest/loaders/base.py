@@ -62,9 +62,10 @@ class LoadOptions:
         if not is_one_of(self.on_bad_text, get_args(OnBadText)):
             raise ConfigurationError(f"on_bad_text must be error, repair or skip; got {self.on_bad_text!r:.80}")
 
-    def leaves_out(self, error: LoadError) -> bool:
-        """Return whether a file with this error is left out instead of failing."""
-        return self.on_bad_text == "skip" and error.code in BAD_TEXT_CODES
+
+def is_left_out(options: LoadOptions, error: LoadError) -> bool:
+    """Return whether a file with this error is left out instead of failing."""
+    return options.on_bad_text == "skip" and error.code in BAD_TEXT_CODES
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,22 +206,28 @@ class MetadataExtraction:
             [] if self.per in ("document", "chunk") else refuse("per", "not_usable", "'document' or 'chunk'"),
         )
 
-    def merged(self, document: Document, loop: AbstractEventLoop | None) -> dict[str, Any]:
-        """Return a document's metadata with the function's result; blocking, never in the loop's thread."""
-        own = dict(document.metadata)
-        try:
-            found = self.extract(document)
-            if inspect.isawaitable(found):
-                found = _awaited(found, loop)
-        except Exception as error:
-            raise _failed(f"extract_metadata raised {type(error).__name__}") from error
-        if not isinstance(found, Mapping):
-            raise _failed(f"extract_metadata returned {type(found).__name__} instead of a mapping")
-        metadata: dict[str, Any] = json_tree({**found, **own})
-        limits = {"max_bytes": MAX_METADATA_BYTES, "max_depth": MAX_METADATA_DEPTH}
-        if errors := _core.validate_rows([("metadata", "jsonb", [metadata], limits)], None):
-            raise _failed(f"what extract_metadata returned cannot be stored: {FieldError(-1, *errors[0][1:])}")
-        return metadata
+
+def extracted_metadata(
+    extraction: MetadataExtraction, document: Document, loop: AbstractEventLoop | None
+) -> dict[str, Any]:
+    """Return a document's metadata with those that the user's function extracts from it.
+
+    This blocks. An asynchronous function runs on `loop`, so the caller must be in another thread.
+    """
+    own = dict(document.metadata)
+    try:
+        found = extraction.extract(document)
+        if inspect.isawaitable(found):
+            found = _awaited(found, loop)
+    except Exception as error:
+        raise _failed(f"extract_metadata raised {type(error).__name__}") from error
+    if not isinstance(found, Mapping):
+        raise _failed(f"extract_metadata returned {type(found).__name__} instead of a mapping")
+    metadata: dict[str, Any] = json_tree({**found, **own})
+    limits = {"max_bytes": MAX_METADATA_BYTES, "max_depth": MAX_METADATA_DEPTH}
+    if errors := _core.validate_rows([("metadata", "jsonb", [metadata], limits)], None):
+        raise _failed(f"the result of extract_metadata cannot be stored: {FieldError(-1, *errors[0][1:])}")
+    return metadata
 
 
 def checked_extraction(value: MetadataExtraction | Extract | None) -> MetadataExtraction | None:

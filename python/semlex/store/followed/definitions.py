@@ -13,7 +13,7 @@ from semlex.store.followed.queue import LONGEST_WAIT, ChangeQueue
 from semlex.store.postgres.settings import cursor_with_times
 from semlex.store.schema.locks import hold_collection
 from semlex.store.write.sources import OF_TABLES, is_present
-from semlex.types.followed import FollowedStatus, FollowedTable, TableSync
+from semlex.types.followed import FollowedStatus, FollowedTable, TableSync, stored_definition
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -57,7 +57,7 @@ def definition_to_json(table: FollowedTable, types: Mapping[str, str]) -> dict[s
 
 def definition_from_json(stored: Mapping[str, Any]) -> tuple[FollowedTable, dict[str, str]]:
     """Read a definition and its column types from the JSON that `definition_to_json` has written."""
-    return FollowedTable.of(stored), dict(stored["types"])
+    return stored_definition(stored), dict(stored["types"])
 
 
 async def read_tables(connection: Connection, names: Names, name: str | None = None) -> list[StoredTable]:

@@ -23,7 +23,7 @@ from semlex.store.query.run import fetch, measure, size_seen
 from semlex.store.query.score_calibration import binary_vectors, vectors_by_key
 from semlex.store.write.copy import array_text
 from semlex.types.documents import StoredChunk, StoredPlace, place_of
-from semlex.types.results import SearchResult, Shown
+from semlex.types.results import SearchResult, Shown, show_when_read
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -198,7 +198,7 @@ async def load_results(
     excerpts = Excerpts(query, texts, languages, collection.keyword.analyzer_for)
     for number, (hit, row) in enumerate(zip(results, rows, strict=True)):
         at = StoredPlace.of(row[PLACE_COLUMN])
-        hit.show_when_asked(partial(_show, excerpts, number, at, hit.line, hit.page))
+        show_when_read(hit, partial(_show, excerpts, number, at, hit.line, hit.page))
     if postings is not None:
         shares = postings.coverage(np.array([row[-2] for row in rows], dtype=np.int64))
         for hit, share in zip(results, shares.tolist(), strict=True):
