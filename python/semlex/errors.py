@@ -71,7 +71,7 @@ class MissingKeyError(ConfigurationError):
 
 
 class CalibrationFileError(ConfigurationError):
-    """The file of a calibration cannot be read, or holds none; the message names it.
+    """The file of a calibration cannot be read, or contains no calibration; the message names the file.
 
     Remedy: `semlex eval calibrate` makes a file; `semlex config` shows which setting names it.
     """

@@ -71,7 +71,7 @@ class OpenModels:
     owned: tuple[Embedder, ...] = ()
 
     def refuse_without_model(self) -> None:
-        """Raise the error why the collection's own model cannot be used, if there is one."""
+        """Raise the error that says why the collection's own model cannot be used, if it cannot."""
         if self.missing is not None:
             raise self.missing.with_traceback(None)
 

@@ -67,7 +67,7 @@ RULES = {
     "norm_out_of_range": Rule(
         "must have a length of {limit}", "divide it by its length", "has a length that no cosine can be computed of"
     ),
-    "not_ascending": Rule("must have indices that ascend{at}", "sort them and leave out what is repeated"),
+    "not_ascending": Rule("must have indices that ascend{at}", "sort them and leave out repeated ones"),
     "not_binary": Rule("must hold only 0 and 1{at}", "convert it (values > 0)"),
     "not_finite": Rule(
         "holds NaN or infinity{at}", "use a finite number or None, or leave the row out", alone="use a finite number"

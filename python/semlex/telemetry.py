@@ -25,7 +25,7 @@ CONTENT_VALUES = frozenset({"true", "1", "span_only", "span_and_event"})
 
 
 class Work(Enum):
-    """Kinds of spans: the first word of the name, and the attributes that hold this word and the second one."""
+    """The kinds of spans: the first word of a span's name, and the attributes that hold the name's two words."""
 
     RETRIEVAL = ("retrieval", "gen_ai.operation.name", "gen_ai.data_source.id")
     EMBEDDINGS = ("embeddings", "gen_ai.operation.name", "gen_ai.request.model")

@@ -197,7 +197,7 @@ def time_errors(field: str, value: object) -> Errors:
 
 
 def vector_of(field: str, value: Any) -> tuple[tuple[float, ...], Errors]:
-    """Return the numbers of a vector, a list or an array of any library, and what is wrong with them."""
+    """Return the numbers of a vector, which is a list or an array of any library, and what is wrong with them."""
     items = value.tolist() if hasattr(value, "tolist") else value
     if isinstance(items, (str, bytes)) or not isinstance(items, Iterable):
         return (), wrong_type(field, "numbers", value)

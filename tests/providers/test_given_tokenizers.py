@@ -120,11 +120,11 @@ def test_a_kind_that_needs_a_package_says_so(file: Path, monkeypatch: pytest.Mon
 @pytest.mark.parametrize(
     ("model", "message"),
     [
-        (None, "none was named: name one"),
-        ("none", "none was named: name one"),
+        (None, "no such model was named: name one"),
+        ("none", "no such model was named: name one"),
         ("static", "static has its own"),
         ("org/model", "org/model has its own"),
-        (HashEmbedder(8), "takes it itself"),
+        (HashEmbedder(8), "must be made with it"),
     ],
 )
 def test_a_model_that_is_behind_no_server_has_its_own(model: Any, message: str, file: Path) -> None:

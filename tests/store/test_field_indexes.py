@@ -209,7 +209,7 @@ def test_names_fit_and_a_name_is_read_as_it_is_written(field: Field, of: Any, le
 @pytest.mark.parametrize(
     ("name", "of", "message"),
     [
-        ("a", "boolean", "true and false are equal or not"),
+        ("a", "boolean", "true and false are compared for equality only"),
         ("a", "instant", "a time in the metadata is a text"),
         ("a", "Number", "'number' or 'text'"),
         ("a", None, "'number' or 'text'"),

@@ -219,7 +219,7 @@ async def test_a_merge_that_stands_still_holds_nobody_up_for_ever(
         with psycopg.connect(database_url) as other:
             other.execute("SELECT pg_advisory_xact_lock(%s)", [merging_lock(retriever.info)])
             async with asyncio.timeout(LIMIT):
-                with pytest.raises(StoreError, match="another process has been at it"):
+                with pytest.raises(StoreError, match="another process has been merging it"):
                     await retriever.indexes.optimize()
                 with pytest.raises(StoreError, match="another transaction holds a lock"):
                     await retriever.indexes.rebuild_keyword()

@@ -75,7 +75,7 @@ class _Searched:
     # Searched letter by letter; then ignoring case, quotation marks, blanks and hyphenation; then with one word
     # changed, missing or added.
     def find(self, quote: str) -> tuple[Verdict, Span | None]:
-        """Return the verdict on a quote, and where in the source it, or nearly it, was found."""
+        """Return the verdict on a quote, and where the source contains it exactly or nearly."""
         quote = quote.strip()
         if len(quote) > MAX_QUOTE or not any(map(str.isalnum, quote)):
             return "not found", None

@@ -152,7 +152,7 @@ class Context:
             raise CollectionNotFoundError("no collection exists yet: semlex index FOLDER makes one")
         if len(names) > 1:
             shown = ", ".join(names[:SHOWN_NAMES]) + (", …" if len(names) > SHOWN_NAMES else "")
-            raise CollectionNotFoundError(f"which collection? -c NAME; collections: {shown}")
+            raise CollectionNotFoundError(f"name a collection with -c NAME; collections: {shown}")
         self._report_only(names[0])
         return names[0]
 

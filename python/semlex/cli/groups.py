@@ -51,7 +51,7 @@ class CommandGroup(TyperGroup):
         return super().resolve_command(ctx, args)
 
     def get_params(self, ctx: Any) -> list[Any]:
-        """Return the group's options and, for its help, those of the default command."""
+        """Return the group's options and, for its help, the options of the default command."""
         own: list[Any] = super().get_params(ctx)
         return [*self.commands[self.default].params, *own] if self._shows_help and self.default else own
 
@@ -208,7 +208,7 @@ def folded(text: str) -> str:
 
 
 def _fold_help(command: Any) -> None:
-    """Name the common options on one line of the help, unless ``--verbose`` is given, and no value after flags."""
+    """Shorten a help: list the common options on one line, unless ``--verbose`` is given; show no values of flags."""
     params_of, write = command.get_params, command.format_help  # `--help` is made there
 
     def get_params(ctx: Any) -> list[Any]:

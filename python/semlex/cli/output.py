@@ -43,7 +43,7 @@ def _plain(value: object) -> object:
 
 
 def value_at(value: Any, path: str) -> Any:
-    """Return the value at a path, ``legs.vector`` or ``heading_path.0``; for a list of objects, that of each."""
+    """Return the value at a path such as ``legs.vector`` or ``heading_path.0``; for a list, that of each object."""
     if not path:
         return value
     first, _, rest = path.partition(".")
@@ -298,7 +298,7 @@ def best_match(results: SearchResults) -> str:
     parts = [] if similarity is None else [f"best similarity {number(similarity, 2)}"]
     if coverage is not None:
         share = f"{coverage:.0%}".replace("%", " %")
-        parts.append(f"the best hit holds {share} of the question's words, counted by weight")
+        parts.append(f"the best hit contains {share} of the question's words, counted by weight")
     return "; ".join(parts)
 
 

@@ -263,7 +263,7 @@ def left_out_words(left_out: LeftOut) -> list[str]:
 
 
 def heading_words(one: AskedHeading) -> str:
-    """Return where a heading that misses its section found it, and which documents come before."""
+    """Return at which rank a heading found its section, if not among the first, and which documents rank before."""
     place = "no candidate" if one.rank is None else f"at place {one.rank}"
     names = list(dict.fromkeys(short(name) for name in one.before if name))
     before = f", behind {', '.join(names)}" if names else ""
@@ -282,7 +282,7 @@ def print_checkup(told: Checkup) -> None:
     output.print(f"  {share_words(told.result)}, searched by {by}")
     output.print(f"  {YARDSTICK}")
     if told.reasons.get("duplicate"):
-        output.print(f"  with the same text elsewhere counted: {share_words(told.with_duplicates)}")
+        output.print(f"  if a chunk with the same text counts as found: {share_words(told.with_duplicates)}")
     depths = ", ".join(f"{percent(share)} in the first {depth}" for depth, share in told.ranks.items())
     output.print(f"  {depths}")
     if told.alone:
@@ -298,7 +298,7 @@ def print_checkup(told: Checkup) -> None:
     if told.dominating:
         output.print("\nDocuments that outrank the rest:")
         for one in told.dominating[:SHOWN_DOMINATING]:
-            share = f"{one.share:.1%} of the hits of others' headings, {one.expected:.1%} of the chunks"
+            share = f"{one.share:.1%} of the hits for headings of other documents, {one.expected:.1%} of the chunks"
             output.print(f"  {escape(short(one.document))}: {share}")
     for note in told.notes:
         print_note(note)
@@ -375,7 +375,7 @@ def _summary(told: Checkup) -> Iterable[str]:
     yield f"<p>{html(YARDSTICK)}</p>"
     yield _interval(told.result)
     if told.reasons.get("duplicate"):
-        yield f"<p>With the same text elsewhere counted: {html(share_words(told.with_duplicates))}.</p>"
+        yield f"<p>If a chunk with the same text counts as found: {html(share_words(told.with_duplicates))}.</p>"
     depths = ", ".join(f"{percent(share)} in the first {depth}" for depth, share in told.ranks.items())
     model = f" (model {html(short(told.model))})" if told.model else ""
     parts = [depths, alone_words(told)] if told.alone else [depths]

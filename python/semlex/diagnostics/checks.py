@@ -127,7 +127,7 @@ async def check_privileges(subject: Subject) -> None:
             code,
             "error" if code == "privilege_read" else "hint",
             f"{what}: it lacks {', '.join(missing)} on {_listed(lacking)}",
-            "if it should, the owner of the tables runs",
+            "if it should, let the owner of the tables run",
             grant(connection, names.schema, missing, lacking),
         )
         return
@@ -138,7 +138,7 @@ async def check_privileges(subject: Subject) -> None:
             "hint",
             "can be written, but not migrated, by this role, nor can its indexes be built: its tables belong to "
             + ", ".join(owners),
-            "after an update of semlex, that role runs",
+            "after an update of semlex, let that role run",
             "semlex maintain migrate",
         )
 
@@ -157,7 +157,7 @@ def findings_of_settings(settings: list[Advice]) -> Iterator[Finding]:
                 "setting",
                 "hint",
                 f"setting {advice.setting}",
-                f"is {advice.now}; advised is {advice.advised}",
+                f"is {advice.now}; recommended is {advice.advised}",
                 advice.reason,
                 advice.statement,
             )
@@ -438,7 +438,7 @@ async def check_cut_chunks(subject: Subject) -> None:
             "chunks_cut",
             "warning",
             f"has {share.counted('chunk')} with more tokens than its model reads ({tried.max_tokens:,}): "
-            "their ends have no part in their vectors",
+            "only their beginnings are embedded",
             "cut the files into smaller chunks",
             subject.command("maintain rechunk --chunk-tokens 500"),
         )
@@ -459,8 +459,8 @@ async def check_near_duplicates(subject: Subject) -> None:
         subject.find(
             "near_duplicates",
             "hint",
-            f"has {copies:,} near-duplicates among {len(texts):,} chunks: {NEAR_SHARE:.0%} of their runs of five words "
-            "occur in another one",
+            f"has {copies:,} near-duplicates among {len(texts):,} chunks: {NEAR_SHARE:.0%} of their sequences of "
+            "five words occur in another one",
             "leave copies of files out (semlex index --exclude), or text that is on every page",
         )
 

@@ -220,7 +220,7 @@ class CheckupRun:
         while taken < len(choice.sections) and len(outcomes) < wanted:
             if sample is None and outcomes and clock.monotonic() - began > MAX_SECONDS:
                 self._notes[
-                    f"stopped after {MAX_SECONDS:g} s; sample={wanted} (--sample {wanted}) asks all of them"
+                    f"stopped after {MAX_SECONDS:g} s; sample={wanted} (--sample {wanted}) searches all of them"
                 ] = None
                 break
             size = min(BATCH if taken else FIRST_BATCH, wanted - len(outcomes))
@@ -233,8 +233,9 @@ class CheckupRun:
         if not outcomes:
             raise ConfigurationError(
                 f"none of the {choice.headings:,} headings of collection {opened.info.names.collection!r} can be "
-                f"asked: {choice.repeated:,} occur in three or more places, {choice.wide:,} above more than "
-                f"{MAX_SECTION_CHUNKS} chunks, and the others have no word, or nothing below them; `semlex eval` takes "
+                f"asked: {choice.repeated:,} occur in three or more places, {choice.wide:,} have more than "
+                f"{MAX_SECTION_CHUNKS} chunks below them, and the others have no word, or nothing below them; "
+                "`semlex eval` takes "
                 "questions of your own"
             )
         self._left_out["not_drawn"] = len(choice.sections) - taken

@@ -241,7 +241,7 @@ class LegScores:
 # and boundaries of chunks stay: each changes by less than the section's share of the collection.
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """The rank of a section, which is that of its best chunk, from 1; None if none of its chunks is a candidate."""
+    """The rank of a section, from 1, which is its best chunk's rank; None if no chunk of it is a candidate."""
 
     rank: int | None
     best: int

@@ -136,7 +136,7 @@ def advise(settings: dict[str, ServerSetting], machine: Machine) -> Iterator[Adv
 
 
 def _at_least(setting: ServerSetting, advised: int | None, words: str, reason: str, *, unit: str = "B") -> Advice:
-    """Return advice on a minimum value; half of it is enough for a setting of memory."""
+    """Return advice on a minimum value; a memory setting is accepted from half of the minimum on."""
     if advised is None:
         return Advice(setting.name, setting.text, words, None, reason)
     value = _size(advised) if unit else str(advised)

@@ -56,7 +56,7 @@ class Qwen3EmbeddingEncoder(CheckedEmbedder):
         max_length: Maximum tokens of a text with its end token, 128 to 32768. Longer texts are cut and counted; a
             warning is logged from time to time.
         normalize_embeddings: Whether vectors get norm 1.
-        instruction: Task in front of queries; None for the model card's.
+        instruction: Task in front of queries; None for the one on the model card.
         dimensions: Length to which vectors are cut and normalised, 32 to the model's hidden size; None: the model's
             own.
         dtype: ``float32``, ``bfloat16``, ``float16``, or None for the device's (see `semlex.models.local.device`).
@@ -95,7 +95,7 @@ class Qwen3EmbeddingEncoder(CheckedEmbedder):
         check_range("batch_size", batch_size, 1, MAX_ROWS)
         check_range("max_length", max_length, 128, 32768)
         if instruction is not None and not instruction.strip():
-            raise ConfigurationError("instruction must not be blank; leave it out (None) for the model card's")
+            raise ConfigurationError("instruction must not be blank; leave it out (None) for the one on the model card")
         require_torch("Qwen3 embedding")
         folder = find_model(model_name, revision=revision, allow_download=allow_download)
         self._transformer = Transformer(

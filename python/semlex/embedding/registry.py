@@ -143,11 +143,11 @@ def _check_takes_tokenizer(configured: str | Embedder | None) -> None:
     if isinstance(configured, str) and leads_to(configured) == "server":
         return
     if configured is None or configured == KEYWORDS_ONLY:
-        reason = "and none was named: name one, or"
+        reason = "but no such model was named: name one, or"
     elif isinstance(configured, str):
-        reason = f"and {configured} has its own:"
+        reason = f"but {configured} has its own:"
     else:
-        reason = "and an embedder that is passed takes it itself, as OpenAIEmbedder(…, tokenizer=…):"
+        reason = "but your own embedder must be made with it, as OpenAIEmbedder(…, tokenizer=…):"
     raise ConfigurationError(f"a tokenizer is named for a model behind a server, {reason} leave the tokenizer out")
 
 

@@ -168,8 +168,8 @@ class GeminiEmbedder(RemoteEmbedder):
         dimensions: Length of the vectors, which the server cuts: 768, 1536 and 3072 are recommended; None for 3072.
         base_url: Address before ``/v1beta``.
         tokenizer: A ``tokenizer.json`` on this machine, or its folder; None to count two tokens a word.
-        requests: See `RequestOptions`. `api_key` None is ``GEMINI_API_KEY`` or ``GOOGLE_API_KEY`` of the environment;
-            `batch_size` is 1 to 100.
+        requests: See `RequestOptions`. Without `api_key`, the key is ``GEMINI_API_KEY`` or ``GOOGLE_API_KEY`` of the
+            environment; `batch_size` is 1 to 100.
 
     Raises:
         ConfigurationError: A parameter cannot be used, or the key is missing.
@@ -246,8 +246,8 @@ class OpenAIEmbedder(RemoteEmbedder):
             that of the model in the local cache, else two tokens a word.
         send_dimensions: Whether the server is asked to cut the vectors (``dimensions``), which saves traffic; not every
             server can.
-        requests: See `RequestOptions`. `api_key` None is that of the environment: ``OPENAI_API_KEY`` at OpenAI,
-            ``OPENROUTER_API_KEY`` at OpenRouter, ``SEMLEX_EMBEDDING_API_KEY`` anywhere else, unless
+        requests: See `RequestOptions`. Without `api_key`, the key comes from the environment: ``OPENAI_API_KEY`` at
+            OpenAI, ``OPENROUTER_API_KEY`` at OpenRouter, ``SEMLEX_EMBEDDING_API_KEY`` anywhere else, unless
             ``SEMLEX_EMBEDDING_MODEL`` names an address of another host. `batch_size` is 1 to 2048.
 
     Raises:

@@ -223,7 +223,7 @@ async def evaluate(
         raise ConfigurationError("no query is judged: queries and judgements have no ids in common")
     reranker = None if rerank is False else await retriever.open_reranker()
     if rerank and reranker is None:
-        raise ConfigurationError("measuring the reranker needs one: name it with reranker_model=")
+        raise ConfigurationError("to measure a reranker, name one with reranker_model=")
     considered = {query: judgements[query] for query in texts}
     ways = ways_to_search(retriever, fusions, rerank=rerank)
     if route is not None:

@@ -259,7 +259,7 @@ def choose_weight(
         best=float(GRID[best]),
         default=float(GRID[usual]),
         keep_default=bool(reason),
-        reason=reason or f"queries that it was not chosen on gain {gain:+.3f} (p {p:.3f})",
+        reason=reason or f"queries that were not used to choose it gain {gain:+.3f} (p {p:.3f})",
         curve={float(weight): float(mean) for weight, mean in zip(GRID, means, strict=True)},
         held_out=float(held_out.mean()),
         default_ndcg=float(means[usual]),

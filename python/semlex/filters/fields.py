@@ -267,7 +267,7 @@ def checked_pattern(value: object, place: str) -> str:
 
 
 def pattern_pieces(pattern: str) -> list[list[str | None]] | None:
-    r"""Split a pattern at ``%`` into lists of characters, None for any single one; None if it ends with one ``\``."""
+    r"""Split a pattern at ``%`` into lists of characters, with None for ``_``; None if it ends with a single ``\``."""
     pieces: list[list[str | None]] = [[]]
     characters = iter(pattern)
     for character in characters:

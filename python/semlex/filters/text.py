@@ -75,7 +75,7 @@ def tree_of_text(text: str, place: str = PLACE) -> FilterTree:
     parser = _Parser(text, place)
     tree = parser.filter(0)
     if parser.position < len(text):
-        parser.fail("the end, and, or or")
+        parser.fail("the end, 'and' or 'or'")
     return tree
 
 
@@ -140,7 +140,7 @@ class _Parser:
         if self._has("("):
             inner = self.filter(depth + 1)
             if not self._has(")"):
-                self.fail("), and or or")
+                self.fail("')', 'and' or 'or'")
             return inner
         if self._has("exists"):
             return condition(self._name(), "exists", None, column)
@@ -176,7 +176,7 @@ class _Parser:
             return condition(field, word, self._value(0), column)
         low = self._value(0)
         if not self._has("and"):
-            self.fail("and, with the upper bound behind it")
+            self.fail("'and' with the upper bound")
         return between(field, low, self._value(0), column)
 
     def _name(self) -> Field:

@@ -216,12 +216,12 @@ def _from(text: str, chunk: Chunk, start: int) -> Chunk:
 
 
 def line_at(line: int | None, before: str) -> int | None:
-    """Return the line on which text begins that follows `before`, which begins on `line`."""
+    """Return the line on which the text after `before` begins, if `before` begins on `line`."""
     return None if line is None else line + line_breaks(before)
 
 
 def _place_in(record: Record, chunk: Chunk) -> dict[str, Any] | None:
-    """Return the place of a chunk of a record: its first row, and where further ones begin."""
+    """Return the place of a chunk of a record: its first row, and where further rows begin in it."""
     place = record.place
     if place is NOWHERE:
         return None
@@ -233,7 +233,7 @@ def _place_in(record: Record, chunk: Chunk) -> dict[str, Any] | None:
 
 
 def _breaks_in(chunk: Chunk, breaks: Sequence[int], first: int) -> list[int]:
-    """Return the offsets, within the chunk, of the breaks in it, beginning with break number `first`."""
+    """Return the offsets, within the chunk, of the breaks in it, from break number `first` on."""
     return [at - chunk.char_start for at in breaks[first : bisect_left(breaks, chunk.char_end)]]
 
 
@@ -333,7 +333,7 @@ def _cut_records(loaded: LoadedDocument, chunker: Chunker) -> list[Chunk]:
         # Most records are one chunk of a text without metadata: nothing is copied.
         record_bytes = _json_bytes(record.metadata) if own_bytes or len(found) > 1 else 0
         if own_bytes + record_bytes > MAX_METADATA_BYTES:
-            message = f"a record on line {line} has {own_bytes + record_bytes} bytes of metadata with that of the file"
+            message = f"a record on line {line} has {own_bytes + record_bytes} bytes of metadata, including the file's"
             raise LoadError("metadata_too_large", f"{message}; the limit is {MAX_METADATA_BYTES}: shorten it")
         copied += (own_bytes + record_bytes) * len(found)
         _check_copies(copied)

@@ -27,7 +27,7 @@ DocumentState = Literal["ok", "changed", "gone", "row", "unknown"]
 
 @dataclass(frozen=True, slots=True)
 class DocumentInfo:
-    """A document read from a file, or of a row of a table.
+    """A document that was read from a file or from a row of a table.
 
     Attributes:
         source_document: Path below the folder of the source.

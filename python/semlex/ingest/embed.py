@@ -146,13 +146,13 @@ def next_slice(texts: int, seconds: float) -> int:
 
 
 def given_version(embeddings: Vectors, model: EmbeddingVersion | None) -> EmbeddingVersion:
-    """Return the embedding version of given vectors: the open model's, or one known only by its dimension."""
+    """Return the embedding version of given vectors: the open model's, or one of which only the dimension is known."""
     dimensions = next(len(vector) for vector in embeddings if vector is not None)
     if model is None:
         return EmbeddingVersion(0, f"{GIVEN}/{dimensions}", GIVEN, None, dimensions)
     if model.dimensions != dimensions:
         raise ModelMismatchError(
             f"the given vectors have {dimensions} dimensions, {model.model} makes {model.dimensions}; "
-            "where they come from elsewhere, name the model 'none' (embedding_model=, --model)"
+            "if another model made them, name the model 'none' (embedding_model=, --model)"
         )
     return model

@@ -335,7 +335,7 @@ class GivenDocuments:
         return errors
 
     def _language_errors(self, unusable: set[int]) -> list[FieldError]:
-        """Return errors of languages; they name the ids of documents, except unusable ones."""
+        """Return errors of languages; each names the id of its document, unless the id is unusable."""
         return [
             FieldError(row, None if row in unusable else chunk_id[:SHOWN_ID_CHARACTERS] or None, "language", code)
             for row, (chunk_id, language) in enumerate(zip(self.ids, self.languages, strict=True))

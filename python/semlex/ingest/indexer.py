@@ -91,7 +91,7 @@ class Indexer:
 
     @property
     def vector_storage(self) -> StorageName:
-        """Pgvector's type of the collection's vectors; before the first ones the named type, or the wider one."""
+        """The type of the collection's vectors in pgvector; before any are stored, the named type, else ``vector``."""
         stored = self.collection.embedding
         return stored.storage if stored else self.storage or "vector"
 

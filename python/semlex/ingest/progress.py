@@ -190,7 +190,7 @@ class EnrichmentEstimate:
 
 @dataclass(frozen=True, slots=True)
 class EnrichmentReport:
-    """What a run did that asked a language model for chunk descriptions.
+    """The result of a run in which a language model was asked for chunk descriptions.
 
     Attributes:
         chunks: Chunks without a description when it began.

@@ -173,7 +173,7 @@ class _Comparison:
         return spelt
 
     def _moves(self, gone: Sequence[tuple[UUID, str]]) -> list[tuple[DocumentMove, FoundFile]]:
-        """Return documents whose bytes are under another name."""
+        """Return the gone documents whose bytes now are in a file of another name."""
         # Documents without a file come first, then those whose file has other bytes now. Among documents with equal
         # bytes any may be chosen.
         free: dict[tuple[int, bytes], list[_Free]] = {}
@@ -298,7 +298,7 @@ NOT_MOVABLE = ("23505", "0A000")
 
 @dataclass(frozen=True, slots=True)
 class FolderOptions:
-    """What is synchronised, and how."""
+    """Which files are synchronised, and how."""
 
     source: str | None = None
     include: Sequence[str] | None = None

@@ -165,7 +165,7 @@ async def watch(
 async def _look_again(
     look: Callable[[Sequence[Path], bool], Awaitable[SyncReport]], paths: Sequence[Path], clock: Clock
 ) -> SyncReport:
-    """Synchronise some paths; if the server is lost or full, try until it is back, and log that once."""
+    """Synchronise some paths; if the server is unreachable or its disk full, retry until it works; log that once."""
     pause, is_lost = FIRST_PAUSE_SECONDS, False
     while True:
         try:

@@ -77,7 +77,7 @@ class UnfollowTable(MigrateOperation):
         return operations.invoke(cls(name, collection, keep=keep, semlex_schema=semlex_schema))
 
     def call(self, tables: Any) -> Any:
-        """Stop it with a collection's `Tables`."""
+        """Stop following the table with a collection's `Tables`."""
         return tables.stop(self.name, keep=self.keep)
 
 

@@ -32,7 +32,7 @@ class Conditions(Protocol):
     """Conditions of a framework, such as a queryset, on the rows of a table."""
 
     def passing(self, keys: Sequence[RowKey]) -> set[RowKey]:
-        """Return those of the given keys whose rows meet the conditions."""
+        """Return the given keys whose rows meet the conditions."""
         ...
 
     def some(self, limit: int) -> list[RowKey]:
@@ -106,7 +106,7 @@ class RowSearch:
 
 
 def with_hits(hits: Iterable[SearchResult], objects: Mapping[Any, Any]) -> list[Any]:
-    """Return the objects of rows by their keys in the order of hits, each with its `hit`; rows without one are gone."""
+    """Return the objects of rows by their keys in the order of hits, each with its `hit`; missing ones are left out."""
     found = [(hit, objects[hit.key]) for hit in hits if hit.key in objects]
     for hit, one in found:
         one.hit = hit

@@ -101,7 +101,7 @@ PAGE = 1_000
 
 
 def key_field(*parts: str) -> F:
-    """Return the field of a path of keys, taken literally, whatever characters they contain."""
+    """Return the field at a path of keys, which are taken literally, whatever characters they contain."""
     return F(".".join(json.dumps(part) for part in parts))
 
 

@@ -97,7 +97,7 @@ def stored_documents(documents: Sequence[Document]) -> list[SemlexDocument]:
 
 
 def document_of(chunk: StoredChunk, vectors: Mapping[str, NDArray[np.float32]], score: float | None = None) -> Document:
-    """Convert a chunk to a document of Haystack; `vectors` are by id, `score` is that of a hit."""
+    """Convert a chunk to a document of Haystack, with its vector from `vectors` (by id) and the score of a hit."""
     vector = vectors.get(chunk.id)
     meta: dict[str, Any] = metadata_with_place(chunk)
     embedding = None if vector is None else vector.tolist()

@@ -81,7 +81,7 @@ WILDCARDS = re.compile(r"[\\%_]")
 
 
 def tree_of_filters(filters: MetadataFilters, *, needed: bool = False, depth: int = 1) -> FilterTree:
-    """Convert a nested filter; without conditions it always holds, and is refused if one is `needed`."""
+    """Convert a nested filter; a filter without conditions always holds, but is refused if `needed`."""
     check_depth(PLACE, depth)
     if not filters.filters:
         if needed:
@@ -135,7 +135,7 @@ def tree_of_filter(one: MetadataFilter, *, needed: bool = False) -> FilterTree:
 
 
 def _listed(field: F, operator: FilterOperator, values: Sequence[object]) -> FilterTree:
-    """Return a condition with a list; an empty list contains nothing, and every list has all of an empty one."""
+    """Return a condition on a list of values; with an empty list, "in" and "any" never hold and "all" always does."""
     if operator in {FilterOperator.IN, FilterOperator.NIN}:
         found = field.in_(values) if values else NOTHING
         return found if operator == FilterOperator.IN else ~found

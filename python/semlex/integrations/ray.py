@@ -263,7 +263,7 @@ class SemlexSink(Datasink[int]):
         return report.written
 
     def on_write_complete(self, write_result: Any) -> None:  # noqa: ARG002
-        """Pack the keyword index and build the vector index from the driver, if the collection is large enough."""
+        """Merge the keyword index and build the vector index from the driver, if the collection is large enough."""
         if not self._build_indexes:
             return
         indexes = self.address.open("none", create=False).indexes

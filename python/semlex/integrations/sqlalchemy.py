@@ -192,7 +192,7 @@ class _Criteria:
         return [_key(row) for row in self._session.execute(statement)]
 
     def passing(self, keys: Sequence[RowKey]) -> set[RowKey]:
-        """Return those of the given keys whose rows meet the conditions."""
+        """Return the given keys whose rows meet the conditions."""
         own = {self._own(key): key for key in keys}
         return {own[key] for key in self._keys(self._keyed(select(*self._columns), own))}
 

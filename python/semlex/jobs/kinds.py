@@ -151,7 +151,7 @@ def _check_names(kind: str, arguments: Mapping[str, Any]) -> None:
             known = f"it takes {', '.join(options)}" if options else "it takes none"
             near = nearest(str(name), options)
             raise ConfigurationError(
-                f"arguments: a job of the kind {kind!r} has no {str(name)[:80]!a}{near or f'; {known}'}"
+                f"arguments: a job of the kind {kind!r} has no argument {str(name)[:80]!a}{near or f'; {known}'}"
             )
     if needed is not None and needed not in arguments:
         raise ConfigurationError(f"arguments: a job of the kind {kind!r} needs {needed}")

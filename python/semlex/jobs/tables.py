@@ -98,7 +98,7 @@ class TableKeeper:
         return found[0] if found else None
 
     async def _run(self, stored: StoredTable, **options: Any) -> TableSync:
-        """Run in a task whose transactions, and those of the tasks that it starts, are guarded."""
+        """Run in a task; its transactions and the transactions of tasks that it starts are guarded."""
 
         async def guarded() -> TableSync:
             write_guard.set(self._guard)

@@ -203,7 +203,7 @@ def delay_after(attempts: int) -> float:
 
 
 def _job_error(error: BaseException, claim: Claim) -> JobError:
-    """Return an error that others may read; only semlex's own errors keep their text, as others may quote texts."""
+    """Return an error that any caller may read: only semlex's own errors keep their message; others may quote texts."""
     if isinstance(error, SemlexError):
         return JobError(type(error).__name__, str(error))
     logger.error("job %s failed", claim.job_id, exc_info=error)
@@ -424,7 +424,7 @@ class UnfinishedIndexes:
         self._not_before: dict[str, float] = {}
 
     async def serve(self, stopped: asyncio.Task[Any], *, drain: bool = False) -> None:
-        """Look every minute until `stopped` is done; or once."""
+        """Look for unfinished indexes every minute until `stopped` is done; with `drain`, only once."""
         clock = self._database.clock
         while not stopped.done():
             with suppress(SemlexError):  # the loop that takes jobs reports a lost server

@@ -227,7 +227,7 @@ logger = logging.getLogger("semlex")
 
 @dataclass(frozen=True, slots=True)
 class _Begun:
-    """A version to fill, with the right to do so, or the seconds for which another run has that right."""
+    """A version to fill; `run` is this run's right to fill it, or the seconds for which another run has the right."""
 
     versions: Versions
     version: EmbeddingVersion

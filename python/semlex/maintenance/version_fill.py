@@ -75,7 +75,7 @@ class VersionFill:
             try:
                 await self._database.write("end a run", partial(self._keep, seconds=0.0))
             except SemlexError as error:
-                logger.info("the end of the run could not be stored, so another one must wait a little: %s", error)
+                logger.info("the end of the run could not be stored, so the next run must wait a little: %s", error)
 
     async def _beat(self) -> None:
         while True:

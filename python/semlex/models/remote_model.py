@@ -23,10 +23,12 @@ class RequestOptions(TypedDict, total=False):
 
     api_key: Annotated[
         str | None,
-        Option(text="Key of the account. Default: the environment's, from the variable that the class names."),
+        Option(
+            text="Key of the account. Default: from the environment variable that the description of the class names."
+        ),
     ]
     batch_size: Annotated[
-        int, Option(text="Maximum number of texts in a request. The class names the range.", minimum=1)
+        int, Option(text="Maximum number of texts in a request. The description of the class has the range.", minimum=1)
     ]
     timeout: Annotated[
         float, Option(text="Maximum seconds of one attempt, up to 3,600. Default: 60.", above=0, maximum=3_600)

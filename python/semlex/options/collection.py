@@ -192,7 +192,7 @@ class Bm25Options:
         cache_bytes: Maximum bytes of posting lists that are kept in memory.
 
     Raises:
-        ConfigurationError: Out of range.
+        ConfigurationError: A number is out of range.
     """
 
     k1: float = 1.2
@@ -277,7 +277,7 @@ class WantedOptions:
         )
 
     def _default(self, name: str, built_in: int, most: int) -> int:
-        """Return a default limited to `most`, unless the default chunk size was set too, so that a mistake shows."""
+        """Return a default, limited to `most` unless the default chunk size was set, too: then mistakes must show."""
         value: int = self.defaults.get(name, built_in)
         is_set = name in self.defaults and "chunk_tokens" in self.defaults and "chunk_tokens" not in self.said
         return value if is_set else min(value, most)
@@ -374,7 +374,7 @@ def _check(values: dict[str, Any]) -> None:
 
 
 def storage_named(name: str) -> StorageName:
-    """Return pgvector's type of this name."""
+    """Return the type of pgvector with this name."""
     for known in get_args(StorageName):
         if name == known:
             found: StorageName = known

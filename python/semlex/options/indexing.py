@@ -22,7 +22,7 @@ class ChunkSizes(TypedDict, total=False):
     chunk_tokens: Annotated[
         int | None,
         Option(
-            text="Maximum tokens of a chunk. Default: as the collection's other files.",
+            text="Maximum tokens of a chunk. Default: as for the collection's other files.",
             minimum=MIN_CHUNK_TOKENS,
             maximum=MAX_CHUNK_TOKENS,
         ),
@@ -30,7 +30,7 @@ class ChunkSizes(TypedDict, total=False):
     overlap_tokens: Annotated[
         int | None,
         Option(
-            text="Maximum tokens that neighbours share. Default: as the collection's other files.",
+            text="Maximum tokens that neighbours share. Default: as for the collection's other files.",
             minimum=0,
             maximum=max_overlap(MAX_CHUNK_TOKENS),
         ),
@@ -38,7 +38,8 @@ class ChunkSizes(TypedDict, total=False):
     min_tokens: Annotated[
         int | None,
         Option(
-            text="Sections with fewer tokens are joined with the next one if both fit. Default: as the other files.",
+            text="Sections with fewer tokens are joined with the next one if both fit. Default: as for the "
+            "collection's other files.",
             minimum=0,
             maximum=max_min(MAX_CHUNK_TOKENS),
         ),
@@ -82,7 +83,7 @@ class JobOptions(TypedDict, total=False):
 class FindOptions(TypedDict, total=False):
     """Options of which files are read."""
 
-    source: Annotated[str | None, Option(text="Name of the new source, instead of its folder's.")]
+    source: Annotated[str | None, Option(text="Name of the new source. Default: the name of its folder.")]
     include: Annotated[
         Sequence[str] | None,
         Option(text="Glob patterns of files to read. Default: the usual text formats.", form="texts"),
@@ -155,7 +156,7 @@ class TableOptions(TypedDict, total=False):
     heading: Annotated[str | None, Option(text="Column of the title, which heads every chunk of the row.")]
     formats: Annotated[
         Mapping[str, str],
-        Option(text="Item of text -> format that it is written in, such as markdown or html.", offered=False),
+        Option(text="Item of text -> its format, such as markdown or html.", offered=False),
     ]
     metadata: Annotated[str | Sequence[str], _columns("Columns that are copied to the metadata of chunks.")]
     live: Annotated[

@@ -76,14 +76,15 @@ Deadline: TypeAlias = Annotated[
 Fusion: TypeAlias = Annotated[
     FusionMethod | Literal["completed"] | None,
     Option(
-        text="How vector and keyword results become one ranking. Default: score, by both exact scores; completed is "
-        "its older name."
+        text="How vector and keyword results become one ranking. Default: score, which adds the exact scores of "
+        "both; its older name is completed."
     ),
 ]
 Weights: TypeAlias = Annotated[
     Mapping[str, float] | None,
     Option(
-        text="Weight of 'vector' and 'keyword'. Score fusion: their shares; default: the embedding model's.",
+        text="Weights of 'vector' and 'keyword' search; for score fusion, their shares. Default: the embedding "
+        "model's.",
         offered=False,
     ),
 ]
@@ -126,7 +127,7 @@ Terms: TypeAlias = Annotated[
 ]
 RewriteOption: TypeAlias = Annotated[
     bool | None,
-    Option(text="Let the chat model put the question into terms, unless terms are given."),
+    Option(text="Let the chat model write search terms for the question, unless terms are given."),
 ]
 Candidates: TypeAlias = Annotated[
     int | None,

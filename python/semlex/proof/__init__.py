@@ -1,1 +1,1 @@
-"""`semlex prove`: scenarios that kill, crash, damage and overload, and compare what is stored with what must be."""
+"""`semlex prove`: scenarios that kill, crash, damage and overload semlex, and then check the stored data."""

@@ -1,4 +1,4 @@
-"""Compare what a collection has stored and answers with what it must; a difference is a fault."""
+"""Compare the data and the answers of a collection with the expected ones; a difference is a fault."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def check_stored(
     version: int = 1,
     own_vectors: bool = False,
 ) -> dict[str, str]:
-    """Check that a collection of added documents is in one of the states (id -> text), whole; return which.
+    """Check that a collection of added documents equals one of the states (id -> text); return that state.
 
     With `own_vectors`, some vectors are the caller's, and not compared with the model's.
     """
@@ -162,7 +162,7 @@ def check_hits(hits: SearchResults, texts: Mapping[str, str], query: str, after:
 
 
 def compare_scores(found: Mapping[str, float | None], wanted: Mapping[str, float], query: str) -> None:
-    """Check that a search has found exactly what it must, with the same scores."""
+    """Check that a search has found exactly the expected hits, with the same scores."""
     lost, more = wanted.keys() - found.keys(), found.keys() - wanted.keys()
     expect(not lost, "wrong", f"{query!r} does not find {sorted(lost)[:SHOWN]}")
     expect(not more, "wrong", f"{query!r} finds {sorted(more)[:SHOWN]}")

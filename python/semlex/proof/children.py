@@ -71,7 +71,7 @@ class Child:
             return self._process.exitcode  # type: ignore[no-any-return]
 
     def close(self) -> None:
-        """Kill it if it still lives."""
+        """Kill the process if it still runs."""
         if self not in self._living:
             return
         self._living.discard(self)
@@ -84,7 +84,7 @@ class Child:
 
     @classmethod
     def close_all(cls) -> None:
-        """Kill what still lives."""
+        """Kill the processes that still run."""
         for child in list(cls._living):
             child.close()
 

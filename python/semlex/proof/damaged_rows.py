@@ -1,4 +1,4 @@
-"""A row of the keyword index is damaged: searches say so or answer rightly, and a rebuild heals."""
+"""A row of the keyword index is damaged: searches report it or answer correctly, and a rebuild repairs it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class DamagedRows(Scenario):
     """Damage one row, search with a new client, and repair the row."""
 
     name = "damage"
-    what = "one row of the keyword index damaged: searches report it or answer rightly, and a rebuild heals it"
+    what = "one row of the keyword index damaged: searches report it or answer correctly, and a rebuild repairs it"
 
     def begin(self) -> None:
         client = self.opened.enter_context(self.site.client(self.site.application(self.name)))

@@ -1,4 +1,4 @@
-"""Folders to which much happens at once: indexing and syncing them ends right, even killed or beside another sync."""
+"""Folders to which much happens at once: indexing and syncing them end correctly, also after kills or side by side."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ class StirredFolder:
 
 
 def check_files(url: str, names: Names, folder: StirredFolder, model: Embedder, *, complete: bool) -> None:
-    """Check that every document is one text that its file had, whole; if `complete`, that it is the present one."""
+    """Check that every document equals a text that its file had; if `complete`, the present text."""
     documents = whole_documents(url, names, model)
     if documents is None:
         expect(not complete, "lost", "the collection is not there")

@@ -1,4 +1,4 @@
-"""Followed tables that change in every way during syncs, of which some are killed: the end has each row once."""
+"""Followed tables that change in every way during syncs, some of them killed: in the end each row is stored once."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class FollowedArticles:
             return self._stored() == self.note(connection)
 
     def check(self, *, complete: bool) -> None:
-        """Check that every document is one text that its row had, whole; if `complete`, that it is the present one."""
+        """Check that every document equals a text that its row had; if `complete`, the present text."""
         stored = self._stored()
         other = [name for name, text in stored.items() if (name, text) not in self._ever]
         expect(not other, "wrong", f"texts that their rows never had: {other[:SHOWN]}")

@@ -55,13 +55,13 @@ class Doors:
             expect(self.rows() == before, "wrong", "a call was refused and has written something")
             return True
         found = {document.id: document for document in self._collection.get(ids)}
-        expect(set(found) == set(ids), "lost", "a call has stored fewer documents than it says")
+        expect(set(found) == set(ids), "lost", "a call has stored fewer documents than it reported")
         last = dict(zip(ids, documents, strict=True))
         for chunk_id, given in last.items():
             stored = found[chunk_id]
             content = given.content if isinstance(given, Document) else given["content"]  # of a mapping
             self.texts[chunk_id] = content
-            expect(stored.content == content, "wrong", "a text came back other than it was stored")
+            expect(stored.content == content, "wrong", "a text was read differently from how it was stored")
             if not isinstance(given, Document):
                 continue
             # A document that takes the place of another keeps the time at which that was made.
@@ -73,7 +73,7 @@ class Doors:
                 and (stored.created_at == given.created_at or not is_new)
                 and (stored.parent_id, stored.child_ids) == (parent, [str(child) for child in given.child_ids])
             )
-            expect(is_right, "wrong", "a document came back other than it was stored")
+            expect(is_right, "wrong", "a document was read differently from how it was stored")
         return False
 
     def ask(self, draw: random.Random) -> bool:

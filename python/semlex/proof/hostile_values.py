@@ -105,7 +105,7 @@ LANGUAGES: tuple[Any, ...] = (None, "german", "de", "klingon", "", "\0", "x" * 5
 
 
 def text(draw: random.Random) -> str:
-    """A text, or two of them."""
+    """Return a hostile text, or two of them joined."""
     first = draw.choice(TEXTS)
     return first + draw.choice(TEXTS) if draw.random() < 0.2 else first
 
@@ -143,7 +143,7 @@ def mapping(draw: random.Random, depth: int = 0) -> dict[Any, Any]:
 
 
 def good_document(draw: random.Random) -> Document:
-    """A document that every store takes."""
+    """Return a document that every store accepts."""
     return Document(f"harmless text {draw.random()}", {"key": draw.random()}, f"good-{draw.random()}")
 
 
@@ -182,5 +182,5 @@ def vectors(draw: random.Random, rows: int) -> Any:
 
 
 def filters(draw: random.Random) -> Any:
-    """A filter, mostly a mapping."""
+    """Return a hostile filter, mostly a mapping."""
     return value(draw) if draw.random() < 0.1 else mapping(draw)

@@ -1,4 +1,4 @@
-"""Servers and networks that go away under writers and searchers: what was acknowledged is stored, clients come back."""
+"""Servers and networks that go away under writers and searchers: acknowledged writes stay, clients reconnect."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Interrupted(Scenario):
 
     @abstractmethod
     async def interrupt(self, application: str, traffic: Traffic) -> None:
-        """Interrupt, and mend it."""
+        """Interrupt the server or the network, and repair it."""
 
     def attempt(self) -> Tries:
         asyncio.run(self._round())
@@ -372,7 +372,7 @@ DEADLINES = (0.1, 0.2, 0.4)
 # How much later than its deadline a call may come back: the time that semlex gives the server, and a busy machine.
 LATE_SECONDS = DEADLINE_GRACE_SECONDS + 2.0
 TEXTS = 20
-LATEST = "latest in ms after the deadline"
+LATEST = "latest answer after the deadline, in ms"
 
 
 class Proxy:

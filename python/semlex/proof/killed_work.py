@@ -1,4 +1,4 @@
-"""The work that `semlex prove` kills: what a process does, and in which states it may leave a collection."""
+"""The work that `semlex prove` interrupts by a kill, and the states in which it may leave a collection."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ class Rebuilding(Optimizing):
     """A second generation of the keyword index built, and switched to."""
 
     name = "kill-rebuild"
-    what = "the keyword index built again beside the one in use, and switched to"
+    what = "a second keyword index built beside the one in use, then used instead"
 
     def limits(self) -> Limits:
         return {"semlex.store.keyword.bm25.rebuild": {"PAGE_ROWS": 20}}
@@ -148,7 +148,7 @@ class Reembedding(Killed):
     """Another embedding model: its vectors made beside those in use, and switched to."""
 
     name = "kill-reembed"
-    what = "another embedding model's vectors made beside those in use, and switched to"
+    what = "vectors of another embedding model made beside those in use, then used instead"
 
     def begin(self) -> None:
         super().begin()

@@ -196,7 +196,7 @@ class Killed(Scenario):
         return code != 0
 
     def _learn(self, order: Order, said: str) -> None:
-        """Learn the length of a run from those that ended; until one has, try later and later moments."""
+        """Learn the length of a run from runs that ended; until one has ended, choose later and later moments."""
         ended = [line.split()[1:] for line in said.splitlines() if line.startswith("ended ")]
         for moments, seconds in ended:
             known = (self._moments, self._seconds) if self._is_known else (1, 0.0)

@@ -68,7 +68,7 @@ class Scenario(ABC):
         self.opened = ExitStack()
 
     def begin(self) -> None:  # noqa: B027 - some need nothing
-        """Open what the tries need."""
+        """Open the connections and data that the tries need."""
 
     @abstractmethod
     def attempt(self) -> Tries:

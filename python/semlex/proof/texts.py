@@ -37,7 +37,7 @@ STATEMENT = (
 
 
 class WordDirections(HashEmbedder):
-    """A `HashEmbedder` whose directions of words depend on a salt, and are cached."""
+    """A `HashEmbedder` whose vectors of words depend on a salt, and are cached."""
 
     def __init__(self, dimensions: int = DIMENSIONS, salt: str = "") -> None:
         super().__init__(dimensions)

@@ -1,4 +1,4 @@
-"""Writers and searchers at once: every answer is that of a plain twin, and the end is that of serial writes."""
+"""Writers and searchers at once: answers equal plain computations, and the end equals writes one after another."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ class Traffic:
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self, writers: int, searchers: int, *, optimizer: bool = False) -> None:
-        """Begin."""
+        """Start the clients."""
         works: dict[str, Callable[[], Awaitable[object]]] = {
             **{f"writer {number}": self._writing(number) for number in range(writers)},
             **{f"searcher {number}": self._searching for number in range(searchers)},

@@ -50,7 +50,7 @@ class Qwen3Reranker(CheckedReranker):
         batch_size: Maximum candidates in a forward pass, 1 to 1024; the token budget is usually the tighter limit.
         max_length: Maximum tokens of a prompt, 128 to 32768. A longer document is cut, and a warning is logged from
             time to time.
-        instruction: Task that the model judges by; None for the model card's.
+        instruction: Task that the model judges by; None for the one on the model card.
         dtype, revision, attn, token_budget, allow_download: As for `semlex.embedding.qwen3.Qwen3EmbeddingEncoder`.
         exact: Whether to compute in float32.
 
@@ -80,7 +80,7 @@ class Qwen3Reranker(CheckedReranker):
         check_range("batch_size", batch_size, 1, MAX_ROWS)
         check_range("max_length", max_length, 128, 32768)
         if instruction is not None and not instruction.strip():
-            raise ConfigurationError("instruction must not be blank; leave it out (None) for the model card's")
+            raise ConfigurationError("instruction must not be blank; leave it out (None) for the one on the model card")
         if exact and dtype not in (None, "float32"):
             raise ConfigurationError(f"exact=True computes in float32; drop dtype={dtype!r}, or exact=True")
         require_torch("Qwen3 reranking")

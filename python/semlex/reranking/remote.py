@@ -97,8 +97,9 @@ class CohereReranker(RemoteReranker):
         raw_scores: Whether the server answers with the model's raw scores (logits); the logistic function then makes
             probabilities of them. semlex does not guess this, because raw scores between 0 and 1 look like
             probabilities.
-        requests: See `RequestOptions`. `api_key` None is that of the environment: ``COHERE_API_KEY`` or ``CO_API_KEY``
-            at Cohere, ``JINA_API_KEY`` at Jina, ``SEMLEX_RERANKER_API_KEY`` anywhere else. `batch_size` is 1 to 1000.
+        requests: See `RequestOptions`. Without `api_key`, the key comes from the environment: ``COHERE_API_KEY`` or
+            ``CO_API_KEY`` at Cohere, ``JINA_API_KEY`` at Jina, ``SEMLEX_RERANKER_API_KEY`` anywhere else. `batch_size`
+            is 1 to 1000.
 
     Raises:
         ConfigurationError: A parameter cannot be used, or a key is missing.
@@ -146,7 +147,7 @@ class TEIReranker(RemoteReranker):
 
     Args:
         base_url: Address before ``/rerank``.
-        requests: See `RequestOptions`. `api_key` is the server's ``--api-key``; None for ``SEMLEX_RERANKER_API_KEY``.
+        requests: See `RequestOptions`. `api_key` is the server's ``--api-key``; default: ``SEMLEX_RERANKER_API_KEY``.
             `batch_size`, 1 to 1000, is by default that of ``--max-client-batch-size``; a refused batch is halved.
     """
 
@@ -206,9 +207,9 @@ class LLMReranker(RemoteReranker):
         base_url: Address before ``/chat/completions``.
         max_characters: Maximum characters of a passage, 100 to 100000; a longer one is cut, and a warning is logged
             from time to time.
-        requests: See `RequestOptions`. `api_key` None is that of the environment: ``OPENAI_API_KEY`` at OpenAI,
-            ``OPENROUTER_API_KEY`` at OpenRouter, ``SEMLEX_RERANKER_API_KEY`` anywhere else. `batch_size` is 1 to 100;
-            passages of one request may influence each other's scores.
+        requests: See `RequestOptions`. Without `api_key`, the key comes from the environment: ``OPENAI_API_KEY`` at
+            OpenAI, ``OPENROUTER_API_KEY`` at OpenRouter, ``SEMLEX_RERANKER_API_KEY`` anywhere else. `batch_size` is 1
+            to 100; passages of one request may influence each other's scores.
 
     Raises:
         ConfigurationError: A parameter cannot be used, or a key is missing.

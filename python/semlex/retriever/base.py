@@ -24,7 +24,7 @@ class Openable(ABC):
 
     @abstractmethod
     async def close(self) -> None:
-        """Close it."""
+        """Close the object."""
 
     async def _close_after(self, error: BaseException | None) -> None:
         """Close it at the end of a block, which an error may have ended."""

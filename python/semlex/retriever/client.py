@@ -72,7 +72,7 @@ MAX_LISTED_JOBS = 10_000
 
 
 class Client(Openable):
-    """A server with its collections; the first call opens it.
+    """A connection to a server with its collections; the first call opens it.
 
     Close it with `close`, or use it as an async context manager, which opens it at once.
 
@@ -132,7 +132,7 @@ class Client(Openable):
         await self._resources.close_after(error)
 
     async def stop_builds(self) -> None:
-        """Stop building indexes that loads have left; the next load, a worker or `indexes.create` builds them."""
+        """Stop index builds that loads have started; the next load, a worker or `indexes.create` starts them again."""
         await self._resources.index_builds.stop()
 
     def collection(
@@ -329,7 +329,7 @@ class Client(Openable):
         return JobQueue(await self._database(), self._resources.server.schema)
 
     async def _database(self) -> Database:
-        """Return the database as the client's role sees it."""
+        """Return the database, used with the rights of the client's role."""
         database = (await self._resources.ready()).database
         return database if self._role is None else database.acting_as(self._role)
 

@@ -1,4 +1,4 @@
-"""A collection: searching, reading, answering and filling it; rarer operations are in the objects it gives."""
+"""A collection: search, read and fill it, answer questions; parts such as `documents` have the rarer operations."""
 
 from __future__ import annotations
 
@@ -252,21 +252,21 @@ class Collection(Part):
     ) -> SearchResults:
         """Return the chunks that fit a query best.
 
-        Both searches run in one snapshot of the database. If one of them fails, or is late for the `deadline`, the
-        other answers and `SearchResults.warnings` says so. You get exactly `top_k` results if as many exist. Options
-        you leave out take the retriever's defaults (`SearchDefaults`), then their own.
+        Both searches run in one snapshot of the database. If one of them fails, or misses the `deadline`, the other
+        answers and `SearchResults.warnings` says so. You get exactly `top_k` results if as many exist. Options you
+        leave out take the retriever's defaults (`SearchDefaults`), then their own.
 
         Args:
-            query: A question or words, 1 character to 4 KiB after trimming; or a `SearchQuery` that brings text,
-                vector, top_k and filters, which must not be given beside it then.
+            query: A question or words, 1 character to 4 KiB after trimming; or a `SearchQuery` with text, vector,
+                `top_k` and filters, which you then do not give here.
             top_k: Number of results, 1 to 1,000. Default: 5.
-            filters: A mapping, a text, or what `F` makes; see docs/reference/filters.md.
+            filters: A mapping, a text, or a filter made with `F`; see docs/reference/filters.md.
             mode: ``vector``, ``keyword`` or ``hybrid``. Default: hybrid if both searches are possible.
             rerank: Whether the reranker orders the best 4 x top_k candidates. Default: if one is configured.
             explain: Whether `SearchResults.explanation` has the query plan and, for each hit, the words it shares with
                 the query. It costs a look at the keyword index for each word.
             fallback: Searched, with query, `top_k` and filters, if nothing was found, such as a `JSONKBRetriever`; see
-                `SearchResults.fallback`. None: that of the retriever; False: none.
+                `SearchResults.fallback`. None: the retriever's fallback; False: no fallback.
             **options: See `SearchOptions`, or docs/reference/search-options.md.
 
         Raises:
@@ -409,13 +409,13 @@ class Collection(Part):
 
         The hits of a search are joined with what surrounds them in their documents: chunks that touch or overlap become
         one passage, in which no character is repeated; others are separate passages. The best hits are taken first,
-        each with its surroundings if they fit, else alone, else not (`Context.left_out`). The best hit alone is cut
-        behind a sentence if it is longer than the budget.
+        each with its surroundings if they fit, else alone; a hit that does not fit is in `Context.left_out`. The best
+        hit alone is cut behind a sentence if it is longer than the budget.
 
         Args:
             question: 1 character to 4 KiB after trimming.
             tokens: Maximum number of tokens of the whole text, numbers and places included, 1 to 10,000,000. They are
-                counted as those of the collection's chunks are.
+                counted like those of the collection's chunks.
             filters: As for `search`; they apply to hits, not to the text around them in the same documents.
             mode: As for `search`.
             rerank: As for `search`.
@@ -424,7 +424,7 @@ class Collection(Part):
 
         Raises:
             ValidationError: The question or a filter is refused.
-            ConfigurationError: Another argument is, or `count` gave no number.
+            ConfigurationError: Another argument is refused, or `count` returned no number.
         """
         from semlex.answering.context import ContextPlan, Counting, make_context
         from semlex.answering.questions import SEARCHES
@@ -468,20 +468,20 @@ class Collection(Part):
         one it consists of up to three sentences of the documents, chosen by the question's words.
 
         There is an answer or a reason why not (`Answer.refused`): nothing was found, the documents probably hold no
-        answer, or the model finds none in them. If the model's server fails, the answer has a warning and
-        sentences of the documents instead. What the model wrote without a quote that is in the documents is in the
-        answer and in `Answer.unsupported`.
+        answer, or the model finds none in them. If the model's server fails, the answer has a warning and sentences of
+        the documents instead. Sentences without a quote that is in the documents stay in the answer, and
+        `Answer.unsupported` lists them.
 
         Args:
             question: As for `context`.
             tokens: As for `context`.
-            context: Passages to answer from, made by `context`; no option of the search beside it.
+            context: Passages to answer from, made by `context`; then give no option of the search.
             **options: See `AnswerOptions`. The question is refused if both minimums are missed, as far as they are
                 known; 0 in one of them: never. The route is in ``context.results.route``.
 
         Raises:
             ValidationError: The question or a filter is refused.
-            ConfigurationError: Another argument is, or the chat model's name cannot be used.
+            ConfigurationError: Another argument is refused, or the chat model's name cannot be used.
         """
         events = self.answer_stream(question, tokens, context=context, **options)
         async with aclosing(events):
@@ -496,7 +496,7 @@ class Collection(Part):
         context: Context | None = None,
         **options: Unpack[AnswerOptions],
     ) -> AsyncGenerator[AnswerSentence | Answer, None]:
-        """Answer sentence by sentence while the answer is written: each after its citations were looked up.
+        """Yield the sentences of an answer while it is written, each after its citations were looked up.
 
         Args:
             question: As for `answer`.
@@ -727,7 +727,7 @@ class Collection(Part):
 
     @operation("count chunks", "read")
     async def count(self, filters: Filters | None = None) -> int:
-        """Return the number of chunks that pass a filter; a field that no chunk has is logged."""
+        """Return the number of chunks that pass a filter; log a warning about a field that no chunk has."""
         condition = parse_filters(filters, self._handle.names)
         number = await self._handle.read("count", lambda c, info: chunks.count_chunks(c, info, condition))
         if not number and (condition.metadata_fields or condition.names_rows):
@@ -909,8 +909,8 @@ class Collection(Part):
         extraction, folders = checked_extraction(options.get("extract_metadata")), folder_options(options)
         if lines is not None and dry_run:
             raise ConfigurationError(
-                "what descriptions cost is known when files are stored: leave dry_run or enrichment out, and let "
-                "documents.enrich(dry_run=True) count afterwards"
+                "the cost of descriptions is known only when the files are stored: leave dry_run or enrichment out, "
+                "then call documents.enrich(dry_run=True)"
             )
         found, reports = await asyncio.to_thread(checked_paths, paths, must_exist=False), []
         with bars as tell:
@@ -1005,7 +1005,7 @@ class Collection(Part):
         condition = parse_filters(filters, self._handle.names)
         if condition.names_rows:
             raise ConfigurationError(
-                "delete accepts no live column (@row): delete the rows in their table, and bring the collection in step"
+                "delete accepts no live column (@row): delete the rows in their table, then sync the collection"
             )
         deletion = Deletion(None if ids is None else check_ids(ids), document, source, condition, vanished)
         return await (await self._handle.indexer()).delete(deletion, dry_run=dry_run)
@@ -1072,7 +1072,7 @@ class Collection(Part):
         options: SearchOptions,
         started: float,
     ) -> Request:
-        """Choose the options that a call leaves open by the kind of question, fill in defaults, check the search."""
+        """Return a checked search; options that a call leaves out follow from the kind of question and the defaults."""
         clock, defaults = self._handle.resources.clock, self._handle.search_defaults
         text = query.query_text if isinstance(query, SearchQuery) else query
         routed = await self._route(text, options.get("route"), seconds_left(options.get("deadline"), started, clock))
@@ -1119,7 +1119,7 @@ class Collection(Part):
         return reranker, ()
 
     def _log(self, opened: OpenCollection, requests: Sequence[Request], found: Sequence[SearchResults]) -> None:
-        """Hand questions to the query log, if they are logged; it writes them later."""
+        """Pass questions to the query log, which writes them later, unless questions are not logged."""
         # Beside the transaction of a connection that somebody else owns, but never with more rights.
         database, role = self._handle.resources.database, opened.database.role
         database = database if role is None else database.acting_as(role)
@@ -1179,7 +1179,7 @@ def _counting(opened: OpenCollection) -> tuple[Counting, list[str]]:
         counter = opened.models.token_counter(opened.info.names.collection, own)
     except ModelMismatchError:
         counter = TokenEstimate()
-        note = f"tokens are estimated by words: what counts them by {own} is not open here; count= takes a function"
+        note = f"tokens are estimated from words, because the counter {own} is not open here; count= accepts a function"
         return Counting(counter.counter_name, counter), [note]
     return Counting(counter.counter_name, counter), []
 
@@ -1193,7 +1193,7 @@ def _analyzer(settings: CollectionSettings) -> _core.Analyzer:
 
 
 def folder_options(options: WatchOptions) -> FolderOptions:
-    """Return which files are kept in step, and how."""
+    """Return the options that say which files are synchronised and how they are read."""
     from semlex.ingest.loaders.base import LoadOptions
     from semlex.ingest.sync import FolderOptions
 

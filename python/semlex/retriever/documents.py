@@ -97,7 +97,7 @@ class Documents(Part):
 
     @operation("get document", "read")
     async def get(self, document: str) -> WholeDocument:
-        """Return a document's text and chunks; for a line (``keys.md:9``) or a chunk's id, only the chunks it means.
+        """Return a document's text and chunks; for a line (``keys.md:9``) or a chunk's id, only the chunks there.
 
         Args:
             document: As for `why`.
@@ -166,7 +166,7 @@ class Documents(Part):
         progress: ProgressOption = None,
         **options: Unpack[RechunkOptions],
     ) -> IndexReport:
-        """Cut documents that an older version of semlex read or cut again, from their files.
+        """Read and split documents again from their files, if an older version of semlex read or split them.
 
         If you give other settings, all documents are cut again, and the collection keeps the settings. A chunk whose
         text stays the same keeps its vector. Repeat the call to complete a run that was interrupted.
@@ -184,7 +184,7 @@ class Documents(Part):
         bars, source, dry_run = shown(progress), options.get("source"), options.get("dry_run", False)
         given = picked(ChunkSizes, options)
         if source is not None and any(value is not None for value in given.values()):
-            raise ConfigurationError("other chunk settings are for a whole collection: leave source out")
+            raise ConfigurationError("chunk settings apply to the whole collection: leave source out")
         extraction = checked_extraction(extract_metadata)
         with bars as tell:
             run = FileRun(await self._handle.indexer(), self._handle.wanted.saying(**given), tell, extraction)
@@ -270,7 +270,7 @@ async def named_document(handle: Handle, document: str) -> tuple[NamedDocument, 
 
 
 async def document_places(handle: Handle, opened: OpenCollection, document: str) -> tuple[KnownSources, Places]:
-    """Return the sources, and the places in their folders that a document's name can mean on this machine."""
+    """Return the sources, and the paths in their folders that a document's name may mean on this machine."""
     sources = await opened.reader.read(
         "read the sources", lambda connection: read_known_sources(connection, handle.names)
     )

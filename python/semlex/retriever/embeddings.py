@@ -57,7 +57,7 @@ MAX_VERSION = 2**31 - 1
 
 
 def _named(model: object) -> Errors:
-    """Return the errors of a model argument, which must name a model here."""
+    """Return the errors of an argument that names an embedding model."""
     if model is None or isinstance(model, str):
         return text_errors("model", model, blank=False)
     return model_errors("model", model, "identity", "embed_documents", "embed_query")
@@ -131,7 +131,7 @@ class Embeddings(Part):
         force: bool = False,
         progress: ProgressOption = None,
     ) -> ReembedReport:
-        """Use the vectors again that were in use before the last change, after computing those that are missing.
+        """Return to the vectors in use before the last change of the model, after computing missing ones.
 
         Args:
             model: The model that made them; None: the model that the collection names, if it can be used here.

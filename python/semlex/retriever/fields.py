@@ -119,13 +119,13 @@ class Fields(Part):
         if not types:
             known = [field.name for field in await summarize_fields(connection, self._handle.names)]
             raise ConfigurationError(
-                f"of {looked_at} none has the field {name}{nearest(str(index.field), known)} (--force or force=True "
+                f"none of {looked_at} has the field {name}{nearest(str(index.field), known)} (--force or force=True "
                 "makes the index for future chunks)"
             )
         counts = ", ".join(f"{kind} {n:,}" for kind, n in types.items())
         fitting = types.get(index.type, 0)
         have = f"{fitting:,} have" if fitting > 1 else "1 has" if fitting else "none has"
-        told = f"of {looked_at} {have} a {index.type} as {name}; the values are: {counts}"
+        told = f"of {looked_at}, {have} a {index.type} in {name}; types of its values: {counts}"
         if not fitting:
             raise ConfigurationError(f"{told} (--force or force=True makes the index nevertheless)")
         return [told]

@@ -109,7 +109,7 @@ class Handle:
         self._opened = None
 
     async def ready(self) -> OpenCollection:
-        """Return the open collection; if it was dropped, the one that has its name now, or a new one."""
+        """Return the open collection; if it was dropped, open the one that has its name now, or make a new one."""
         return await self._ready_to(create=self.create)
 
     async def indexer(self) -> Indexer:
@@ -182,7 +182,7 @@ class Handle:
         return found
 
     async def database(self) -> Database:
-        """Return the database as the collection's role sees it."""
+        """Return the database, used with the rights of the collection's role."""
         database = self._own_database or (await self.resources.ready()).database
         return database if self._role is None else database.acting_as(self._role)
 
@@ -242,7 +242,7 @@ class Handle:
 
 
 class Part:
-    """A collection, or one of its small objects; all of them share the handle."""
+    """Base class of a collection and of its parts, such as `Documents`; all of them share one handle."""
 
     def __init__(self, handle: Handle) -> None:
         self._handle = handle

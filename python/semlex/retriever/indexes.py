@@ -30,11 +30,11 @@ class Indexes(Part):
 
     @property
     def building(self) -> bool:
-        """Whether indexes are still being built that a load of this client has begun."""
+        """Whether index builds that a load of this client has started are still running."""
         return self._handle.resources.index_builds.are_running(self._handle.names)
 
     async def wait(self, *, progress: ProgressOption = None) -> list[str]:
-        """Wait until the indexes are built that loads of this client have begun.
+        """Wait for the index builds that loads of this client have started.
 
         Args:
             progress: Called repeatedly with the progress; ``bar`` shows a progress bar.

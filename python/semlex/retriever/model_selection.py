@@ -212,7 +212,7 @@ def _stored(stored: EmbeddingVersion, options: ModelOptions) -> ModelChoice[Embe
 
 
 def _check_usable(name: str, options: ModelOptions) -> list[str]:
-    """Refuse a stored model name that is not allowed or not available here; return the user's list if it decided.
+    """Refuse a stored model name that is not allowed or not available here; return the list that allowed it, or [].
 
     No model is opened.
     """
@@ -273,7 +273,7 @@ def _not_allowed(name: str) -> ModelNotAllowedError:
     shown = repr(name if len(name) <= SHOWN_NAME else f"{name[:SHOWN_NAME]}…")
     message = (
         f"the collection was made with the model {shown}, {place}, "
-        "which semlex does not use because a database names it"
+        "and semlex uses no such model only because a database names it"
     )
     if name.isprintable() and len(name) <= SHOWN_NAME:
         quoted = shlex.quote(name)

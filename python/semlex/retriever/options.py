@@ -43,7 +43,7 @@ class ModelKeys(TypedDict, total=False):
     tokenizer: Annotated[
         str | PathLike[str] | None,
         Option(
-            text="The tokenizer.json of a model behind a server, whose tokens then measure chunks: its path, that of "
+            text="The tokenizer.json of a model behind a server, to measure chunks in its tokens: the file's path, "
             "its folder, or a hub id in the local cache. Without one, a word counts as two tokens.",
             form="object",
         ),
@@ -300,8 +300,8 @@ class KnowledgeOptions(QuestionOptions, total=False):
     steps: Annotated[
         Sequence[HitStep],
         Option(
-            text="What is done with the hits before the best are taken, in this order: each takes a list of hits and "
-            "gives one, such as those of semlex.search.steps; your functions run in a thread, or are "
+            text="Functions that run on the hits, in this order, before the best are taken: each takes a list of "
+            "hits and returns one, as in semlex.search.steps. Your functions run in a thread, unless they are "
             "asynchronous.",
             form="object",
         ),

@@ -56,7 +56,7 @@ def without_query_log() -> Iterator[None]:
 
 @dataclass(slots=True)
 class _Log:
-    """The state of one collection's log, as one role writes it.
+    """The state of one collection's log for one role.
 
     Attributes:
         under_way: How many questions are being written; they count as waiting.
@@ -78,7 +78,7 @@ class _Log:
 
 
 class _Place(NamedTuple):
-    """The collection that a question was put to, and the database as the role that asked sees it."""
+    """The collection that was searched, and the database with the rights of the role that searched."""
 
     database: Database
     info: CollectionInfo
@@ -118,7 +118,9 @@ class QueryLog:
             self._switch_off(info, log, "the server accepts no writes")
             return
         if database.joins_transaction:
-            self._switch_off(info, log, "the connection is the caller's, whose transaction it would join")
+            self._switch_off(
+                info, log, "the connection is the caller's, and the log would become part of the caller's transaction"
+            )
             return
         now = utc_now()
         for request, results in zip(requests, found, strict=True):
@@ -136,7 +138,7 @@ class QueryLog:
         self._running()
 
     def _running(self) -> asyncio.Task[None] | None:
-        """Return the task that writes; start it if questions wait and it does not run; None if none is needed."""
+        """Return the task that writes questions, and start it if needed; None if no questions wait."""
         loop, task = asyncio.get_running_loop(), self._task
         if task is not None and (task.done() or task.get_loop() is not loop):
             task = None  # ended with its loop, perhaps
@@ -151,7 +153,7 @@ class QueryLog:
         return self._logs.setdefault(place.key, _Log())
 
     def figures(self, role: str | None, info: CollectionInfo) -> QueryLogFigures | None:
-        """Return what became of a collection's questions in this process; None if they are not logged."""
+        """Return how many questions to a collection this process has written, lost or holds; None if it logs none."""
         if self.options.keep == "off":
             return None
         key = info.collection_id, role

@@ -355,7 +355,7 @@ class Resources:
         return self._chat_model
 
     def rewrites(self, identity: str) -> LruCache[tuple[str, ...], tuple[str, ...]]:
-        """Return the cache of terms that this language model wrote for questions; that of another model is dropped."""
+        """Return the cache of terms that this language model wrote for questions; drop the cache of another model."""
         if self._rewrites is None or self._rewrites[0] != identity:
             # A new one, which no call that began before fills.
             self._rewrites = identity, LruCache(self.query_cache.capacity)

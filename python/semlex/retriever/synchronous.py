@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 T = TypeVar("T")
 CLOSED_MEANWHILE = (
-    "another thread closed the retriever while this call was running; what a batch had committed is stored"
+    "another thread closed the retriever while this call was running; batches that were complete are stored"
 )
 # Keyword arguments that belong to an event loop: a synchronous object has a loop of its own.
 LOOP_BOUND = frozenset({"pool", "connection"})
@@ -107,7 +107,7 @@ class LoopThread:
 
         with self._lock:
             if self._closing:
-                raise WorkAbandonedError("the retriever was closed meanwhile, by another thread: open it again")
+                raise WorkAbandonedError("another thread has closed the retriever: open it again")
             return asyncio.run_coroutine_threadsafe(call(), self._loop)
 
     def close(self, last: Callable[[], Coroutine[Any, Any, None]] | None = None) -> None:
@@ -239,8 +239,8 @@ class LoopRunner:
     def _refuse_own_thread(self) -> None:
         if self._loop is not None and self._loop.is_current:
             raise ConfigurationError(
-                "a call inside a call of the same object (in a progress callback?) would wait for itself: note what it "
-                "needs, and make it when the outer call has returned, or use a second one"
+                "a call inside a call of the same object (in a progress callback?) would wait for itself: make it "
+                "when the outer call has returned, or use a second object"
             )
 
     def _after_fork(self) -> None:

@@ -308,7 +308,7 @@ class SyncCollection(Synchronous):
         context: Context | None = None,
         **options: Unpack[AnswerOptions],
     ) -> Generator[AnswerSentence | Answer, None, None]:
-        """Answer sentence by sentence while the answer is written: each after its citations were looked up."""
+        """Yield the sentences of an answer while it is written, each after its citations were looked up."""
 
     def why(
         self,
@@ -359,7 +359,7 @@ class SyncCollection(Synchronous):
         """Return chunks in the order of their keys, without a query."""
 
     def count(self, filters: Filters | None = None) -> int:
-        """Return the number of chunks that pass a filter; a field that no chunk has is logged."""
+        """Return the number of chunks that pass a filter; log a warning about a field that no chunk has."""
 
     def add_documents(
         self,
@@ -434,7 +434,7 @@ class SyncClient(Opened):
     def asynchronous(self) -> Client: ...
 
     def stop_builds(self) -> None:
-        """Stop building indexes that loads have left; the next load, a worker or `indexes.create` builds them."""
+        """Stop index builds that loads have started; the next load, a worker or `indexes.create` starts them again."""
 
     def collection(
         self,
@@ -638,7 +638,7 @@ class SyncDocuments(Synchronous):
         """Return the documents that were read from files, with the state of each file, and the last run's problems."""
 
     def get(self, document: str) -> WholeDocument:
-        """Return a document's text and chunks; for a line (``keys.md:9``) or a chunk's id, only the chunks it means."""
+        """Return a document's text and chunks; for a line (``keys.md:9``) or a chunk's id, only the chunks there."""
 
     def outline(self, document: str) -> Outline:
         """Return the headings of a document in order, each with its line and the chunks below it."""
@@ -656,7 +656,7 @@ class SyncDocuments(Synchronous):
         progress: ProgressOption = None,
         **options: Unpack[RechunkOptions],
     ) -> IndexReport:
-        """Cut documents that an older version of semlex read or cut again, from their files."""
+        """Read and split documents again from their files, if an older version of semlex read or split them."""
 
     def enrich(
         self,
@@ -697,7 +697,7 @@ class SyncEmbeddings(Synchronous):
         force: bool = False,
         progress: ProgressOption = None,
     ) -> ReembedReport:
-        """Use the vectors again that were in use before the last change, after computing those that are missing."""
+        """Return to the vectors in use before the last change of the model, after computing missing ones."""
 
     def drop(self, version: int, *, force: bool = False) -> None:
         """Drop a set of vectors."""
@@ -755,10 +755,10 @@ class SyncIndexes(Synchronous):
 
     @property
     def building(self) -> bool:
-        """Whether indexes are still being built that a load of this client has begun."""
+        """Whether index builds that a load of this client has started are still running."""
 
     def wait(self, *, progress: ProgressOption = None) -> list[str]:
-        """Wait until the indexes are built that loads of this client have begun."""
+        """Wait for the index builds that loads of this client have started."""
 
     def create(
         self,
@@ -830,7 +830,7 @@ class SyncTables(Synchronous):
         """Follow a table or view: its rows become documents, which `sync` or a worker keeps up to date."""
 
     def followed(self) -> list[FollowedStatus]:
-        """Return the followed tables, sorted by name, each with how far it is in step."""
+        """Return the followed tables, sorted by name, each with its counts and when it was last read."""
 
     def change(self, name: str, *, table: str | None = None, **options: Unpack[TableOptions]) -> FollowedTable:
         """Change which columns of a followed table are read, or how its changes are noticed."""

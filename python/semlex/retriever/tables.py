@@ -237,7 +237,7 @@ class Tables(Part):
 
     @operation("followed tables", "read")
     async def followed(self) -> list[FollowedStatus]:
-        """Return the followed tables, sorted by name, each with how far it is in step."""
+        """Return the followed tables, sorted by name, each with its counts and when it was last read."""
         return await self._handle.read("list the followed tables", read_status)
 
     @operation("change table", "admin", TableOptions)

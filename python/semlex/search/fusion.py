@@ -86,7 +86,7 @@ def check_weights(method: FusionMethod, weights: Mapping[str, float] | None) -> 
 
 
 def vector_weight(weights: Mapping[str, float] | None, declared: float) -> float:
-    """Return the weight of the vector leg in score fusion, 0 to 1; the keyword leg has the rest."""
+    """Return the weight of vector search in score fusion, 0 to 1; keyword search has the rest."""
     given = {name: float(weight) for name, weight in (weights or {}).items()}
     if not given:
         if not 0 <= declared <= 1:
@@ -104,7 +104,7 @@ def vector_weight(weights: Mapping[str, float] | None, declared: float) -> float
 
 
 def ranked_alone(name: str, result: LegResult) -> Iterator[Candidate]:
-    """Yield the chunks of the only leg that answered, in the leg's order."""
+    """Yield the chunks of the only search that answered, in its order."""
     for rank, (key, score) in enumerate(zip(result.keys, result.scores.tolist(), strict=True), start=1):
         if name == "vector":
             yield Candidate(key, rank, score)
@@ -119,7 +119,7 @@ def fuse(
     weights: Mapping[str, float] | None = None,
     rrf_k: float = RRF_K,
 ) -> Iterator[Candidate]:
-    """Yield candidates of both legs by each leg's own scores, best first; ties by (document_id, chunk_id)."""
+    """Yield the candidates of both searches, best first, combining their scores; ties by (document_id, chunk_id)."""
     union = union_of(results)
     rankings = [union.indices[name] for name in results]
     chosen = [float((weights or {}).get(name, 1.0)) for name in results]
@@ -166,7 +166,7 @@ _WORD = re.compile(r"\w+")
 
 
 def headed_by(text: str | None, results: Mapping[str, LegResult]) -> frozenset[Key]:
-    """Return the chunks of the keyword leg whose innermost heading equals the text, ignoring case and punctuation."""
+    """Return the chunks found by words whose innermost heading equals the text, ignoring case and punctuation."""
     keyword = results.get("keyword")
     if text is None or keyword is None or keyword.headings is None:
         return frozenset()
@@ -183,7 +183,7 @@ def _heading_words(text: str) -> tuple[str, ...]:
 
 
 def headed_first(candidates: Iterable[Candidate], headed: Container[Key]) -> Iterator[Candidate]:
-    """Yield candidates by their scores, best first; those in `headed` count `HEADING_FACTOR` times."""
+    """Yield candidates by their scores, best first; the scores of those in `headed` are times `HEADING_FACTOR`."""
     ordered = list(candidates)
     for candidate in ordered:
         candidate.heading_factor = HEADING_FACTOR if candidate.key in headed else None
@@ -205,7 +205,7 @@ def fuse_completed(
 
 
 def _numbers(results: Mapping[str, LegResult]) -> dict[str, NDArray[np.int64]] | None:
-    """Number the chunks that the legs found, the same way in both legs; None if only their keys identify them."""
+    """Number the chunks that both searches found, each with one number; None if only their keys identify them."""
     values, numbers = results["vector"].side_values, results["keyword"].numbers
     if values is None or numbers is None:
         return None
@@ -281,7 +281,7 @@ class Candidates:
 
 
 def union_of(results: Mapping[str, LegResult]) -> Union:
-    """Return the union of results, by the leg's name."""
+    """Return the union of results, by the name of the search."""
     # By the number of the UUID, which is hashed and compared much faster.
     found = {(document.int, chunk): (document, chunk) for result in results.values() for document, chunk in result.keys}
     numbers = {one: number for number, one in enumerate(sorted(found))}
@@ -326,7 +326,7 @@ async def hold_excluded(snapshot: Snapshot, names: Names, keys: list[Key], exclu
 # Each search adds a side column to the other one's SELECT for this. If the column does not suffice, the missing scores
 # of both are read afterwards in one round trip.
 async def other_scores(snapshot: Snapshot, results: Mapping[str, LegResult]) -> OtherScores:
-    """Return each leg's scores of the chunks that only the other leg found; NaN without a scorer."""
+    """Return each search's scores of the chunks that only the other one found; NaN without a scorer."""
     found: OtherScores = {}
     queries: dict[str, ScoreQuery] = {}
     missing: dict[str, tuple[str, list[int]]] = {}

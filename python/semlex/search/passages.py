@@ -258,7 +258,7 @@ async def read_around(
 
     if not keys:
         return [], {}
-    chunks, vectors = await opened.reader.read_snapshot("read what stands around hits", read)
+    chunks, vectors = await opened.reader.read_snapshot("read the chunks around hits", read)
     return chunks, {key[1]: vector for key, vector in vectors.items()}
 
 

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from semlex.store.postgres.snapshot import Snapshot
     from semlex.types.results import SearchResults
 
-PHRASE_NOTE = "no chunk was found that holds the quoted phrase; its words were searched instead"
+PHRASE_NOTE = "no chunk was found that contains the quoted phrase; its words were searched instead"
 
 
 class SearchPipeline:
@@ -57,7 +57,7 @@ class SearchPipeline:
         return self._reranker is not None
 
     async def run(self, request: Request) -> SearchResults:
-        """Run a search: choose legs, embed the query, find and load hits, rerank them and make the results."""
+        """Run a search: choose vector or keyword search, embed the query, find and rerank hits, make the results."""
         with self._span(request.top_k) as told:
             state = self.begin(request)
             await embed_query(state, self._opened)
@@ -89,7 +89,7 @@ class SearchPipeline:
         return [await self.results(*one) for one in found]
 
     def begin(self, request: Request) -> SearchState:
-        """Make the state of a search, with the legs that answer it."""
+        """Make the state of a search, with the searches (vector, keyword) that answer it."""
         opened, collection = self._opened, self._opened.info
         if request.page is not None and not request.page.offset:
             request = opened_list(request, reranks=self._reranker is not None)
@@ -98,7 +98,8 @@ class SearchPipeline:
             check_similarity(collection, legs)
         if request.options.get("min_rerank") is not None and (self._reranker is None or request.text is None):
             raise ConfigurationError(
-                "min_rerank needs a reranker and a text: name one with reranker_model= or --reranker, and leave it on"
+                "min_rerank needs a reranker and a text: name one with reranker_model= or --reranker, and do not "
+                "turn reranking off"
             )
         for one in collection.keyword.without_words(request.exclude):
             warnings.append(f"exclude {one!a} leaves nothing out: the keyword index has no such words")

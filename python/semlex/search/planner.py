@@ -1,4 +1,4 @@
-"""Decide which legs answer a request, and with how many candidates."""
+"""Decide whether vector and keyword search answer a request, and with how many candidates."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ SCAN_SHARE = 0.2
 
 
 def choose_legs(request: Request, collection: CollectionInfo, models: OpenModels) -> tuple[list[str], list[str]]:
-    """Return the legs that answer a request, and warnings about the choice."""
+    """Return which searches (vector, keyword) answer a request, and warnings about the choice."""
     has_vectors = collection.embedding is not None
     can_embed = request.vector is not None or (models.embedder is not None and request.text is not None)
     vector = has_vectors and can_embed
@@ -81,7 +81,7 @@ def choose_legs(request: Request, collection: CollectionInfo, models: OpenModels
 
 
 def candidate_depth(request: Request, *, reranks: bool, legs: Sequence[str] = ()) -> int:
-    """Return how many candidates each leg finds."""
+    """Return how many candidates each search finds."""
     if request.candidates is not None:
         return request.candidates
     if list(legs) == ["vector"] and not request.condition.is_empty and request.group_size is None:
@@ -117,13 +117,13 @@ def rows_wanted(request: Request, *, reranks: bool) -> int:
 
 
 def vector_plan(selection: Filter, *, has_index: bool, min_share: float) -> VectorPlan:
-    """Return how the vector leg finds its chunks, with or without the index."""
+    """Return how vector search finds its chunks, with or without the index."""
     is_wide = selection.is_empty or (selection.share is not None and selection.share >= min_share)
     return "index" if is_wide and has_index else exact_plan(selection)
 
 
 def exact_plan(selection: Filter) -> VectorPlan:
-    """Return the plan by which the vector leg finds its chunks without the vector index."""
+    """Return the plan by which vector search finds its chunks without the vector index."""
     is_narrow = selection.ids is not None or (selection.share is not None and selection.share < SCAN_SHARE)
     return "keys" if is_narrow else "scan"
 

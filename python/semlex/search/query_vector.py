@@ -177,7 +177,9 @@ def usable_query_vector(made: ArrayLike) -> NDArray[np.float32]:
     """Return the vector that a model made of a query, after checking it."""
     vector = np.asarray(made, dtype=np.float32, order="C")
     if vector.ndim != 1 or _core.validate_rows([("vector", "vector", vector[None], None)]):
-        raise ModelError("the model's vector of the query cannot be used: not one row of finite numbers, not all zero")
+        raise ModelError(
+            "the model's vector of the query cannot be used: it must be one row of finite numbers, not all of them zero"
+        )
     return vector
 
 

@@ -1,4 +1,4 @@
-"""Check what a retriever is asked, before anything runs: queries, vectors, ids, and minimum scores."""
+"""Check the arguments of a search before anything runs: queries, vectors, ids, and minimum scores."""
 
 from __future__ import annotations
 
@@ -199,7 +199,7 @@ class Request:
 
     @property
     def candidates(self) -> int | None:
-        """Number of candidates of each leg; None for the default."""
+        """Number of candidates of each search; None for the default."""
         return self.tuning.get("candidates")
 
     @property
@@ -248,7 +248,7 @@ def _fill(options: SearchOptions, defaults: SearchDefaults, mode: SearchMode | N
     if options.get("min_similarity") is None and least is not None:
         why = without_cosines(options, mode)
         if why is not None:
-            return (f"min_similarity={least:g}, the default here, is left out: {why}",)
+            return (f"min_similarity={least:g}, the default here, is ignored: {why}",)
         options["min_similarity"] = least
     return ()
 
@@ -332,7 +332,7 @@ def _parts_of(
     filters: Filters | None,
     terms: str | Sequence[str] | None,
 ) -> tuple[str | None, ArrayLike | None, int, Filters | None, str | Sequence[str] | None]:
-    """Return text, vector, top_k, filters and terms of a `SearchQuery`; refuse arguments that it brings too."""
+    """Return text, vector, top_k, filters and terms of a `SearchQuery`; refuse arguments that are given twice."""
     twice = {
         "vector": vector is not None,
         "top_k": top_k not in (None, DEFAULT_TOP_K, query.top_k),
@@ -375,7 +375,7 @@ def without_cosines(options: SearchOptions, mode: str | None) -> str | None:
     if mode == "keyword":
         return "mode 'keyword' computes no cosines"
     if options.get("max_results") is not None:
-        return "a list of pages accepts no threshold"
+        return "a list that is read page by page accepts no threshold"
     if mode != "vector" and options.get("fusion") not in (None, "score"):
         return f"the fusion {options['fusion']!r} does not compute the cosine of every hit"
     return None

@@ -30,7 +30,7 @@ Hits = list[tuple["Candidate", "SearchResult"]]
 async def rerank(
     state: SearchState, hits: Hits, reranker: Reranker | None, executor: ModelExecutor
 ) -> tuple[Hits, str | None]:
-    """Return the hits in their mixed order and the reranker's name; unchanged with None without one or if it failed."""
+    """Return the hits in their mixed order and the reranker's name; if none reranked, the hits unchanged and None."""
     request = state.request
     if reranker is None or request.text is None or not hits:
         return hits, None
@@ -45,7 +45,7 @@ async def rerank(
     except Exception as reason:  # noqa: BLE001 - whatever a model raises, the fused answer stands
         # The kind alone: a model's message may quote the query or a document.
         is_late = deadline is not None and deadline.expired()
-        what = "was late for the deadline" if is_late else f"failed ({type(reason).__name__})"
+        what = "missed the deadline" if is_late else f"failed ({type(reason).__name__})"
         state.warnings.append(f"the reranker {what}: hits are in the order of the fusion")
         return hits, None
     state.add_time("rerank", time.perf_counter() - started)

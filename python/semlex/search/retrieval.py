@@ -1,4 +1,4 @@
-"""Run the database stages of a search (legs, score completion, fusion, rows) in one snapshot unless a leg fails."""
+"""Run the database stages of a search (find, complete scores, fuse, load) in one snapshot unless one fails."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ class Retrieval:
         return found
 
     async def find(self, state: SearchState, depth: int, *, exact: bool = False) -> Found:
-        """Find hits among `depth` candidates of each leg."""
+        """Find hits among `depth` candidates of each search."""
         request = state.request
         remaining = request.remaining()
         # The server measures each statement separately.
@@ -351,7 +351,7 @@ class Retrieval:
         *,
         plan: VectorPlan,
     ) -> Found | dict[str, LegResult] | None:
-        """Return the hits; or the results up to the first failed leg, whose failure has ended the transaction."""
+        """Return the hits; or the results up to the first failed search, whose failure has ended the transaction."""
         # None means that the rows of the selection were those of an earlier state: look for others.
         request = state.request
         is_completed = request.fusion == "score" and len(plans) == len(LEGS)
@@ -378,7 +378,7 @@ class Retrieval:
     async def _nearest_again(
         self, snapshot: Snapshot, state: SearchState, depth: int, selection: Filter, nearest: LegResult
     ) -> LegResult | None:
-        """Search the vectors again after the index returned too few; return None if time is up, to use those few."""
+        """Search the vectors again after the index returned too few; None if time is up: then these few are used."""
         # The index may stop early (dead rows, a filter that leaves out what is near, its own limits). An exact scan
         # tells whether more exist; in a large collection the index is first searched past dead rows.
         indexes, ef_search = self._indexes, state.request.tuning.get("ef_search")
@@ -486,7 +486,7 @@ class Retrieval:
     async def _fuse(
         self, snapshot: Snapshot, state: SearchState, candidates: Candidates, spread: Spread | None
     ) -> tuple[Iterator[Candidate], FusionMethod]:
-        """Return candidates, best first, and the fusion that ordered them; a single leg's order is kept."""
+        """Return candidates, best first, and the fusion that ordered them; the order of a single search is kept."""
         request, results = state.request, candidates.results
         if len(results) < len(LEGS):
             ((name, result),) = results.items()
@@ -511,7 +511,7 @@ class Retrieval:
     async def _complete(
         self, snapshot: Snapshot, state: SearchState, candidates: Candidates, spread: Spread | None
     ) -> Iterator[Candidate]:
-        """Return candidates ordered by both legs' scores of all chunks that either leg found."""
+        """Return candidates ordered by both searches' scores of all chunks that either one found."""
         declared = getattr(self._embedder, "fusion_weight", DEFAULT_VECTOR_WEIGHT)
         weight = vector_weight(state.request.options.get("weights"), declared)
         others = candidates.others or await other_scores(snapshot, candidates.results)
@@ -560,7 +560,7 @@ def _snapshots(state: SearchState, rows: int | None, *, exact: bool) -> Sequence
 
 
 async def _in_time(snapshot: Snapshot, request: Request, work: Callable[[], Awaitable[T]]) -> T | None:
-    """Return what `work` returns; None if one of its statements exceeds its share of the remaining time."""
+    """Return the result of `work`; None if one of its statements exceeds its share of the remaining time."""
     remaining = request.remaining()
     if remaining is None:
         return await work()
@@ -577,7 +577,7 @@ async def _columns(snapshot: Snapshot, state: SearchState) -> RowColumns | None:
 
 
 def _has_more(found: Found, depth: int, collection: CollectionInfo) -> bool:
-    """Return whether a leg that also finds excluded chunks may find more with more candidates."""
+    """Return whether a search that also finds excluded chunks may find more with more candidates."""
     vector, keyword = found.results.get("vector"), found.results.get("keyword")
     if keyword is not None and keyword.has_phrases:
         return False  # what holds a phrase has its words, too, and was found by them

@@ -90,11 +90,11 @@ class Ranking:
 
     @property
     def place(self) -> int | None:
-        """The place that `top_k` counts, from 1: of the best candidate, or of the document if the search is grouped."""
+        """The place in the results, from 1: of the best candidate, or of the document if the search is grouped."""
         return _place(self.candidates, self.own, self.documents)
 
     def place_in_document(self, key: Key) -> int:
-        """Return the place of a candidate among those of its document, from 1; for grouped searches."""
+        """Return the place of a candidate among the candidates of its document, from 1; for grouped searches."""
         documents = self.documents or {}
         mine = [one.key for one in self.candidates if documents.get(one.key) == documents.get(key)]
         return mine.index(key) + 1
@@ -102,7 +102,7 @@ class Ranking:
     async def reach(
         self, snapshot: Snapshot, opened: OpenCollection, state: SearchState, ranks: Sequence[int]
     ) -> Reach | None:
-        """Return arguments that bring the document past the fusion; None if it is past it, or none help."""
+        """Return arguments with which the document passes the fusion; None if it passes already, or if none helps."""
         request, wanted = state.request, state.request.top_k
         if request.page is not None:
             return await self._of_list(opened, state, ranks, request.page.max_results)
@@ -298,7 +298,7 @@ async def _failing(snapshot: Snapshot, state: SearchState, keys: Sequence[Key]) 
 async def _keyword_rank(
     snapshot: Snapshot, state: SearchState, found: Found, keys: Sequence[Key]
 ) -> KeywordRank | None:
-    """Return the best chunk in the keyword leg: among its candidates, else by the index's scores and a deeper look."""
+    """Return the best chunk in keyword search: among its candidates, else by the index's scores and a deeper search."""
     result, own = found.results.get("keyword"), set(keys)
     if result is None or result.error is not None:
         return None

@@ -1,4 +1,4 @@
-"""Steps between finding hits and returning them: merged, without near duplicates, varied; each takes hits, best first.
+"""Steps between finding hits and returning them: merge, drop near duplicates, vary. Each takes hits, best first.
 
 Any function of the user with this signature is a step as well, also an asynchronous one.
 """

@@ -1,4 +1,4 @@
-"""Explain a search: what kept one document in or out of its results, or its plan with the words of every hit."""
+"""Explain a search: why one document is in its results or not, or its plan with the words of every hit."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def _filtered(standing: Standing) -> Reason:
 
 
 def _of_legs(standing: Standing) -> Iterator[Reason]:
-    """Yield, for each leg that answered, the reason why it did not find the document."""
+    """Yield, for each search that answered, the reason why it did not find the document."""
     legs, depth = standing.found.results, standing.found.depth
     name = standing.state.collection.names.collection
     remedy = _reach(standing)
@@ -189,7 +189,7 @@ def _of_candidate(standing: Standing, results: SearchResults) -> Reason:
         remedy = f"top_k={place} (--top-k {place})" if place <= MAX_TOP_K else ""
         if (ranking.place or 0) <= request.top_k:
             remedy = f"rerank=False, in whose order it is number {ranking.place}" + (f"; or {remedy}" if remedy else "")
-        text = f"the reranking put it at place {place:,}, and the answer has {request.top_k}"
+        text = f"the reranking put it at place {place:,}, and the results end at {request.top_k}"
         return Reason("reranked_below", text, remedy)
     of = "document" if request.group_size is not None else "place"
     text = f"it is {of} {place:,} of {len(ranking.candidates):,} candidates in the order of {order}, "
@@ -208,7 +208,7 @@ def _grouped(standing: Standing) -> Reason | None:
     place = ranking.place_in_document(best[1].key)
     if place <= size:
         return None
-    text = f"its document is in the answer, and has {place - 1} better chunks: group_size lets {size} of them through"
+    text = f"its document is in the results, and has {place - 1} better chunks: group_size allows {size}"
     return Reason("capped", text, f"group_size={place} (--group {place})")
 
 
@@ -236,13 +236,13 @@ def _beside(standing: Standing) -> Iterator[Reason]:
     """Yield additional reasons that gave a candidate a low rank."""
     name, legs = standing.state.collection.names.collection, standing.found.results
     if "vector" in legs and legs["vector"].error is None and standing.vector is None:
-        text = "it has no vector yet, so that words alone speak for it"
+        text = "it has no vector yet, so only keyword search can find it"
         yield Reason("no_vector", text, f"semlex models fill --collection {name}")
     if standing.keyword is not None and standing.keyword.score == 0:
         yield Reason("no_shared_word", "it shares no word with the question", "ask with a word that it holds")
 
 
-NO_TERMS = "the keyword engine {!r} does not tell which words are shared, and what they weigh"
+NO_TERMS = "the keyword engine {!r} does not report which words are shared, and their weights"
 
 
 async def explain(
@@ -422,7 +422,7 @@ async def _terms(snapshot: Snapshot, state: SearchState, found: Found) -> list[T
 
 
 def _weights(opened: OpenCollection, request: Request, fusion: str | None) -> dict[str, float]:
-    """Return the weight of each leg in the fusion; empty if one leg answered alone."""
+    """Return the weight of each search in the fusion; empty if one answered alone."""
     if fusion is None:
         return {}
     if fusion == "score":

@@ -153,7 +153,7 @@ class Addresses:
 
 
 def is_foreign(scope: Scope, headers: dict[bytes, list[bytes]]) -> bool:
-    """Return whether a browser sends the request for another site's page; images and frames show it only so."""
+    """Return whether a browser sends the request for another site's page, by the headers ``Sec-Fetch-…``."""
     if not {b"cross-site", b"same-site"}.intersection(headers.get(b"sec-fetch-site", [])):
         return False
     doing = (headers.get(b"sec-fetch-mode"), headers.get(b"sec-fetch-dest"))

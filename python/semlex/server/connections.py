@@ -58,7 +58,7 @@ class Lingering:
 
 
 class OneLength(h11.Connection):
-    """An HTTP parser that refuses requests which give their body's length twice: a proxy could use the other one."""
+    """An HTTP parser that refuses requests which give their body's length twice: a proxy could read another length."""
 
     def next_event(self) -> Any:
         """Return the next event of the parser; refuse a request with two lengths."""

@@ -117,7 +117,7 @@ def takes_place(scope: Scope) -> bool:
 
 
 def stopping(state: ServerState) -> Problem | None:
-    """Return the refusal that a stopping server answers with; None while it does not stop."""
+    """Return the refusal with which a stopping server answers; None if it is not stopping."""
     if not state.is_stopping:
         return None
     return Problem(503, "the server is stopping", kind="stopping", headers={"Retry-After": "5"})

@@ -49,7 +49,7 @@ METRICS: dict[str, tuple[str, tuple[str, ...], str]] = {
         "Requests that were refused before a route, by problem, such as unauthorized.",
     ),
     "semlex_searches_total": ("counter", ("operation",), "Searches by operation, such as search or answer."),
-    "semlex_reloads_total": ("counter", ("outcome",), "Times that settings or tokens were read again: ok or refused."),
+    "semlex_reloads_total": ("counter", ("outcome",), "How often settings or tokens were read again: ok or refused."),
     "semlex_jobs": (
         "gauge",
         ("state",),

@@ -76,13 +76,13 @@ class OpenClient:
         except CollectionNotFoundError:
             self.readiness = "no collection to open yet"
         except SemlexError as error:
-            self.readiness = "something that searches or answers use cannot be opened; see the log"
+            self.readiness = "the collection, a model or the calibration cannot be opened; see the log"
             # A collection without vectors yet is not a fault of the settings.
             self.problem = None if isinstance(error, EmbeddingsMissingError) else error
             logger.warning("collection %r is not ready: %s", settings.collection, error)
 
     def check_beside(self, serving: OpenClient) -> None:
-        """Raise this client's problem, so that it does not take over, unless the serving client has the same one."""
+        """Raise this client's problem, unless the serving client has the same one: a new problem must not take over."""
         if self.problem is not None and str(self.problem) != str(serving.problem):
             raise self.problem
 

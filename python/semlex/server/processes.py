@@ -148,7 +148,7 @@ class _Processes:
         return process
 
     async def _keep(self, place: int) -> None:
-        """Start another process whenever the one in a place has ended unexpectedly."""
+        """Start another process whenever process number `place` has ended unexpectedly."""
         while True:
             process = self._running[place]
             code = await process.wait()
@@ -199,7 +199,7 @@ class _Processes:
 
 
 def follow(server: StoppingServer) -> None:
-    """Follow the first process in one of the others: retire at its request, or stop when it is gone."""
+    """In any process but the first: retire when the first one asks for that, and stop when it is gone."""
     loop = asyncio.get_running_loop()
 
     def heard() -> None:

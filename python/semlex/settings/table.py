@@ -379,7 +379,7 @@ class Settings:
 
     @property
     def server_folder(self) -> Path | None:
-        """Return the folder of the embedded Postgres: the library uses the same for this SEMLEX_DATA_DIR."""
+        """Return the folder of the embedded Postgres; with the same SEMLEX_DATA_DIR the library uses it, too."""
         return None if self.data_dir is None else self.data_dir / "postgres"
 
     @property
@@ -392,7 +392,7 @@ class Settings:
         return name in self.origins
 
     def calibration_of(self, collection: str) -> Path | None:
-        """Return the calibration file of a collection; the setting is only for the collection that is set, too."""
+        """Return the calibration file of a collection; the setting applies only to the collection in the settings."""
         return self.calibration if collection == self.collection else None
 
     @property

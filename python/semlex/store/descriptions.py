@@ -118,7 +118,7 @@ async def chunks_without_line(
 async def stored_lines(
     connection: Connection, collection: CollectionInfo, keys: Sequence[Key]
 ) -> dict[Key, tuple[str, bytes]]:
-    """Return context and content hash of those of these chunks that have a description."""
+    """Return the context and content hash of each of these chunks that has a description."""
     statement = sql.SQL(
         "SELECT c.document_id, c.chunk_id, c.context, c.content_hash "
         "FROM unnest(%(document_ids)s::uuid[], %(chunk_ids)s::text[]) AS k(document_id, chunk_id) "

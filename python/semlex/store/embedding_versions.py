@@ -210,7 +210,7 @@ class VersionRow:
 
     @property
     def is_running(self) -> bool:
-        """Whether a run fills this version; a longer lease than a run can have is left from before a clock step."""
+        """Whether a run fills this version; a lease longer than any dates from before the clock stepped back."""
         return 0 < self.seconds_left <= RUN_SECONDS
 
 
@@ -380,7 +380,7 @@ async def lacking_writes(connection: Connection, collection: CollectionInfo) -> 
 
 
 async def note_complete(connection: Connection, collection: CollectionInfo, writes: int) -> None:
-    """Note that every chunk has a vector of the version in use, if no such write came since `writes` were counted."""
+    """Note that every chunk has a vector of the version in use, unless writes lacked vectors after `writes` of them."""
     names, used = collection.names, collection.embedding
     if used is not None:
         await connection.execute(

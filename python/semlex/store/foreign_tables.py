@@ -316,7 +316,9 @@ def _another(wanted: WantedTable, types: Mapping[str, str], where: str) -> Confi
         return ConfigurationError(f"{wanted.name} has the rows of all collections: name a collection")
     lacking = layout.missing(types)
     problem = (
-        f"has no column {shown(lacking)}" if lacking else f"has no vectors in its column {layout.vector!r} but others"
+        f"has no column {shown(lacking)}"
+        if lacking
+        else f"has values other than vectors in its column {layout.vector!r}"
     )
     return ConfigurationError(
         f"the table {wanted.name!r} in {where} {problem}, as a table of {layout.made_by} has; it has {shown(types)}: "
@@ -347,7 +349,7 @@ class RowCounts:
 
 
 async def count_rows(connection: Connection, table: ForeignTable) -> RowCounts:
-    """Counts, which read the table once."""
+    """Count the rows of a table, in one pass over it."""
     layout = table.layout
     counts: list[sql.Composable] = [sql.SQL("pg_catalog.count(*)")]
     if layout.later is not None:

@@ -79,7 +79,7 @@ def job_of(row: tuple[Any, ...]) -> JobInfo:
 
 
 async def read_job(connection: Connection, schema: str, job_id: UUID) -> JobInfo:
-    """One job."""
+    """Return the job with this id."""
     row = None
     if await has_job_table(connection, schema):
         row = await first_row(
@@ -145,7 +145,7 @@ class JobQueue:
             ) from None
 
     async def submit(self, job: NewJob) -> JobInfo:
-        """Store a job; if one with its key is queued, return that one."""
+        """Store a job; if a job with its key is queued, return the queued job instead."""
         job_id = uuid.uuid4()
 
         async def work(connection: Connection) -> JobInfo:
@@ -223,7 +223,7 @@ class JobQueue:
 
 
 async def store_job(connection: Connection, schema: str, job: NewJob, job_id: UUID | None = None) -> JobInfo:
-    """Store a job in a transaction; if one with its key is queued, return that one."""
+    """Store a job in a transaction; if a job with its key is queued, return the queued job instead."""
     table = job_table(schema)
     if job.unique_key is not None:
         # Only keys are unique, so submitters of a job with this key wait for each other.
@@ -306,7 +306,7 @@ class Claim:
 # it is cut to its length, so that a job whose worker died waits no longer than one lease. If it stepped forward, a job
 # is taken from a live worker: once that worker notices, the attempt does not count.
 class JobLeases:
-    """Takes jobs of a schema, and keeps them."""
+    """Takes jobs of a schema for a worker, and renews its leases on them."""
 
     def __init__(self, database: Database, schema: str, seconds: float) -> None:
         self._database = database

@@ -1,4 +1,4 @@
-"""SQL of `semlex prove`: its own schema, what tables hold and never may, and how backends end and rows are damaged."""
+"""SQL of `semlex prove`: its own schema, checks of what tables hold, ended backends and damaged rows."""
 
 from __future__ import annotations
 
@@ -290,7 +290,7 @@ FAULTS = {
 
 
 def count_faults(connection: Connection, names: Names, version: int = 1) -> dict[str, int]:
-    """Return the faults of a collection, with their numbers; `version` is that of its vectors."""
+    """Return the faults of a collection, with their numbers; `version` is the number of its set of vectors."""
     tables = {"chunk": names.chunk, "document": names.document, "vectors": names.embedding(version)}
     found = {}
     for fault, statement in FAULTS.items():
@@ -344,7 +344,7 @@ def stored_collection(url: str, names: Names, version: int = 1) -> StoredCollect
 
 
 def stored_chunks(connection: Connection, names: Names, version: int = 1) -> list[StoredChunk]:
-    """Return all chunks, those of a document in their order, with the vectors of a version."""
+    """Return all chunks, document by document in their order, with the vectors of a version."""
     statement = sql.SQL(
         "SELECT chunk_id, document_id, context, chunk_text, embedding::real[] FROM {} AS c "
         "LEFT JOIN {} AS e USING (document_id, chunk_id) ORDER BY document_id, chunk_no, chunk_id"
@@ -359,7 +359,7 @@ def stored_documents(connection: Connection, names: Names) -> list[tuple[Any, st
 
 
 def is_made(connection: Connection, names: Names, version: int = 1) -> bool:
-    """Return whether the tables of a collection are there, those of a version of its vectors included."""
+    """Return whether the tables of a collection exist, including the tables of a version of its vectors."""
     wanted = names.embedding(version).as_string(connection)
     return connection.execute("SELECT to_regclass(%s) IS NOT NULL", [wanted]).fetchone() == (True,)
 
@@ -486,11 +486,11 @@ def _check_generation(
             list(expected.first_terms),
             list(expected.data),
         ):
-            findings.wrong.append(f"segment {segment_id} is another than its texts give")
+            findings.wrong.append(f"segment {segment_id} differs from the one that its texts give")
 
 
 def _plainly_built(language: str, stop_words: bool, texts: dict[int, list[str]]) -> _core.EncodedSegment | None:
-    """Return the segment of these texts (id -> language, context, text); None if one has another language."""
+    """Return the segment of these texts (id -> language, context, text); None if a text has another language."""
     analyzer = _core.Analyzer(language, stop_words)
     builder = _core.SegmentBuilder()
     for keyword_id, (own, context, text) in texts.items():

@@ -1,4 +1,4 @@
-"""Segments of an index, whatever it keeps of a chunk: their generations, sizes and ids, and which are merged next."""
+"""Segments of any index of chunks: their generations, sizes and ids, and which of them are merged next."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def choose_merge(sizes: Sequence[int]) -> list[int]:
 
 
 def choose_packing(sizes: Sequence[int]) -> list[int]:
-    """Choose the next merge on the way to the fewest segments: the largest with all that fit next to it."""
+    """Choose the next merge on the way to the fewest segments: the largest segment with all others that fit."""
     descending = sorted(range(len(sizes)), key=lambda position: (-sizes[position], position))
     for number, position in enumerate(descending):
         filled = _filled(sizes, [position], descending[number + 1 :])

@@ -74,7 +74,7 @@ def table_of(names: Names, table: str) -> sql.Identifier:
 async def copy_in(
     connection: Connection, collection: CollectionInfo, table: str, columns: Mapping[str, Sequence[Any]]
 ) -> int:
-    """Write rows of a table other than that of the chunks; return how many."""
+    """Write rows of any table except that of the chunks; return how many."""
     wires = TABLES[table]
     values = [(name, wire, _uuids(columns[name]) if wire == "uuid" else columns[name]) for name, wire in wires.items()]
     target = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT binary)").format(
@@ -157,7 +157,7 @@ async def copy_out(
     where: sql.Composable = NOTHING,
     limit: sql.Composable = NOTHING,
 ) -> AsyncIterator[RowPart]:
-    """Yield the rows of a table, in the order of its key, in parts of about 8 MiB; `names`: of columns, else all."""
+    """Yield the rows of a table, in the order of its key, in parts of about 8 MiB; `names` chooses columns."""
     wires = TABLES[table]
     read = {name: _READ.get(wires[name], _AS_IS) for name in names or wires}
     types = [own or wires[name] for name, (_, own) in read.items()]

@@ -29,12 +29,12 @@ class PassagePart(NamedTuple):
 
 
 def places_between(parts: Sequence[PassagePart], text: str, start: int, end: int) -> tuple[Place, Place]:
-    """Return the places of the first and the last of some characters of a passage's text."""
+    """Return the places of the first and the last character of a part of a passage's text."""
     return _places_at(parts, text, start)[0], _places_at(parts, text, max(start, end - 1))[1]
 
 
 def _places_at(parts: Sequence[PassagePart], text: str, at: int) -> tuple[Place, Place]:
-    """Return the first and the last place where a character may be."""
+    """Return the places between which a character is: the same place twice if it is known exactly."""
     part = parts[bisect_right(parts, at, key=lambda one: one.start) - 1]
     if part.is_slice:
         found = part.place.at(text[part.start : at], part.line, part.page)
@@ -232,7 +232,7 @@ class AnswerSentence:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens that a model has read and written, as its server counts them; None if it does not report them."""
+    """The tokens that a model has read and written, as its server reports them; None if it does not."""
 
     prompt_tokens: int | None = None
     completion_tokens: int | None = None

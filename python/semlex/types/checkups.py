@@ -48,7 +48,7 @@ class NotChecked:
 
 @dataclass(frozen=True, slots=True)
 class Looked:
-    """What a check has read, if that was a sample or gave a figure."""
+    """What a check has read: how many rows of a sample, or a measured figure."""
 
     check: str
     where: str

@@ -37,7 +37,7 @@ class CurveFigures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfidenceCurve:
-    """The probability that a hit with a cosine is relevant: 1 / (1 + exp(-(slope * cosine + intercept))).
+    """The probability that a hit is relevant, given its cosine: 1 / (1 + exp(-(slope * cosine + intercept))).
 
     Attributes:
         slope: At least 0, so a greater cosine never has a smaller probability.
@@ -86,7 +86,7 @@ class ConfidenceCurve:
 
     @classmethod
     def from_dict(cls, stored: object, where: str) -> Self:
-        """Return the curve that `to_dict` stored `where`; raise `ConfigurationError` if it is not one."""
+        """Return the curve from the result of `to_dict`; `where` names its origin in a `ConfigurationError`."""
         if not isinstance(stored, dict) or type(stored.get("format")) is not int:
             raise ConfigurationError(f"{where} is not a calibration: semlex eval calibrate makes one")
         if (stored["format"], stored.get("method")) != (FORMAT, METHOD):

@@ -143,7 +143,7 @@ class Place(NamedTuple):
 
 
 def places_of(first: Place, last: Place) -> str:
-    """Return the places from one to another as shown to people, such as ``p. 1-2``; of lines, the first one."""
+    """Return a range of places as shown to people, such as ``p. 1-2``; for lines, only the first one."""
     begin, end = place_of(*first), place_of(*last)
     if begin == end or not begin or not end or begin.startswith(LINE):
         return begin
@@ -193,13 +193,13 @@ class StoredPlace(NamedTuple):
         return "" if self.table is not None else place_of(line, page, self.row, self.cell, self.sheet)
 
     def at(self, before: str, line: int | None, page: int | None) -> Place:
-        """Return the place of what follows `before` in the chunk's text; `line` and `page` are the chunk's."""
+        """Return the place of the text that follows `before` in the chunk; `line` and `page` are the chunk's."""
         # The text of a table's row has lines that its file does not have.
         lines = 0 if line is None or self.row is not None else line_breaks(before)
         return self.behind(bisect_right(self.breaks, len(before)), None if line is None else line + lines, page)
 
     def behind(self, breaks: int, line: int | None, page: int | None) -> Place:
-        """Return the place of a part of the chunk, with the number of breaks before it."""
+        """Return the place of the part of the chunk that follows this number of breaks between pages or rows."""
         if page is not None:
             return Place(line, page + breaks, self.row, self.cell, self.sheet)
         return Place(line, None, None if self.row is None else self.row + breaks, self.cell, self.sheet)
@@ -323,7 +323,7 @@ IN_METADATA = ("source_document", "chapter_title", "section_title", "summary", "
 
 @dataclass(frozen=True, slots=True)
 class ChunkMetadata:
-    """A piece of a document, cut by another program, with its place.
+    """A chunk of a document, made by another program, with its place.
 
     Attributes:
         chunk_id: Unique within the collection, at most 512 bytes.

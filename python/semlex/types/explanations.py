@@ -30,7 +30,7 @@ WhyCode = Literal[
     "capped",
     "unknown",
 ]
-"""What a `Reason` says, for programs; docs/reference/search-options.md has a row for each."""
+"""The code of a `Reason`, for programs; docs/reference/search-options.md explains each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ class LegFigures:
             ("last hit", self.last_hit_score),
         )
         figures = ", ".join(f"{name} {value:.4f}" for name, value in beside if value is not None)
-        return f"{self.leg} search: {rank}, {_counted(self.depth, 'candidate')} were asked for" + (
+        return f"{self.leg} search: {rank}, {_counted(self.depth, 'candidate')} were requested" + (
             f"; {figures}" if figures else ""
         )
 
@@ -271,4 +271,4 @@ def _counted(number: int, noun: str) -> str:
 
 
 def _beside(last: float | None) -> str:
-    return "" if last is None else f", the last that was let through {last:.4f}"
+    return "" if last is None else f", the last hit that passed has {last:.4f}"

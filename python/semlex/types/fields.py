@@ -108,7 +108,7 @@ class FieldSummary:
 
 
 class FieldSummaries(list[FieldSummary]):
-    """The fields of a collection, by name, semlex's own at the end.
+    """The metadata fields of a collection, sorted by name, with semlex's own fields at the end.
 
     Attributes:
         chunks: How many chunks were read.

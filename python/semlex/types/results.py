@@ -163,7 +163,7 @@ class SearchResult(StoredChunk):
 
     @property
     def score(self) -> float | None:
-        """Return the score that orders the hits: the mixed one, else the fused one, else that of the one search."""
+        """Return the score that orders the hits: the mixed score, else the fused one, else the only search's own."""
         return next((score for name in DECIDING if (score := getattr(self, name)) is not None), None)
 
     @property
@@ -280,7 +280,7 @@ class LegReport:
 
     @property
     def work_in_words(self) -> str:
-        """The work as a line for people; empty without."""
+        """The work as a line for people; empty if it was not counted."""
         if self.work is None:
             return ""
         postings, blocks, rescored = (self.work[name] for name in ("postings", "skipped_blocks", "rescored"))
@@ -558,7 +558,7 @@ class ReadServer:
 
     @property
     def warnings(self) -> list[str]:
-        """What is worth a warning: the primary answered, or the replica lags by more than 10 seconds."""
+        """Warnings: the primary answered, or the replica lags by more than 10 seconds."""
         if self.reason is not None:
             return [f"the primary answered instead of a replica: {self.reason}"]
         if self.lag_seconds is not None and self.lag_seconds > MAX_USUAL_LAG:

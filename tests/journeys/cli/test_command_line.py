@@ -268,7 +268,7 @@ def test_a_closed_pipe_is_quiet(shell: Shell) -> None:
 def test_a_page_takes_no_option_of_a_search(shell: Shell, option: str) -> None:
     value = {"--top-k": "3", "--fusion": "rrf", "--mode": "keyword"}[option]
     refused = shell("search", "--after", "x", option, value, code=2)
-    assert f"--after, whose cursor is the search, does not accept {option}" in refused.stderr
+    assert f"--after (the cursor holds the search) does not accept {option}" in refused.stderr
 
 
 @pytest.mark.parametrize("option", [("--json",), ("--fields", "name")])

@@ -30,7 +30,7 @@ def models_of(shell, collection):
 
 def test_a_new_collection_takes_it_and_keeps_it(shell, folder, empty_cache):
     first = shell("index", str(folder), "-c", "a").stderr
-    assert f"onnx:{NAME} is on this machine and would take about 1 s\n" in first
+    assert f"onnx:{NAME} is on this machine and would embed these files in about 1 s\n" in first
     assert f"hybrid search with {NAME} (model.onnx, ONNX)" in first
     (folder / "dog.md").write_text("A dog.\n")
     again = shell("sync", str(folder), "-c", "a").stderr
@@ -55,7 +55,7 @@ def test_try_takes_it_too(shell, folder):
 def test_a_slow_one_is_named_and_not_taken(shell, folder, monkeypatch):
     monkeypatch.setattr(onnx, "MAX_LIGHT_SECONDS", 0)
     said = shell("sync", str(folder), "-c", "a").stderr
-    assert f"would take about 1 s; for better answers than static: --model onnx:{NAME}\n" in said
+    assert f"would embed these files in about 1 s; for better answers than static: --model onnx:{NAME}\n" in said
     assert models_of(shell, "a") == ["wordllama/l2_supercat_256"]
 
 

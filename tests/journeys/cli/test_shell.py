@@ -76,8 +76,8 @@ def test_the_code_is_that_of_the_last_error(handbook: Shell) -> None:
 @pytest.mark.parametrize(
     ("line", "says"),
     [
-        (":why", ":why is about the last question: ask one first"),
-        (":open", ":open is about the last answer: ask a question first"),
+        (":why", ":why explains the last question: ask one first"),
+        (":open", ":open opens a hit of the last question: ask one first"),
         (":mdoe keyword", "unknown command :mdoe: did you mean :mode?"),
         (":xyzzy", "unknown command :xyzzy: :help lists the commands"),
         (":", ":help lists the commands"),
@@ -116,7 +116,7 @@ def test_commands_change_the_next_questions(handbook: Shell) -> None:
 def test_why_needs_a_question_of_the_same_collection(handbook: Shell) -> None:
     handbook("index", "docs", "-c", "second")
     done = piped(handbook, "rotate", ":collection second", ":why keys.md", options=("-c", "handbook"))
-    assert ":why is about the last question" in done.stderr
+    assert ":why explains the last question" in done.stderr
 
 
 def test_ctrl_c_ends_a_question_and_not_the_shell(handbook: Shell, monkeypatch: pytest.MonkeyPatch) -> None:

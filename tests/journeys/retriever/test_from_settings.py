@@ -75,7 +75,7 @@ def test_the_eight_variables(filled: str, settled: Path, monkeypatch: pytest.Mon
         words = retriever.search("lions", mode="keyword")
         assert [hit.keyword_score for hit in hits] == [hit.keyword_score for hit in words]
         assert words.warnings == [
-            "min_similarity=-0.9, the default here, is left out: mode 'keyword' computes no cosines"
+            "min_similarity=-0.9, the default here, is ignored: mode 'keyword' computes no cosines"
         ]
         assert len(retriever.search("lions", 3)) == 3
         assert len(retriever.search(SearchQuery("lions", top_k=2))) == 2

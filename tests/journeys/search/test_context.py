@@ -235,7 +235,7 @@ async def test_what_stands_around_is_read_at_once(database_url: str, tmp_path: P
         await retriever.index(tmp_path, chunk_tokens=16, overlap_tokens=4)
         monkeypatch.setattr(Database, "read_snapshot", counted)
         await retriever.context("sea hill", diversity=0.2, parents=True)
-    assert reads == ["search", "read what stands around hits"]
+    assert reads == ["search", "read the chunks around hits"]
 
 
 def test_a_chunk_that_was_stored_anew_stands_alone(database_url: str, tmp_path: Path) -> None:
@@ -268,7 +268,7 @@ def test_counting_by_a_function_and_without_the_collections_model(database_url: 
         context = retriever.context("lion")
         assert context.counter == TokenEstimate.counter_name
         assert context.tokens == TokenEstimate().count_tokens([context.text])[0]
-        assert any("tokens are estimated by words" in warning for warning in context.warnings)
+        assert any("tokens are estimated from words" in warning for warning in context.warnings)
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ from tests.support.retrievers import opened
 
 WORDS = ("cat", "dog", "ship", "hill", "stone")
 UNKNOWN = ("zzqx", "blorf")
-PHRASE_NOTE = "no chunk was found that holds the quoted phrase; its words were searched instead"
+PHRASE_NOTE = "no chunk was found that contains the quoted phrase; its words were searched instead"
 MINUS_ZERO = re.compile(r"-0(\.0+)?(?![\d.])")
 
 

@@ -249,7 +249,7 @@ async def test_a_reranker_that_is_late(
     with unset(reranker.free):
         results = await clock.expire(DEADLINE, retriever.search("text number 7", 5, deadline=DEADLINE))
     assert ([one.id for one in results], results.reranker_model) == (fused, None)
-    assert "late for the deadline" in results.warnings[0]
+    assert "missed the deadline" in results.warnings[0]
 
 
 class SlowChat:

@@ -238,7 +238,7 @@ async def test_other_engines_say_what_they_do_not_know(database_url: str, engine
         await retriever.add_documents([Document(f"key {n}", id=f"k{n}") for n in range(40)] + [Document("fig", id="x")])
         told = await retriever.why("x", "key", tuning={"candidates": 10})
         assert told.terms == ()
-        note = "does not tell which words" if engine == "tsvector" else "no keyword engine"
+        note = "does not report which words" if engine == "tsvector" else "no keyword engine"
         assert [one for one in told.notes if note in one]
         expected = ["beyond_vector_depth"] + (["no_shared_word"] if engine == "tsvector" else [])
         assert codes(told) == expected

@@ -105,10 +105,10 @@ def test_what_no_run_has_seen(retriever: SyncRetriever, folder: Path, tmp_path: 
     os.utime(folder / "late.md", (1, 1))
     retriever.index(folder, exclude=["late*"])
     late = why(retriever, "late.md")
-    assert (late.code, "an option, left it out" in late.reasons[0].text) == ("not_indexed", True)
+    assert (late.code, "an option left the file out" in late.reasons[0].text) == ("not_indexed", True)
     folder.rename(tmp_path / "elsewhere")
     away = why(retriever, folder / "other.md")
-    assert (away.code, "not within reach" in away.reasons[0].text) == ("never_seen", True)
+    assert (away.code, "cannot be reached from here" in away.reasons[0].text) == ("never_seen", True)
 
 
 def test_what_was_deleted(retriever: SyncRetriever, folder: Path) -> None:

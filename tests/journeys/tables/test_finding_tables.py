@@ -95,7 +95,7 @@ def test_names(asked: SyncRetriever, name: str, layout: Any, table: str) -> None
         ("lc_docs", {"layout": "langchain-postgres", "metadata_fields": ["nr"]}, "no column 'nr'"),
         ("langchain_pg_embedding", {"layout": "langchain-pgvector"}, "name a collection"),
         ("odd", {}, "match no known layout"),
-        ("odd", {"layout": "pgvector", "text_field": "t", "vector_field": "t"}, "no vectors in its column 't'"),
+        ("odd", {"layout": "pgvector", "text_field": "t", "vector_field": "t"}, "other than vectors in its column 't'"),
         ("plain", {"layout": "pgvector"}, "no table with vectors"),
         ("lc_docs", {"layout": "chroma"}, "layout must be one of langchain-postgres"),
         ("", {}, "table"),

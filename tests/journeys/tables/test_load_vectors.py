@@ -385,7 +385,7 @@ def test_a_wrong_row_in_the_middle_leaves_whole_batches(store: SyncRetriever) ->
     with pytest.raises(ValidationError) as refused:
         store.tables.load(rows)
     assert "row 9 (id 'r9'): text" in str(refused.value)
-    assert "the 8 rows before it are stored; load all of them again once it is right" in str(refused.value)
+    assert "the 8 rows before it are stored; correct it, then load all rows again" in str(refused.value)
     assert store.count() == 8
     rows["text"][9] = "a plum"
     assert store.tables.load(rows, on_duplicate="skip").written == 2
@@ -460,7 +460,7 @@ def test_import_on_the_command_line(shell: Shell) -> None:
     (report,) = shell.objects("documents", "import", "rows.parquet", "-c", "c")
     assert (report["rows"], report["written"]) == (5, 5)
     said = shell("documents", "import", "rows.parquet", "-c", "c", "--on-duplicate", "skip").stderr
-    assert "0 rows stored, 5 left as they were or repeated" in said
+    assert "0 rows stored, 5 unchanged or repeated" in said
     said = shell("documents", "import", "rows.parquet", "-c", "c", "--text-field", "body", code=2).stderr
     assert "rows.parquet has no field 'body'" in said
     said = shell("documents", "import", "rows.parquet", "-c", "c", "--on-duplicate", "fail", code=2).stderr

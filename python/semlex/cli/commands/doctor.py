@@ -52,7 +52,7 @@ def _print_diagnosis(diagnosis: Diagnosis) -> None:
             output.print(f"        {escape(with_server(one_line(finding.command)))}")
     if settings:
         output.print(f"[dim]hint[/] {counted(len(settings), 'setting')} worth changing: {escape(', '.join(settings))}")
-        output.print("    what is advised, and why:\n        " + escape(with_server("semlex doctor server")))
+        output.print("    what is recommended, and why:\n        " + escape(with_server("semlex doctor server")))
     for skipped in diagnosis.not_checked:
         output.print(f"not checked: {escape(one_line(f'{skipped.check} of {skipped.where}: {skipped.reason}'))}")
     if is_verbose():
@@ -113,9 +113,9 @@ def _print_server(examination: ServerExamination) -> None:
         _line("collections", "nothing wrong was found")
     for advice in examination.settings:
         if advice.met:
-            _line(advice.setting, f"{advice.now}, which will do")
+            _line(advice.setting, f"{advice.now}, which is enough")
         else:
-            _line(advice.setting, f"{advice.now}; advised is {advice.advised}: {advice.reason}")
+            _line(advice.setting, f"{advice.now}; recommended is {advice.advised}: {advice.reason}")
             if advice.statement is not None:
                 _line("", advice.statement)
 

@@ -42,7 +42,8 @@ documents_app = typer.Typer(help=__doc__, cls=group_with_default("list"))
 
 
 NAMES = typer.Argument(
-    metavar="ID|DOC", help="Paths as `semlex documents` lists them, or their ends; keys.md:9; files; ids of chunks."
+    metavar="ID|DOC",
+    help="Paths as `semlex documents` lists them, or their ends, or with a line (keys.md:9); files; or ids of chunks.",
 )
 
 
@@ -138,7 +139,8 @@ def print_documents(found: DocumentStates, *, as_json: bool) -> None:
 
 
 DOCUMENT = typer.Argument(
-    metavar="ID|DOC", help="Path as `semlex documents` lists it, or its end; keys.md:9; a file; the id of a chunk."
+    metavar="ID|DOC",
+    help="Path as `semlex documents` lists it, or its end, or with a line (keys.md:9); a file; or the id of a chunk.",
 )
 
 
@@ -274,14 +276,14 @@ def import_rows(
     ] = None,
     source_schema: Annotated[str | None, typer.Option(show_default="public", help="For tables: their schema.")] = None,
     text_field: Annotated[
-        str | None, typer.Option(show_default="text, or the layout's", help="Field of the text.")
+        str | None, typer.Option(show_default="text, or as the layout says", help="Field of the text.")
     ] = None,
     vector_field: Annotated[
-        str | None, typer.Option(show_default="vector, or the layout's", help="Field of the vector.")
+        str | None, typer.Option(show_default="vector, or as the layout says", help="Field of the vector.")
     ] = None,
     id_field: Annotated[
         str | None,
-        typer.Option(show_default="id, if there is one, or the layout's", help="Field that identifies a row."),
+        typer.Option(show_default="id, if it exists, or as the layout says", help="Field that identifies a row."),
     ] = None,
     metadata_fields: Annotated[
         list[str] | None,
@@ -291,7 +293,7 @@ def import_rows(
         str | None,
         typer.Option(
             "--merged-field",
-            show_default="metadata, or the layout's",
+            show_default="metadata, or as the layout says",
             help="Field of objects whose keys become metadata.",
         ),
     ] = None,
@@ -332,7 +334,7 @@ def import_rows(
             raise typer.Exit(SOME_FILES)
         return
     if dry_run:
-        raise ConfigurationError("--dry-run is for tables: files are read as they are loaded; leave it out")
+        raise ConfigurationError("--dry-run works for tables only: leave it out for files")
     with context.opened(settings, create=True) as retriever:
         with context.progress() as progress:
             report = retriever.tables.load(sources, **given, progress=progress)
@@ -340,7 +342,7 @@ def import_rows(
 
 
 def _are_tables(sources: list[Path]) -> bool:
-    """Return whether the arguments are names of tables: no file has such a name, and none would."""
+    """Return whether the arguments are names of tables: no such file exists, and none has a suffix of files to load."""
     tables = [
         not os.path.exists(source)  # noqa: PTH110 - says False where Path would raise
         and len(source.parts) == 1
@@ -376,7 +378,7 @@ def _import_tables(
 
 def _show_load(report: LoadReport) -> None:
     left = report.rows - report.written
-    rest = f", {left:,} left as they were or repeated" if left else ""
+    rest = f", {left:,} unchanged or repeated" if left else ""
     inform(f"{counted(report.written, 'row')} stored{rest} in {report.seconds:.1f} s")
     for warning in report.warnings:
         print_note(warning)
@@ -387,7 +389,7 @@ def _show_table(report: TableImport, *, dry_run: bool) -> None:
         _show_found(report)
     else:
         left = report.taken - report.written
-        rest = f", {left:,} left as they were" if left else ""
+        rest = f", {left:,} unchanged" if left else ""
         inform(
             f"{escape(one_line(report.table))} ({report.layout}): {counted(report.written, 'row')} stored{rest}, "
             f"{report.skipped:,} skipped in {report.seconds:.1f} s"
@@ -489,7 +491,7 @@ def chunks(
 
 
 def _token_counter(settings: Settings) -> TokenCounter | None:
-    """Return the counter of the named tokenizer, if the model is behind a server or none is named; else the model's."""
+    """Return the token counter of the named tokenizer; if a local model is named, that model's own."""
     from semlex.embedding.registry import KEYWORDS_ONLY, choose_embedder
     from semlex.models.model_names import leads_to
     from semlex.models.tokenizer import given_tokenizer

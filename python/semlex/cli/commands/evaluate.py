@@ -147,7 +147,7 @@ def measure(
     options: Annotated[dict[str, Any], Flags("options.search:SearchArguments", only=("route",))],
     run: Annotated[
         Path | None,
-        typer.Option(help="Write TREC run files with this name; that of the system is added before the suffix."),
+        typer.Option(help="Write TREC run files with this name; the name of the system is added before the suffix."),
     ] = None,
     limit_queries: LimitQueries = None,
     keep: Keep = False,
@@ -524,9 +524,9 @@ def print_calibration(report: CalibrationReport, left_out: tuple[str, ...], kept
     lines = {
         "model": curve.model,
         "learned from": f"{_query_count(curve.queries)}, {pairs} to depth {curve.depth}, mode {curve.mode}",
-        "relevant": f"{relevant} ({share:.1%}); {report.unjudged:,} without a judgement count as not",
-        "calibration error": f"{figures.ece:.4f}  (one confidence for all: {figures.ece_base:.4f})",
-        "Brier score": f"{figures.brier:.4f}  (one confidence for all: {figures.brier_base:.4f})",
+        "relevant": f"{relevant} ({share:.1%}); {report.unjudged:,} without a judgement count as not relevant",
+        "calibration error": f"{figures.ece:.4f}  (one confidence for all hits: {figures.ece_base:.4f})",
+        "Brier score": f"{figures.brier:.4f}  (one confidence for all hits: {figures.brier_base:.4f})",
         "area under ROC": "unknown: no part of the queries has hits of both kinds"
         if figures.auc is None
         else f"{figures.auc:.4f}  (the cosine itself: {figures.auc_cosine:.4f})",

@@ -33,7 +33,8 @@ def follow(
         str | None,
         typer.Argument(
             metavar="TABLE|NAME",
-            help="Table or view to follow, maybe with its schema; with --change, --stop: name of a followed one.",
+            help="Table or view to follow, such as articles or public.articles; with --change or --stop: its name "
+            "in the collection.",
             autocompletion=followed_names,
         ),
     ] = None,

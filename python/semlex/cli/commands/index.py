@@ -74,7 +74,7 @@ def index(
 
 
 def leaves_unmade(context: Context, settings: Settings, paths: Sequence[Path], options: Mapping[str, Any]) -> bool:
-    """Return whether no collection is made because no files were found, and print that."""
+    """Return True and print a note if no files were found, so that no collection is made."""
     from semlex.ingest.files.discovery import find_files
     from semlex.ingest.files.selection import Skipped
     from semlex.ingest.progress import IndexReport
@@ -118,7 +118,7 @@ def with_light_model(
     seconds = estimate_seconds(name, sum(file.size for file in files if isinstance(file, FoundFile)))
     takes_it = seconds <= MAX_LIGHT_SECONDS
     if not context.as_json:
-        why = f"{name} is on this machine and would take about {duration(seconds)}"
+        why = f"{name} is on this machine and would embed these files in about {duration(seconds)}"
         inform(f"[dim]{why}[/dim]" if takes_it else f"[dim]{why}; for better answers than static: --model {name}[/dim]")
     if not takes_it:
         return settings

@@ -85,7 +85,7 @@ def reindex(context: Context) -> None:
 @maintain_app.command()
 @with_context("collection", *SERVER, *MODEL)
 def rechunk(context: Context, *, options: Annotated[dict[str, Any], Flags("options.indexing:RechunkOptions")]) -> None:
-    """Cut documents again from their files: those cut by an older version, or all with other settings."""
+    """Split documents again from their files: those that an older version split, or all with other settings."""
     with context.opened() as retriever, context.progress() as progress:
         report = retriever.documents.rechunk(**options, progress=progress)
     if options.get("dry_run") and not context.as_json:
@@ -285,7 +285,7 @@ def _print_estimate(report: EnrichmentReport) -> None:
         chunks = counted(estimate.chunks, "chunk")
         messages.print(
             f"descriptions of {chunks} by {escape(one_line(report.model))}: about {estimate.tokens_in:,} tokens are "
-            f"sent, at most {estimate.tokens_out:,} come back, by this collection's count"
+            f"sent, at most {estimate.tokens_out:,} come back, as this collection counts tokens"
         )
 
 

@@ -179,7 +179,7 @@ async def _over_pipes(settings: Settings, role: str | None, access: Access, rece
 
 @asynccontextmanager
 async def _looking(client: Client, access: Access, settings: Settings) -> AsyncIterator[None]:
-    """Check in the background that the named collections and folders exist, since the assistant reports it late."""
+    """Check in the background that the named collections and folders exist: an assistant reports missing ones late."""
     import asyncio
 
     looking = asyncio.create_task(_look(client, access, settings))

@@ -210,7 +210,7 @@ def _print_reembedded(report: ReembedReport) -> None:
         print_note(warning)
     model = f"{escape(one_line(report.model))}, {report.dimensions:,} dimensions, {report.storage}"
     if report.dry_run:
-        begun = f", as version {report.version}, which was begun" if report.resumed else ""
+        begun = f", continuing version {report.version}" if report.resumed else ""
         messages.print(
             f"{report.embedded:,} of {counted(report.chunks, 'chunk')} would be embedded with {model}{begun}; nothing "
             "was done"

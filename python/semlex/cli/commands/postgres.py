@@ -40,7 +40,7 @@ def start(context: Context) -> None:
 
     settings = context.settings()
     if not settings.keep_alive:
-        raise ConfigurationError("the server would stop at once: give its time, such as --keep-alive 86400")
+        raise ConfigurationError("the server would stop at once: give a time, such as --keep-alive 86400")
     with EmbeddedServer(settings.server_folder, keep_alive=settings.keep_alive) as server:
         url = server.url
     context.emit({"url": url}, lambda: output.print(escape(url)))
@@ -53,4 +53,6 @@ def stop(context: Context) -> None:
     from semlex.store.postgres.embedded.server import stop_unused
 
     stopped = stop_unused(context.settings().server_folder)
-    context.emit({"stopped": stopped}, lambda: output.print("stopped" if stopped else "it does not run"))
+    context.emit(
+        {"stopped": stopped}, lambda: output.print("stopped" if stopped else "the embedded Postgres is not running")
+    )

@@ -1,4 +1,4 @@
-"""Kill, crash and overload semlex on a server, and compare what is stored with what must be."""
+"""Kill, crash and overload semlex on a server, then check that nothing stored is lost or wrong."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ def prove(
         str | None,
         typer.Option(metavar="NAMES", help="Scenarios or groups of them, separated by commas, such as kill,crash."),
     ] = None,
-    seed: Annotated[int, integer("Number from which the scenarios draw what they do.", between=(0,))] = 1,
+    seed: Annotated[int, integer("Seed of the random choices of the scenarios.", between=(0,))] = 1,
     schema: Annotated[
         str | None, typer.Option(metavar="NAME", help="Schema that is made and removed. Default: semlex_proof.")
     ] = None,
     page: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the report as an HTML page as well.")] = None,
 ) -> None:
-    """Kill, crash and overload semlex on a server, and compare what is stored with what must be.
+    """Kill, crash and overload semlex on a server, then check that nothing stored is lost or wrong.
 
     With --database, it works on your server, in its own schema, which must not exist and is removed afterwards; else
     on a new embedded server. Your collections are not touched, but the server is busy meanwhile. Scenarios that crash

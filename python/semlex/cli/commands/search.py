@@ -36,7 +36,7 @@ def check_together(options: Mapping[str, Any], own: Mapping[str, object], *, has
     given = searched | {flag for flag, value in own.items() if value}
     refused: dict[str, set[str]] = {}
     if has_cursor:
-        refused["--after, whose cursor is the search,"] = searched - Flags("options.search:PageArguments").flags()
+        refused["--after (the cursor holds the search)"] = searched - Flags("options.search:PageArguments").flags()
     if many:
         refused["a list of questions"] = given - Flags("options.search:RankingOptions").flags() - MANY
     if "--sql" in given:
@@ -156,7 +156,8 @@ def search(
 
 
 WHY_DOCUMENT = typer.Argument(
-    metavar="DOC", help="Path as `semlex documents` lists it, or its end; keys.md:9; a file; an id."
+    metavar="DOC",
+    help="Path as `semlex documents` lists it, or its end, or with a line (keys.md:9); a file; or an id.",
 )
 
 

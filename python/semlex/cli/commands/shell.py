@@ -123,10 +123,10 @@ def write_history(file: Path, found: Sequence[str]) -> None:
 
 # Command -> what follows it, and what it does.
 HELP = {
-    "why": ("DOC", "why a document is where it is in the last answer, or why it is missing"),
+    "why": ("DOC", "why a document is where it is in the last results, or why it is missing"),
     "mode": ("vector|keyword|hybrid", "mode of the next queries; no argument: choose automatically"),
     "filter": ("EXPR", "a condition such as year >= 2020 for the next questions; without one: none"),
-    "open": ("N", "open hit N of the last answer in $EDITOR; without a number: the first"),
+    "open": ("N", "open hit N of the last results in $EDITOR; without a number: the first"),
     "top": ("N", "number of hits"),
     "collection": ("NAME", "search another collection; without a name: list them"),
     "explain": ("", "turn on or off: show how the hits were found"),
@@ -229,7 +229,7 @@ class Session:
 
     def _why(self, document: str) -> None:
         if self.question is None:
-            raise ConfigurationError(":why is about the last question: ask one first")
+            raise ConfigurationError(":why explains the last question: ask one first")
         if not document:
             raise ConfigurationError(":why takes a document: :why keys.md")
         told = self.retriever.why(document, self.question, self.top_k, **self.options)
@@ -252,7 +252,7 @@ class Session:
 
     def _open(self, number: str) -> None:
         if self.results is None:
-            raise ConfigurationError(":open is about the last answer: ask a question first")
+            raise ConfigurationError(":open opens a hit of the last question: ask one first")
         require_editor()
         open_hit(self.results, hits_wanted(number or "1", ":open"))
 

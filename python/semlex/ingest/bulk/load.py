@@ -164,7 +164,7 @@ def _with_stored_count(error: SemlexError, rows: int) -> SemlexError:
     """Return the error with the number of rows stored so far."""
     if not rows:
         return error
-    stored = f"the {rows:,} rows before it are stored; load all of them again once it is right"
+    stored = f"the {rows:,} rows before it are stored; correct it, then load all rows again"
     if isinstance(error, ValidationError):
         return ValidationError(error.errors, "; ".join(filter(None, (error.note, stored))))
     if isinstance(error, DuplicateError):
@@ -403,7 +403,9 @@ async def import_table(load: VectorLoad, source: TableSource) -> TableImport:
         report = opened.report()
         storage = load.storage
         if (storage, report.vector_type) == ("halfvec", "vector"):
-            report.warnings.append("the collection keeps halfvec: the components of the vectors were rounded to it")
+            report.warnings.append(
+                "the collection stores halfvec: the components of the vectors were rounded to float16"
+            )
         # Vectors of others stay as they are, bit for bit, unless halfvec was named.
         loaded = await load.write(opened.taken(storage, report), opened.counts.rows, "vector")
     report.written = loaded.written

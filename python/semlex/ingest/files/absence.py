@@ -117,10 +117,10 @@ def _of_file(source: KnownSource, uri: str, records: Records, collection: str, l
     last = next((run for run in records.runs if run.command in ("index", "sync")), None)
     changed = os.stat(root / uri).st_mtime  # noqa: PTH116 - as the functions beside it
     if last is not None and changed <= last.started_at.timestamp():
-        why = f"the last run ({last.started_at:%Y-%m-%d %H:%M}) did not: another folder, or an option, left it out"
+        why = f"the last run ({last.started_at:%Y-%m-%d %H:%M}) read another folder, or an option left the file out"
     else:
-        why = "no run has done so since it was changed"
-    return Reason("not_indexed", f"the file is there and can be read, and {why}", read)
+        why = "no run has read it since it was changed"
+    return Reason("not_indexed", f"the file exists and can be read, but {why}", read)
 
 
 def _left_out(root: Path, uri: str) -> str | None:
@@ -192,9 +192,11 @@ def _never_seen(
     if places:
         root = roots[places[0][0]].root
         if not Path(root).is_dir():
-            text = f"the document does not exist, and the folder of its source ({root}) is not within reach from here"
+            text = f"the document does not exist, and the folder of its source ({root}) cannot be reached from here"
             return Reason("never_seen", text + also, f"semlex documents move {shlex.quote(places[0][0])} FOLDER")
-        return Reason("never_seen", f"the document does not exist, and no such file in {root}{also}", "check the name")
+        return Reason(
+            "never_seen", f"the document does not exist, and neither does such a file in {root}{also}", "check the name"
+        )
     if not _database_alone.get() and os.path.lexists(name):
         path = shlex.quote(os.path.realpath(name))
         text = "it is a file outside the folders of all sources, and was never read"

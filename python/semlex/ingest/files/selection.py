@@ -189,9 +189,9 @@ def _read(root: Path, parts: tuple[str, ...]) -> tuple[IgnorePattern, ...]:
 SkipReason = Literal["format", "hidden", "ignored", "generated", "excluded", "bad_text"]
 
 SKIPPED_FOLDERS = frozenset({"node_modules", "__pycache__", "venv", "site-packages", "_build", "_static"})
-"""Folders of other people's files and of what is generated."""
+"""Folders of other people's files and of generated files."""
 SKIPPED_FILES = ("searchindex.js", "*.min.js", "*.min.css", "*.map", "package-lock.json", "*.egg-info", "*.dist-info")
-"""Generated files: a search finds nothing else in them than in what they were made of."""
+"""Generated files: they contain nothing that their source files lack."""
 
 
 @dataclass(slots=True)

@@ -66,7 +66,7 @@ class RowComparison:
                 rows = max(rows // 2, FIRST_PAGE_ROWS // 10)
 
     async def of_column(self, watermark: str) -> AsyncGenerator[Differences, None]:
-        """Compare the rows that have changed since, by the column with the time of the last change."""
+        """Compare the rows that have changed since `watermark`, by the column with the time of the last change."""
         table = self._table
         since = table.marked_since(watermark, self._stored.table.overlap)
         after: str | None = None
@@ -139,7 +139,7 @@ class RowComparison:
         return found
 
     async def by_halves(self, keys: Sequence[str], work: Callable[[Sequence[str]], Awaitable[T]]) -> list[T]:
-        """Do work for keys; if the values of a row make it fail, set that row aside and do it for the others."""
+        """Call `work` for keys; if the values of a row make it fail, set that row aside and call it for the others."""
         if not keys:
             return []
         try:
@@ -155,7 +155,7 @@ class RowComparison:
         return [*await self.by_halves(keys[:half], work), *await self.by_halves(keys[half:], work)]
 
     async def _hash(self, key: str) -> str | None:
-        """Return the hash of a row that cannot be read, to see later whether it has changed; None if it has none."""
+        """Return the hash of a row that cannot be read, to notice later whether it has changed; None without a hash."""
         try:
             states = await self._table.states([key])
         except StoreError as error:

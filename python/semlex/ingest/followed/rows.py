@@ -76,7 +76,7 @@ class RowBatch:
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """Columns of rows that can be split; `texts` has one column for each text of the definition, or one of all."""
+    """Columns of rows that can be split; `texts` has a column for each text of the definition, or a joined one."""
 
     keys: list[str]
     documents: list[bytes]  # their keys
@@ -204,7 +204,7 @@ class RowSplitter:
         return batch, list(refused.values())
 
     def _tokens(self, rows: _Rows) -> list[int]:
-        """Return token counts of rows that are one chunk; 0 for rows without text, `_TO_SPLIT` for the others."""
+        """Return token counts of rows that are one chunk; 0 for rows without text, `_TO_SPLIT` for rows to be split."""
         if not self.joins_texts:
             return [_TO_SPLIT] * len(rows.keys)
         [texts] = rows.texts

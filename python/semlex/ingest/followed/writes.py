@@ -61,7 +61,7 @@ class RowWrites:
             raise StoppedError
 
     async def wait(self) -> None:
-        """Before rows are read, wait for transactions of other runs that have compared theirs."""
+        """Wait, before rows are read, for the transactions of other runs that have already compared rows."""
         # They may write rows as they were before the changes that this run has claimed. If this run compared its rows
         # before that, they would count as unchanged, and would not be read again.
         await self._database.write("wait for other runs", lambda c: self._hold(c, alone=True))
@@ -182,7 +182,7 @@ class RowWrites:
             await self._queue.settle(connection, claimed, done=done)
 
     async def end(self, keys: Sequence[str], changes: Sequence[Change] = ()) -> None:
-        """End claimed entries, and those of rows that are stored unchanged; a later change has its own entry."""
+        """Remove claimed queue entries, and those of rows that are stored unchanged; later changes have their own."""
         claimed = [*changes, *self._notes.claims_of(keys)]
         done = keys if self._notes.has_problems else ()
         if claimed or done:

@@ -210,7 +210,7 @@ class MetadataExtraction:
 def extracted_metadata(
     extraction: MetadataExtraction, document: Document, loop: AbstractEventLoop | None
 ) -> dict[str, Any]:
-    """Return a document's metadata with those that the user's function extracts from it.
+    """Return a document's metadata together with the metadata that the user's function extracts.
 
     This blocks. An asynchronous function runs on `loop`, so the caller must be in another thread.
     """

@@ -96,7 +96,7 @@ def _decoded_as(encoding: str, data: bytes) -> str:
     try:
         return data.decode(encoding)
     except UnicodeDecodeError as error:  # only the beginning was used for detection
-        message = f"byte {error.start} is not {encoding}, which the text is most like: convert the file with iconv"
+        message = f"byte {error.start} is not {encoding}, the most probable encoding: convert the file with iconv"
         raise LoadError("not_utf8", message) from None
 
 

@@ -142,7 +142,7 @@ def _lacks_chapters(book: zipfile.ZipFile) -> bool:
 
 
 def _too_big() -> LoadError:
-    return LoadError("too_big", "it holds more than a document does once it is unpacked: split it")
+    return LoadError("too_big", "its unpacked content is too large for a document: split it")
 
 
 def _damaged(name: str) -> LoadError:
@@ -195,7 +195,7 @@ def _document(
 def _add_block(
     sheets: list[Record], content: Mapping[str, Any], block: str, start: int, first_rows: Mapping[str, int]
 ) -> None:
-    """Add a block of a sheet: a heading begins a sheet; of a table, each line but the second is a row."""
+    """Add a block of a sheet: a heading begins a sheet, and each line of a table except the second is a row."""
     if content["node_type"] in ("heading", "title") or not sheets:
         name = " ".join((content.get("text") or "").split())
         sheets.append(Record(start, start + len(block), place=StoredPlace(sheet=name or None)))

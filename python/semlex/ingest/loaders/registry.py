@@ -52,7 +52,7 @@ def register_loader(loader: Loader) -> None:
 
 
 def loaders() -> Mapping[str, Loader]:
-    """Return the loader of every suffix: registered ones first, then those of packages, then built-in ones."""
+    """Return the loader of every suffix: a registered one, else one from a package, else the built-in one."""
     return {suffix: loader for loader in (*_own, *_from_packages(), *_registered) for suffix in loader.suffixes}
 
 

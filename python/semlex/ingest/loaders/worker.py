@@ -221,7 +221,9 @@ def _pipes(process: subprocess.Popen[bytes]) -> tuple[IO[bytes], IO[bytes]]:
 
 
 def _too_big() -> LoadError:
-    return LoadError("too_big", "it takes more memory than is left to one file, or has more text: split it")
+    return LoadError(
+        "too_big", "reading it takes more memory than one file may take, or it has too much text: split it"
+    )
 
 
 def _write_frame(stream: IO[bytes], header: Mapping[str, Any], data: bytes) -> None:

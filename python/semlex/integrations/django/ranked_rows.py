@@ -198,7 +198,7 @@ class _Conditions:
         self._keys = queryset.order_by().values_list("pk", flat=True)
 
     def passing(self, keys: Sequence[RowKey]) -> set[RowKey]:
-        """Return those of the given keys whose rows meet the conditions."""
+        """Return the given keys whose rows meet the conditions."""
         return set(self._keys.filter(pk__in=keys))
 
     def some(self, limit: int) -> list[RowKey]:

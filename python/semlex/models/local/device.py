@@ -69,7 +69,7 @@ def automatic_device() -> str:
 
 
 def choose_placement(device: str | None, precision: str | None) -> Placement:
-    """Return where a model runs, in a given precision or that of the table above; imports torch."""
+    """Return where a model runs, in a given precision or in the precision of the table above; imports torch."""
     check_names(device, precision)
     chosen = automatic_device() if device is None else device
     if not _is_available(chosen):

@@ -93,7 +93,7 @@ def _body_states(model: Any, rows: NDArray[np.int64]) -> NDArray[np.float32]:
 
 
 def _run(forward: Forward, rows: Sequence[NDArray[np.int64]]) -> NDArray[np.float32]:
-    """Return the states that a form computes, (rows, hidden size), in one batch if it makes only one."""
+    """Return the states that a form computes for rows, (rows, hidden size)."""
     states: dict[int, NDArray[np.float32]] = {}
     for batch in forward.batches(TokenRows.of(rows), token_budget=1 << 20, max_rows=len(rows)):
         states |= zip(batch.rows.tolist(), forward.run(batch), strict=True)

@@ -66,7 +66,7 @@ class TokenBudget:
 
     @property
     def best(self) -> int:
-        """Return the smallest candidate that is nearly as fast as the fastest; the start until all are measured."""
+        """Return the smallest candidate that is nearly as fast as the fastest; the first one until all are measured."""
         if not self.measured:
             return self._start
         fastest = max(map(max, self._speeds.values()))

@@ -217,7 +217,7 @@ OFFERS = (
 
 
 class CollectionAccess:
-    """Access to the collections of the current client, limited to those of the request's caller."""
+    """Access to the collections of the current client that the request's caller may use."""
 
     def __init__(
         self, client: Client | OpenClient | Callable[[], AbstractContextManager[OpenClient]], access: Access
@@ -249,7 +249,7 @@ class CollectionAccess:
 
     @contextmanager
     def as_caller(self, caller: Caller | None) -> Iterator[None]:
-        """Limit access to that of a caller, for one request."""
+        """Limit access to what a caller may use, for one request."""
         with self._lend() as opened:
             serving = self._serving.set(opened)
             access = self._access.set(self._widest if caller is None else self._widest.narrowed(caller))

@@ -181,7 +181,7 @@ def result_shapes() -> dict[str, Shape]:
         "get_document": QUOTED
         | START
         | chosen(WholeDocument, "name", "text", "notes")
-        | {"uri": str, "path": PATH, "characters": Annotated[int, "Of the whole text."], "chunk_ids": list[str]},
+        | {"uri": str, "path": PATH, "characters": Annotated[int, "Length of the whole text."], "chunk_ids": list[str]},
         "outline": QUOTED | chosen(Outline, "name", "notes") | {"headings": [Heading], "path": PATH, "cut": CUT},
         "answer_research_question": QUOTED | _without(Answer, "sources") | {"sources": sources},
         "why": QUOTED | attributes(Explanation),
@@ -193,13 +193,15 @@ def result_shapes() -> dict[str, Shape]:
             "folders": Annotated[list[str], "Folders that index_folder may read."],
         },
         "collection_stats": _without(CollectionStatus, *LEFT_OUT),
-        "list_fields": QUOTED | attributes(FieldSummaries) | {"complete": Annotated[bool, "Whether these are all."]},
+        "list_fields": QUOTED
+        | attributes(FieldSummaries)
+        | {"complete": Annotated[bool, "Whether the list has all fields."]},
         "job_status": {"jobs": [_without(JobInfo, "arguments")]},
         "index_folder": chosen(IndexReport, *INDEXED)
         | {
             "collection": str,
             "folder": str,
-            "job_id": Annotated[str | None, "Of a job in the background, for job_status; the counts are 0 then."],
+            "job_id": Annotated[str | None, "Id of a background job, for job_status. With one, the counts are 0."],
         },
         "optimize_search": {"collection": str, "merged": Annotated[int, "Segments of the keyword index."]},
         "reindex_collection": {"collection": str} | attributes(Rebuilt),

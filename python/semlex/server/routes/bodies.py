@@ -205,7 +205,7 @@ ALSO = ("rerank", "weights", "vector")
 
 
 def takes(method: Callable[..., Any], declaration: type | None = None) -> Callable[[type[B]], type[B]]:
-    """Add the declared options of a method, or those of one declaration, to a body."""
+    """Add the declared options of a method, or the options of one declaration, to a body."""
 
     def made(body: type[B]) -> type[B]:
         fields: dict[str, Any] = {}

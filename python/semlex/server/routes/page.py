@@ -163,7 +163,7 @@ async def _in_thread(work: Callable[[], T]) -> T:
 
 
 def _shown(context: RequestContext, folder: JudgementFolder) -> str | None:
-    """Return the folder's path for callers that may write, who need it for the command that reads it; else None."""
+    """Return the folder's path to callers that may write, who need it for a command; None to others."""
     return str(folder.path) if context.caller.may("write") else None
 
 

@@ -293,7 +293,7 @@ class ComparedTable:
         return [key for _, key in found], found[-1][0] if found else None
 
     async def present(self, keys: Sequence[str], within: Connection | None = None) -> set[str]:
-        """Return those of these keys whose rows exist."""
+        """Return the keys whose rows exist."""
         return set(await self.keys(self.with_keys(keys), within))
 
     # --- rows -------------------------------------------------------------------------------------------------------
@@ -387,7 +387,7 @@ def _once(rows: Sequence[tuple[Any, ...]]) -> Sequence[tuple[Any, ...]]:
 
 
 def text_array(texts: Sequence[str]) -> str:
-    """Return an array of texts in the server's text form, which the driver makes ten times as slowly."""
+    """Return an array of texts in the server's text form; the driver would take ten times as long."""
     joined = "\0".join(texts)  # no text holds a NUL
     if not texts:
         return "{}"

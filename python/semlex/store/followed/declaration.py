@@ -100,7 +100,7 @@ def changed_table(before: FollowedTable, options: Mapping[str, Any]) -> Followed
 
 
 def _listed(name: str, value: Any) -> tuple[str, ...]:
-    """Return names or expressions as a tuple; a single one may be given alone, and None means none."""
+    """Return names or expressions as a tuple; a text is a tuple of one, and None is an empty one."""
     listed = (value,) if isinstance(value, str) else () if value is None else value
     items = tuple(listed)
     check_parameters(*(text_errors(name, item, blank=False) for item in items))

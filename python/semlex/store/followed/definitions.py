@@ -1,4 +1,4 @@
-"""Store definitions of followed tables, how far each table has been read, and report how far it is in step."""
+"""Store the definitions of followed tables, with how far each has been read, and report their state."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ class ChangeQueue:
         )
 
     async def release_all(self, connection: Connection) -> None:
-        """Make all claimed entries due at once, also those of other workers, which may be dead; problems stay."""
+        """Make all claimed entries due at once, including those of other workers, which may be dead; problems stay."""
         await connection.execute(
             sql.SQL(
                 "UPDATE {} SET due_at = statement_timestamp() WHERE source_id = %s AND error_code IS NULL "

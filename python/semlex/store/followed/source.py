@@ -282,7 +282,7 @@ class SourceTable:
         return self._compared(sql.SQL(">"), placeholders)
 
     def up_to(self, placeholders: Sequence[sql.Composable]) -> sql.Composed:
-        """Return the condition that a row is another one or comes before it; arguments as for `after`."""
+        """Return the condition that a row equals another one or comes before it; arguments as for `after`."""
         return self._compared(sql.SQL("<="), placeholders)
 
     def _compared(self, operator: sql.SQL, placeholders: Sequence[sql.Composable]) -> sql.Composed:
@@ -412,7 +412,7 @@ def _hash(salt: object, texts: Sequence[sql.Composable]) -> sql.Composed:
 async def find_source(
     connection: Connection, definition: FollowedTable, types: Mapping[str, str] | None = None
 ) -> SourceTable:
-    """Find the table that a definition names, as it is now, or refuse it; `types` are those when it was followed."""
+    """Find the table that a definition names, or refuse it; `types` are the column types when it was followed."""
     # The transaction must have called `fix_formatting`.
     relation = await find_relation(connection, definition.schema, definition.table)
     if relation is None:

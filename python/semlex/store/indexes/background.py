@@ -103,7 +103,7 @@ class IndexBuilds:
             build.written_at = now
 
     def are_running(self, names: Names) -> bool:
-        """Return whether indexes of a collection are being built here."""
+        """Return whether this process is building indexes of a collection."""
         build = self._builds.get(names)
         return build is not None and not build.task.done()
 

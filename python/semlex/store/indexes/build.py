@@ -189,8 +189,8 @@ class _Plan:
         found = [] if self.estimate is None else list(self.estimate.warnings)
         if concurrently and self.is_pooled:
             found.append(
-                "a transaction pooler is in between, behind which no index can be built concurrently: it is built in "
-                "one transaction, and writers wait"
+                "the server is behind a transaction pooler, where no index can be built concurrently: it is built "
+                "in one transaction, and writers wait"
             )
         return found
 
@@ -326,7 +326,7 @@ class IndexBuilder:
     async def _with_workers(
         self, workers: int | None, doing: str, run: Callable[[int | None], Awaitable[str | None]]
     ) -> str | None:
-        """Run a build; once more without parallel workers if the server lacks the memory that these share."""
+        """Run a build; repeat it without parallel workers if the server lacks the shared memory for them."""
         try:
             return await run(workers)
         except StoreError as error:
@@ -360,7 +360,7 @@ class IndexBuilder:
 
     @asynccontextmanager
     async def _session(self, doing: str) -> AsyncIterator[Connection | None]:
-        """Yield a session for concurrent work, with the driver's errors as ours; None if another process builds."""
+        """Yield a session for concurrent work, which raises semlex's errors; None if another process builds."""
         try:
             async with concurrent_session(self.database, self.collection) as connection:
                 yield connection

@@ -58,7 +58,7 @@ class WantedVectorIndex:
         return not isinstance(self.index, NoIndex) and not any(map(self.fits, found.stored))
 
     def goes_on(self, stored: StoredIndex) -> bool:
-        """Return whether an incomplete index is this one, so that its other partitions can be built."""
+        """Return whether an incomplete index is this one, so that its missing partitions can be built."""
         chosen = replace(self, is_chosen=True)
         return stored.kind == "hnsw" and not stored.valid and chosen.fits(replace(stored, valid=True))
 
@@ -134,7 +134,7 @@ def other_indexes(collection: CollectionInfo) -> list[TableIndex]:
 
 
 async def missing_others(connection: Connection, collection: CollectionInfo) -> list[TableIndex]:
-    """Return those of `other_indexes` that do not exist, or whose build was not completed."""
+    """Return the `other_indexes` that do not exist, or whose build was not completed."""
     indexes = other_indexes(collection)
     built = await built_to_their_end(connection, collection.names, [index.suffix for index in indexes])
     return [index for index in indexes if not built.get(index.suffix)]

@@ -76,13 +76,13 @@ def checked_index(field: Field, of: object) -> FieldIndex:
         return FieldIndex(field, "instant")
     size = sum(len(part.encode()) for part in field.path)
     if size > MAX_PATH_BYTES:
-        raise refusal("name", "too_long", f"{MAX_PATH_BYTES} bytes, where the field has an index", f"{size} bytes")
+        raise refusal("name", "too_long", f"{MAX_PATH_BYTES} bytes, because the field has an index", f"{size} bytes")
     for known in _METADATA_TYPES:
         if of == known:
             return FieldIndex(field, known)
     limit = "'number' or 'text'"
     if of == "boolean":
-        limit += " (true and false are equal or not, which the index on the whole metadata serves)"
+        limit += " (true and false are compared for equality only, which the index on the whole metadata serves)"
     elif of == "instant":
         limit += " (a time in the metadata is a text; in ISO form its order is that of time)"
     raise refusal("type", "wrong_type", limit, _shown(of))

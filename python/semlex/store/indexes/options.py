@@ -29,7 +29,7 @@ class HnswIndex:
             ``bit`` above 4,000, where pgvector indexes nothing else.
 
     Raises:
-        ConfigurationError: Out of range.
+        ConfigurationError: A number is out of range.
     """
 
     # A better graph finds the same with a shorter list (`m` 24, `ef_construction` 128), but takes 1.5 to 1.8 times as
@@ -59,7 +59,7 @@ class IvfflatIndex:
         probes: Lists that a search looks into, 1 to `lists`; None is the square root of `lists`.
 
     Raises:
-        ConfigurationError: Out of range.
+        ConfigurationError: A number is out of range.
     """
 
     lists: int | None = None

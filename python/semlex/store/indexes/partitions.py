@@ -1,4 +1,4 @@
-"""Build an index of a partitioned table beside writers: each partition's on its own, several at a time."""
+"""Build an index of a partitioned table while others write: one partition at a time in each of several sessions."""
 
 # Postgres builds no index of a partitioned table concurrently. The index is therefore made without those of the
 # partitions, which Postgres calls invalid; then each partition's is built concurrently and attached, and with the last
@@ -48,7 +48,7 @@ _MEANS = (
 
 
 def whole_index(name: str) -> str:
-    """Return the name of the index that an index of a partition belongs to; any other name as it is."""
+    """Return the name of the index to which a partition's index belongs; any other name unchanged."""
     return _OF_PARTITION.sub("", name)
 
 
@@ -128,7 +128,7 @@ class PartitionedBuild:
         await self._briefly(sql.SQL("ALTER INDEX {} ATTACH PARTITION {}").format(self._name, self._named(index.suffix)))
 
     async def _briefly(self, statement: sql.Composed) -> None:
-        """Run a statement that searches and writers wait for."""
+        """Run a short statement for which searches and writers wait."""
 
         async def work(connection: Connection) -> None:
             await lock_briefly(connection)

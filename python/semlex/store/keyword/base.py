@@ -33,7 +33,7 @@ class Analyzers:
 
     @classmethod
     def known(cls, language: str, *, stop_words: bool = True) -> Self:
-        """Return the analyzers of a language that Postgres knows and semlex may not."""
+        """Return the analyzers of a language that Postgres knows; semlex may not know it."""
         return cls(language if language in _core.ANALYZER_LANGUAGES else "simple", stop_words)
 
     def of(self, language: str | None) -> _core.Analyzer:

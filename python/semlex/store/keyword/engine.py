@@ -1,4 +1,4 @@
-"""The interface of keyword engines, whose base answers no query."""
+"""The interface of keyword engines; its base class finds nothing."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class KeywordEngine:
         return ()
 
     def leg(self, request: LegRequest) -> LegPlan | None:
-        """Plan the leg of a query; None if this engine cannot answer it."""
+        """Plan the search for a query; None if this engine cannot answer it."""
         del request
         return None
 
@@ -70,7 +70,7 @@ class KeywordEngine:
     async def term_scores(
         self, snapshot: Snapshot, names: Names, query: str, keys: Sequence[Key]
     ) -> list[TermScores] | None:
-        """Return the words of a query, each with its part of the scores of chunks; None if the engine has none."""
+        """Return the words of a query, each with its part of the scores of chunks; None if the engine cannot."""
         del snapshot, names, query, keys
         return None
 

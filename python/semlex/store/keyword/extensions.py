@@ -57,13 +57,13 @@ class Extension:
         raise UnsupportedServerError(self.problem or f"the extension {self.name} cannot be used here")
 
     def refusing_leg(self) -> RefusingLeg:
-        """Return a keyword leg that fails with the error of the extension, so that the other legs still answer."""
+        """Return a keyword search that fails with the error of the extension, so that vector search still answers."""
         return RefusingLeg(self)
 
 
 @dataclass(frozen=True, slots=True)
 class RefusingLeg(PlainKeywordLeg):
-    """The leg of an extension that cannot be used."""
+    """The keyword search of an extension that cannot be used."""
 
     extension: Extension
     statements: tuple[()] = ()

@@ -1,4 +1,4 @@
-"""The keyword leg on the extension pg_search (ParadeDB): BM25 in a Tantivy index inside Postgres."""
+"""Keyword search by the extension pg_search (ParadeDB): BM25 in a Tantivy index inside Postgres."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class PgSearchEngine(KeywordEngine):
         return (TableIndex(INDEX, names.chunk, definition),)
 
     def leg(self, request: LegRequest) -> LegPlan | None:
-        """Plan the leg that finds chunks with any of the words, best score first; ties by key."""
+        """Plan the search for chunks with any of the words, best score first; ties by key."""
         names, condition = request.collection.names, request.condition
         if self._extension.problem is not None:
             return self._extension.refusing_leg()
@@ -94,14 +94,14 @@ class PgSearchEngine(KeywordEngine):
 
 @dataclass(frozen=True, slots=True)
 class PgSearchLeg(PlainKeywordLeg):
-    """The planned keyword leg of one query."""
+    """The planned keyword search of one query."""
 
     statements: tuple[Statement]  # one, of rows that `ranked` takes
     scorer: PgSearchScorer
     warnings: tuple[str, ...]
 
     async def read(self, snapshot: Snapshot, rows: list[list[Any]]) -> LegResult:
-        """Return the result of the leg."""
+        """Return the result of the search."""
         del snapshot
         return ranked(rows[0], self.scorer, warnings=self.warnings)
 
@@ -134,7 +134,7 @@ class PgSearchScorer(Scorer):
 
 @dataclass(frozen=True, slots=True)
 class PgSearchScores:
-    """Rows of document_id, chunk_id, score; those of the last statement count."""
+    """Rows of document_id, chunk_id, score; only the rows of the last statement count."""
 
     # Of the chunks that exist, and of those that contain a word.
     statements: tuple[Statement, Statement]

@@ -1,4 +1,4 @@
-"""The keyword leg on the extension pg_textsearch: BM25 over the server's own text-search configurations."""
+"""Keyword search by the extension pg_textsearch: BM25 over the server's own text-search configurations."""
 
 from __future__ import annotations
 
@@ -64,14 +64,14 @@ class PgTextsearchEngine(KeywordEngine):
         return (TableIndex(INDEX, names.chunk, definition),)
 
     def leg(self, request: LegRequest) -> LegPlan | None:
-        """Plan the leg that finds chunks with any of the words, best score first; ties by key."""
+        """Plan the search for chunks with any of the words, best score first; ties by key."""
         if self._extension.problem is not None:
             return self._extension.refusing_leg()
         return PgTextsearchLeg(self._extension, request)
 
 
 class PgTextsearchLeg(PlainKeywordLeg, Scorer):
-    """The planned keyword leg of one query."""
+    """The planned keyword search of one query."""
 
     # The index returns chunks of equal score in any order, so all that are equal to the last one are taken, and ordered
     # here. The server computes the score of each chunk that it returns once more from the text, which takes longer than
@@ -89,7 +89,7 @@ class PgTextsearchLeg(PlainKeywordLeg, Scorer):
 
     @property
     def statements(self) -> tuple[Statement]:
-        """A first look at the index."""
+        """The statement that reads the best chunks from the index."""
         return (self._best(self._first_depth),)
 
     @property

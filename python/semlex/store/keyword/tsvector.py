@@ -81,7 +81,7 @@ class TsvectorEngine(KeywordEngine):
         ).format(quoted=QUOTED_LEXEME, config=self._config, limit=sql.Literal(MAX_TERMS))
 
     def leg(self, request: LegRequest) -> LegPlan | None:
-        """Plan the leg that finds chunks with any of the words, best rank first; ties by key."""
+        """Plan the search for chunks with any of the words, best rank first; ties by key."""
         query, condition = request.query, request.condition
         parts = {
             "asked": sql.SQL("WITH asked AS MATERIALIZED (SELECT {} AS terms)").format(self._tsquery()),
@@ -110,14 +110,14 @@ class TsvectorEngine(KeywordEngine):
 
 @dataclass(frozen=True, slots=True)
 class TsvectorLeg(PlainKeywordLeg):
-    """The planned keyword leg of one query."""
+    """The planned keyword search of one query."""
 
     statements: tuple[Statement, Statement]  # the number of words, and the best chunks
     limit: int
     of_others: Statement  # ranks by key
 
     async def read(self, snapshot: Snapshot, rows: list[list[Any]]) -> LegResult:
-        """Return the result of the leg."""
+        """Return the result of the search."""
         del snapshot
         counted, found = rows
         scorer = TsvectorScorer(self.of_others, found_all=len(found) < self.limit)

@@ -123,7 +123,7 @@ class Watch(Protocol):
     is_gone: bool
 
     def question(self, *, with_vectors: bool = False) -> tuple[bytes, list[Any]]:
-        """Return the check as a SELECT of one value, and its parameters; with vectors, also which are incomplete."""
+        """Return the check as a SELECT of one value, and its parameters; with vectors, it tells incomplete sets."""
         # All names in it are qualified, operators included. It is sent before all other statements.
         ...
 
@@ -227,7 +227,7 @@ class Database:
         return watched
 
     def with_view_of(self, other: Database) -> Database:
-        """Return a database on the same connections with the rights and the watch of another one."""
+        """Return a database on these connections that has the rights and the check of another `Database`."""
         viewing = copy.copy(self)
         viewing.role, viewing._watch, viewing._owns_pool = other.role, other._watch, False  # noqa: SLF001 - of this class
         return viewing
@@ -320,7 +320,7 @@ class Database:
                 with plain_cursors(connection):
                     yield connection
         else:
-            raise ConfigurationError("not open: use 'async with', or call initialize() first")
+            raise ConfigurationError("the database is not open: use 'async with', or call initialize() first")
 
     async def read(self, doing: str, work: Callable[[Connection], Awaitable[T]], *, deadline: float | None = None) -> T:
         """Run `work` as `read_snapshot` does, but pass it only the connection."""

@@ -53,7 +53,7 @@ def is_retryable(error: BaseException) -> bool:
 
 
 def is_outdated(error: psycopg.Error) -> bool:
-    """Return whether a prepared statement is gone, is another's, or returns other types than when it was prepared."""
+    """Return whether a prepared statement is gone, belongs to another client, or now returns other types."""
     is_unexpected = error.sqlstate in {UNKNOWN_STATEMENT, KNOWN_STATEMENT}
     return is_unexpected or error.diag.source_function == "RevalidateCachedQuery"
 

@@ -67,7 +67,7 @@ def address_of_primary(url: str) -> str:
 
 
 class StandbyReads(Database):
-    """Reads on connections to a standby; they are not repeated when a connection is lost, because others answer."""
+    """Reads on connections to a standby; if a connection is lost, no read is repeated there: the primary answers."""
 
     is_replica = True
 
@@ -172,7 +172,7 @@ class Replica:
         return await primary.read_snapshot(doing, known, deadline=left, **options)
 
     def _share(self, ends: float | None) -> float | None:
-        """Return the seconds that a standby may take of those until a time."""
+        """Return how many of the seconds until `ends` a standby may take."""
         return None if ends is None else max(ends - self._clock.monotonic(), 0.0) * DEADLINE_SHARE
 
     async def _unreachable(self, ends: float | None) -> str | None:

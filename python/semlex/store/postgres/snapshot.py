@@ -44,7 +44,7 @@ class SnapshotEndedError(Exception):
 
 
 class SnapshotDiffersError(SnapshotEndedError):
-    """The snapshot differed from the expected state; what is known now may be enough for a short one."""
+    """The snapshot differed from the expected state; with what is known now, a short one may suffice."""
 
 
 Lasting = Literal["statement", "last question", "whole"]
@@ -83,7 +83,7 @@ class Snapshot:
         return self._connection
 
     async def set_up(self, settings: Mapping[str, str | int]) -> None:
-        """Set those of some settings that differ, for the rest of the transaction."""
+        """Set the settings that differ from the present ones, for the rest of the transaction."""
         different = {name: value for name, value in settings.items() if self.settings.get(name) != value}
         if different:
             await set_local(self.connection, **different)

@@ -1,1 +1,1 @@
-"""Read the database: legs of a search, filters, rows of hits, figures."""
+"""Read the database: vector and keyword search, filters, rows of hits, figures."""

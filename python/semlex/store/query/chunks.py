@@ -149,7 +149,7 @@ def _hit_columns(names: Names, *, has_places: bool) -> bytes:
 
 
 def best_rows(names: Names, count: int, *, has_places: bool) -> BestRows | None:
-    """Return the columns of hits for a leg that returns rows; None if they must be measured before they are sent."""
+    """Return the columns of hits for a search that returns rows; None if they must be measured before they are sent."""
     # `has_places` tells whether some hits may be chunks of documents that were read from files.
     if size_seen.get() is not None and count > MEASURED_ROWS:
         return None
@@ -230,7 +230,7 @@ async def _hit_rows(
 
 
 def _show(excerpts: Excerpts, number: int, at: StoredPlace, line: int | None, page: int | None) -> Shown:
-    """Return the excerpt of a hit, and its place: that of the first matched word, else where the chunk begins."""
+    """Return the excerpt of a hit, and its place: where the first matched word is, else where the chunk begins."""
     excerpt, match = excerpts.of(number)
     if match is None or not at.for_people(line, page):
         return Shown(excerpt, None, page, at.row, at.for_people(line, page))
@@ -355,7 +355,7 @@ async def documents_of(
 
 
 async def cut_contexts(connection: Connection, collection: CollectionInfo, keys: Sequence[Key]) -> dict[str, str]:
-    """Return, by id, the stored contexts of those of these chunks that belong to a document, without descriptions."""
+    """Return, by id, the stored contexts of the chunks that belong to a document, without descriptions."""
     cursor = await connection.cursor(binary=True).execute(
         sql.SQL(
             "SELECT c.chunk_id, c.context, c.content_hash FROM unnest(%(document_ids)s::uuid[], %(chunk_ids)s::text[]) "

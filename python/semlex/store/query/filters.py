@@ -221,7 +221,7 @@ class Filter:
 
     @property
     def names_rows(self) -> bool:
-        """Whether rows of followed tables decide what passes."""
+        """Whether rows of followed tables decide which chunks pass."""
         return self.sees_rows or (self.tree is not None and any(one.field.is_row for one in leaves(self.tree)))
 
     @property
@@ -438,7 +438,7 @@ class _Writer:
         return _MATCHED[operator].format(expression, bound)
 
     def _path(self, path: tuple[str, ...]) -> sql.Composable:
-        """Return a path as a constant, so that an index serves it; one with ``%``, which the driver reads, is bound."""
+        """Return a path as a constant, so that an index serves it; a path with ``%`` must be bound instead."""
         if any("%" in part for part in path):
             return self._bound(list(path), "text[]")
         return constant_path(path)

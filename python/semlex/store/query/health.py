@@ -213,7 +213,7 @@ class DeadRows(NamedTuple):
 
 
 async def dead_rows(connection: Connection, tables: Sequence[sql.Identifier]) -> list[DeadRows]:
-    """Read the server's statistics of tables and partitions; a crash loses them, and a standby has none."""
+    """Read the server's counts of dead rows in tables and partitions; a crash loses them, and a standby has none."""
     cursor = await connection.execute(
         sql.SQL(
             "SELECT s.schemaname, s.relname, s.n_live_tup, s.n_dead_tup "
@@ -341,7 +341,7 @@ async def find_problems(connection: Connection, server: ServerInfo, only: Names 
                 "error",
                 "pgvector",
                 "is not installed in this database",
-                "install its package on the server if it lacks it; then a superuser runs",
+                "install its package on the server if it lacks it; then let a superuser run",
                 "CREATE EXTENSION vector;",
             )
         )
@@ -376,7 +376,7 @@ async def find_problems(connection: Connection, server: ServerInfo, only: Names 
                     "error",
                     f"schema {schema}",
                     "cannot be checked: this role may not read all of its tables",
-                    "if it should, the owner of the tables runs",
+                    "if it should, let the owner of the tables run",
                     f"GRANT USAGE ON SCHEMA {name} TO {_role(connection)}; "
                     f"GRANT SELECT ON ALL TABLES IN SCHEMA {name} TO {_role(connection)};",
                 )
@@ -394,7 +394,7 @@ async def find_missing_schema(connection: Connection, server: ServerInfo, schema
     )
     if server.read_only or (row := await cursor.fetchone()) is None:
         return []
-    what, remedy = "does not exist, and this role may not make it", "the owner of the database runs"
+    what, remedy = "does not exist, and this role may not make it", "let the owner of the database run"
     return [Finding("privilege_create", "warning", f"schema {schema}", what, remedy, row[0])]
 
 
@@ -456,7 +456,7 @@ def _unknown(connection: Connection, schema: str, table: str) -> Finding:
 
 
 def tables_of(collection: CollectionInfo) -> list[str]:
-    """Return names of all tables that a collection uses, those of the registry included."""
+    """Return the names of all tables that a collection uses, including the registry's."""
     name = collection.names.collection
     tables = TABLES if collection.keyword.index is not None else [one for one in TABLES if one not in OF_KEYWORD_INDEX]
     versions = [f"{name}_embedding_{one.version}" for one in collection.versions.standing]
@@ -487,7 +487,7 @@ async def _in_collection(
         what = f"was made by a newer semlex (version {version}, known are {newest})"
         return [Finding("collection_newer", "error", name, what, "update semlex")]
     if origin == "older":
-        what, remedy = f"has version {version} of {newest}", "it is migrated when it is opened next, or by"
+        what, remedy = f"has version {version} of {newest}", "it is migrated when it is opened next; to do it now, run"
         return [Finding("collection_old", "hint", name, what, remedy, "semlex maintain migrate")]
     tables = TABLES if registered.engine == BM25 else [table for table in TABLES if table not in OF_KEYWORD_INDEX]
     wanted = [f"{names.collection}_{table}" for table in tables]
@@ -495,7 +495,7 @@ async def _in_collection(
     missing = [table for table in wanted if table not in present]
     if missing == [f"{names.collection}_query_log"]:
         made = [statement.as_string(connection) for statement in m0001_initial.query_log(names)]
-        what, remedy = f"lacks the table {missing[0]}: no question is logged", "the owner of the tables runs"
+        what, remedy = f"lacks the table {missing[0]}: no question is logged", "let the owner of the tables run"
         return [Finding("table_missing", "warning", name, what, remedy, "; ".join(made) + ";")]
     if missing:
         what, remedy = f"lacks the table {', '.join(missing)}", "restore it from a backup, or drop the collection"

@@ -1,4 +1,4 @@
-"""A leg of a search in its three states: planned, prepared to be sent, and its result."""
+"""A leg, which is vector or keyword search, in its three states: planned, prepared to be sent, answered."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Statement:
 
 @dataclass(frozen=True, slots=True)
 class SideColumn:
-    """An SQL column that one leg adds to the other leg's SELECT, to score those chunks without another round trip."""
+    """An SQL column that one search adds to the SELECT of the other, to score its chunks without another round trip."""
 
     expression: bytes  # rendered, over the chunk's row (alias ``c``)
     parameters: dict[str, Any] = field(default_factory=dict)  # bound by name in it
@@ -43,7 +43,7 @@ class SideColumn:
 
 @dataclass(frozen=True, slots=True)
 class BestRows:
-    """Columns that a leg that answers alone adds for its best chunks, so that no further statement is needed."""
+    """Columns that a search that answers alone adds for its best chunks, so that no further statement is needed."""
 
     columns: bytes  # rendered, over the chunk's row (alias ``c``), qualified
     large_columns: tuple[int, ...]  # places among them
@@ -52,7 +52,7 @@ class BestRows:
 
 
 class LegPlan(Protocol):
-    """A leg that is planned: one way of finding chunks."""
+    """A planned vector or keyword search."""
 
     @property
     def name(self) -> str:
@@ -61,12 +61,12 @@ class LegPlan(Protocol):
 
     @property
     def settings(self) -> Mapping[str, str | int]:
-        """Settings of the leg's transaction."""
+        """Settings of the search's transaction."""
         ...
 
     @property
     def side_column(self) -> SideColumn | None:
-        """The column that this leg adds to the other leg's SELECT."""
+        """The column that this search adds to the SELECT of the other one."""
         ...
 
     @property
@@ -75,16 +75,16 @@ class LegPlan(Protocol):
         ...
 
     def prepare(self, side_column: SideColumn | None) -> PreparedLeg:
-        """Prepare the leg for sending; it computes while the server works on the earlier legs, already sent."""
+        """Prepare the search for sending; it computes while the server works on a search that was already sent."""
         ...
 
 
 class PreparedLeg(Protocol):
-    """A leg that is ready to be sent, and can read its rows."""
+    """A search that is ready to be sent, and can read its rows."""
 
     @property
     def statements(self) -> Sequence[Statement]:
-        """Statements, sent together with those of the other legs."""
+        """Statements, sent together with those of the other search."""
         ...
 
     async def read(self, snapshot: Snapshot, rows: list[list[Any]]) -> LegResult:
@@ -93,7 +93,7 @@ class PreparedLeg(Protocol):
 
 
 class PlainKeywordLeg:
-    """A keyword leg without side columns, sent exactly as planned. Subclasses are `PreparedLeg`, too."""
+    """A keyword search without side columns, sent exactly as planned. Subclasses are `PreparedLeg`, too."""
 
     name: ClassVar[str] = "keyword"
     settings: ClassVar[dict[str, str | int]] = {}
@@ -101,13 +101,13 @@ class PlainKeywordLeg:
     takes_long: ClassVar[bool] = False
 
     def prepare(self, side_column: SideColumn | None) -> Self:
-        """Return the leg itself, which takes no other leg's column."""
+        """Return this search itself, which takes no column of the other one."""
         del side_column
         return self
 
 
 class ScoreQuery(Protocol):
-    """Reads a leg's exact scores of chunks that another leg found."""
+    """Reads one search's exact scores of chunks that the other search found."""
 
     @property
     def statements(self) -> Sequence[Statement]:
@@ -115,15 +115,15 @@ class ScoreQuery(Protocol):
         ...
 
     def scores(self, rows: list[list[Any]]) -> NDArray[np.float64]:
-        """The scores by the rows of each statement: float64, shape (n,), one a chunk; NaN if a chunk has none."""
+        """Return the scores from the rows of each statement: float64, shape (n,), one for each chunk; NaN for none."""
         ...
 
 
 class Scorer(Protocol):
-    """A leg's exact scores of chunks that another leg found."""
+    """One search's exact scores of chunks that the other search found."""
 
     def scores_from_column(self, values: list[Any]) -> NDArray[np.float64] | None:
-        """Return the scores of chunks by the values of the leg's side column; None if the values do not suffice."""
+        """Return the scores of chunks by the values of the side column; None if the values do not suffice."""
         # The scores have the shape (n,); NaN stands for a chunk that has none.
         del values
         return None
@@ -135,7 +135,7 @@ class Scorer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LegResult:
-    """The result of a leg, or the error why it has none."""
+    """The result of vector or keyword search, or the error why it has none."""
 
     keys: list[Key]  # (document_id, chunk_id), best first
     scores: NDArray[np.float64]  # float64, shape (n,), the leg's own scores
@@ -194,7 +194,7 @@ def key_arrays(keys: Sequence[Key]) -> dict[str, Any]:
 
 
 def scores_by_key(statement: Statement, keys: Sequence[Key]) -> ScoresInOrder:
-    """The query of a statement that takes `key_arrays` and returns one score a key, in their order; NULL means NaN."""
+    """Return the query for a statement that takes `key_arrays` and returns a score for each, in order; NULL is NaN."""
     return ScoresInOrder((Statement(statement.text, {**statement.parameters, **key_arrays(keys)}),))
 
 
@@ -232,5 +232,5 @@ def ranked(
 
 
 def failed_leg(error: BaseException, milliseconds: float = 0.0) -> LegResult:
-    """Return the result of a leg that could not answer."""
+    """Return the result of a search that could not answer."""
     return LegResult([], np.empty(0, dtype=np.float64), milliseconds, error)

@@ -67,7 +67,7 @@ async def read_passing_rows(
 async def read_again(
     snapshot: Snapshot, names: Names, version: int, condition: Filter, limit: int, *, rows: PassingRows
 ) -> PassingRows | None:
-    """Return which of some rows pass now; None if there are others, or more than `limit`."""
+    """Return which of these rows pass now; None if other rows pass, too, or more than `limit`."""
     state = table_state(names, version).state
     ((now, array),) = await fetch(snapshot, passing_ids(names, condition, limit, state=state, known=rows.state))
     if now is not None and now == rows.state:

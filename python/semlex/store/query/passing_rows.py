@@ -111,7 +111,7 @@ class PassingRows:
         return replace(self, vectors=vectors[order]) if is_complete else None
 
     def among(self, ids: NDArray[np.int64], state: str | None) -> PassingRows | None:
-        """Return those of some ids, which pass in another state; None if the place of one is not known."""
+        """Return the rows with these ids, which pass in another state; None if the place of one is not known."""
         at = np.minimum(np.searchsorted(self.ids, ids), len(self.ids) - 1)
         if not len(self.ids) or not (self.ids[at] == ids).all() or (self.places[at] == _NOWHERE).any():
             return None
@@ -250,7 +250,7 @@ class RememberedRows:
             rows -= size
 
     def have_room(self, size: float) -> bool:
-        """Return whether vectors of this size may be kept; those of filters long unused are dropped to make room."""
+        """Return whether vectors of this size may be kept; vectors of long unused filters are dropped for them."""
         size += sum(one.vector_bytes for one in self._filters.values())
         for one in self._filters.values():
             is_kept = one.rows is not None and one.rows.vectors is not None

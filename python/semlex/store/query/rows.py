@@ -65,7 +65,7 @@ _UUID = re.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}").fullmatch
 
 
 def text_of_type(value: object, of: OwnType) -> str | None:
-    """Return a filter's value in the form in which the server reads the type; None if no value of it can be equal."""
+    """Return a filter's value in the text form of the type; None if no value of the type can equal it."""
     if isinstance(value, str):
         return value if of == "text" or (of == "uuid" and _UUID(value)) else None
     if isinstance(value, bool):

@@ -1,4 +1,4 @@
-"""Run the legs of a search, pipelined in one snapshot; the others survive a failing leg."""
+"""Run vector and keyword search, pipelined in one snapshot; if one fails, the other still answers."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ size_seen: ContextVar[Callable[[int], None] | None] = ContextVar("semlex_size_se
 
 @dataclass(frozen=True, slots=True)
 class LegRun:
-    """The results of all legs of one run."""
+    """The results of vector and keyword search."""
 
     # By the leg's name. After the first failure the server ignores the rest of the pipeline: later legs are missing.
     results: dict[str, LegResult]
@@ -45,7 +45,7 @@ class LegRun:
 
 @dataclass(slots=True)
 class _Sent:
-    """Legs whose statements were sent, with their cursors."""
+    """Searches whose statements were sent, with their cursors."""
 
     # Name, what was sent, and the cursors of its statements.
     legs: dict[str, tuple[PreparedLeg, list[Cursor]]] = field(default_factory=dict)
@@ -54,7 +54,7 @@ class _Sent:
 
 
 async def run_legs(snapshot: Snapshot, plans: Sequence[LegPlan], calibration: Calibration | None = None) -> LegRun:
-    """Send all legs at once and read their results."""
+    """Send vector and keyword search at once and read their results."""
     started = time.perf_counter()
     sent = await _send(snapshot, plans, calibration)
     results: dict[str, LegResult] = {}
@@ -81,7 +81,7 @@ async def run_legs(snapshot: Snapshot, plans: Sequence[LegPlan], calibration: Ca
 
 
 async def _send(snapshot: Snapshot, plans: Sequence[LegPlan], calibration: Calibration | None) -> _Sent:
-    """Send the statements of all legs in one go."""
+    """Send the statements of both searches in one go."""
     sent = _Sent()
     try:
         # A leg that answers alone is prepared first: whether anything is left to ask depends on it.

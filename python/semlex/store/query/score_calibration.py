@@ -43,7 +43,7 @@ WIRE_TYPES = {"vector": ">f4", "halfvec": ">f2"}
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """How the vector leg's scores of a sample are spread around one query."""
+    """Mean and deviation of vector search's scores of a sample for one query."""
 
     mean: float  # 0 for an empty sample
     deviation: float  # standard deviation; 0 if they do not differ beyond rounding
@@ -107,7 +107,7 @@ class VectorSample:
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """The sample and query that one search measures its vector scores with."""
+    """The sample and the query with which a search measures its vector scores."""
 
     sample: VectorSample
     collection: CollectionInfo
@@ -174,7 +174,7 @@ async def sample_vectors(connection: Connection, collection: CollectionInfo, row
 
 
 def vectors_by_key(collection: CollectionInfo, embedding: EmbeddingVersion) -> sql.Composed:
-    """Statement with `key_arrays` for the vectors of chunks: `sent_vector` and the key of those that have one."""
+    """Return the statement that takes `key_arrays` and returns `sent_vector` and key of each chunk with a vector."""
     return sql.SQL(
         "SELECT {value}, e.document_id, e.chunk_id "
         "FROM unnest(%(document_ids)s::uuid[], %(chunk_ids)s::text[]) AS k(document_id, chunk_id) "

@@ -172,7 +172,7 @@ async def count_vectors(connection: Connection, collection: CollectionInfo, vers
 
 
 async def vector_counts(connection: Connection, collection: CollectionInfo, version: int) -> tuple[int, int, int]:
-    """For a set of vectors: chunks with one, chunks without, and the bytes of its table with indexes."""
+    """Return of a set of vectors: chunks with a vector, chunks without, and the bytes of its table with indexes."""
     names, vectors = collection.names, collection.names.embedding(version)
     cursor = await connection.execute(
         sql.SQL(

@@ -95,7 +95,7 @@ async def read_surroundings(
     share: float = 1.0,
     with_vectors: Sequence[Key] = (),
 ) -> tuple[list[PlacedChunk], dict[Key, NDArray[np.float32]]]:
-    """Read chunks, in no order, and their surroundings in their documents, in one round trip, and vectors by key."""
+    """Read chunks, in no order, with the chunks around them and vectors by key, in one round trip."""
     # `share` is the minimum share of a section that must be wanted for `Reach.section`, above 0, up to 1. Chunks
     # without a vector have none in the answer; a vector has the shape (d,).
     title: sql.Composable = sql.SQL("''")

@@ -1,4 +1,4 @@
-"""The vector leg: find the nearest vectors, through the index or exactly."""
+"""Vector search: find the nearest vectors, through the index or exactly."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ def vector_leg(
     probes: int | None = None,
     iterates: bool = False,
 ) -> VectorLeg:
-    """Plan the vector leg for a query of shape (d,)."""
+    """Plan vector search for a query of shape (d,)."""
     # With the plan ``index`` the vector index answers, if one exists: an HNSW index with ``ef_search`` above `limit`.
     # Dead rows alone can leave fewer rows than requested. A scan that `iterates` goes on past them, but takes a sixth
     # longer. Under a filter it always iterates, and stops after a few times the vectors that the filter's share
@@ -324,7 +324,7 @@ class StoredVectors:
         return sql.SQL("%(vector)s::{}.{}").format(self.server.extension, sql.Identifier(self.storage))
 
     def nearest(self, found: FoundBy, condition: sql.Composable, side_column: bytes | None) -> sql.Composed:
-        """Return the statement for the nearest vectors: keys, scores, and the other leg's side column."""
+        """Return the statement for the nearest vectors: keys, scores, and the side column of keyword search."""
         parts = {**self.parts, "condition": condition}
         parts["index_distance"] = parts["distance"]
         if found.element is not None:
@@ -338,7 +338,7 @@ class StoredVectors:
 
 
 async def read_vectors(snapshot: Snapshot, collection: CollectionInfo, rows: PassingRows) -> PassingRows | None:
-    """Return rows with their vectors; None if the state is another one, or a vector has no direction."""
+    """Return rows with their vectors; None if the state has changed, or a vector is all zeros."""
     stored = StoredVectors.of(collection)
     text = VECTORS.format(**stored.parts, extension=stored.server.extension, dimensions=sql.Literal(stored.dimensions))
     parameters = {"state": rows.state, "locations": _WireValue(rows.locations)}
@@ -364,7 +364,7 @@ def _similarity(stored: StoredVectors) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class VectorScorer(Scorer):
-    """Computes similarities of chunks that the other leg found."""
+    """Computes similarities of chunks that keyword search found."""
 
     stored: StoredVectors
     vector: dict[str, Any]  # the query as a bound value
@@ -391,7 +391,7 @@ class VectorScorer(Scorer):
 
 @dataclass(frozen=True, slots=True)
 class VectorLeg:
-    """The planned vector leg of one query."""
+    """The planned vector search of one query."""
 
     name: ClassVar[str] = "vector"
 
@@ -416,7 +416,7 @@ class VectorLeg:
         return None if condition.is_empty else condition
 
     def prepare(self, side_column: SideColumn | None) -> PreparedVectorLeg:
-        """Return the statement for the nearest chunks, with the other leg's side column."""
+        """Return the statement for the nearest chunks, with the side column of keyword search."""
         stored, condition = self.scorer.stored, self.scorer.condition
         column = None if side_column is None else side_column.expression
         text: sql.Composed | bytes
@@ -432,14 +432,14 @@ class VectorLeg:
 
 @dataclass(frozen=True, slots=True)
 class PreparedVectorLeg:
-    """The vector leg, ready to be sent."""
+    """Vector search, ready to be sent."""
 
     statements: tuple[Statement]  # one, of rows that `ranked` takes
     leg: VectorLeg
     has_side_column: bool
 
     async def read(self, snapshot: Snapshot, rows: list[list[Any]]) -> LegResult:
-        """Return the result of the leg."""
+        """Return the result of the search."""
         del snapshot
         leg = self.leg
         return ranked(

@@ -194,7 +194,7 @@ def stored_curve(collection: CollectionInfo) -> ConfidenceCurve | None:
     embedding = collection.embedding
     if embedding is None or embedding.calibration is None:
         return None
-    where = f"what collection {collection.names.collection!r} has stored with its vectors"
+    where = f"the calibration stored with the vectors of collection {collection.names.collection!r}"
     return ConfidenceCurve.from_dict(embedding.calibration, where)
 
 

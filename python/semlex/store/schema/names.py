@@ -112,7 +112,7 @@ class Names:
     def creation(
         self, suffix: str, columns: sql.Composable, options: sql.Composable = NO_OPTIONS
     ) -> list[sql.Composed]:
-        """Return the statements that make a table whose rows belong to documents, by the end of its name."""
+        """Return the statements that make a table whose rows belong to documents; its name ends with `suffix`."""
         table = sql.Identifier(self.schema, f"{self.collection}_{suffix}")
         create = sql.SQL("CREATE TABLE {} ({})").format(table, columns)
         if not self.partitions:
@@ -158,7 +158,7 @@ class TableIndex:
 
 
 def insertion(table: sql.Identifier, values: Iterable[str]) -> sql.Composed:
-    """INSERT of one row, by the names of its columns, which are those of the bound values."""
+    """Return an INSERT of one row; its columns have the names of the bound values."""
     columns = list(values)
     return sql.SQL("INSERT INTO {} ({}) VALUES ({})").format(
         table, sql.SQL(", ").join(map(sql.Identifier, columns)), sql.SQL(", ").join(map(sql.Placeholder, columns))
@@ -171,7 +171,7 @@ def oid_of(relation: sql.Identifier) -> sql.Composed:
 
 
 def stored_in(oid: sql.Composable) -> sql.Composed:
-    """Return what follows a FROM: rows ``l`` of `pg_class` of what stores a table or an index, itself or partitions."""
+    """Return SQL for FROM: the rows ``l`` of `pg_class` that store a table or an index, or else its partitions."""
     return sql.SQL(
         "(SELECT {0} AS oid UNION ALL SELECT h.inhrelid FROM pg_catalog.pg_inherits AS h WHERE h.inhparent = {0}) AS p "
         "JOIN pg_catalog.pg_class AS l ON l.oid = p.oid AND l.relkind IN ('r', 'i')"

@@ -165,7 +165,7 @@ _KEPT_PLACE = sql.SQL(
 
 
 def insertion(target: Target, table: sql.Composed) -> sql.Composed:
-    """Return an INSERT in the order of the keys; the caller appends what to do with rows that exist."""
+    """Return an INSERT in the order of the keys; the caller appends its ON CONFLICT clause."""
     return sql.SQL(
         "INSERT INTO {} AS c ({}) SELECT {} FROM {} AS s ORDER BY s.document_id, s.chunk_id "
         "ON CONFLICT (document_id, chunk_id) DO "
@@ -643,7 +643,7 @@ async def _statements(collection: CollectionInfo, rows: ChunkBatch, known: _Know
 
 
 async def _told(collection: CollectionInfo, answers: _Answers) -> _Known:
-    """Return what later writes may rely on, from the server's answers."""
+    """Return, from the server's answers, the facts that later writes may rely on."""
     row = await answers.state.fetchone()
     if row is None:
         raise gone(collection)

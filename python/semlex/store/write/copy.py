@@ -37,7 +37,7 @@ class BulkIngestConfig:
             rows are stored; they are searched at once, and the indexes are built meanwhile.
 
     Raises:
-        ConfigurationError: Out of range.
+        ConfigurationError: A number is out of range.
     """
 
     batch_size: int = 5_000

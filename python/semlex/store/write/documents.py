@@ -309,7 +309,7 @@ async def store_chunk_settings(connection: Connection, collection: CollectionInf
 
 
 async def embedded_hashes(connection: Connection, collection: CollectionInfo, keys: Sequence[Key]) -> dict[Key, bytes]:
-    """Return the content hashes of those of these chunks that have a vector."""
+    """Return the content hashes of the chunks that have a vector."""
     if collection.embedding is None or not keys:
         return {}
     cursor = await connection.cursor(binary=True).execute(
@@ -423,7 +423,7 @@ async def last_run(connection: Connection, collection: CollectionInfo) -> dict[s
 async def begin_write(
     connection: Connection, collection: CollectionInfo, rows: int = 0
 ) -> AsyncIterator[BatchIndex | None]:
-    """Take a writer's first lock; yield the keyword index's share of the write, if there is an index."""
+    """Take a writer's first lock; yield the keyword index's part of the write, if there is an index."""
     index = collection.keyword.index
     if index is None:
         await share_writing(connection, collection)

@@ -67,7 +67,7 @@ async def term_scores(
 async def changed_scores(  # noqa: PLR0917 - as `term_scores`
     snapshot: Snapshot, names: Names, index: IndexCache, text: str, keys: Sequence[Key], changed: Sequence[ChangedText]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the scores that chunks would have if some of them had other texts, then those of the changed texts."""
+    """Return the scores that chunks would have if some of them had other texts, then the scores of these texts."""
     # A score is 0 for a chunk without any word of the query.
     #
     # Document frequencies are counted again; the average length stays that of the index. Accents make no difference.
@@ -184,7 +184,7 @@ class Bm25Engine(KeywordEngine):
         return create_tables(names)
 
     def leg(self, request: LegRequest) -> LegPlan:
-        """Plan the leg that finds chunks with any word, all phrases and no excluded word, best first; ties by key."""
+        """Plan the search for chunks with any word, all phrases and no excluded word, best first; ties by key."""
         cache = self.index.cache
         analysed = AnalysedQuery.of(cache, request.query, with_phrases=request.with_phrases)
         return Bm25Leg(
@@ -215,7 +215,7 @@ class Bm25Engine(KeywordEngine):
         return await broken_conditions(snapshot, names, analysed, keys)
 
     def analyzer_for(self, language: str | None) -> _core.Analyzer:
-        """Return the analyzer of a language; that of the collection's for None."""
+        """Return the analyzer of a language; None means the collection's language."""
         return self._analyzers.of(language)
 
 

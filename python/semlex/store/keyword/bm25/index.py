@@ -183,7 +183,7 @@ class Bm25Index:
         return write.begin_write(connection, collection, self.cache.analyzers, rows)
 
     def share(self, names: Names, reserved: Reserved) -> AbstractContextManager[BatchIndex]:
-        """Return the index's share of a write, as `bm25.write.index_share` does."""
+        """Return the index's part of a write, as `bm25.write.index_share` does."""
         return write.index_share(names, self.cache.analyzers, reserved)
 
     async def merge(self, database: Database, collection: CollectionIdentity) -> None:
@@ -217,7 +217,7 @@ class PassingIds:
         self._deeper: tuple[Hashable, int] | None = None
 
     def depth(self, condition: Filter, text: str) -> int:
-        """Return how many of the best chunks the last search would have had to check, if it was this one; else 0."""
+        """Return how many of the best chunks to check, as learned from the last search if it was the same; else 0."""
         key, depth = self._deeper or (None, 0)
         return depth if key == (condition.key, text) else 0
 

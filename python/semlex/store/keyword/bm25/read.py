@@ -101,7 +101,7 @@ def index_statement(names: Names, plan: _core.PostingPlan) -> Statement:
 
 
 def state_row(names: Names, *, with_changes: bool) -> sql.Composed:
-    """Return SQL of a row: `is_unchanged` and `changes`; no row if the collection is gone."""
+    """Return SQL of one row with `is_unchanged` and `changes`; no row if the collection is gone."""
     # `changes` is NULL if the index is as expected, if it is that of another collection or analyzer, if new segments
     # have too many postings, and without `with_changes`. All names are qualified. The parameters are those of
     # `expectation`. OFFSET 0: it is computed once, not for each row that is joined to it.
@@ -128,7 +128,7 @@ def state_row(names: Names, *, with_changes: bool) -> sql.Composed:
 
 
 def _changes(names: Names) -> sql.Composed:
-    """Return SQL of what `IndexChanges.read` takes."""
+    """Return SQL for the argument of `IndexChanges.read`."""
     # It is an array of rows of bytes, which the driver reads much faster than records: the state, new segments, new
     # tombstones, and the posting rows of these segments in order. Two bounds stand for an equality, for which the
     # server would expect as many rows as other segments have, and read the whole table.
@@ -239,7 +239,7 @@ def _ended(snapshot: bytes) -> int:
 
 
 def _ids(joined: bytes) -> list[bytes]:
-    """Return ids that were joined."""
+    """Return the ids that a value of joined ids contains."""
     return [joined[start : start + ID_BYTES] for start in range(0, len(joined), ID_BYTES)]
 
 

@@ -135,7 +135,7 @@ class _Rebuild:
         return await self._database.read("read chunks", work)
 
     async def _write(self, writer: SegmentWriter, most_open: int) -> None:
-        """Write the full segments, and of the others as many as exceed the memory limit."""
+        """Write the full segments, and as many open ones as exceed the memory limit."""
         while sum(writer.open_chunks().values()) > most_open:
             waiting = writer.open_chunks()
             writer.close(max(waiting, key=waiting.__getitem__))
@@ -201,7 +201,7 @@ class _Rebuild:
         return [NewSegment.built(builder, self._generation, language) for language, builder in writer.take()]
 
     async def _remove_others(self) -> None:
-        """Remove rows of no live generation: those of the old one, or leftovers of a killed rebuild."""
+        """Remove rows that belong to no live generation: rows of the old one, or leftovers of a killed rebuild."""
 
         async def work(connection: Connection) -> None:
             await set_local(connection, statement_timeout=0)

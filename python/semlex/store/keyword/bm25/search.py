@@ -297,7 +297,7 @@ MOST_ROWS = 4
 
 @dataclass(frozen=True, slots=True)
 class Bm25Leg:
-    """The planned keyword leg of one query."""
+    """The planned keyword search of one query."""
 
     name: ClassVar[str] = "keyword"
     settings: ClassVar[dict[str, str | int]] = {}
@@ -330,11 +330,11 @@ class Bm25Leg:
 
     @property
     def takes_long(self) -> bool:
-        """Whether the best chunks are sought among many postings or ids while the leg is prepared."""
+        """Whether the best chunks are sought among many postings or ids while the search is prepared."""
         return self.in_memory is not None and _takes_long(self.in_memory, self.condition.ids)
 
     def prepare(self, side_column: SideColumn | None) -> PreparedBm25Leg | ExpectingBm25Leg | FilteringBm25Leg:
-        """Read the index for this query; and the ids that pass the filter, if the last search with it needed them."""
+        """Read the index for this query, and the ids that pass the filter if the last search with it needed them."""
         passing = self.query.index.passing
         if self.unchecked.is_empty or not passing.wants(self.condition):
             return self._read_index(side_column)
@@ -482,7 +482,7 @@ class ExpectingBm25Leg:
         return given_rows(missing, found) if missing else []
 
     def _changed(self, changes: Sequence[Sequence[bytes]], found: list[Any]) -> _core.PostingSnapshot | None:
-        """Return the index with its changes; None if that takes more than was read."""
+        """Return the index with its changes; None if more of it must be read for that."""
         query, cache = self.leg.query, self.leg.query.index
         index = IndexChanges.read(cache.postings, query.plan, changes)
         if index is None:
@@ -509,7 +509,7 @@ class FilteringBm25Leg:
         return (*self.prepared.statements, self.query.statement)
 
     async def read(self, snapshot: Snapshot, rows: list[list[Any]]) -> LegResult:
-        """Score among these ids; or as without them, if they are too many."""
+        """Score only these ids; if they are too many, search without them."""
         *index, (row,) = rows
         leg = self.prepared.leg
         ids = await _read_passing(leg, self.query, row)
@@ -519,7 +519,7 @@ class FilteringBm25Leg:
 
 
 def indexed(cache: IndexCache, plan: _core.PostingPlan, rows: IndexRows, collection: str) -> _core.PostingSnapshot:
-    """Return the index that was read, and keep it; refuse a damaged one, or one of another analyzer."""
+    """Return the index that was read, and keep it; refuse an index that is damaged or of another analyzer version."""
     if rows.analyzer_version != _core.ANALYZER_VERSION:
         raise AnalyzerVersionError(
             f"the keyword index of collection {collection!r} was made by version "
@@ -616,7 +616,7 @@ async def _keys(snapshot: Snapshot, statement: Statement) -> list[Any]:
 async def _further(
     snapshot: Snapshot, leg: Bm25Leg, postings: _core.PostingSnapshot, *, depth: int, looked_at: int, passed: int
 ) -> tuple[Bm25Leg, int] | None:
-    """Return a leg and its depth to search next, after too few chunks passed the filter; None to stop."""
+    """Return the search to run next and its depth, after too few chunks passed the filter; None to stop."""
     # Either more of the best chunks are checked, or the ids of all that pass are read, whichever is less; then the leg
     # looks among these ids alone.
     likely = SPARE * leg.limit * looked_at / passed if passed else math.inf
@@ -676,7 +676,7 @@ def _plan(condition: Filter, looked_at: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Bm25Scorer(Scorer):
-    """Scores chunks that the other leg found; NaN for a chunk that the query excludes, or a deleted one."""
+    """Scores chunks that vector search found; NaN for a chunk that the query excludes, or a deleted one."""
 
     names: Names
     query: AnalysedQuery

@@ -1,4 +1,4 @@
-"""Write the keyword index's share of a write: segments of new texts, tombstones of deleted chunks."""
+"""Write the keyword index's part of a write: segments of new texts, tombstones of deleted chunks."""
 
 # Everything here happens in the transaction that writes the chunks. Rows are only inserted, so that writers of the same
 # words neither wait for each other nor deadlock.
@@ -78,7 +78,7 @@ class SegmentWriter:
 
 
 class BatchIndex:
-    """The index's share of one batch, analysed in a thread while the rows are sent to the server."""
+    """The keyword index's part of one batch, analysed in a thread while the rows are sent to the server."""
 
     def __init__(
         self,
@@ -151,7 +151,7 @@ class BatchIndex:
 
 @contextmanager
 def index_share(names: Names, analyzers: Analyzers, reserved: Reserved) -> Iterator[BatchIndex]:
-    """Yield the index's share of a write for which ids are reserved."""
+    """Yield the `BatchIndex` of a write for which ids are reserved."""
     worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="semlex-analysis")
     try:
         yield BatchIndex(names, analyzers, reserved.generations, reserved.blocks, worker)
@@ -163,7 +163,7 @@ def index_share(names: Names, analyzers: Analyzers, reserved: Reserved) -> Itera
 async def begin_write(
     connection: Connection, collection: CollectionIdentity, analyzers: Analyzers, rows: int
 ) -> AsyncIterator[BatchIndex]:
-    """Yield the index's share of a write of `rows` rows."""
+    """Yield the `BatchIndex` of a write of `rows` rows."""
     # This takes the first lock of every writer: no generation of the index is added or dropped before the transaction
     # ends.
     async with ended_pipeline(connection):

@@ -179,7 +179,7 @@ def make_socket_folder(folder: Path, account: Account | None) -> Path:
         found = chosen.lstat()
         if not stat.S_ISDIR(found.st_mode) or found.st_uid != uid or stat.S_IMODE(found.st_mode) != stat.S_IRWXU:
             raise EmbeddedServerError(
-                f"{chosen}, the place of the server's socket, is not a folder of mode 0700 of its account: remove it"
+                f"{chosen} must be a folder of mode 0700 of the server's account, for the server's socket: remove it"
             ) from None
     return chosen
 

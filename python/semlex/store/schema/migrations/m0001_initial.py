@@ -325,7 +325,7 @@ def _runs(names: Names) -> sql.Composed:
 
 
 def query_log(names: Names) -> Sequence[sql.Composed]:
-    """Return SQL of a query log for each collection, so that who may read one sees no question asked of another."""
+    """Return SQL for a collection's own query log: a role that reads it sees no questions to other collections."""
     # `query` is NULL if the texts of questions are not kept; `query_hash` is always there.
     return (
         sql.SQL("""
