@@ -319,7 +319,7 @@ def claimed_folder(folder: Path) -> Iterator[Path]:
         made = not folder.exists()
         if not made and not folder.is_dir():
             raise _exists(folder)
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # with texts that others may not read
         lock = os.open(folder, os.O_RDONLY)
     except (OSError, ValueError) as error:  # ValueError: a name with NUL
         if isinstance(error, ConfigurationError):

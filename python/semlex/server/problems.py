@@ -56,7 +56,7 @@ _DETAILS = {
 # The first class that an error belongs to decides. A detail of None is the error's own message; messages about the
 # database and its server, and lists of collections, are not for every caller.
 _STATUSES: tuple[tuple[type[SemlexError], HTTPStatus, str | None], ...] = (
-    (CollectionNotFoundError, HTTPStatus.NOT_FOUND, "the collection does not exist"),
+    (CollectionNotFoundError, HTTPStatus.NOT_FOUND, "the collection does not exist; GET /v1/collections lists yours"),
     (SearchTimeoutError, HTTPStatus.SERVICE_UNAVAILABLE, "no search answered before the deadline"),
     (ModelMismatchError, HTTPStatus.CONFLICT, None),
     (ModelServerError, HTTPStatus.BAD_GATEWAY, "a model's server failed or refused"),

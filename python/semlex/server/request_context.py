@@ -109,7 +109,9 @@ class RequestContext:
     def check(self, collection: str) -> None:
         """Refuse a collection that the caller may not see, whether it exists or not."""
         if not self.caller.sees(collection):
-            raise Problem(403, "the caller's token is not for this collection")
+            raise Problem(
+                403, "the caller's token is not for this collection; GET /v1/collections lists those that it may use"
+            )
 
     @property
     def default(self) -> str:

@@ -112,6 +112,7 @@ def test_restored_is_what_was_dumped(database_url: str, tmp_path: Path, storage:
 def test_a_collection_without_vectors_and_one_without_rows(database_url: str, tmp_path: Path) -> None:
     with retriever(database_url, model="none", keyword="tsvector", distance="l2") as store:
         store.tables.dump(tmp_path / "empty")
+        assert (tmp_path / "empty").stat().st_mode & 0o077 == 0
         store.add_documents([Document("apple", id="a")])
         store.describe("All about apples")
         store.tables.dump(tmp_path / "words")
