@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from semlex.errors import AnalyzerVersionError, CollectionNotFoundError, ValidationError
+from semlex.errors import ValidationError
 from semlex.store.keyword.bm25 import segments
 from semlex.store.keyword.bm25 import write as writing
 from semlex.store.schema.migrations import m0001_initial
@@ -261,22 +261,6 @@ async def test_a_batch_that_fails_leaves_nothing(database_url: str, monkeypatch:
     assert check_index(database_url)["segments"] == 1
 
 
-async def test_another_version_of_the_analyzer_writes_nothing(database_url: str) -> None:
-    async with bm25(database_url) as retriever:
-        await retriever.add_documents(many(10))
-        with psycopg.connect(database_url) as connection:
-            connection.execute("UPDATE semlex.collection SET analyzer_version = 0")
-        for count in (1, 100):
-            with pytest.raises(AnalyzerVersionError, match="semlex maintain reindex --collection words"):
-                await retriever.add_documents(many(count, start=100))
-        with pytest.raises(AnalyzerVersionError):
-            await retriever.delete(["d1"])
-        assert await retriever.count() == 10
-        await retriever.indexes.rebuild_keyword()
-        await retriever.add_documents(many(1, start=100))
-    assert check_index(database_url)["generation"] == 2
-
-
 async def test_writers_feed_the_generation_in_the_making(database_url: str) -> None:
     async with bm25(database_url) as retriever:
         await retriever.add_documents(many(2))
@@ -293,19 +277,6 @@ async def test_writers_feed_the_generation_in_the_making(database_url: str) -> N
             connection.execute("UPDATE semlex.collection SET keyword_generation = 2, building_generation = NULL")
             connection.execute(f"DELETE FROM {CHUNK} WHERE chunk_id = 'd0'")  # noqa: S608 - a constant
         assert check_index(database_url)["segments"] == 2
-
-
-async def test_a_collection_that_was_made_anew_is_not_written_by_those_who_opened_the_old_one(
-    database_url: str,
-) -> None:
-    async with bm25(database_url) as old, bm25(database_url) as dropping:
-        await old.add_documents(many(2))
-        await dropping.drop_collection()
-        async with bm25(database_url) as new:
-            await new.add_documents(many(3))
-            with pytest.raises(CollectionNotFoundError, match="dropped"):
-                await old.add_documents(many(1, "a dog"))
-    assert check_index(database_url)["segments"] == 1
 
 
 async def test_other_engines_have_no_index_of_ours(database_url: str) -> None:
