@@ -8,7 +8,7 @@ import signal
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import httpx2
 import psutil
@@ -41,7 +41,12 @@ def serving(shell: Shell, number: int, *options: str, said: list[str]) -> Iterat
 
 def those_of(process: Started) -> set[int]:
     """The numbers of the processes that serve."""
-    return {one.pid for one in psutil.Process(process.pid).children() if one.status() != psutil.STATUS_ZOMBIE}
+    found = set()
+    for one in psutil.Process(process.pid).children():
+        with suppress(psutil.NoSuchProcess):  # it has ended meanwhile
+            if one.status() != psutil.STATUS_ZOMBIE:
+                found.add(one.pid)
+    return found
 
 
 class Load:

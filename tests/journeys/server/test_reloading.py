@@ -149,13 +149,6 @@ async def test_a_calibration_that_cannot_be_used_is_told_to_the_log_alone(
     assert str(tmp_path) in caplog.text
 
 
-async def test_a_changed_file_is_seen(two: str) -> None:
-    clock = ManualClock()
-    async with in_process(url=two, clock=clock) as served:
-        served.source.next = settings_for(two, collection="another")
-        await clock.passes_until(lambda: served.state.open_client.settings.collection == "another")
-
-
 @pytest.mark.slow
 async def test_searches_begin_with_what_the_settings_say(two: str) -> None:
     async with Client(two, embedding_model="none") as client:

@@ -46,8 +46,7 @@ def test_it_is_started_asked_and_stopped(program: Shell) -> None:
         assert "Traceback" not in said
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_second_signal_ends_what_is_in_progress(program: Shell, number: int) -> None:
+def test_a_second_signal_ends_what_is_in_progress(program: Shell) -> None:
     program("index", "docs", "-c", "handbook")
     ended: list[Exception] = []
 
@@ -64,19 +63,19 @@ def test_a_second_signal_ends_what_is_in_progress(program: Shell, number: int) -
         asking = threading.Thread(target=ask, args=(address,))
         asking.start()
         until_waiting(holder)
-        process.send_signal(number)
+        process.send_signal(signal.SIGTERM)
         said = []
         for line in process.stderr:
             said.append(line)
             if "stopping" in line:
                 break
         assert asking.is_alive()
-        process.send_signal(number)
+        process.send_signal(signal.SIGTERM)
         _, rest = process.communicate()
         asking.join(LIMIT)
         assert len(ended) == 1
         until(lambda: waiting(holder) == 0)
-        assert process.returncode == (130 if number == signal.SIGINT else -number)
+        assert process.returncode == -signal.SIGTERM
         assert not re.search("ERROR|Traceback|Exception", "".join([*said, rest]))
 
 
@@ -101,11 +100,11 @@ def test_the_address_that_it_shows_is_one_to_ask(program: Shell) -> None:
         assert httpx2.get(f"{address}/healthz").status_code == 200
         headers = {"Authorization": f"Bearer {secret}", "Content-Type": "application/json"}
         assert headers["Authorization"] in asked[4]
+        assert httpx2.get(f"{address}/v1/collections").status_code == 401
         assert httpx2.post(asked[2], content=asked[-1], headers=headers).status_code == 200
 
 
-@pytest.mark.parametrize("content", [None, '{"tokens": {}}'])
-@pytest.mark.parametrize("command", ["serve", "mcp --http"])
+@pytest.mark.parametrize(("command", "content"), [("serve", None), ("mcp --http", '{"tokens": {}}')])
 def test_a_file_without_tokens_is_told_at_the_start(program: Shell, command: str, content: str | None) -> None:
     program("index", "docs")
     if content is not None:
@@ -141,23 +140,13 @@ def test_what_cannot_be_listened_on_is_told(program: Shell) -> None:
             assert "Traceback" not in found.stderr
 
 
-def test_tokens_are_made_listed_and_removed(program: Shell) -> None:
-    program("index", "docs")
+def test_tokens_are_made_listed_and_removed(shell: Shell) -> None:
     file = ("--token-file", "tokens.json")
-    secret = program("serve", "token", "add", "ann", "--rights", "read", *file).stdout.strip()
-    assert secret.startswith("semlex_")
-    assert "ann  read  all collections" in program("serve", "token", "list", *file).stdout
-    with serving(program, *file) as (_, address, _line):
-        assert httpx2.get(f"{address}/v1/collections").status_code == 401
-        headers = {"Authorization": f"Bearer {secret}"}
-        assert httpx2.get(f"{address}/v1/collections", headers=headers).status_code == 200
-    program("serve", "token", "remove", "ann", *file)
-    assert json.loads((program.folder / "tokens.json").read_text()) == {"tokens": {}}
-    assert "unknown token" in program("serve", "token", "remove", "ann", *file, code=2).stderr
-
-
-def test_the_end_of_a_token_is_listed(shell: Shell) -> None:
-    file = ("--token-file", "tokens.json")
+    assert shell("serve", "token", "add", "ann", "--rights", "read", *file).stdout.startswith("semlex_")
+    assert "ann  read  all collections" in shell("serve", "token", "list", *file).stdout
+    shell("serve", "token", "remove", "ann", *file)
+    assert json.loads((shell.folder / "tokens.json").read_text()) == {"tokens": {}}
+    assert "unknown token" in shell("serve", "token", "remove", "ann", *file, code=2).stderr
     shell("serve", "token", "add", "guest", "--expires", "2999-12-31T00:00Z", *file)
     listed = shell("serve", "token", "list", *file).stdout
     assert "guest  read  all collections  expires 2999-12-31 00:00+0000" in listed

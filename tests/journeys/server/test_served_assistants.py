@@ -313,6 +313,7 @@ async def test_a_process_with_a_token_file(shell: Shell, tokens: TokenFile, comm
 def test_other_machines_need_tokens(shell: Shell, tokens: TokenFile) -> None:
     refused = shell("mcp", "--http", "--host", "0.0.0.0", code=2).stderr  # noqa: S104
     assert "--token-file" in refused
+    assert "127.0.0.1" in refused
     assert "--http" in shell("mcp", "--token-file", str(tokens.path), code=2).stderr
 
 

@@ -89,7 +89,7 @@ def check(page: Page, address: str) -> None:
 
 
 def test_hits_stay_text(hostile: Shown) -> None:
-    for question in ("key", *ATTACKS[:3]):
+    for question in ("key", ATTACKS[1]):
         with hostile.at(q=question) as page:
             page.wait(HAS_HITS)
             show_all(page)
