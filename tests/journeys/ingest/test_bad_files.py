@@ -51,19 +51,23 @@ BROKEN: dict[str, tuple[bytes, str | None]] = {
 }
 
 
-@pytest.mark.parametrize("way", ["index", "sync"])
-async def test_what_is_broken_costs_one_line(database_url: str, tmp_path: Path, way: str) -> None:
+async def test_what_is_broken_costs_one_line(database_url: str, tmp_path: Path) -> None:
     (tmp_path / "good.md").write_text("A good apple.\n")
     for name, (data, _) in BROKEN.items():
         (tmp_path / name).write_bytes(data)
     async with opened(database_url, "none", collection="broken") as store:
-        report = await store.index(tmp_path) if way == "index" else (await store.sync(tmp_path)).run
+        report = await store.index(tmp_path)
         assert {one.source_document: one.code for one in report.problems} == {
             name: code for name, (_, code) in BROKEN.items() if code is not None
         }
         found = {one.source_document: (one.code, "OCR" in one.message) for one in report.without_text}
         assert found == {name: ("no_text", name == "scan.pdf") for name in ("blank.csv", "empty.md", "scan.pdf")}
         assert report.added == 1 + sum(code is None for _, code in BROKEN.values())
+        run = (await store.status()).last_run
+        assert run is not None
+        assert run.failed == report.failed == len(run.problems) == len(report.problems)
+        assert run.finished_at is not None
+        assert {one["source_document"] for one in run.problems} == {one.source_document for one in report.problems}
         assert [hit.source_document for hit in await store.search("apple")] == ["good.md"]
 
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from semlex import LoadedDocument, LoadOptions, preview_chunks, register_loader
-from semlex.errors import ConfigurationError, ValidationError
+from semlex.errors import ConfigurationError
 from semlex.ingest.loaders import registry
 from semlex.ingest.loaders.base import FileBytes
-from semlex.types.documents import Document
 from tests.support.retrievers import opened
 from tests.support.shell import Shell
 
@@ -72,15 +72,11 @@ async def test_each_is_a_line_of_the_report(database_url: str, folder: Path) -> 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("way", ["index", "sync"])
-async def test_repaired_texts_are_found_and_counted(database_url: str, folder: Path, way: str) -> None:
+async def test_repaired_texts_are_found_and_counted(database_url: str, folder: Path) -> None:
     async with retriever(database_url) as opened:
-        if way == "index":
-            report = await opened.index(folder, on_bad_text="repair")
-        else:
-            done = await opened.sync(folder, on_bad_text="repair")
-            report = done.run
-            assert not done.differs
+        done = await opened.sync(folder, on_bad_text="repair")
+        report = done.run
+        assert not done.differs
         assert (report.added, report.failed, report.problems) == (len(BAD) + 1, 0, [])
         assert (report.repaired, report.repaired_characters) == (len(BAD), sum(count for *_, count in BAD.values()))
         hits = await opened.search("bad plum pear apple", top_k=50)
@@ -94,14 +90,10 @@ async def test_repaired_texts_are_found_and_counted(database_url: str, folder: P
         assert (again.unchanged, again.repaired) == (len(BAD) + 1, 0)
 
 
-@pytest.mark.parametrize("way", ["index", "sync"])
-async def test_what_is_left_out_is_no_failure(database_url: str, folder: Path, way: str) -> None:
+async def test_what_is_left_out_is_no_failure(database_url: str, folder: Path) -> None:
     (folder / "broken.csv").write_bytes(b'a,b\n1,"x\n')
     async with retriever(database_url) as opened:
-        if way == "index":
-            report = await opened.index(folder, on_bad_text="skip")
-        else:
-            report = (await opened.sync(folder, on_bad_text="skip")).run
+        report = await opened.index(folder, on_bad_text="skip")
         assert [one.source_document for one in report.problems] == ["broken.csv"]  # another fault is one
         assert (report.added, report.failed) == (1, 1)
         assert report.skipped == {
@@ -132,19 +124,12 @@ async def test_what_is_no_text_at_all_is_not_repaired(database_url: str, tmp_pat
         assert [(one.source_document, one.code) for one in report.problems] == [("picture.md", "binary")]
 
 
-@pytest.mark.parametrize("value", ["drop", None, 1])
-async def test_another_choice_is_refused(database_url: str, tmp_path: Path, value: Any) -> None:
+async def test_another_choice_is_refused(database_url: str, tmp_path: Path) -> None:
+    wrong: tuple[Any, ...] = ("drop", None, 1)
     async with retriever(database_url) as opened:
-        for call in (opened.index, opened.sync):
+        for call, value in product((opened.index, opened.sync), wrong):
             with pytest.raises(ConfigurationError, match="on_bad_text"):
                 await call(tmp_path, on_bad_text=value)
-
-
-async def test_added_documents_are_refused_as_ever(database_url: str) -> None:
-    async with retriever(database_url) as opened:
-        with pytest.raises(ValidationError, match="NUL"):
-            await opened.add_documents([Document("A bad\0apple", id="one")])
-        assert await opened.count() == 0
 
 
 def test_a_preview_says_the_same(folder: Path) -> None:

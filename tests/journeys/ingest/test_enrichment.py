@@ -372,20 +372,14 @@ def test_without_the_collections_model_nothing_is_asked(database_url: str) -> No
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        (Enrichment, "model"),
-        ("", "model"),
-        ("nowhere:x:", "the language model must be"),
-        (7, "model"),
-    ],
-)
-def test_what_is_no_model_is_refused(database_url: str, folder: Path, wrong: Any, message: str) -> None:
+def test_what_is_no_model_is_refused(database_url: str, folder: Path) -> None:
+    wrong: dict[Any, str] = {Enrichment: "model", "": "model", "nowhere:x:": "the language model must be", 7: "model"}
     with enriched(database_url, "none") as retriever:
-        for call in (lambda: retriever.index(folder, enrichment=wrong), lambda: retriever.documents.enrich(wrong)):
+        for model, message in wrong.items():
             with pytest.raises(ConfigurationError, match=message):
-                call()
+                retriever.index(folder, enrichment=model)
+            with pytest.raises(ConfigurationError, match=message):
+                retriever.documents.enrich(model)
         with pytest.raises(ConfigurationError, match="must name a language model"):
             retriever.documents.enrich("none")
         with pytest.raises(ConfigurationError, match="leave dry_run or enrichment out"):

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from semlex import Document, MetadataExtraction, SyncRetriever
 from semlex.errors import ConfigurationError
-from tests.support.properties import OWN_ROWS
+from tests.support.properties import OWN_ROWS, examples
 from tests.support.retrievers import opened, sync_opened
 
 KEYS = st.sampled_from(["a", "b", "c", "words"])
@@ -52,7 +52,7 @@ def stored(retriever: SyncRetriever, name: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.slow
-@OWN_ROWS
+@settings(OWN_ROWS, max_examples=examples(12))
 @given(by_hand=MAPPINGS, read=MAPPINGS)
 def test_what_was_given_by_hand_wins(retriever: SyncRetriever, by_hand: dict[str, Any], read: dict[str, Any]) -> None:
     for per in ("document", "chunk"):
@@ -106,39 +106,36 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize("case", BAD)
 @pytest.mark.parametrize("per", ["document", "chunk"])
-def test_a_function_that_fails_is_told_with_the_document(
-    retriever: SyncRetriever, folder: Path, case: str, per: Any
-) -> None:
-    bad, message = BAD[case]
+def test_a_function_that_fails_is_told_with_the_document(retriever: SyncRetriever, folder: Path, per: Any) -> None:
+    for case, (bad, message) in BAD.items():
 
-    def extract(document: Document) -> Any:
-        return bad(document) if document.id == "b.md" else {}
+        def extract(document: Document, bad: Any = bad) -> Any:
+            return bad(document) if document.id == "b.md" else {}
 
-    report = retriever.index(folder, extract_metadata=MetadataExtraction(extract, per=per))
-    (problem,) = report.problems
-    assert (problem.source_document, problem.code) == ("b.md", "extraction_failed")
-    assert message in problem.message
-    assert "secret" not in problem.message
-    assert report.added == 1
-    with pytest.raises(ConfigurationError, match=r"row 1 \('b.md'\): ") as caught:
-        retriever.add_documents([Document("a", id="a"), Document("b", id="b.md")], extract_metadata=extract)
-    assert "secret" not in str(caught.value)
-    assert retriever.get(["a"]) == []  # nothing was written
+        report = retriever.index(folder, extract_metadata=MetadataExtraction(extract, per=per))
+        (problem,) = report.problems
+        assert (problem.source_document, problem.code) == ("b.md", "extraction_failed"), case
+        assert message in problem.message, case
+        assert "secret" not in problem.message, case
+        assert report.added == 1
+        with pytest.raises(ConfigurationError, match=r"row 1 \('b.md'\): ") as caught:
+            retriever.add_documents([Document("a", id="a"), Document("b", id="b.md")], extract_metadata=extract)
+        assert "secret" not in str(caught.value), case
+        assert retriever.get(["a"]) == []  # nothing was written
+        assert retriever.delete(document="a.md").documents == 1
 
 
-@pytest.mark.parametrize("wrong", [7, "words", MetadataExtraction])
-def test_what_is_no_function_is_refused(retriever: SyncRetriever, folder: Path, wrong: Any) -> None:
-    if wrong is MetadataExtraction:
-        with pytest.raises(ConfigurationError, match="per"):
-            MetadataExtraction(words, per="page")  # type: ignore[arg-type]
-        return
-    for call in (retriever.index, retriever.sync):
+def test_what_is_no_function_is_refused(retriever: SyncRetriever, folder: Path) -> None:
+    with pytest.raises(ConfigurationError, match="per"):
+        MetadataExtraction(words, per="page")  # type: ignore[arg-type]
+    no_functions: tuple[Any, ...] = (7, "words")
+    for wrong in no_functions:
+        for call in (retriever.index, retriever.sync):
+            with pytest.raises(ConfigurationError, match="extract_metadata"):
+                call(folder, extract_metadata=wrong)
         with pytest.raises(ConfigurationError, match="extract_metadata"):
-            call(folder, extract_metadata=wrong)
-    with pytest.raises(ConfigurationError, match="extract_metadata"):
-        retriever.add_documents([Document("x")], extract_metadata=wrong)
+            retriever.add_documents([Document("x")], extract_metadata=wrong)
 
 
 async def test_what_waits_runs_in_the_callers_loop_and_the_rest_outside_it(database_url: str, folder: Path) -> None:

@@ -81,43 +81,6 @@ async def test_a_folder_is_found_by_its_words_with_its_places(database_url: str,
         assert ships[0].heading_path == ("Ships",)
 
 
-async def test_unchanged_files_are_skipped_and_changed_ones_replaced(database_url: str, folder: Path) -> None:
-    async with retriever(database_url) as opened:
-        await opened.index(folder, chunk_tokens=200, overlap_tokens=20)
-        before = await opened.count()
-        again = await opened.index(folder, chunk_tokens=200, overlap_tokens=20)
-        assert (again.added, again.changed, again.unchanged, again.chunks) == (0, 0, 3, 0)
-        (folder / "keys.md").write_text(PAGE.replace("ninety", "thirty"), encoding="utf-8")
-        changed = await opened.index(folder, chunk_tokens=200, overlap_tokens=20)
-        assert (changed.added, changed.changed, changed.unchanged) == (0, 1, 2)
-        assert await opened.count() == before
-        hits = await opened.search("ninety", mode="keyword")
-        assert not hits
-        assert (await opened.search("thirty", mode="keyword"))[0].source_document == "keys.md"
-
-
-async def test_twenty_chunks_become_three(database_url: str, tmp_path: Path) -> None:
-    page = tmp_path / "page.md"
-
-    def text(sections: int) -> str:
-        return "# Page\n\n" + "\n\n".join(
-            f"## Section {number}\n\n" + " ".join(f"word{number}x{n}" for n in range(60)) for number in range(sections)
-        )
-
-    async with retriever(database_url) as opened:
-        page.write_text(text(20), encoding="utf-8")
-        first = await opened.index(page, chunk_tokens=200, overlap_tokens=0)
-        assert first.chunks >= 5
-        page.write_text(text(3), encoding="utf-8")
-        second = await opened.index(page, chunk_tokens=200, overlap_tokens=0)
-        assert await opened.count() == second.chunks < first.chunks
-        status = await opened.status()
-        assert status.embedded == status.chunks == second.chunks
-        assert status.orphaned_vectors == 0
-        # A chunk whose text did not change keeps its vector: less is embedded than written.
-        assert second.embedded < second.chunks
-
-
 async def test_a_file_that_became_empty_leaves_no_chunk(database_url: str, tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text(PAGE, encoding="utf-8")
@@ -126,31 +89,6 @@ async def test_a_file_that_became_empty_leaves_no_chunk(database_url: str, tmp_p
         page.write_text("", encoding="utf-8")
         await opened.index(page)
         assert await opened.count() == 0
-
-
-async def test_a_deleted_document_comes_back_when_it_is_indexed_again(database_url: str, folder: Path) -> None:
-    async with retriever(database_url) as opened:
-        await opened.index(folder)
-        everything = await opened.count()
-        ids = [hit.id for hit in await opened.search("key", top_k=100, filters={"source_document": "keys.md"})]
-        assert (await opened.delete(ids)).chunks == len(ids)
-        assert (await opened.status()).documents == 2
-        report = await opened.index(folder)
-        assert (report.added, report.unchanged) == (1, 2)
-        assert await opened.count() == everything
-
-
-async def test_one_bad_file_does_not_stop_the_run(database_url: str, folder: Path) -> None:
-    (folder / "broken.md").write_bytes(b"caf\xe9 \x00 broken")
-    async with retriever(database_url) as opened:
-        report = await opened.index(folder)
-        assert report.added == 3
-        assert report.failed == len(report.problems) == 1
-        assert report.problems[0].source_document.endswith("broken.md")
-        run = (await opened.status()).last_run
-        assert run.failed == 1
-        assert run.finished_at is not None
-        assert run.problems[0]["source_document"].endswith("broken.md")
 
 
 async def test_keywords_first_vectors_later(database_url: str, folder: Path) -> None:
@@ -183,14 +121,6 @@ async def test_another_model_is_refused(database_url: str, folder: Path) -> None
     with pytest.raises(ModelMismatchError, match="64 dimensions"):
         async with retriever(database_url, model=32):
             pass
-
-
-async def test_the_same_file_twice_at_once(database_url: str, folder: Path) -> None:
-    async with retriever(database_url) as one, retriever(database_url) as other:
-        await asyncio.gather(one.index(folder), other.index(folder))
-        expected = await one.count()
-        await one.index(folder)
-        assert await one.count() == expected
 
 
 class WaitingEmbedder(HashEmbedder):
@@ -236,13 +166,6 @@ async def test_progress_and_parameters(database_url: str, folder: Path) -> None:
             await opened.index(folder, chunk_tokens=1)
         only = await opened.index(folder, include=["*.txt"], exclude=["sub"], recursive=False)
         assert only.added + only.changed + only.unchanged == 1
-
-
-async def test_a_page_without_text_changes_nothing(database_url: str, tmp_path: Path) -> None:
-    (tmp_path / "blank.md").write_text("\n\n   \n", encoding="utf-8")
-    async with retriever(database_url) as opened:
-        report = await opened.index(tmp_path)
-        assert (report.added, report.chunks) == (1, 0)
 
 
 @pytest.mark.slow

@@ -124,7 +124,7 @@ def answers(store: SyncRetriever) -> list[list[tuple[Any, ...]]]:
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_any_history_ends_as_a_new_index_of_the_folder(database_url: str, full: bool) -> None:
-    for number in range(1_000 if full else 10):
+    for number in range(1_000 if full else 6):
         seed = random.randrange(2**32)
         base = Path(tempfile.mkdtemp(prefix="semlex-test-", dir=TEMPORARY))
         try:
