@@ -65,15 +65,14 @@ def test_every_option_of_a_collection_is_none_unless_said() -> None:
     assert BUILT_IN.keys() <= KINDS.keys()
 
 
-@pytest.mark.parametrize("name", KINDS)
-def test_what_is_said_and_differs_is_refused(made_url: str, name: str) -> None:
-    retriever = sync_opened(made_url, **{name: OTHERS[name]})
-    with pytest.raises(CollectionSettingsError) as caught:
-        retriever.initialize()
-    error = caught.value
-    assert (error.option, error.asked, error.stored) == (name, OTHERS[name], MADE[name])
-    for part in (name, repr(MADE[name]), repr(OTHERS[name]), "default_collection", "leave the option out"):
-        assert part in str(error)
+def test_what_is_said_and_differs_is_refused(made_url: str) -> None:
+    for name in KINDS:
+        with pytest.raises(CollectionSettingsError) as caught:
+            sync_opened(made_url, **{name: OTHERS[name]}).initialize()
+        error = caught.value
+        assert (error.option, error.asked, error.stored) == (name, OTHERS[name], MADE[name])
+        for part in (name, repr(MADE[name]), repr(OTHERS[name]), "default_collection", "leave the option out"):
+            assert part in str(error)
     with sync_opened(made_url) as retriever:  # the remedy
         assert retriever.count() == 1
 
@@ -123,29 +122,29 @@ def test_two_that_cut_a_first_file_agree(database_url: str, page: Path) -> None:
         assert other.unused_defaults == {"chunk_tokens": (99, 60)}
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"language": 5}, "language must be a str; got an int"),
-        ({"stop_words": "yes"}, "stop_words must be a bool; got a str"),
-        ({"chunk_tokens": True}, "chunk_tokens must be an int; got a bool"),
-        ({"chunk_tokens": 5}, "chunk_tokens must be between 16 and 2,000; got 5"),
-        ({"chunk_tokens": 100, "overlap_tokens": 50}, "overlap_tokens must be between 0 and 49; got 50"),
-        ({"chunk_tokens": 100, "min_tokens": 51}, "min_tokens must be between 0 and 50; got 51"),
-        ({"min_tokens": 251}, "min_tokens must be between 0 and 250; got 251"),
-        ({"min_tokens": "32"}, "min_tokens must be an int; got a str"),
-        ({"partitions": 1}, "partitions must be between 2 and 64; got 1"),
-        ({"distance": "cosin"}, "distance must be one of cosine"),
-        ({"vector_storage": "bit"}, "vector_storage must be one of vector"),
-        ({"keyword": "bm52"}, "keyword must be one of bm25"),
-        ({"language": "klingon"}, "klingon"),
-        ({"defaults": {"langage": "german"}}, "defaults: unknown 'langage'"),
-        ({"defaults": {"chunk_tokens": 5}}, "chunk_tokens must be"),
-    ],
-)
-def test_what_is_refused_makes_nothing(bare_database_url: str, options: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigurationError, match=message):
-        sync_opened(bare_database_url, **options).initialize()
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"language": 5}, "language must be a str; got an int"),
+    ({"stop_words": "yes"}, "stop_words must be a bool; got a str"),
+    ({"chunk_tokens": True}, "chunk_tokens must be an int; got a bool"),
+    ({"chunk_tokens": 5}, "chunk_tokens must be between 16 and 2,000; got 5"),
+    ({"chunk_tokens": 100, "overlap_tokens": 50}, "overlap_tokens must be between 0 and 49; got 50"),
+    ({"chunk_tokens": 100, "min_tokens": 51}, "min_tokens must be between 0 and 50; got 51"),
+    ({"min_tokens": 251}, "min_tokens must be between 0 and 250; got 251"),
+    ({"min_tokens": "32"}, "min_tokens must be an int; got a str"),
+    ({"partitions": 1}, "partitions must be between 2 and 64; got 1"),
+    ({"distance": "cosin"}, "distance must be one of cosine"),
+    ({"vector_storage": "bit"}, "vector_storage must be one of vector"),
+    ({"keyword": "bm52"}, "keyword must be one of bm25"),
+    ({"language": "klingon"}, "klingon"),
+    ({"defaults": {"langage": "german"}}, "defaults: unknown 'langage'"),
+    ({"defaults": {"chunk_tokens": 5}}, "chunk_tokens must be"),
+]
+
+
+def test_what_is_refused_makes_nothing(bare_database_url: str) -> None:
+    for options, message in REFUSED:
+        with pytest.raises(ConfigurationError, match=message):
+            sync_opened(bare_database_url, **options).initialize()
     with psycopg.connect(bare_database_url) as connection:
         assert connection.execute("SELECT to_regnamespace('semlex')").fetchone() == (None,)
 

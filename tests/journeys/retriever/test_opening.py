@@ -175,9 +175,9 @@ def test_an_argument_that_cannot_be_used_is_refused(arguments: dict[str, Any], m
 
 @pytest.mark.slow
 async def test_the_server_is_let_go_although_the_pool_does_not_close(
-    open_folder: Path, monkeypatch: pytest.MonkeyPatch
+    open_folder: Path, make_server_folder: Callable[[Path], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = open_folder / "server"
+    folder = make_server_folder(open_folder / "server")
     retriever = opened(None, "none", data_folder=folder)
     await retriever.initialize()
     real = Database.close

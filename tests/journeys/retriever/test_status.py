@@ -161,12 +161,6 @@ async def test_the_server_is_named(database_url: str) -> None:
         assert (await retriever.status()).server == named
 
 
-@pytest.mark.slow
-def test_the_folder_of_the_embedded_server_is_named(open_folder: Path) -> None:
-    with SyncRetriever(data_folder=open_folder / "data", embedding_model="none", use_reranking=False) as retriever:
-        assert retriever.status().data_folder == str(open_folder / "data")
-
-
 # --- what is wrong --------------------------------------------------------------------------------------------------
 
 
