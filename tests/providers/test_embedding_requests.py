@@ -11,8 +11,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 from semlex import _core
 from semlex.embedding.base import DEFAULT_INSTRUCTION
 from semlex.embedding.remote import GeminiEmbedder, OpenAIEmbedder
-from semlex.errors import ConfigurationError, ModelError, ModelServerError, ValidationError, WorkAbandonedError
-from semlex.models import cancellation, tokenizer
+from semlex.errors import ConfigurationError, ModelError, ModelServerError, ValidationError
+from semlex.models import tokenizer
 from semlex.models.files import find_model
 from semlex.models.tokenizer import WordCounter
 from tests.support import tokenizers_on_disk
@@ -273,15 +273,6 @@ def test_closing(double):
     embedder.close()
     with pytest.raises(ModelError, match="was closed"):
         embedder.embed_query("a")
-
-
-def test_nothing_is_sent_when_nobody_waits(double):
-    embedder = openai(double, dimensions=4, batch_size=1)
-    flag = cancellation.Flag()
-    flag.set()
-    with cancellation.abandoned_by(flag), pytest.raises(WorkAbandonedError):
-        embedder.embed_documents(["a"] * 9)
-    assert double.requests == []
 
 
 # --- tokens -----------------------------------------------------------------------------------------------------------

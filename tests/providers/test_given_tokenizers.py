@@ -12,7 +12,6 @@ from typing import Any
 import psycopg
 import pytest
 from hypothesis import given
-from numpy.testing import assert_array_equal
 from tokenizers import Tokenizer
 
 from semlex import SyncRetriever
@@ -284,9 +283,3 @@ def test_the_command_line(database_url: str, double: ModelServerDouble, docs: Pa
     assert "static has its own" in shell("documents", "preview", "docs", "--model", "static", *model[2:], code=2).stderr
     assert "cannot be read" in shell("index", "docs", "-c", "b", *model[:3], "nowhere.json", code=2).stderr
     assert shell("index", "docs", "-c", "b", "--model", "static").returncode == 0  # a setting is no option
-
-
-def test_estimates_are_rows_of_words_twice() -> None:
-    embedder = OpenAIEmbedder("m", ADDRESS)
-    assert embedder.token_offsets("a bc").tolist() == [[0, 1], [0, 1], [2, 4], [2, 4]]
-    assert_array_equal(embedder.count_tokens(["a bc", ""]), [4, 0])

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from semlex.errors import ConfigurationError, ModelServerError
 from semlex.models import http_client as module
 from semlex.models.http_client import ModelServer, asked_wait
+from tests.support.leaks import all_log_lines, shown
 from tests.support.manual_clock import ManualClock
 from tests.support.model_servers import KEY, RETRIED, ModelServerDouble, cut, drip, echo, echoed, raw, status
 from tests.support.properties import examples
@@ -38,7 +39,7 @@ retryable = st.one_of(st.sampled_from(RETRIED).map(status), st.just(cut))
 
 
 @pytest.mark.slow
-@settings(max_examples=examples(30))
+@settings(max_examples=examples(15))
 @given(faults=st.lists(retryable, max_size=4))
 def test_whatever_passes_by_itself_is_tried_again(faults):
     with pytest.MonkeyPatch.context() as patch, ModelServerDouble(echoed, faults) as double:
@@ -61,24 +62,24 @@ def test_many_requests_are_those_of_each(count, concurrency, faults):
         server.close()
 
 
-@pytest.mark.parametrize("code", RETRIED)
-def test_the_last_status_is_reported(server, double, pauses, code):
-    double.then(*[status(code)] * 9)
-    error = refused(server)
-    assert error.status == code
-    assert f"{server.host}/x answered {code}" in str(error)
-    assert len(double.requests) == 5
-    assert len(pauses) == 4
+def test_the_last_status_is_reported(server, double, pauses):
+    for number, code in enumerate(RETRIED, start=1):
+        double.then(*[status(code)] * 5)
+        error = refused(server)
+        assert error.status == code
+        assert f"{server.host}/x answered {code}" in str(error)
+        assert len(double.requests) == 5 * number
+        assert len(pauses) == 4 * number
 
 
-@pytest.mark.parametrize("code", REFUSED)
-def test_other_statuses_are_not_tried_again(server, double, pauses, code):
-    double.then(status(code, {"error": {"message": "no"}}, Location="http://127.0.0.1:9/elsewhere"))
-    error = refused(server)
-    assert error.status == code
-    assert f"{server.host}/x answered {code}; " in str(error)
-    assert len(double.requests) == 1
-    assert pauses == []
+def test_other_statuses_are_not_tried_again(server, double, pauses):
+    for number, code in enumerate(REFUSED, start=1):
+        double.then(status(code, {"error": {"message": "no"}}, Location="http://127.0.0.1:9/elsewhere"))
+        error = refused(server)
+        assert error.status == code
+        assert f"{server.host}/x answered {code}; " in str(error)
+        assert len(double.requests) == number
+        assert pauses == []
 
 
 def test_waits_double_and_differ(server, double, pauses):
@@ -102,20 +103,20 @@ def test_a_server_may_say_how_long_to_wait(server, double, pauses):
     assert pauses[3] == 0.0
 
 
-@pytest.mark.parametrize("value", ["61", "9" * 400, "Wed, 21 Oct 2099 07:28:00 GMT"])
-def test_a_long_wait_is_left_to_the_caller(server, double, pauses, value):
-    double.then(status(503, Retry_After=value))
-    error = refused(server)
-    assert error.status == 503
-    assert "asks to wait" in str(error)
-    assert "try again later" in str(error)
-    assert len(double.requests) == 1
-    assert pauses == []
+def test_a_long_wait_is_left_to_the_caller(server, double, pauses):
+    for number, value in enumerate(("61", "9" * 400, "Wed, 21 Oct 2099 07:28:00 GMT"), start=1):
+        double.then(status(503, Retry_After=value))
+        error = refused(server)
+        assert error.status == 503
+        assert "asks to wait" in str(error)
+        assert "try again later" in str(error)
+        assert len(double.requests) == number
+        assert pauses == []
 
 
-@pytest.mark.parametrize("value", ["", "soon", "-5", "1e3", "٣", "Wed, 99 Foo 2099", "NaN", "inf"])
-def test_a_wait_that_cannot_be_read_is_passed_over(server, double, pauses, value):
-    assert asked_wait(value) is None
+def test_a_wait_that_cannot_be_read_is_passed_over():
+    for value in ("", "soon", "-5", "1e3", "٣", "Wed, 99 Foo 2099", "NaN", "inf"):
+        assert asked_wait(value) is None, value
 
 
 def test_a_server_that_is_not_there(pauses):
@@ -133,15 +134,16 @@ def test_a_server_that_is_not_there(pauses):
 # --- answers that cannot be used --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("body", [b"", b"<html>", b"{", b"\xff\xfe", b"[" * 100_000, b'{"a": 1} x', b"1" * 5000])
-def test_an_answer_that_is_not_json(server, double, body):
-    double.then(raw(body))
-    error = refused(server)
-    assert error.status == 200
-    assert "is not JSON" in str(error)
-    assert len(double.requests) == 1
-    assert error.__cause__ is None
-    assert error.__context__ is None
+def test_an_answer_that_is_not_json(server, double):
+    bodies = (b"", b"<html>", b"{", b"\xff\xfe", b"[" * 100_000, b'{"a": 1} x', b"1" * 5000)
+    for number, body in enumerate(bodies, start=1):
+        double.then(raw(body))
+        error = refused(server)
+        assert error.status == 200
+        assert "is not JSON" in str(error)
+        assert len(double.requests) == number
+        assert error.__cause__ is None
+        assert error.__context__ is None
 
 
 def test_a_huge_answer_is_not_read_to_its_end(server, double, monkeypatch):
@@ -204,38 +206,28 @@ any_fault = st.one_of(
 
 
 @pytest.mark.slow
-@settings(max_examples=examples(40))
+@settings(max_examples=examples(20))
 @given(faults=st.lists(any_fault, min_size=3, max_size=3), text=quiet_text)
 def test_keys_and_texts_are_never_told(faults, text):
-    records = []
-    handler = logging.Handler()
-    handler.emit = lambda record: records.append(record.getMessage())
-    root = logging.getLogger()
-    level = root.level
-    root.addHandler(handler)
-    root.setLevel(logging.DEBUG)
-    try:
-        with pytest.MonkeyPatch.context() as patch, ModelServerDouble(echoed, faults) as double:
-            patch.setattr(module, "_pause", AsyncMock())
-            server = ModelServer(double.url, api_key=KEY, attempts=3)
-            told = [repr(server), str(server)]
-            try:
-                server.post("/x", {"input": [text]})
-            except ModelServerError as error:
-                while error is not None:
-                    told += [str(error), repr(error)]
-                    error = error.__cause__ or error.__context__
-            server.close()
-    finally:
-        root.removeHandler(handler)
-        root.setLevel(level)
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        all_log_lines() as records,
+        ModelServerDouble(echoed, faults) as double,
+    ):
+        patch.setattr(module, "_pause", AsyncMock())
+        server = ModelServer(double.url, api_key=KEY, attempts=3)
+        told = [repr(server), str(server)]
+        try:
+            server.post("/x", {"input": [text]})
+        except ModelServerError as error:
+            told += shown(error)
+        server.close()
     assert records
     assert not [line for line in [*told, *records] if KEY in line or text in line]
 
 
-@pytest.mark.parametrize(
-    ("body", "quoted"),
-    [
+def test_of_errors_only_the_names_that_servers_document_are_quoted(server, double):
+    for body, quoted in (
         ({"error": {"code": "insufficient_quota", "type": "insufficient_quota", "message": "m"}}, "insufficient_quota"),
         ({"error": {"code": 400, "status": "INVALID_ARGUMENT", "message": "m"}}, "INVALID_ARGUMENT"),
         ({"error": "m", "error_type": "Overloaded"}, "Overloaded"),
@@ -244,29 +236,24 @@ def test_keys_and_texts_are_never_told(faults, text):
             {"error": {"code": "model_not_found", "type": "invalid_request_error"}},
             "model_not_found, invalid_request_error",
         ),
-    ],
-)
-def test_names_of_errors_that_servers_document_are_quoted(server, double, body, quoted):
-    double.then(status(400, body))
-    assert f"answered 400 ({quoted}); " in str(refused(server))
+    ):
+        double.then(status(400, body))
+        assert f"answered 400 ({quoted}); " in str(refused(server))
+    for other in ("text", 1, None, [], {"error": ["x"]}, {"error": {"code": KEY, "type": ["x"]}}):
+        double.then(status(400, other))
+        assert "answered 400; " in str(refused(server))
 
 
-@pytest.mark.parametrize("body", ["text", 1, None, [], {"error": ["x"]}, {"error": {"code": KEY, "type": ["x"]}}])
-def test_nothing_else_is_quoted(server, double, body):
-    double.then(status(400, body))
-    assert "answered 400; " in str(refused(server))
-
-
-@pytest.mark.parametrize("code", [401, 403])
-def test_a_refused_key_is_named_by_its_variable(double, code):
-    double.then(status(code), status(code), status(code))
+def test_a_refused_key_is_named_by_its_variable(double):
     for key, variable, part in [
         (KEY, "OPENAI_API_KEY", "check the key in the environment variable OPENAI_API_KEY"),
         (None, "OPENAI_API_KEY", "the server needs a key: set the environment variable OPENAI_API_KEY"),
         (KEY, None, "check the key in api_key"),
     ]:
         server = ModelServer(double.url, api_key=key, key_variable=variable)
-        assert part in str(refused(server))
+        for code in (401, 403):
+            double.then(status(code))
+            assert part in str(refused(server))
         server.close()
 
 
