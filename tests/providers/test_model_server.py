@@ -11,9 +11,8 @@ import pytest
 from semlex.errors import ConfigurationError, ModelError, ModelServerError, WorkAbandonedError
 from semlex.models import cancellation
 from semlex.models.http_client import ModelServer
-from tests.support import model_servers
 from tests.support.manual_clock import ManualClock
-from tests.support.model_servers import KEY, ModelServerDouble, altered, echoed, status
+from tests.support.model_servers import KEY, ModelServerDouble, echoed, status
 from tests.support.waiting import until
 
 # --- one request ------------------------------------------------------------------------------------------------------
@@ -260,9 +259,3 @@ def test_parameters_out_of_range(options):
     with pytest.raises(ConfigurationError, match=next(iter(options))) as caught:
         ModelServer("http://localhost", **options)
     assert "hunter2" not in str(caught.value)
-
-
-def test_the_double_answers_wrongly_when_told_to(server, double):
-    double.then(altered(lambda content: [content]))
-    assert isinstance(server.post("/x", {"input": []}), list)
-    assert model_servers.vector("a", 4).shape == (4,)

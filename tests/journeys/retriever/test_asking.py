@@ -147,15 +147,11 @@ def test_every_wrong_quote_is_flagged_and_no_true_one(database_url, full):
 
 LONG = events(answer_text(TWO))
 FAULTS = {
-    "429": [status(429)] * 9,
     "500": [status(500)] * 9,
-    "401": [status(401)],
     "echo": [echo(400)] * 2,
-    "page": [lambda *_: Reply(b"<html>")],
     "prose": [lambda *_: streamed("A key is rotated every ninety days.")],
     "wrong JSON": [lambda *_: streamed('{"answer": "a key"}')],
     "cut before a sentence": [lambda *_: Reply(LONG[:400], headers=EVENT_STREAM)],
-    "10 MB": [lambda *_: Reply(b": " + b"x" * 10_000_000, headers=EVENT_STREAM)],
 }
 
 
