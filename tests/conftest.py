@@ -25,7 +25,7 @@ from tests.support.embedded_servers import configure
 from tests.support.folders import TEMPORARY
 from tests.support.partitions import partition_collections
 from tests.support.replicas import read_from_replicas
-from tests.support.shell import PAGE, Shell, run_process
+from tests.support.shell import Shell, run_process, two_documents
 
 TORCH = Path(__file__).parent / "torch"
 RESILIENCE = Path(__file__).parent / "resilience"
@@ -259,10 +259,7 @@ def new_database(databases: Databases) -> Iterator[Callable[[], str]]:
 @pytest.fixture
 def shell(database_url: str, tmp_path: Path) -> Shell:
     """The command line in a folder with two documents, and a database of its own."""
-    docs = tmp_path / "docs"
-    docs.mkdir()
-    (docs / "keys.md").write_text(PAGE, encoding="utf-8")
-    (docs / "fruit.txt").write_text("A banana is a yellow fruit.\n", encoding="utf-8")
+    two_documents(tmp_path)
     return Shell(database_url, tmp_path)
 
 

@@ -31,6 +31,15 @@ if TYPE_CHECKING:
 PAGE = "# Keys\n\n## Rotation\n\nRotate a key every ninety days.\n\n## Storage\n\nKeys are stored in a vault.\n"
 
 
+def two_documents(folder: Path) -> Path:
+    """Makes the folder ``docs`` with two documents."""
+    docs = folder / "docs"
+    docs.mkdir()
+    (docs / "keys.md").write_text(PAGE, encoding="utf-8")
+    (docs / "fruit.txt").write_text("A banana is a yellow fruit.\n", encoding="utf-8")
+    return docs
+
+
 def run_process(
     arguments: tuple[str, ...], environment: dict[str, str], folder: Path
 ) -> subprocess.CompletedProcess[str]:

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
 
-from semlex import Client
-from tests.support.shell import PAGE
+from semlex import Client, SyncClient
+from tests.support.shell import Shell, two_documents
 
 
 @pytest.fixture
 def docs(tmp_path: Path) -> Path:
     """A folder with two documents."""
-    folder = tmp_path / "docs"
-    folder.mkdir()
-    (folder / "keys.md").write_text(PAGE, encoding="utf-8")
-    (folder / "fruit.txt").write_text("A banana is a yellow fruit.\n", encoding="utf-8")
-    return folder
+    return two_documents(tmp_path)
 
 
 @pytest.fixture
@@ -27,4 +23,22 @@ async def client(database_url: str, docs: Path) -> AsyncIterator[Client]:
     async with Client(database_url, "none") as opened:
         await opened.collection("handbook").index(docs)
         await opened.collection("other").open()
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def handbook(new_database: Callable[[], str], tmp_path_factory: pytest.TempPathFactory) -> Shell:
+    """The command line beside two such collections, which all tests of a module leave as they are."""
+    folder = tmp_path_factory.mktemp("handbook")
+    shell = Shell(new_database(), folder)
+    with SyncClient(shell.environment["DATABASE_URL"], "none") as opened:
+        opened.collection("handbook").index(two_documents(folder))
+        opened.collection("other").open()
+    return shell
+
+
+@pytest.fixture
+async def asking(handbook: Shell) -> AsyncIterator[Client]:
+    """A client of theirs."""
+    async with Client(handbook.environment["DATABASE_URL"], "none") as opened:
         yield opened

@@ -19,18 +19,16 @@ from tests.support.shell import Shell
 from tests.support.waiting import eventually, held, until, until_waiting, waiting
 
 READING = {offer.name for offer in OFFERS if offer.reads_only}
-REVISIONS = [*HANDSHAKES, STATELESS]
 SEARCH = {"name": "search", "arguments": {"query": "every ninety days", "collection": "handbook"}}
 
 
 @pytest.fixture
-def start(shell: Shell) -> Iterator[Callable[..., Piped]]:
-    """Starts ``semlex mcp`` beside a collection ``handbook``."""
-    shell("index", "docs", "-c", "handbook", "--model", "none")
+def start(handbook: Shell) -> Iterator[Callable[..., Piped]]:
+    """Starts ``semlex mcp``."""
     started: list[Piped] = []
 
     def begin(*arguments: str) -> Piped:
-        started.append(Piped(shell.environment, shell.folder, *arguments))
+        started.append(Piped(handbook.environment, handbook.folder, *arguments))
         return started[-1]
 
     yield begin
@@ -86,32 +84,32 @@ def test_a_conversation_over_pipes(start: Callable[..., Piped], revision: str) -
     assert "Traceback" not in errors
 
 
-@pytest.mark.parametrize("revision", REVISIONS)
-async def test_a_conversation_over_http(client: Client, revision: str) -> None:
-    async with served(mcp_app(client, Access())) as address, without_tls() as http:
-        posted = Posted(http, address, revision)
-        check_begun(await posted.begin(), revision)
-        tools = await posted.ask(1, "tools/list")
-        assert {tool["name"] for tool in tools["result"]["tools"]} == READING
-        uri = check_hit(await posted.ask(2, "tools/call", SEARCH))
-        if uri:
-            read = await posted.ask(3, "resources/read", {"uri": uri})
-            assert "Rotate a key" in read["result"]["contents"][0]["text"]
-        refused = await posted.ask(4, "tools/call", {"name": "search", "arguments": {}})
-        assert refused["result"]["isError"]
-        assert (await posted.ask(5, "no/such"))["error"]["code"] == -32601
+async def test_a_conversation_over_http(asking: Client) -> None:
+    async with served(mcp_app(asking, Access())) as address, without_tls() as http:
+        for revision in (*HANDSHAKES, STATELESS):
+            posted = Posted(http, address, revision)
+            check_begun(await posted.begin(), revision)
+            tools = await posted.ask(1, "tools/list")
+            assert {tool["name"] for tool in tools["result"]["tools"]} == READING, revision
+            uri = check_hit(await posted.ask(2, "tools/call", SEARCH))
+            if uri:
+                read = await posted.ask(3, "resources/read", {"uri": uri})
+                assert "Rotate a key" in read["result"]["contents"][0]["text"], revision
+            refused = await posted.ask(4, "tools/call", {"name": "search", "arguments": {}})
+            assert refused["result"]["isError"], revision
+            assert (await posted.ask(5, "no/such"))["error"]["code"] == -32601, revision
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("revision", ["2025-11-25", STATELESS])
 def test_a_search_that_is_cancelled_ends_in_the_database(
-    start: Callable[..., Piped], shell: Shell, revision: str
+    start: Callable[..., Piped], handbook: Shell, revision: str
 ) -> None:
     piped = start()
     piped.begin(revision)
     piped.write(request(1, "tools/call", SEARCH, revision=revision))
     check_hit(piped.answer(1))
-    with held(shell.environment["DATABASE_URL"], "semlex.handbook_chunk") as holder:
+    with held(handbook.environment["DATABASE_URL"], "semlex.handbook_chunk") as holder:
         piped.write(request(2, "tools/call", SEARCH, revision=revision))
         until_waiting(holder)
         piped.write({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 2}})
@@ -124,17 +122,17 @@ def test_a_search_that_is_cancelled_ends_in_the_database(
     assert piped.end()[0] == 0
 
 
-async def test_a_client_that_leaves_ends_its_search(client: Client, database_url: str) -> None:
+async def test_a_client_that_leaves_ends_its_search(asking: Client, handbook: Shell) -> None:
     """Of the stateless revision over HTTP, leaving is what cancels."""
-    async with served(mcp_app(client, Access())) as address, without_tls() as http:
+    async with served(mcp_app(asking, Access())) as address, without_tls() as http:
         posted = Posted(http, address, STATELESS)
         check_hit(await posted.ask(1, "tools/call", SEARCH))
-        with held(database_url, "semlex.handbook_chunk") as holder:
-            asking = asyncio.create_task(posted.ask(2, "tools/call", SEARCH))
+        with held(handbook.environment["DATABASE_URL"], "semlex.handbook_chunk") as holder:
+            search = asyncio.create_task(posted.ask(2, "tools/call", SEARCH))
             await eventually(lambda: waiting(holder))
-            asking.cancel()
+            search.cancel()
             with pytest.raises(asyncio.CancelledError):
-                await asking
+                await search
             await eventually(lambda: waiting(holder) == 0)
         check_hit(await posted.ask(3, "tools/call", SEARCH))
 

@@ -55,9 +55,9 @@ async def test_progress_is_told_while_files_are_read(client: Client, docs: objec
     assert all(re.fullmatch(r"[a-z ]+: [\d,]+( of [\d,]+)? \w+", message or "") for _, message in told)
 
 
-async def test_a_caller_ends_its_own_oldest_idle_session(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_caller_ends_its_own_oldest_idle_session(asking: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("semlex.server.mcp.http.MAX_SESSIONS_OF_A_CALLER", 2)
-    app = mcp_app(client, Access(), find_caller=TOKENS.get)
+    app = mcp_app(asking, Access(), find_caller=TOKENS.get)
     async with served(app) as address, without_tls(timeout=LIMIT) as http:
 
         def posted(token: str) -> Posted:
@@ -92,8 +92,8 @@ async def test_a_caller_ends_its_own_oldest_idle_session(client: Client, monkeyp
         assert await is_open(own[3])
 
 
-async def test_only_known_hosts_and_origins_may_ask(client: Client) -> None:
-    async with served(mcp_app(client, Access())) as address, without_tls() as http:
+async def test_only_known_hosts_and_origins_may_ask(asking: Client) -> None:
+    async with served(mcp_app(asking, Access())) as address, without_tls() as http:
         port = httpx2.URL(address).port
         hosts = {
             f"127.0.0.1:{port}": True, f"localhost:{port}": True, f"[::1]:{port}": True, "127.0.0.1": True,
@@ -126,14 +126,14 @@ async def test_only_known_hosts_and_origins_may_ask(client: Client) -> None:
         assert (await posted.post(request(1, method, params, revision=revision), **stranger)).status_code == 403
 
 
-async def test_tokens_say_who_asks_and_what_they_may(client: Client) -> None:
+async def test_tokens_say_who_asks_and_what_they_may(asking: Client) -> None:
     asked: list[str] = []
 
     def find(token: str) -> Caller | None:
         asked.append(token)
         return TOKENS.get(token)
 
-    app = mcp_app(client, Access.of(writes=True), find_caller=find)
+    app = mcp_app(asking, Access.of(writes=True), find_caller=find)
     async with served(app) as address, without_tls() as http:
         for revision in ("2025-11-25", STATELESS):
             for header in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": "Basic reader-token"},
@@ -167,8 +167,8 @@ async def test_tokens_say_who_asks_and_what_they_may(client: Client) -> None:
     assert "reader-token" in asked
 
 
-async def test_bodies_are_bounded_and_noise_is_refused(client: Client) -> None:
-    async with served(mcp_app(client, Access())) as address, without_tls() as http:
+async def test_bodies_are_bounded_and_noise_is_refused(asking: Client) -> None:
+    async with served(mcp_app(asking, Access())) as address, without_tls() as http:
         for revision in ("2025-11-25", STATELESS):
             posted = Posted(http, address, revision)
             await posted.begin()
@@ -184,10 +184,10 @@ async def test_bodies_are_bounded_and_noise_is_refused(client: Client) -> None:
             assert tools["result"]["tools"]
 
 
-async def test_another_application_takes_the_routes(client: Client) -> None:
+async def test_another_application_takes_the_routes(asking: Client) -> None:
     """As the HTTP server does: it finds out who asks, and the client may be replaced."""
     caller = Caller("", "read", frozenset({"handbook"}))
-    app = mcp_app(lambda: nullcontext(OpenClient(client)), Access.of(writes=True), caller_of=lambda _: caller)
+    app = mcp_app(lambda: nullcontext(OpenClient(asking)), Access.of(writes=True), caller_of=lambda _: caller)
     outer = Starlette(routes=app.routes, lifespan=lambda _: app.router.lifespan_context(app))
     async with served(outer) as address, Assistant(address) as assistant:
         assert not (await assistant.call_tool("search", SEARCH)).is_error
@@ -207,9 +207,8 @@ def test_without_tokens_only_this_machine_is_served() -> None:
         listening_socket("127.0.0.1", taken.getsockname()[1], has_tokens=False)
 
 
-async def test_the_command_serves_until_a_signal(shell: Shell) -> None:
-    shell("index", "docs", "-c", "handbook", "--model", "none")
-    with shell.start("mcp", "--http", "--port", "0", "-c", "handbook") as process:
+async def test_the_command_serves_until_a_signal(handbook: Shell) -> None:
+    with handbook.start("mcp", "--http", "--port", "0", "-c", "handbook") as process:
         line = process.stderr.readline()
         address = re.search(r"http://127.0.0.1:\d+/mcp", line)
         assert address, line

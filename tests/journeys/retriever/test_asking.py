@@ -37,12 +37,14 @@ def opened(database_url, double=None, **options):
     return sync_opened(database_url, "none", chat_model=name, **options)
 
 
-@pytest.fixture
-def page(database_url, tmp_path):
-    (tmp_path / "keys.md").write_text(f"# Keys\n\n## Rotation\n\n{PAGE}", encoding="utf-8")
-    with opened(database_url) as retriever:
-        retriever.index(tmp_path)
-    return database_url
+@pytest.fixture(scope="module")
+def page(new_database, tmp_path_factory):
+    """The address of a database that all tests leave as it is."""
+    url, folder = new_database(), tmp_path_factory.mktemp("pages")
+    (folder / "keys.md").write_text(f"# Keys\n\n## Rotation\n\n{PAGE}", encoding="utf-8")
+    with opened(url) as retriever:
+        retriever.index(folder)
+    return url
 
 
 def test_a_model_answers_and_every_quote_is_looked_up(page):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -38,15 +39,20 @@ from tests.support.tenants import tenants_of
 GERMAN = CollectionOptions(language="german")
 
 
-@pytest.fixture
-async def filled(database_url: str) -> str:
+async def fill(url: str) -> str:
     """Two collections, of another language and without a model one of them."""
-    base = KnowledgeBase().with_database(database_url).with_model(HashEmbedder(16)).add("english", create=True)
+    base = KnowledgeBase().with_database(url).with_model(HashEmbedder(16)).add("english", create=True)
     async with base.with_model("none").add("german", GERMAN, create=True) as both:
         english, german = await both.collection("english"), await both.collection("german")
         await english.add_documents([Document(f"a key of the house {n}", {"n": n}, f"e{n}") for n in range(6)])
         await german.add_documents([Document(f"die Schlüssel und ein key {n}", {"n": n}, f"g{n}") for n in range(3)])
-    return database_url
+    return url
+
+
+@pytest.fixture(scope="module")
+def filled(new_database: Callable[[], str]) -> str:
+    """A database that all tests leave as it is."""
+    return asyncio.run(fill(new_database()))
 
 
 def both(url: str) -> KnowledgeBase:
@@ -251,8 +257,9 @@ async def test_one_that_does_not_exist(filled: str) -> None:
         assert found.warnings[0].startswith("collection 'absent' was skipped: collection 'absent' does not exist here")
 
 
-async def test_one_that_is_dropped_and_made_again(filled: str) -> None:
-    async with both(filled) as knowledge, Client(filled, "none") as client:
+async def test_one_that_is_dropped_and_made_again(database_url: str) -> None:
+    await fill(database_url)
+    async with both(database_url) as knowledge, Client(database_url, "none") as client:
         assert len(await knowledge.retrieve("key")) == 9
         await client.drop("german")
         with pytest.raises(CollectionFailedError, match="collection 'german'"):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Callable
 
 import pytest
 
@@ -19,13 +20,40 @@ TEXTS = [
 ]
 
 
+async def fill(client: Client) -> None:
+    documents = [
+        Document(text, id=f"d{number}", metadata={"year": 2020 + number, "lang": "en"})
+        for number, text in enumerate(TEXTS)
+    ]
+    await client.collection(COLLECTION).add_documents(documents)
+
+
+def client_of(url: str) -> Client:
+    return Client(url, embedding_model=HashEmbedder(), use_reranking=False)
+
+
+@pytest.fixture(scope="module")
+def filled_url(new_database: Callable[[], str]) -> str:
+    """A database with a collection of five documents, which all tests of a module leave as it is."""
+
+    async def fill_it(url: str) -> str:
+        async with client_of(url) as client:
+            await fill(client)
+        return url
+
+    return asyncio.run(fill_it(new_database()))
+
+
 @pytest.fixture
-async def filled(database_url: str) -> AsyncIterator[Client]:
-    """A client with a collection of five documents."""
-    async with Client(database_url, embedding_model=HashEmbedder(), use_reranking=False) as client:
-        documents = [
-            Document(text, id=f"d{number}", metadata={"year": 2020 + number, "lang": "en"})
-            for number, text in enumerate(TEXTS)
-        ]
-        await client.collection(COLLECTION).add_documents(documents)
+async def filled(filled_url: str) -> AsyncIterator[Client]:
+    """A client of that database."""
+    async with client_of(filled_url) as client:
+        yield client
+
+
+@pytest.fixture
+async def changing(database_url: str) -> AsyncIterator[Client]:
+    """A client with such a collection for the test alone."""
+    async with client_of(database_url) as client:
+        await fill(client)
         yield client

@@ -89,7 +89,7 @@ def test_all_routes_are_known_here() -> None:
 
 @pytest.mark.slow
 async def test_no_route_does_more_than_the_rights_and_collections_of_its_caller(  # noqa: C901 - a table
-    filled: Client, tmp_path: Path
+    changing: Client, tmp_path: Path
 ) -> None:
     file = TokenFile(tmp_path / "tokens.json")
     secrets = {}
@@ -98,7 +98,7 @@ async def test_no_route_does_more_than_the_rights_and_collections_of_its_caller(
         secrets[rights, seen] = file.add(f"{rights}-{seen}", rights, collections)
     needed = {name: one.rights for name, one in OPERATIONS.items()} | {"judge": "write"}  # the page's own
     tried = 0
-    async with in_process(filled, token_file=file.path, rate=0) as served:
+    async with in_process(changing, token_file=file.path, rate=0) as served:
 
         async def ask(method: str, path: str, operation: str, secret: str | None) -> int:
             takes_collection = method == "GET" and operation and "{name}" not in path and operation not in OF_ALL
@@ -152,11 +152,11 @@ def test_of_two_tokens_added_at_once_both_are_kept(tmp_path: Path, monkeypatch: 
     assert [token.caller.name for token in file.read()] == ["first", "second"]
 
 
-async def test_a_caller_sees_no_jobs_and_collections_but_its_own(filled: Client, tmp_path: Path) -> None:
+async def test_a_caller_sees_no_jobs_and_collections_but_its_own(changing: Client, tmp_path: Path) -> None:
     file = TokenFile(tmp_path / "tokens.json")
     own, other = file.add("own", "admin", (COLLECTION,)), file.add("other", "admin", ("elsewhere",))
-    job = await filled.collection(COLLECTION).jobs.submit("optimize")
-    async with in_process(filled, token_file=file.path) as served:
+    job = await changing.collection(COLLECTION).jobs.submit("optimize")
+    async with in_process(changing, token_file=file.path) as served:
         for secret, sees in ((own, True), (other, False)):
             headers = {"Authorization": f"Bearer {secret}"}
 
@@ -173,7 +173,7 @@ async def test_a_caller_sees_no_jobs_and_collections_but_its_own(filled: Client,
 
 
 @pytest.mark.slow
-async def test_a_job_needs_the_rights_of_what_it_does(filled: Client, tmp_path: Path) -> None:
+async def test_a_job_needs_the_rights_of_what_it_does(changing: Client, tmp_path: Path) -> None:
     arguments = {
         "index": {"paths": [str(tmp_path)]},
         "sync": {"paths": [str(tmp_path)]},
@@ -181,19 +181,19 @@ async def test_a_job_needs_the_rights_of_what_it_does(filled: Client, tmp_path: 
         "reembed": {"model": "none"},
     }
     for rights in ORDER:
-        async with in_process(filled, rights=rights, allow=[tmp_path]) as served:
+        async with in_process(changing, rights=rights, allow=[tmp_path]) as served:
             for kind, needed in OF_JOBS.items():
                 answer = await served.post("/v1/jobs", {"kind": kind, "arguments": arguments.get(kind, {})})
                 may = ORDER.index(rights) >= ORDER.index(needed)
                 assert answer.status_code == (202 if may else 403), (kind, rights)
 
 
-async def test_a_job_of_a_kind_that_is_not_known_here_needs_all_rights(filled: Client, database_url: str) -> None:
-    job = await filled.collection(COLLECTION).jobs.submit("optimize")
+async def test_a_job_of_a_kind_that_is_not_known_here_needs_all_rights(changing: Client, database_url: str) -> None:
+    job = await changing.collection(COLLECTION).jobs.submit("optimize")
     with psycopg.connect(database_url) as connection:
         connection.execute("UPDATE semlex.job SET kind = 'of a newer semlex'")
     for rights in ORDER:
-        async with in_process(filled, rights=rights) as served:
+        async with in_process(changing, rights=rights) as served:
             for action in ("cancel", "retry"):
                 answer = await served.post(f"/v1/jobs/{job.id}/{action}", {})
                 assert answer.status_code == (200 if rights == ORDER[-1] else 403)

@@ -153,8 +153,8 @@ async def test_an_answer_is_streamed_sentence_by_sentence(filled: Client) -> Non
     assert [citation["verdict"] for citation in last["sentences"][0]["citations"]] == ["exact"]
 
 
-async def test_documents_come_and_go(filled: Client) -> None:
-    async with in_process(filled, rights="admin") as served:
+async def test_documents_come_and_go(changing: Client) -> None:
+    async with in_process(changing, rights="admin") as served:
         body = {"collection": "fresh", "documents": [{"content": "One.", "id": "one"}, {"content": "Two."}]}
         assert (await served.post("/v1/documents", body)).status_code == 404
         answer = await served.post("/v1/documents", {**body, "create": True})
@@ -214,7 +214,7 @@ async def test_the_process_says_how_it_is(filled: Client) -> None:
 
 
 async def test_a_name_tells_nothing_of_other_files(
-    filled: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    changing: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     docs = tmp_path / "docs"
     docs.mkdir()
@@ -222,10 +222,10 @@ async def test_a_name_tells_nothing_of_other_files(
     for name in (".cellar.md", "cellar.log"):
         (docs / name).write_text("Not read.")
     (docs / "cellar-link.md").symlink_to("keys.md")
-    await filled.collection(COLLECTION).index(docs)
+    await changing.collection(COLLECTION).index(docs)
     (tmp_path / "cellar.md").write_text("Of somebody else.")
     monkeypatch.chdir(tmp_path)
-    async with in_process(filled) as served:
+    async with in_process(changing) as served:
         (docs / "cellar-new.md").write_text("Later.")
         below = [
             f"{docs}/{{}}-new.md",
@@ -247,9 +247,9 @@ async def test_a_name_tells_nothing_of_other_files(
         assert found["document"].endswith("keys.md")
 
 
-async def test_a_collection_that_was_dropped_and_made_again(filled: Client, database_url: str) -> None:
+async def test_a_collection_that_was_dropped_and_made_again(changing: Client, database_url: str) -> None:
     posted = {"collection": COLLECTION, "documents": [{"id": "h", "content": "A key of the new one."}]}
-    async with in_process(filled, rights="admin") as served, Client(database_url, HashEmbedder()) as other:
+    async with in_process(changing, rights="admin") as served, Client(database_url, HashEmbedder()) as other:
         for _ in range(2):
             assert (await served.post("/v1/search", {"query": "key"})).status_code == 200
             await other.drop(COLLECTION)

@@ -222,9 +222,9 @@ async def test_more_connections_than_are_wanted_are_closed(filled: Client) -> No
         assert (await served.post("/v1/search", {"query": "key"})).status_code == 200
 
 
-async def test_who_leaves_is_not_worked_for(filled: Client, database_url: str) -> None:
+async def test_who_leaves_is_not_worked_for(filled: Client, filled_url: str) -> None:
     async with on_a_port(filled) as served:
-        with held(database_url, CHUNK) as holder:
+        with held(filled_url, CHUNK) as holder:
             request = head("/v1/search", "Content-Length: 15") + b'{"query":"key"}'
             reader, writer = await asyncio.open_connection(*served.address)
             writer.write(request)
@@ -237,14 +237,14 @@ async def test_who_leaves_is_not_worked_for(filled: Client, database_url: str) -
         assert served.state.open_client.users == 0
 
 
-async def test_what_finds_no_place_in_a_second_is_refused(filled: Client, database_url: str) -> None:
+async def test_what_finds_no_place_in_a_second_is_refused(filled: Client, filled_url: str) -> None:
     clock = ManualClock()
     async with on_a_port(filled, clock=clock, concurrency=3) as served:
 
         def ask(count: int) -> list[asyncio.Future[httpx2.Response]]:
             return [asyncio.ensure_future(served.post("/v1/search", {"query": f"key {n}"})) for n in range(count)]
 
-        with held(database_url, CHUNK) as holder:
+        with held(filled_url, CHUNK) as holder:
             asking = ask(3)
             await eventually(lambda: waiting(holder) == 3)
             in_vain = ask(20)
@@ -272,11 +272,11 @@ LONG = [
 ]
 
 
-async def test_answers_have_a_longest_length(filled: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_answers_have_a_longest_length(changing: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     limits, threads = "semlex.server.limits", set()
     text = "A key. " * 100
     documents = [Document(text, id=f"d{number}", metadata={"note": text}) for number in range(5)]
-    await filled.collection(COLLECTION).add_documents(documents)
+    await changing.collection(COLLECTION).add_documents(documents)
 
     def writing(value: Any) -> bytes:
         threads.add(threading.current_thread())
@@ -284,7 +284,7 @@ async def test_answers_have_a_longest_length(filled: Client, monkeypatch: pytest
 
     written = request_context.as_json
     monkeypatch.setattr(request_context, "as_json", writing)
-    async with in_process(filled) as served:
+    async with in_process(changing) as served:
 
         async def ask(method: str, path: str, given: dict[str, Any], fields: list[str] | None) -> httpx2.Response:
             if method == "POST":
@@ -331,10 +331,10 @@ async def test_answers_have_a_longest_length(filled: Client, monkeypatch: pytest
         assert (await served.http.get("/v1/document?document=d0")).status_code == 413
 
 
-async def test_a_request_has_its_time(filled: Client, database_url: str) -> None:
+async def test_a_request_has_its_time(filled: Client, filled_url: str) -> None:
     clock = ManualClock()
     async with on_a_port(filled, clock=clock, seconds=60) as served:
-        with held(database_url, CHUNK) as holder:
+        with held(filled_url, CHUNK) as holder:
             asking = asyncio.ensure_future(served.post("/v1/search", {"query": "key"}))
             await eventually(lambda: waiting(holder) == 1)
             clock.advance(60)
@@ -342,9 +342,9 @@ async def test_a_request_has_its_time(filled: Client, database_url: str) -> None
             await eventually(lambda: waiting(holder) == 0)
 
 
-async def test_requests_in_progress_end_before_the_server(filled: Client, database_url: str) -> None:
+async def test_requests_in_progress_end_before_the_server(filled: Client, filled_url: str) -> None:
     async with on_a_port(filled) as served:
-        with held(database_url, CHUNK) as holder:
+        with held(filled_url, CHUNK) as holder:
             asking = asyncio.ensure_future(served.post("/v1/search", {"query": "key"}))
             await eventually(lambda: waiting(holder) == 1)
             served.state.is_stopping = True
@@ -355,11 +355,11 @@ async def test_requests_in_progress_end_before_the_server(filled: Client, databa
 
 @pytest.mark.parametrize("is_urged", [True, False])
 async def test_a_request_in_progress_ends_with_a_second_signal_or_its_time(
-    filled: Client, database_url: str, *, is_urged: bool
+    filled: Client, filled_url: str, *, is_urged: bool
 ) -> None:
     clock = ManualClock()
     async with on_a_port(filled, clock=clock, stop_seconds=60, seconds=3600) as served:
-        with held(database_url, CHUNK) as holder:
+        with held(filled_url, CHUNK) as holder:
             asking = asyncio.ensure_future(served.post("/v1/search", {"query": "key"}))
             await eventually(lambda: waiting(holder) == 1)
             served.server.handle_exit(signal.SIGTERM, None)

@@ -105,9 +105,9 @@ async def test_pages_that_were_named_ask_across_sites(filled: Client) -> None:
 NEIGHBOURS = ["http://localhost:9999", "https://localhost", "http://127.0.0.1", "http://[::1]"]
 
 
-async def test_pages_of_other_ports_change_nothing(filled: Client) -> None:
-    job = await filled.collection(COLLECTION).jobs.submit("optimize")
-    async with in_process(filled, rights="admin") as served:
+async def test_pages_of_other_ports_change_nothing(changing: Client) -> None:
+    job = await changing.collection(COLLECTION).jobs.submit("optimize")
+    async with in_process(changing, rights="admin") as served:
         for origin, site in product((*NEIGHBOURS, "http://localhost", None), ("same-site", "cross-site")):
             headers = {"Sec-Fetch-Site": site, "Content-Type": "text/plain"} | ({"Origin": origin} if origin else {})
             answer = await served.http.post(f"/v1/jobs/{job.id}/cancel", headers=headers)

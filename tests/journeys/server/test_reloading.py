@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +19,18 @@ from tests.support.manual_clock import ManualClock
 from tests.support.waiting import eventually, held, waiting
 
 
-@pytest.fixture
-async def two(database_url: str) -> str:
+async def fill(url: str) -> str:
     """Two collections, searched by their words."""
-    async with Client(database_url, embedding_model="none") as client:
+    async with Client(url, embedding_model="none") as client:
         await client.collection(COLLECTION).add_documents([Document("the old key", id="old")])
         await client.collection("another").add_documents([Document("the new key", id="new")])
-    return database_url
+    return url
+
+
+@pytest.fixture(scope="module")
+def two(new_database: Callable[[], str]) -> str:
+    """A database that all tests leave as it is."""
+    return asyncio.run(fill(new_database()))
 
 
 @pytest.mark.slow
@@ -150,7 +156,8 @@ async def test_a_calibration_that_cannot_be_used_is_told_to_the_log_alone(
 
 
 @pytest.mark.slow
-async def test_searches_begin_with_what_the_settings_say(two: str) -> None:
+async def test_searches_begin_with_what_the_settings_say(database_url: str) -> None:
+    two = await fill(database_url)
     async with Client(two, embedding_model="none") as client:
         texts = [Document(f"key number {number}", id=f"k{number}") for number in range(8)]
         await client.collection(COLLECTION).add_documents(texts)

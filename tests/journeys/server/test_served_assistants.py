@@ -6,7 +6,7 @@ import asyncio
 import logging
 import re
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -35,12 +35,23 @@ MODES = ("legacy", STATELESS)
 HIDDEN = "vault"
 
 
-@pytest.fixture
-async def tenants(database_url: str) -> AsyncIterator[Client]:
-    """A client with two collections."""
-    async with Client(database_url, "none") as client:
+async def fill(url: str) -> str:
+    """Two collections."""
+    async with Client(url, "none") as client:
         for name in (COLLECTION, HIDDEN):
             await client.collection(name).add_texts([f"The key of the {name} is rotated."], ids=[f"{name}-id"])
+    return url
+
+
+@pytest.fixture(scope="module")
+def tenants_url(new_database: Callable[[], str]) -> str:
+    """A database that all tests leave as it is."""
+    return asyncio.run(fill(new_database()))
+
+
+@pytest.fixture
+async def tenants(tenants_url: str) -> AsyncIterator[Client]:
+    async with Client(tenants_url, "none") as client:
         yield client
 
 
@@ -104,13 +115,13 @@ async def test_a_token_reaches_its_rights_and_collections(tenants: Client, token
 
 @pytest.mark.slow
 async def test_a_tool_that_names_no_collection_means_that_of_the_settings(
-    tenants: Client, tokens: TokenFile, tmp_path: Path
+    database_url: str, tokens: TokenFile, tmp_path: Path
 ) -> None:
     everything, hidden = tokens.add("all", "write"), tokens.add("hidden", "read", (HIDDEN,))
     both = tokens.add("both", "read", (HIDDEN, "another"))
     (tmp_path / "docs").mkdir()
     options: dict[str, Any] = {"token_file": tokens.path, "allow": (str(tmp_path / "docs"),), "rate": 0}
-    async with on_a_port(tenants, **options) as served:
+    async with Client(await fill(database_url), "none") as tenants, on_a_port(tenants, **options) as served:
         for token, meant in ((everything, COLLECTION), (hidden, HIDDEN), (both, HIDDEN)):
             async with assistant(place(served), token, "legacy") as opened:
                 (hit,) = (await opened.call_tool("search", {"query": "key"})).structured_content["hits"]
@@ -215,12 +226,12 @@ async def test_without_sessions_any_process_answers(tenants: Client) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-async def test_streams_have_no_time_and_take_no_place(tenants: Client, database_url: str, mode: str) -> None:
+async def test_streams_have_no_time_and_take_no_place(tenants: Client, tenants_url: str, mode: str) -> None:
     """Of the places for requests calls take one each, for as long as they like; and a body still has its bound."""
     clock = ManualClock()
     async with on_a_port(tenants, clock=clock, concurrency=2) as served:
         async with assistant(place(served), None, mode) as one, assistant(place(served), None, mode) as other:
-            with held(database_url, f"semlex.{HIDDEN}_chunk") as holder:
+            with held(tenants_url, f"semlex.{HIDDEN}_chunk") as holder:
                 asking = asyncio.ensure_future(one.call_tool("search", {"query": "key", "collection": HIDDEN}))
                 await eventually(lambda: waiting(holder))
                 clock.advance(served.state.options.answer_seconds + 1)
@@ -234,7 +245,7 @@ async def test_streams_have_no_time_and_take_no_place(tenants: Client, database_
 
 @pytest.mark.parametrize("mode", MODES)
 async def test_a_stop_ends_streams_in_order(
-    tenants: Client, database_url: str, mode: str, caplog: pytest.LogCaptureFixture
+    tenants: Client, tenants_url: str, mode: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The stream on which nothing is said ends at once and whole; a call in progress is answered."""
     clock = ManualClock()  # no time passes: whatever was given up when it is over would go on for ever
@@ -245,7 +256,7 @@ async def test_a_stop_ends_streams_in_order(
             stream = None
             if mode == "legacy":
                 stream = await listening.enter_async_context(http.stream("GET", place(served), headers=posted.headers))
-            with held(database_url, f"semlex.{COLLECTION}_chunk") as holder:
+            with held(tenants_url, f"semlex.{COLLECTION}_chunk") as holder:
                 call = {"name": "search", "arguments": {"query": "key"}}
                 asking = asyncio.ensure_future(posted.ask(1, "tools/call", call))
                 await eventually(lambda: waiting(holder))
@@ -260,9 +271,8 @@ async def test_a_stop_ends_streams_in_order(
     assert not [one for one in caplog.records if one.levelno >= logging.ERROR]
 
 
-async def test_changed_settings_reach_assistants(tenants: Client, database_url: str, empty_database_url: str) -> None:
-    del tenants  # has made the collections
-    async with on_a_port(url=database_url) as served, assistant(place(served), None, "legacy") as opened:
+async def test_changed_settings_reach_assistants(tenants_url: str, empty_database_url: str) -> None:
+    async with on_a_port(url=tenants_url) as served, assistant(place(served), None, "legacy") as opened:
         before = await opened.call_tool("search", {"query": "key", "collection": HIDDEN})
         assert not before.is_error
         old = served.state.open_client

@@ -52,8 +52,8 @@ def test_folders_and_numbers_of_jobs_are_checked_at_the_start(tmp_path: Path) ->
         ServeOptions(jobs=257)  # no worker does more
 
 
-async def test_models_are_opened_before_anybody_asks(filled: Client, database_url: str) -> None:
-    async with Client(database_url, HashEmbedder(), TermOverlapReranker()) as client:
+async def test_models_are_opened_before_anybody_asks(filled_url: str) -> None:
+    async with Client(filled_url, HashEmbedder(), TermOverlapReranker()) as client:
         assert client._resources.open_reranker is None
         async with in_process(client) as served:
             assert served.state.open_client.readiness == "ok"
@@ -61,10 +61,10 @@ async def test_models_are_opened_before_anybody_asks(filled: Client, database_ur
 
 
 async def test_jobs_are_begun_again_after_an_error_and_it_is_told(
-    filled: Client, database_url: str, caplog: pytest.LogCaptureFixture, clock: ManualClock
+    changing: Client, database_url: str, caplog: pytest.LogCaptureFixture, clock: ManualClock
 ) -> None:
     async with (
-        in_process(filled, clock=clock, rights="admin", jobs=1) as served,
+        in_process(changing, clock=clock, rights="admin", jobs=1) as served,
         await psycopg.AsyncConnection.connect(database_url, autocommit=True) as connection,
     ):
         assert (await checks(served))["jobs"] == "ok"
@@ -131,9 +131,9 @@ async def test_an_error_does_not_end_the_looking(
 
 @pytest.mark.parametrize("error", [RuntimeError("a driver's"), asyncio.CancelledError()])
 async def test_a_client_that_could_not_be_opened_is_closed(
-    filled: Client, database_url: str, monkeypatch: pytest.MonkeyPatch, clock: ManualClock, error: BaseException
+    changing: Client, database_url: str, monkeypatch: pytest.MonkeyPatch, clock: ManualClock, error: BaseException
 ) -> None:
-    del filled
+    del changing
     closed: list[Client] = []
     whole = Client.close
 
