@@ -34,33 +34,26 @@ DEFAULT_NEIGHBOURS = 1
 DEFAULT_SECTIONS = 0.5
 DEFAULT_NEAR_DUPLICATES = 0.9
 
-Question: TypeAlias = Annotated[str, Option(text="A question, 1 character to 4 KiB after trimming.")]
-Tokens: TypeAlias = Annotated[
-    int, Option(text="Maximum number of tokens of the whole text.", minimum=1, maximum=MAX_TOKENS)
-]
-Hits: TypeAlias = Annotated[int, Option(text="Number of hits to build on.", minimum=1, maximum=MAX_HITS)]
+Question: TypeAlias = Annotated[str, Option("A question, 1 character to 4 KiB after trimming.")]
+Tokens: TypeAlias = Annotated[int, Option("Maximum number of tokens of the whole text.", minimum=1, maximum=MAX_TOKENS)]
+Hits: TypeAlias = Annotated[int, Option("Number of hits to build on.", minimum=1, maximum=MAX_HITS)]
 
 
 class ContextOptions(QuestionOptions, total=False):
     """Options of `Collection.context`."""
 
     top_k: Hits
-    neighbours: Annotated[
-        int,
-        Option(text="Chunks before and after each hit to add.", minimum=0, maximum=MAX_NEIGHBOURS),
-    ]
+    neighbours: Annotated[int, Option("Chunks before and after each hit to add.", minimum=0, maximum=MAX_NEIGHBOURS)]
     sections: Annotated[
         float | None,
-        Option(text="Add a whole section if at least this share of its chunks are hits.", minimum=MIN_SHARE, maximum=1),
+        Option("Add a whole section if at least this share of its chunks are hits.", minimum=MIN_SHARE, maximum=1),
     ]
-    parents: Annotated[bool, Option(text="Add the chunk that a hit names as its parent.")]
-    per_document: Annotated[
-        int | None, Option(text="Maximum number of hits per document.", minimum=1, maximum=MAX_HITS)
-    ]
+    parents: Annotated[bool, Option("Add the chunk that a hit names as its parent.")]
+    per_document: Annotated[int | None, Option("Maximum number of hits per document.", minimum=1, maximum=MAX_HITS)]
     near_duplicates: Annotated[
         float | None,
         Option(
-            text="Leave out a hit if at least this share of its five-word sequences is in a better one.",
+            "Leave out a hit if at least this share of its five-word sequences is in a better one.",
             minimum=MIN_SHARE,
             maximum=1,
         ),
@@ -68,15 +61,12 @@ class ContextOptions(QuestionOptions, total=False):
     diversity: Annotated[
         float | None,
         Option(
-            text="How much a hit gains by differing from better ones (maximal marginal relevance).",
-            minimum=0,
-            maximum=1,
+            "How much a hit gains by differing from better ones (maximal marginal relevance).", minimum=0, maximum=1
         ),
     ]
-    order: Annotated[ContextOrder, Option(text="Order of the passages.")]
+    order: Annotated[ContextOrder, Option("Order of the passages.")]
     count: Annotated[
-        Count | None,
-        Option(text="Counts the tokens of a text for another model.", form="object", offered=False),
+        Count | None, Option("Counts the tokens of a text for another model.", form="object", offered=False)
     ]
 
 
@@ -94,7 +84,7 @@ class AnswerOptions(TypedDict, total=False):
     min_coverage: Annotated[
         float | None,
         Option(
-            text="Refuse to answer if the hits share less than this of the question's words and are less similar than "
+            "Refuse to answer if the hits share less than this of the question's words and are less similar than "
             "min_similarity; 0: never. Default: refuse if the answer is probably not in the documents.",
             minimum=0,
             maximum=1,
@@ -103,7 +93,7 @@ class AnswerOptions(TypedDict, total=False):
     min_similarity: Annotated[
         float | None,
         Option(
-            text="Refuse to answer if the best hit is less similar and min_coverage is not reached; 0: never.",
+            "Refuse to answer if the best hit is less similar and min_coverage is not reached; 0: never.",
             minimum=0,
             maximum=1,
         ),

@@ -3,7 +3,7 @@
 An option is a key of a ``TypedDict`` whose type carries an `Option`:
 
     class SearchOptions(TypedDict, total=False):
-        deadline: Annotated[float | None, Option(text="Seconds from the start of the call.", above=0)]
+        deadline: Annotated[float | None, Option("Seconds from the start of the call.", above=0)]
 
 A method takes ``**options: Unpack[SearchOptions]``, so that editors and type checkers know every key. `operation` names
 the declarations that apply to a method, and the rights that a caller needs.
@@ -17,7 +17,7 @@ import inspect
 import math
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from datetime import datetime
 from functools import cache
 from types import NoneType, UnionType
@@ -78,7 +78,7 @@ _FORMS: dict[Any, Form] = {str: "text", int: "integer", float: "number", bool: "
 _METHOD = TypeVar("_METHOD", bound="Callable[..., Any]")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Option:
     """The declaration of an option; the option's type comes before it in the annotation.
 
@@ -93,11 +93,17 @@ class Option:
     """
 
     text: str
+    _: KW_ONLY
     minimum: float | None = None
     above: float | None = None
     maximum: float | None = None
     form: Form | None = None
     offered: bool = True
+
+
+def unchecked(text: str) -> Option:
+    """Declare an option whose value is checked where it is used, and not by its type."""
+    return Option(text, form="object")
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ class ChunkSizes(TypedDict, total=False):
     chunk_tokens: Annotated[
         int | None,
         Option(
-            text="Maximum tokens of a chunk. Default: as for the collection's other files.",
+            "Maximum tokens of a chunk. Default: as for the collection's other files.",
             minimum=MIN_CHUNK_TOKENS,
             maximum=MAX_CHUNK_TOKENS,
         ),
@@ -30,7 +30,7 @@ class ChunkSizes(TypedDict, total=False):
     overlap_tokens: Annotated[
         int | None,
         Option(
-            text="Maximum tokens that neighbours share. Default: as for the collection's other files.",
+            "Maximum tokens that neighbours share. Default: as for the collection's other files.",
             minimum=0,
             maximum=max_overlap(MAX_CHUNK_TOKENS),
         ),
@@ -38,7 +38,7 @@ class ChunkSizes(TypedDict, total=False):
     min_tokens: Annotated[
         int | None,
         Option(
-            text="Sections with fewer tokens are joined with the next one if both fit. Default: as for the "
+            "Sections with fewer tokens are joined with the next one if both fit. Default: as for the "
             "collection's other files.",
             minimum=0,
             maximum=max_min(MAX_CHUNK_TOKENS),
@@ -49,9 +49,9 @@ class ChunkSizes(TypedDict, total=False):
 class RechunkOptions(ChunkSizes, total=False):
     """Options of `Documents.rechunk`."""
 
-    source: Annotated[str | None, Option(text="Name of the only source to work on.")]
+    source: Annotated[str | None, Option("Name of the only source to work on.")]
     dry_run: Annotated[
-        bool, Option(text="Only count the documents that would change, their chunks, and the chunks to be embedded.")
+        bool, Option("Only count the documents that would change, their chunks, and the chunks to be embedded.")
     ]
 
 
@@ -59,23 +59,20 @@ class JobOptions(TypedDict, total=False):
     """Options of a job."""
 
     priority: Annotated[
-        int,
-        Option(text="Jobs with a higher priority run first. Default: 0.", minimum=-MAX_PRIORITY, maximum=MAX_PRIORITY),
+        int, Option("Jobs with a higher priority run first. Default: 0.", minimum=-MAX_PRIORITY, maximum=MAX_PRIORITY)
     ]
     unique_key: Annotated[
         str | None,
         Option(
-            text="While a job with this key is queued for the collection, it is returned and no new one is stored.",
+            "While a job with this key is queued for the collection, it is returned and no new one is stored.",
             maximum=MAX_UNIQUE_KEY_BYTES,
         ),
     ]
-    not_before: Annotated[datetime | None, Option(text="Earliest start, such as 2026-12-24T18:00+01:00.")]
+    not_before: Annotated[datetime | None, Option("Earliest start, such as 2026-12-24T18:00+01:00.")]
     max_attempts: Annotated[
         int,
         Option(
-            text=f"Number of attempts before the job fails. Default: {DEFAULT_ATTEMPTS}.",
-            minimum=1,
-            maximum=MAX_ATTEMPTS,
+            f"Number of attempts before the job fails. Default: {DEFAULT_ATTEMPTS}.", minimum=1, maximum=MAX_ATTEMPTS
         ),
     ]
 
@@ -83,13 +80,12 @@ class JobOptions(TypedDict, total=False):
 class FindOptions(TypedDict, total=False):
     """Options of which files are read."""
 
-    source: Annotated[str | None, Option(text="Name of the new source. Default: the name of its folder.")]
+    source: Annotated[str | None, Option("Name of the new source. Default: the name of its folder.")]
     include: Annotated[
-        Sequence[str] | None,
-        Option(text="Glob patterns of files to read. Default: the usual text formats.", form="texts"),
+        Sequence[str] | None, Option("Glob patterns of files to read. Default: the usual text formats.", form="texts")
     ]
-    exclude: Annotated[Sequence[str], Option(text="Glob patterns of files and folders to leave out.", form="texts")]
-    recursive: Annotated[bool, Option(text="Read folders below, too. Default: True.")]
+    exclude: Annotated[Sequence[str], Option("Glob patterns of files and folders to leave out.", form="texts")]
+    recursive: Annotated[bool, Option("Read folders below, too. Default: True.")]
 
 
 class ReadOptions(TypedDict, total=False):
@@ -98,26 +94,23 @@ class ReadOptions(TypedDict, total=False):
     text_fields: Annotated[
         Sequence[str],
         Option(
-            text="For tables and JSON Lines: the fields with text; the others become metadata. Default: all with text.",
+            "For tables and JSON Lines: the fields with text; the others become metadata. Default: all with text.",
             form="texts",
         ),
     ]
     id_field: Annotated[
-        str | None,
-        Option(text="For tables and JSON Lines: the field with the id of a record, unique within a file."),
+        str | None, Option("For tables and JSON Lines: the field with the id of a record, unique within a file.")
     ]
     detect_encoding: Annotated[
         bool,
-        Option(
-            text="Read a text that is not UTF-8 in its most probable encoding, instead of reporting it as a problem."
-        ),
+        Option("Read a text that is not UTF-8 in its most probable encoding, instead of reporting it as a problem."),
     ]
     on_bad_text: Annotated[
         OnBadText,
         Option(
-            text="What happens to a file with bytes that are not text, or characters that cannot be stored: 'error' "
+            "What happens to a file with bytes that are not text, or characters that cannot be stored: 'error' "
             "reports it, 'repair' puts U+FFFD for each, 'skip' leaves the file out. The report counts them. "
-            "Default: error.",
+            "Default: error."
         ),
     ]
 
@@ -125,10 +118,9 @@ class ReadOptions(TypedDict, total=False):
 class FolderKeys(FindOptions, total=False):
     """Options of keeping documents in step with folders."""
 
-    keep_deleted: Annotated[bool, Option(text="Keep documents whose file is gone.")]
+    keep_deleted: Annotated[bool, Option("Keep documents whose file is gone.")]
     allow_empty: Annotated[
-        bool,
-        Option(text="Delete the documents of a path that is missing or holds no file, instead of refusing it."),
+        bool, Option("Delete the documents of a path that is missing or holds no file, instead of refusing it.")
     ]
 
 
@@ -138,11 +130,11 @@ MAX_COLUMNS = 100
 
 
 def _columns(text: str) -> Option:
-    return Option(text=text, form="texts", maximum=MAX_COLUMNS)
+    return Option(text, form="texts", maximum=MAX_COLUMNS)
 
 
 def _seconds(text: str, default: float) -> Option:
-    return Option(text=f"Seconds {text}. Default: {default:g}.", minimum=0, maximum=MAX_SECONDS)
+    return Option(f"Seconds {text}. Default: {default:g}.", minimum=0, maximum=MAX_SECONDS)
 
 
 class TableOptions(TypedDict, total=False):
@@ -153,10 +145,9 @@ class TableOptions(TypedDict, total=False):
         str | Sequence[str],
         _columns("Columns, or SQL expressions over columns, whose texts are searched, in this order."),
     ]
-    heading: Annotated[str | None, Option(text="Column of the title, which heads every chunk of the row.")]
+    heading: Annotated[str | None, Option("Column of the title, which heads every chunk of the row.")]
     formats: Annotated[
-        Mapping[str, str],
-        Option(text="Item of text -> its format, such as markdown or html.", offered=False),
+        Mapping[str, str], Option("Item of text -> its format, such as markdown or html.", offered=False)
     ]
     metadata: Annotated[str | Sequence[str], _columns("Columns that are copied to the metadata of chunks.")]
     live: Annotated[
@@ -165,11 +156,11 @@ class TableOptions(TypedDict, total=False):
     changes: Annotated[
         Changes | None,
         Option(
-            text="How changes are noticed: 'trigger' writes keys into a queue, 'column' reads rows by updated_at, "
+            "How changes are noticed: 'trigger' writes keys into a queue, 'column' reads rows by updated_at, "
             "'comparison' compares hashes. Default: column with updated_at, else comparison."
         ),
     ]
-    updated_at: Annotated[str | None, Option(text="Column with the time of the last change of a row.")]
+    updated_at: Annotated[str | None, Option("Column with the time of the last change of a row.")]
     overlap: Annotated[
         float,
         _seconds(
@@ -184,11 +175,11 @@ class TableOptions(TypedDict, total=False):
             DEFAULT_KEYS_EVERY_SECONDS,
         ),
     ]
-    schema: Annotated[str | None, Option(text="Schema of the table. Default: public.")]
+    schema: Annotated[str | None, Option("Schema of the table. Default: public.")]
     source_database: Annotated[
         str | None,
         Option(
-            text="Address of the table's database without a password, or env:NAME for a variable that holds one. "
+            "Address of the table's database without a password, or env:NAME for a variable that holds one. "
             "Default: the database of the collection."
         ),
     ]

@@ -46,29 +46,26 @@ MAX_VALUES = 1000
 DEFAULT_VALUES = 20
 DEFAULT_COUNTED = 1000
 
-Query: TypeAlias = Annotated[str, Option(text="A question or words, 1 character to 4 KiB after trimming.")]
+Query: TypeAlias = Annotated[str, Option("A question or words, 1 character to 4 KiB after trimming.")]
 TopK: TypeAlias = Annotated[
-    int | None,
-    Option(text=f"Number of results. Default: {DEFAULT_TOP_K}.", minimum=1, maximum=MAX_TOP_K),
+    int | None, Option(f"Number of results. Default: {DEFAULT_TOP_K}.", minimum=1, maximum=MAX_TOP_K)
 ]
 FilterOption: TypeAlias = Annotated[
-    "Filters | None",
-    Option(text="Conditions that chunks must pass, such as lang == 'de' and year >= 2020.", form="filter"),
+    "Filters | None", Option("Conditions that chunks must pass, such as lang == 'de' and year >= 2020.", form="filter")
 ]
 Mode: TypeAlias = Annotated[
-    SearchMode | None,
-    Option(text="Which searches run. Default: hybrid, if the collection has vectors and keywords."),
+    SearchMode | None, Option("Which searches run. Default: hybrid, if the collection has vectors and keywords.")
 ]
 Rerank: TypeAlias = Annotated[
-    bool | None, Option(text="Whether a reranker orders the best hits. Default: if one is configured.")
+    bool | None, Option("Whether a reranker orders the best hits. Default: if one is configured.")
 ]
 Explain: TypeAlias = Annotated[
-    bool, Option(text="Add the query plan and, for each hit, the words it shares with the query.")
+    bool, Option("Add the query plan and, for each hit, the words it shares with the query.")
 ]
 Deadline: TypeAlias = Annotated[
     float | None,
     Option(
-        text="Seconds from the start of the call. Whatever has answered by then is the result.",
+        "Seconds from the start of the call. Whatever has answered by then is the result.",
         above=0,
         maximum=MAX_DEADLINE_SECONDS,
     ),
@@ -76,63 +73,57 @@ Deadline: TypeAlias = Annotated[
 Fusion: TypeAlias = Annotated[
     FusionMethod | Literal["completed"] | None,
     Option(
-        text="How vector and keyword results become one ranking. Default: score, which adds the exact scores of "
+        "How vector and keyword results become one ranking. Default: score, which adds the exact scores of "
         "both; its older name is completed."
     ),
 ]
 Weights: TypeAlias = Annotated[
     Mapping[str, float] | None,
     Option(
-        text="Weights of 'vector' and 'keyword' search; for score fusion, their shares. Default: the embedding "
-        "model's.",
+        "Weights of 'vector' and 'keyword' search; for score fusion, their shares. Default: the embedding model's.",
         offered=False,
     ),
 ]
 BoostOption: TypeAlias = Annotated[
     "Boosts | None",
-    Option(text="Factors (above 0, up to 1,000) on the fused score of chunks that pass a filter.", form="boosts"),
+    Option("Factors (above 0, up to 1,000) on the fused score of chunks that pass a filter.", form="boosts"),
 ]
 Vector: TypeAlias = Annotated[
     "ArrayLike | None",
-    Option(text="A query vector of your own, of shape (d,); the model is not used.", form="vector", offered=False),
+    Option("A query vector of your own, of shape (d,); the model is not used.", form="vector", offered=False),
 ]
 RrfK: TypeAlias = Annotated[
-    float | None,
-    Option(text=f"Constant of reciprocal rank fusion. Default: {RRF_K:g}.", minimum=0, offered=False),
+    float | None, Option(f"Constant of reciprocal rank fusion. Default: {RRF_K:g}.", minimum=0, offered=False)
 ]
 Exclude: TypeAlias = Annotated[
     Sequence[str] | None,
-    Option(
-        text=f"Words and phrases that no hit may contain, at most {MAX_EXCLUDED}.", form="texts", maximum=MAX_EXCLUDED
-    ),
+    Option(f"Words and phrases that no hit may contain, at most {MAX_EXCLUDED}.", form="texts", maximum=MAX_EXCLUDED),
 ]
 MinSimilarity: TypeAlias = Annotated[
-    float | None,
-    Option(text="Minimum cosine similarity of a hit. The result may be empty.", minimum=-1, maximum=1),
+    float | None, Option("Minimum cosine similarity of a hit. The result may be empty.", minimum=-1, maximum=1)
 ]
 RouteOption: TypeAlias = Annotated[
     RouteBy | Literal[False] | None,
     Option(
-        text="Let the kind of question choose candidates, reranking and grouping: rules decide, or the chat model.",
+        "Let the kind of question choose candidates, reranking and grouping: rules decide, or the chat model.",
         form="choice",
     ),
 ]
 Terms: TypeAlias = Annotated[
     str | Sequence[str] | None,
     Option(
-        text=f"Words that the documents themselves would use, searched together with the question: a text or a list, "
+        f"Words that the documents themselves would use, searched together with the question: a text or a list, "
         f"up to {MAX_TERMS_BYTES:,} bytes.",
         form="words",
     ),
 ]
 RewriteOption: TypeAlias = Annotated[
-    bool | None,
-    Option(text="Let the chat model write search terms for the question, unless terms are given."),
+    bool | None, Option("Let the chat model write search terms for the question, unless terms are given.")
 ]
 Candidates: TypeAlias = Annotated[
     int | None,
     Option(
-        text="Candidates of each search. Default: 3 x top_k, at least 30; 4 x top_k before a reranker.",
+        "Candidates of each search. Default: 3 x top_k, at least 30; 4 x top_k before a reranker.",
         minimum=1,
         maximum=MAX_CANDIDATES,
     ),
@@ -146,7 +137,7 @@ class Tuning(TypedDict, total=False):
     ef_search: Annotated[
         int | None,
         Option(
-            text="Size of the HNSW index's own candidate list. Default: 120, or one more than candidates.",
+            "Size of the HNSW index's own candidate list. Default: 120, or one more than candidates.",
             minimum=1,
             maximum=MAX_EF_SEARCH,
             offered=False,
@@ -155,7 +146,7 @@ class Tuning(TypedDict, total=False):
     probes: Annotated[
         int | None,
         Option(
-            text="Lists of an IVFFlat index to search. Default: as set when the index was built.",
+            "Lists of an IVFFlat index to search. Default: as set when the index was built.",
             minimum=1,
             maximum=MAX_LISTS,
             offered=False,
@@ -164,7 +155,7 @@ class Tuning(TypedDict, total=False):
     max_filter_ids: Annotated[
         int | None,
         Option(
-            text="If a filter matches at most this many chunks, their ids are read once and used by both searches. "
+            "If a filter matches at most this many chunks, their ids are read once and used by both searches. "
             f"Default: {MAX_FILTER_IDS:,}.",
             minimum=0,
             maximum=1_000_000,
@@ -174,7 +165,7 @@ class Tuning(TypedDict, total=False):
     min_filter_share: Annotated[
         float | None,
         Option(
-            text="The vector index is used if at least this share of the chunks passes the filter; else the search is "
+            "The vector index is used if at least this share of the chunks passes the filter; else the search is "
             f"exact. Default: {MIN_FILTER_SHARE:g}.",
             minimum=0,
             maximum=1,
@@ -193,19 +184,18 @@ class RankingOptions(TypedDict, total=False):
     exclude: Exclude
     min_similarity: MinSimilarity
     min_rerank: Annotated[
-        float | None,
-        Option(text="Minimum score by the reranker (most give 0 to 1). The result may be empty."),
+        float | None, Option("Minimum score by the reranker (most give 0 to 1). The result may be empty.")
     ]
     rerank_weight: Annotated[
         float | None,
         Option(
-            text="Share of the reranker in the order of reranked hits: 0 (the fusion alone) to 1 (the reranker alone). "
+            "Share of the reranker in the order of reranked hits: 0 (the fusion alone) to 1 (the reranker alone). "
             f"Default: {RERANK_WEIGHT:g}.",
             minimum=0,
             maximum=1,
         ),
     ]
-    tuning: Annotated[Tuning | None, Option(text="How many candidates each search examines, and when it is exact.")]
+    tuning: Annotated[Tuning | None, Option("How many candidates each search examines, and when it is exact.")]
 
 
 class QuestionOptions(RankingOptions, total=False):
@@ -224,19 +214,19 @@ class SearchOptions(QuestionOptions, total=False):
     max_results: Annotated[
         int | None,
         Option(
-            text="Open a list of up to this many hits, of which top_k are a page. The result has a cursor for the "
+            "Open a list of up to this many hits, of which top_k are a page. The result has a cursor for the "
             "next page.",
             minimum=1,
             maximum=MAX_TOP_K,
         ),
     ]
     group_by: Annotated[
-        Literal["document"] | None, Option(text="Count documents instead of chunks: the best top_k documents.")
+        Literal["document"] | None, Option("Count documents instead of chunks: the best top_k documents.")
     ]
     group_size: Annotated[
         int | None,
         Option(
-            text=f"Maximum number of chunks per document, if grouped. Default: {DEFAULT_GROUP_SIZE}.",
+            f"Maximum number of chunks per document, if grouped. Default: {DEFAULT_GROUP_SIZE}.",
             minimum=1,
             maximum=MAX_GROUPED,
         ),
@@ -244,7 +234,7 @@ class SearchOptions(QuestionOptions, total=False):
     columns: Annotated[
         Sequence[str] | None,
         Option(
-            text=f"Columns of a followed table to return with the hits, as they are now; at most {MAX_COLUMNS}. Hits "
+            f"Columns of a followed table to return with the hits, as they are now; at most {MAX_COLUMNS}. Hits "
             "whose row is gone are left out.",
             form="texts",
             maximum=MAX_COLUMNS,
@@ -256,7 +246,7 @@ class SearchArguments(SearchOptions, total=False):
     """All arguments of a search."""
 
     query: Query
-    queries: Annotated[list[str], Option(text="Questions, up to 1,000 (100 over HTTP).", form="texts")]
+    queries: Annotated[list[str], Option("Questions, up to 1,000 (100 over HTTP).", form="texts")]
     top_k: TopK
     filters: FilterOption
     mode: Mode
@@ -267,7 +257,7 @@ class SearchArguments(SearchOptions, total=False):
 class PageArguments(TypedDict, total=False):
     """All arguments of the next page of a list."""
 
-    cursor: Annotated[str, Option(text="`next_cursor` of the previous page.")]
+    cursor: Annotated[str, Option("`next_cursor` of the previous page.")]
     filters: FilterOption
     deadline: Deadline
 
@@ -275,9 +265,7 @@ class PageArguments(TypedDict, total=False):
 class WhyArguments(TypedDict, total=False):
     """Arguments of an explanation, in addition to those of its search."""
 
-    document: Annotated[
-        str, Option(text="Path of a document, with or without its source and a line, or the id of a chunk.")
-    ]
+    document: Annotated[str, Option("Path of a document, with or without its source and a line, or the id of a chunk.")]
     question: Query
 
 
@@ -293,9 +281,7 @@ class CandidateArguments(CandidateOptions, total=False):
     """All arguments of a list of candidates."""
 
     query: Query
-    depth: Annotated[
-        int, Option(text=f"Candidates of each search. Default: {DEFAULT_DEPTH}.", minimum=1, maximum=MAX_DEPTH)
-    ]
+    depth: Annotated[int, Option(f"Candidates of each search. Default: {DEFAULT_DEPTH}.", minimum=1, maximum=MAX_DEPTH)]
     filters: FilterOption
 
 
@@ -307,14 +293,13 @@ class FacetOptions(TypedDict, total=False):
     candidates: Annotated[
         int,
         Option(
-            text=f"Candidates of each search that are counted. Default: {DEFAULT_COUNTED:,}.",
+            f"Candidates of each search that are counted. Default: {DEFAULT_COUNTED:,}.",
             minimum=1,
             maximum=MAX_CANDIDATES,
         ),
     ]
     limit: Annotated[
-        int,
-        Option(text=f"Maximum number of values per field. Default: {DEFAULT_VALUES}.", minimum=1, maximum=MAX_VALUES),
+        int, Option(f"Maximum number of values per field. Default: {DEFAULT_VALUES}.", minimum=1, maximum=MAX_VALUES)
     ]
 
 
@@ -322,11 +307,10 @@ class FacetArguments(FacetOptions, total=False):
     """All arguments of a count of values."""
 
     fields: Annotated[
-        list[str],
-        Option(text=f"1 to {MAX_FIELDS} fields as in filters: year, author.name, @source.", form="texts"),
+        list[str], Option(f"1 to {MAX_FIELDS} fields as in filters: year, author.name, @source.", form="texts")
     ]
     filters: FilterOption
-    query: Annotated[str | None, Option(text="Count among the candidates of a question instead of all chunks.")]
+    query: Annotated[str | None, Option("Count among the candidates of a question instead of all chunks.")]
 
 
 class SearchDefaults(TypedDict, total=False):
@@ -342,16 +326,15 @@ class SearchDefaults(TypedDict, total=False):
     hybrid_weight: Annotated[
         float | None,
         Option(
-            text="Share of the vector search, 0 (words alone) to 1 (vectors alone). Default: the embedding model's.",
+            "Share of the vector search, 0 (words alone) to 1 (vectors alone). Default: the embedding model's.",
             minimum=0,
             maximum=1,
         ),
     ]
     rrf_k: RrfK
     oversampling: Annotated[
-        float | None,
-        Option(text="Candidates of each search, as a multiple of top_k.", minimum=1, maximum=MAX_OVERSAMPLING),
+        float | None, Option("Candidates of each search, as a multiple of top_k.", minimum=1, maximum=MAX_OVERSAMPLING)
     ]
     min_similarity: MinSimilarity
-    route: Annotated[RouteBy | None, Option(text="Like this option of a search.")]
-    rewrite: Annotated[bool | None, Option(text="Like this option of a search, if a chat model is configured.")]
+    route: Annotated[RouteBy | None, Option("Like this option of a search.")]
+    rewrite: Annotated[bool | None, Option("Like this option of a search, if a chat model is configured.")]

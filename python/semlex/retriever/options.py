@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict
 
 from semlex.options.collection import DistanceName, StorageName
-from semlex.options.declare import Option
+from semlex.options.declare import Option, unchecked
 from semlex.options.indexing import ChunkSizes, FindOptions, FolderKeys, ReadOptions
 from semlex.options.search import Mode, QuestionOptions, Rerank, SearchDefaults
 from semlex.types.queries import MAX_TOP_K
@@ -29,40 +29,33 @@ if TYPE_CHECKING:
 class ModelKeys(TypedDict, total=False):
     """Options that choose models."""
 
-    device: Annotated[
-        str | None,
-        Option(text="Where local models run: mps, cuda, cpu; None: the best of this machine.", form="object"),
-    ]
+    device: Annotated[str | None, unchecked("Where local models run: mps, cuda, cpu; None: the best of this machine.")]
     dimensions: Annotated[
         int | None,
-        Option(
-            text="Length of the vectors, to which they are cut; for static models and your own embedder it is a check.",
-            form="object",
+        unchecked(
+            "Length of the vectors, to which they are cut; for static models and your own embedder it is a check."
         ),
     ]
     tokenizer: Annotated[
         str | PathLike[str] | None,
-        Option(
-            text="The tokenizer.json of a model behind a server, to measure chunks in its tokens: the file's path, "
-            "its folder, or a hub id in the local cache. Without one, a word counts as two tokens.",
-            form="object",
+        unchecked(
+            "The tokenizer.json of a model behind a server, to measure chunks in its tokens: the file's path, "
+            "its folder, or a hub id in the local cache. Without one, a word counts as two tokens."
         ),
     ]
     models: Annotated[
         Sequence[str],
-        Option(
-            text="Models behind servers or in folders that a collection may name, beside those of SEMLEX_MODELS and of "
-            "your own settings file. Other such names are not used: only keyword search answers then, with a warning.",
-            form="object",
+        unchecked(
+            "Models behind servers or in folders that a collection may name, beside those of SEMLEX_MODELS and of "
+            "your own settings file. Other such names are not used: only keyword search answers then, with a warning."
         ),
     ]
     chat_model: Annotated[
         str | ChatModel | None,
-        Option(
-            text="Writes answers: a ChatModel, or the name of one behind a server (openai:MODEL, "
+        unchecked(
+            "Writes answers: a ChatModel, or the name of one behind a server (openai:MODEL, "
             "http(s)://HOST/v1#MODEL), which is sent questions and passages; 'none' or None: answers are sentences of "
-            "the documents.",
-            form="object",
+            "the documents."
         ),
     ]
 
@@ -70,72 +63,60 @@ class ModelKeys(TypedDict, total=False):
 class ServerKeys(TypedDict, total=False):
     """Options that choose the server and how it is used."""
 
-    schema: Annotated[str, Option(text="Schema that holds semlex's tables. Default: semlex.", form="object")]
+    schema: Annotated[str, unchecked("Schema that holds semlex's tables. Default: semlex.")]
     role: Annotated[
         str | None,
-        Option(
-            text="Role of the database whose rights every transaction has, so that the server refuses what the role "
-            "may not do; None: the login's. The login must be a member of it (docs/how-to/tenants.md).",
-            form="object",
+        unchecked(
+            "Role of the database whose rights every transaction has, so that the server refuses what the role "
+            "may not do; None: the login's. The login must be a member of it (docs/how-to/tenants.md)."
         ),
     ]
-    data_folder: Annotated[str | PathLike[str] | None, Option(text="Folder of the embedded Postgres.", form="object")]
+    data_folder: Annotated[str | PathLike[str] | None, unchecked("Folder of the embedded Postgres.")]
     keep_alive: Annotated[
         float | None,
-        Option(
-            text="Seconds for which the embedded Postgres stays after its last user; 0: stop at once. Default: as long "
-            "as a command keeps it, else 0.",
-            form="object",
+        unchecked(
+            "Seconds for which the embedded Postgres stays after its last user; 0: stop at once. Default: as long "
+            "as a command keeps it, else 0."
         ),
     ]
     max_connections: Annotated[
-        int,
-        Option(
-            text="Size of the pool: this many searches run at a time, others wait in order. Default: 8.",
-            form="object",
-        ),
+        int, unchecked("Size of the pool: this many searches run at a time, others wait in order. Default: 8.")
     ]
     timeout: Annotated[
         float,
-        Option(
-            text="Seconds to wait for the server. A call that waits for a connection is refused if none becomes free "
-            "in this time. Default: 10.",
-            form="object",
+        unchecked(
+            "Seconds to wait for the server. A call that waits for a connection is refused if none becomes free "
+            "in this time. Default: 10."
         ),
     ]
     read_from: Annotated[
         ReadPreference,
         Option(
-            text="Where searches, get, count and status read: 'primary' (the default), or 'replica': a standby among "
-            "the hosts of db_url, which may be a little behind; if none answers, the primary, with a warning.",
+            "Where searches, get, count and status read: 'primary' (the default), or 'replica': a standby among "
+            "the hosts of db_url, which may be a little behind; if none answers, the primary, with a warning."
         ),
     ]
-    cached_queries: Annotated[
-        int, Option(text="Maximum number of query vectors kept in memory; 0 keeps none.", form="object")
-    ]
+    cached_queries: Annotated[int, unchecked("Maximum number of query vectors kept in memory; 0 keeps none.")]
     query_log: Annotated[
         QueryLogMode | QueryLogOptions,
-        Option(
-            text="What the query log keeps of questions: 'off' (default), 'hash', 'text', or QueryLogOptions. Read it "
-            "with Collection.queries.",
-            form="object",
+        unchecked(
+            "What the query log keeps of questions: 'off' (default), 'hash', 'text', or QueryLogOptions. Read it "
+            "with Collection.queries."
         ),
     ]
     file_limits: Annotated[
         FileLimits,
-        Option(
-            text="The largest files that are read. Default: 16 MiB, and 128 MiB of PDF, office files, books and mail.",
-            form="object",
+        unchecked(
+            "The largest files that are read. Default: 16 MiB, and 128 MiB of PDF, office files, books and mail."
         ),
     ]
-    search_defaults: Annotated[SearchDefaults, Option(text="Options of searches whose call does not give them.")]
+    search_defaults: Annotated[SearchDefaults, Option("Options of searches whose call does not give them.")]
     defaults: Annotated[
         Mapping[str, Any] | None,
-        Option(
-            text="For new collections only: embedding_model (a name), dimensions, tokenizer (a path), and the options "
+        unchecked(
+            "For new collections only: embedding_model (a name), dimensions, tokenizer (a path), and the options "
             "from language to min_tokens. An argument is refused if an existing collection has another value; a "
-            "default is not, and unused_defaults reports it. The model 'none' is for all collections.",
-            form="object",
+            "default is not, and unused_defaults reports it. The model 'none' is for all collections."
         ),
     ]
 
@@ -145,67 +126,49 @@ class CollectionKeys(TypedDict, total=False):
 
     language: Annotated[
         str | None,
-        Option(
-            text="Language of the texts, a Snowball name such as english (the default), or its ISO 639-1 code.",
-            form="object",
-        ),
+        unchecked("Language of the texts, a Snowball name such as english (the default), or its ISO 639-1 code."),
     ]
     keyword: Annotated[
         str | None,
-        Option(
-            text="Keyword engine: bm25 (the default), tsvector, tsvector_cd or none, or that of an extension of the "
-            "server: pg_textsearch, pg_search.",
-            form="object",
+        unchecked(
+            "Keyword engine: bm25 (the default), tsvector, tsvector_cd or none, or that of an extension of the "
+            "server: pg_textsearch, pg_search."
         ),
     ]
     stop_words: Annotated[
         bool | None,
-        Option(
-            text="Whether words that every text has are left out of the keyword index (bm25). Default: True.",
-            form="object",
-        ),
+        unchecked("Whether words that every text has are left out of the keyword index (bm25). Default: True."),
     ]
-    distance: Annotated[DistanceName | None, Option(text="Distance of vectors. Default: cosine.", form="object")]
+    distance: Annotated[DistanceName | None, unchecked("Distance of vectors. Default: cosine.")]
     vector_storage: Annotated[
         StorageName | None,
-        Option(
-            text="vector (float32), or halfvec (float16: half the size, and indexes up to 4,000 dimensions instead of "
-            "2,000). Default: halfvec for vectors of length 1 with more than 512 dimensions and distance cosine.",
-            form="object",
+        unchecked(
+            "vector (float32), or halfvec (float16: half the size, and indexes up to 4,000 dimensions instead of "
+            "2,000). Default: halfvec for vectors of length 1 with more than 512 dimensions and distance cosine."
         ),
     ]
     with_context: Annotated[
         bool | None,
-        Option(
-            text="Whether titles and heading path are analysed and embedded with the text. Default: True.",
-            form="object",
-        ),
+        unchecked("Whether titles and heading path are analysed and embedded with the text. Default: True."),
     ]
     partitions: Annotated[
         int | None,
-        Option(
-            text="Partitions of the tables of documents, chunks and vectors, 2 to 64, or 0 for plain tables. "
-            "Default: 0. For millions of chunks on a server with many cores.",
-            form="object",
+        unchecked(
+            "Partitions of the tables of documents, chunks and vectors, 2 to 64, or 0 for plain tables. "
+            "Default: 0. For millions of chunks on a server with many cores."
         ),
     ]
     chunk_tokens: Annotated[
-        int | None,
-        Option(text="Maximum tokens of a chunk, 16 to 2,000. Default: 500. Stored with the first file.", form="object"),
+        int | None, unchecked("Maximum tokens of a chunk, 16 to 2,000. Default: 500. Stored with the first file.")
     ]
     overlap_tokens: Annotated[
-        int | None,
-        Option(
-            text="Maximum tokens that neighbouring chunks share. Default: 50. Stored with the first file.",
-            form="object",
-        ),
+        int | None, unchecked("Maximum tokens that neighbouring chunks share. Default: 50. Stored with the first file.")
     ]
     min_tokens: Annotated[
         int | None,
-        Option(
-            text="Sections with fewer tokens are joined with the next one if both fit, up to half of chunk_tokens. "
-            "Default: 32, or a quarter of chunk_tokens if that is less. Stored with the first file.",
-            form="object",
+        unchecked(
+            "Sections with fewer tokens are joined with the next one if both fit, up to half of chunk_tokens. "
+            "Default: 32, or a quarter of chunk_tokens if that is less. Stored with the first file."
         ),
     ]
 
@@ -214,39 +177,28 @@ class ClientOptions(ModelKeys, ServerKeys, total=False):
     """Options of `Client`."""
 
     keyword_cache_bytes: Annotated[
-        int,
-        Option(
-            text="Maximum bytes of posting lists kept in memory, of all collections together.",
-            form="object",
-        ),
+        int, unchecked("Maximum bytes of posting lists kept in memory, of all collections together.")
     ]
 
 
 class RetrieverOptions(ModelKeys, ServerKeys, CollectionKeys, total=False):
     """Options of `PostgreSQLRetriever`."""
 
-    create: Annotated[
-        bool, Option(text="Whether to make the collection if it does not exist. Default: True.", form="object")
-    ]
-    bm25: Annotated[
-        Bm25Options,
-        Option(text="Constants of bm25, and how much of its index is kept in memory.", form="object"),
-    ]
+    create: Annotated[bool, unchecked("Whether to make the collection if it does not exist. Default: True.")]
+    bm25: Annotated[Bm25Options, unchecked("Constants of bm25, and how much of its index is kept in memory.")]
     bulk: Annotated[
-        BulkIngestConfig,
-        Option(text="How documents are written: rows of a transaction, size of a COPY block.", form="object"),
+        BulkIngestConfig, unchecked("How documents are written: rows of a transaction, size of a COPY block.")
     ]
     calibration: Annotated[
         str | PathLike[str] | None,
-        Option(
-            text="File of a calibration that gives hits their confidence, instead of the stored one; refused if it was "
-            "learned with another model.",
-            form="object",
+        unchecked(
+            "File of a calibration that gives hits their confidence, instead of the stored one; refused if it was "
+            "learned with another model."
         ),
     ]
     fallback: Annotated[
         DocumentRetriever | None,
-        Option(text="Retriever to search if nothing was found, like the fallback of Collection.search.", form="object"),
+        unchecked("Retriever to search if nothing was found, like the fallback of Collection.search."),
     ]
 
 
@@ -256,7 +208,7 @@ class FileOptions(FindOptions, ChunkSizes, ReadOptions, total=False):
     extract_metadata: Annotated[
         MetadataExtraction | Extract | None,
         Option(
-            text="Your function that reads metadata out of a text, sync or async, or a MetadataExtraction. It is "
+            "Your function that reads metadata out of a text, sync or async, or a MetadataExtraction. It is "
             "called for files that are read; a file for which it fails is a problem of the report. Metadata given by "
             "hand takes precedence.",
             form="object",
@@ -265,7 +217,7 @@ class FileOptions(FindOptions, ChunkSizes, ReadOptions, total=False):
     ]
     progress: Annotated[
         ProgressOption,
-        Option(text="Called repeatedly with the progress; 'bar' shows a progress bar.", form="object", offered=False),
+        Option("Called repeatedly with the progress; 'bar' shows a progress bar.", form="object", offered=False),
     ]
 
 
@@ -274,10 +226,9 @@ class IndexOptions(FileOptions, total=False):
 
     enrichment: Annotated[
         Enrichment | str | ChatModel | None,
-        Option(
-            text="A language model that describes each chunk of these files, as documents.enrich does; without one, "
-            "descriptions stay with chunks that did not change.",
-            form="object",
+        unchecked(
+            "A language model that describes each chunk of these files, as documents.enrich does; without one, "
+            "descriptions stay with chunks that did not change."
         ),
     ]
 
@@ -289,7 +240,7 @@ class WatchOptions(FileOptions, FolderKeys, total=False):
 class SyncOptions(WatchOptions, IndexOptions, total=False):
     """Options of `Collection.sync`."""
 
-    dry_run: Annotated[bool, Option(text="Compare only; the report's plan lists what would be done.")]
+    dry_run: Annotated[bool, Option("Compare only; the report's plan lists what would be done.")]
 
 
 class KnowledgeOptions(QuestionOptions, total=False):
@@ -299,22 +250,19 @@ class KnowledgeOptions(QuestionOptions, total=False):
     rerank: Rerank
     steps: Annotated[
         Sequence[HitStep],
-        Option(
-            text="Functions that run on the hits, in this order, before the best are taken: each takes a list of "
+        unchecked(
+            "Functions that run on the hits, in this order, before the best are taken: each takes a list of "
             "hits and returns one, as in semlex.search.steps. Your functions run in a thread, unless they are "
-            "asynchronous.",
-            form="object",
+            "asynchronous."
         ),
     ]
     per_collection: Annotated[
         int | None,
         Option(
-            text="Hits of each collection. Default: top_k, and three times as many with steps.",
-            minimum=1,
-            maximum=MAX_TOP_K,
+            "Hits of each collection. Default: top_k, and three times as many with steps.", minimum=1, maximum=MAX_TOP_K
         ),
     ]
     on_error: Annotated[
         Literal["raise", "skip"],
-        Option(text="'skip' leaves out a collection that does not answer, and reports it. Default: raise."),
+        Option("'skip' leaves out a collection that does not answer, and reports it. Default: raise."),
     ]
