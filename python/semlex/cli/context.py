@@ -12,28 +12,7 @@ import typer
 from rich.markup import escape
 
 from semlex.cli.manual import set_server
-from semlex.cli.options import (  # `with_context` reads the annotations
-    AsJson,
-    Calibration,
-    Chat,
-    CollectionName,
-    Database,
-    DataDir,
-    Device,
-    Dimensions,
-    Enrich,
-    Fields,
-    Header,
-    KeepAlive,
-    Keyword,
-    Language,
-    Model,
-    Partitions,
-    ReadFrom,
-    Reranker,
-    Tokenizer,
-    expanded,
-)
+from semlex.cli.options import SharedOptions, expanded
 from semlex.cli.output import choosing, print_json, write_lines
 from semlex.cli.terminal import inform, is_verbose, messages, one_line, progress_bar, tell_interruption
 from semlex.errors import CollectionNotFoundError, ConfigurationError
@@ -58,28 +37,8 @@ SHOWN_NAMES = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Context:
-    """The shared options of a command, by the names of their settings; None for options that it does not have."""
-
-    collection: CollectionName = None
-    database_url: Database = None
-    data_dir: DataDir = None
-    keep_alive: KeepAlive = None
-    read_from: ReadFrom = None
-    embedding_model: Model = None
-    device: Device = None
-    dimensions: Dimensions = None
-    tokenizer: Tokenizer = None
-    calibration: Calibration = None
-    language: Language = None
-    keyword: Keyword = None
-    partitions: Partitions = None
-    reranker_model: Reranker = None
-    chat_model: Chat = None
-    enrichment_model: Enrich = None
-    as_json: AsJson = False
-    shown_fields: Fields = None
-    header: Header = True
+class Context(SharedOptions):
+    """The shared options of a command; None for options that it does not have."""
 
     def settings(self, **arguments: Any) -> Settings:
         """Read the settings, overridden by these options and by `arguments`, which take precedence."""

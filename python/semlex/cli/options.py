@@ -32,12 +32,23 @@ INT, SECONDS, NUMBER = "INT", "SECONDS", "NUMBER"
 COMMON = "Common options"
 
 
-def whole_number(text: str | int) -> int:
-    """Read a whole number of an option."""
-    try:
-        return int(text)
-    except ValueError:
-        raise typer.BadParameter(f"must be a whole number; got {text!r}") from None
+def reader(
+    kind: Callable[[Any], Any], must: str, is_allowed: Callable[[Any], bool] = lambda _: True
+) -> Callable[[Any], Any]:
+    """Return a parser for values of a kind that meet a condition."""
+
+    def read(text: Any) -> Any:
+        with suppress(ValueError):
+            value = kind(text)
+            if is_allowed(value):
+                return value
+        raise typer.BadParameter(f"must be {must}; got {text!r}")
+
+    return read
+
+
+whole_number = reader(int, "a whole number")
+number = reader(float, "a number")
 
 
 def whole_number_between(minimum: int, maximum: int | None = None) -> Callable[[str | int], int]:
@@ -45,7 +56,7 @@ def whole_number_between(minimum: int, maximum: int | None = None) -> Callable[[
     bounds = f"at least {minimum:,}" if maximum is None else f"between {minimum:,} and {maximum:,}"
 
     def read(text: str | int) -> int:
-        value = whole_number(text)
+        value: int = whole_number(text)
         if value < minimum or (maximum is not None and value > maximum):
             raise typer.BadParameter(f"must be {bounds}; got {value:,}")
         return value
@@ -53,30 +64,7 @@ def whole_number_between(minimum: int, maximum: int | None = None) -> Callable[[
     return read
 
 
-def number(text: str | float) -> float:
-    """Read a number of an option."""
-    try:
-        return float(text)
-    except ValueError:
-        raise typer.BadParameter(f"must be a number; got {text!r}") from None
-
-
-def number_that(is_allowed: Callable[[float], bool], must: str) -> Callable[[str | float], float]:
-    """Return a parser for numbers that meet a condition."""
-
-    def read(text: str | float) -> float:
-        try:
-            value = float(text)
-        except ValueError:
-            value = math.nan
-        if not is_allowed(value):
-            raise typer.BadParameter(f"must be {must}; got {text!r}")
-        return value
-
-    return read
-
-
-seconds = number_that(lambda value: 0 <= value < math.inf, "a number of seconds, at least 0")
+seconds = reader(float, "a number of seconds, at least 0", lambda value: 0 <= value < math.inf)
 
 
 def integer(text: str, *flags: str, between: tuple[int, ...] = (), **more: Any) -> Any:
@@ -226,86 +214,7 @@ def _runs(folder: Path | None) -> bool:
     return bool(server_status(folder)["running"])
 
 
-Database = Annotated[
-    str | None,
-    typer.Option(
-        "--database",
-        rich_help_panel=COMMON,
-        help="libpq URL of the server; default: DATABASE_URL, PGSERVICE, PGHOST, else embedded.",
-    ),
-]
-DataDir = Annotated[
-    Path | None,
-    typer.Option(
-        "--data-dir",
-        parser=Path,
-        metavar="FOLDER",
-        rich_help_panel=COMMON,
-        help="Folder for the data of the embedded Postgres.",
-    ),
-]
-KeepAlive = Annotated[
-    float | None,
-    duration(
-        "Seconds until the unused embedded Postgres stops; default: 300; 0 stops it at once.",
-        "--keep-alive",
-        rich_help_panel=COMMON,
-    ),
-]
-ReadFrom = Annotated[
-    str | None,
-    typer.Option(
-        "--read-from",
-        metavar="[primary|replica]",
-        rich_help_panel=COMMON,
-        help="Where searches read: primary, or replica: a standby among the hosts of the URL.",
-    ),
-]
-Model = Annotated[
-    str | None,
-    typer.Option(
-        "--model", help="Embedding model: name, folder, server (openai:NAME, …), 'static', or 'none' for keywords only."
-    ),
-]
-Language = Annotated[str | None, typer.Option("--language", help="Language of a new collection's texts.")]
-Keyword = Annotated[
-    str | None, typer.Option("--keyword", help="Keyword engine of a new collection: bm25 (default), tsvector, none, …")
-]
-Partitions = Annotated[
-    int | None,
-    integer("Partitions of a new collection's tables, for millions of chunks; 0: plain tables.", "--partitions"),
-]
-Device = Annotated[str | None, typer.Option("--device", help="mps, cuda or cpu; default: the fastest of this machine.")]
-Dimensions = Annotated[
-    int | None,
-    integer(
-        "Shorten vectors to this length; with static models it is only checked.", "--dimensions", rich_help_panel=COMMON
-    ),
-]
-Calibration = Annotated[
-    Path | None,
-    typer.Option(
-        "--calibration",
-        rich_help_panel=COMMON,
-        help="File of a calibration, which gives hits a confidence; default: the collection's.",
-    ),
-]
-Tokenizer = Annotated[
-    str | None,
-    typer.Option(
-        "--tokenizer",
-        rich_help_panel=COMMON,
-        help="tokenizer.json of a model behind a server; chunks are measured with it.",
-    ),
-]
 Reranker = Annotated[str | None, typer.Option("--reranker", help="Reranker: name, folder, term-overlap, none or auto.")]
-Chat = Annotated[
-    str | None, typer.Option("--chat-model", help="Language model behind a server that writes answers, or none.")
-]
-Enrich = Annotated[
-    str | None,
-    typer.Option("--enrich", help="Language model behind a server that describes each chunk in one line, or none."),
-]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
 CollectionName = Annotated[
     str | None,
@@ -315,22 +224,95 @@ CollectionName = Annotated[
 ]
 Source = Annotated[str | None, typer.Option("--source", autocompletion=source_names, help="Only this source.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object per line, and no progress.")]
-Fields = Annotated[
-    str | None,
-    typer.Option(
-        "--fields",
-        metavar="KEY,…",
-        help="Print only these keys of --json, such as id,metadata.year: with --json as objects, else as "
-        "tab-separated values.",
-        rich_help_panel=COMMON,
-    ),
-]
-Header = Annotated[
-    bool,
-    typer.Option(
-        "--header/--no-header", show_default=False, rich_help_panel=COMMON, help="Print the titles of tables."
-    ),
-]
+
+
+def common(text: str, *flags: str, **more: Any) -> Any:
+    """Declare an option that the help names on one line with the other common ones."""
+    return typer.Option(*flags, rich_help_panel=COMMON, help=text, **more)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharedOptions:
+    """The options that several commands have, by the names of their settings."""
+
+    collection: CollectionName = None
+    database_url: Annotated[
+        str | None,
+        common("libpq URL of the server; default: DATABASE_URL, PGSERVICE, PGHOST, else embedded.", "--database"),
+    ] = None
+    data_dir: Annotated[
+        Path | None,
+        common("Folder for the data of the embedded Postgres.", "--data-dir", parser=Path, metavar="FOLDER"),
+    ] = None
+    keep_alive: Annotated[
+        float | None,
+        duration(
+            "Seconds until the unused embedded Postgres stops; default: 300; 0 stops it at once.",
+            "--keep-alive",
+            rich_help_panel=COMMON,
+        ),
+    ] = None
+    read_from: Annotated[
+        str | None,
+        common(
+            "Where searches read: primary, or replica: a standby among the hosts of the URL.",
+            "--read-from",
+            metavar="[primary|replica]",
+        ),
+    ] = None
+    embedding_model: Annotated[
+        str | None,
+        typer.Option(
+            "--model",
+            help="Embedding model: name, folder, server (openai:NAME, …), 'static', or 'none' for keywords only.",
+        ),
+    ] = None
+    device: Annotated[
+        str | None, typer.Option("--device", help="mps, cuda or cpu; default: the fastest of this machine.")
+    ] = None
+    dimensions: Annotated[
+        int | None,
+        integer(
+            "Shorten vectors to this length; with static models it is only checked.",
+            "--dimensions",
+            rich_help_panel=COMMON,
+        ),
+    ] = None
+    tokenizer: Annotated[
+        str | None, common("tokenizer.json of a model behind a server; chunks are measured with it.", "--tokenizer")
+    ] = None
+    calibration: Annotated[
+        Path | None,
+        common("File of a calibration, which gives hits a confidence; default: the collection's.", "--calibration"),
+    ] = None
+    language: Annotated[str | None, typer.Option("--language", help="Language of a new collection's texts.")] = None
+    keyword: Annotated[
+        str | None,
+        typer.Option("--keyword", help="Keyword engine of a new collection: bm25 (default), tsvector, none, …"),
+    ] = None
+    partitions: Annotated[
+        int | None,
+        integer("Partitions of a new collection's tables, for millions of chunks; 0: plain tables.", "--partitions"),
+    ] = None
+    reranker_model: Reranker = None
+    chat_model: Annotated[
+        str | None, typer.Option("--chat-model", help="Language model behind a server that writes answers, or none.")
+    ] = None
+    enrichment_model: Annotated[
+        str | None,
+        typer.Option("--enrich", help="Language model behind a server that describes each chunk in one line, or none."),
+    ] = None
+    as_json: AsJson = False
+    shown_fields: Annotated[
+        str | None,
+        common(
+            "Print only these keys of --json, such as id,metadata.year: with --json as objects, else as "
+            "tab-separated values.",
+            "--fields",
+            metavar="KEY,…",
+        ),
+    ] = None
+    header: Annotated[bool, common("Print the titles of tables.", "--header/--no-header", show_default=False)] = True
 
 
 # Names of the command line for options that have others in Python.
@@ -449,7 +431,7 @@ def _number_of(one: Declared) -> Callable[[str | float], float]:
         return number
     never = one.name in NEVER
     must = f"0, for never, or between {least:g} and {most:g}" if never else f"a number between {least:g} and {most:g}"
-    return number_that(lambda value: (never and value == 0) or least <= value <= most, must)
+    return reader(float, must, lambda value: (never and value == 0) or least <= value <= most)
 
 
 def _choice_of(choices: Sequence[str]) -> Callable[[str], str]:

@@ -28,16 +28,14 @@ class RequestOptions(TypedDict, total=False):
         ),
     ]
     batch_size: Annotated[
-        int, Option(text="Maximum number of texts in a request. The description of the class has the range.", minimum=1)
+        int, Option("Maximum number of texts in a request. The description of the class has the range.", minimum=1)
     ]
     timeout: Annotated[
-        float, Option(text="Maximum seconds of one attempt, up to 3,600. Default: 60.", above=0, maximum=3_600)
+        float, Option("Maximum seconds of one attempt, up to 3,600. Default: 60.", above=0, maximum=3_600)
     ]
-    attempts: Annotated[
-        int, Option(text="Maximum number of attempts of one request. Default: 5.", minimum=1, maximum=20)
-    ]
+    attempts: Annotated[int, Option("Maximum number of attempts of one request. Default: 5.", minimum=1, maximum=20)]
     concurrency: Annotated[
-        int, Option(text="Maximum number of requests of one call at the same time. Default: 4.", minimum=1, maximum=64)
+        int, Option("Maximum number of requests of one call at the same time. Default: 4.", minimum=1, maximum=64)
     ]
 
 

@@ -15,7 +15,7 @@ from rich.markup import escape
 
 from semlex.cli.context import Context, with_context
 from semlex.cli.exit_codes import INTERRUPTED, OTHER, STOPPED
-from semlex.cli.options import NUMBER, integer, number_that
+from semlex.cli.options import NUMBER, integer, reader
 from semlex.cli.output import check_place, write_page
 from semlex.cli.terminal import counted, inform, is_quiet, messages, one_line, output
 from semlex.errors import ConfigurationError
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 MINUTES = 5.0
 NEWS_SECONDS = 15.0  # between two lines of progress where no line can be replaced
-positive = number_that(lambda value: 0 < value < math.inf, "a number above 0")
+positive = reader(float, "a number above 0", lambda value: 0 < value < math.inf)
 
 
 @with_context("database_url")
