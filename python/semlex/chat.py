@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypedDict, runtime_checkable
 
 from semlex.errors import ConfigurationError, ModelServerError
-from semlex.models.http_client import Limits
+from semlex.models.http_client import Limits, ModelServer
 from semlex.models.model_names import ACCOUNTS, ModelChoice, model_and_address, ollama_address
 from semlex.models.remote_model import RemoteModel
 from semlex.telemetry import INPUT_TOKENS, OUTPUT_TOKENS, SERVER, Span, Work, span
@@ -19,7 +19,6 @@ from semlex.validation import check_parameters, number_errors
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 
-    from semlex.models.http_client import ModelServer
 
 # The name that stands for no language model.
 NO_CHAT_MODEL = "none"

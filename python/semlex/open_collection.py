@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, Self
 
 from semlex.embedding.probe import EmbedderProbe
-from semlex.errors import CollectionDroppedError, ModelMismatchError, PrivilegeError, SemlexError
-from semlex.models.tokenizer import FILE_COUNTER, counter_of_words
+from semlex.errors import CollectionDroppedError, ModelError, ModelMismatchError, PrivilegeError, SemlexError
+from semlex.models.tokenizer import FILE_COUNTER, TokenCounter, counter_of_words
 from semlex.store.embedding_versions import dropped, ensure_embedding_version, note_use, read_versions
 from semlex.store.indexes.catalog import RememberedIndexes
 from semlex.store.query.passing_rows import RememberedRows
@@ -24,9 +24,7 @@ if TYPE_CHECKING:
     from semlex.clock import Clock
     from semlex.embedding.base import Embedder
     from semlex.embedding.query_cache import QueryEmbeddingCache
-    from semlex.errors import ModelError
     from semlex.models.executor import ModelExecutor
-    from semlex.models.tokenizer import TokenCounter
     from semlex.reranking.base import Reranker
     from semlex.store.indexes.background import IndexBuilds
     from semlex.store.postgres.connection import Connection

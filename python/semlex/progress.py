@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -14,9 +14,6 @@ from semlex.types.display import Html, bar, joined, one_line, paragraph, table, 
 from semlex.validation import check_parameters, wrong_type
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from contextlib import AbstractContextManager
-
     from rich.console import Console
 
 LINE_SECONDS = 10.0

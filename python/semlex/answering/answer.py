@@ -11,16 +11,14 @@ from typing import TYPE_CHECKING, Any
 from semlex import _core
 from semlex.answering.citations import Evidence
 from semlex.answering.context import SCHEMA, messages_for
-from semlex.chat import Completion, parsed
+from semlex.chat import ChatModel, Completion, parsed
 from semlex.errors import ModelError, WorkAbandonedError, failure_reason
-from semlex.types.answers import Answer, AnswerSentence, Usage
+from semlex.types.answers import Answer, AnswerSentence, Context, Usage
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Sequence
 
-    from semlex.chat import ChatModel
     from semlex.models.executor import ModelExecutor
-    from semlex.types.answers import Context
     from semlex.types.results import SearchResults
 
 MAX_SENTENCES = 3

@@ -8,12 +8,11 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from semlex.types.answers import Citation, Verdict
+from semlex.types.answers import Citation, Context, ContextSource, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from semlex.types.answers import Context, ContextSource
 
 # Longer quotes are refused.
 MAX_QUOTE = 4000

@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
-from semlex.chat import drawn_mark, one_line, visible
+from semlex.chat import Message, drawn_mark, one_line, visible
 from semlex.errors import ConfigurationError
 from semlex.options.answers import DEFAULT_NEAR_DUPLICATES, DEFAULT_NEIGHBOURS, DEFAULT_SECTIONS
-from semlex.search.passages import Around, is_near, joined, placed, read_around
+from semlex.search.passages import Around, Passage, PlacedHit, is_near, joined, placed, read_around
 from semlex.search.steps import at_most_per_document, diversified, without_near_duplicates
 from semlex.types.answers import Context, ContextSource, places_between
 from semlex.types.documents import places_of
@@ -23,11 +23,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from uuid import UUID
 
-    from semlex.chat import Message
     from semlex.models.tokenizer import TokenCounter
     from semlex.open_collection import OpenCollection
     from semlex.options.answers import ContextOptions, ContextOrder, Count
-    from semlex.search.passages import Passage, PlacedHit
     from semlex.store.query.leg import Key
     from semlex.store.query.surroundings import PlacedChunk
     from semlex.types.results import SearchResult, SearchResults

@@ -8,7 +8,7 @@ import unicodedata
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, get_args
 
-from semlex.chat import answer_object, visible
+from semlex.chat import ChatModel, Message, answer_object, visible
 from semlex.errors import ConfigurationError, ModelError, WorkAbandonedError, failure_reason
 from semlex.options.search import MAX_CANDIDATES, SearchOptions, Tuning
 from semlex.search.planner import RERANK_OVERSAMPLING
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Awaitable, Callable
 
-    from semlex.chat import ChatModel, Message
     from semlex.clock import Clock
     from semlex.lru_cache import LruCache
     from semlex.models.executor import ModelExecutor

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, is_dataclass, replace
 from functools import wraps
 from typing import TYPE_CHECKING, Any, get_type_hints
@@ -19,7 +19,6 @@ from semlex.errors import CollectionNotFoundError, ConfigurationError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from contextlib import AbstractContextManager
     from types import EllipsisType
 
     from semlex.ingest.progress import Progress

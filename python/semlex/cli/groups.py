@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import inspect
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
@@ -17,9 +17,6 @@ from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 from semlex.cli.manual import EXAMPLES, PANELS, PLACES, WITHOUT_SERVER
 from semlex.cli.options import COMMON
 from semlex.cli.terminal import is_verbose, tell_interruption
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
 
 # What typer raises for arguments that it refuses; it has no public name.
 USAGE_ERROR: Any = typer.BadParameter.__base__

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.text import Text
 
 from semlex.cli.manual import with_server
@@ -19,7 +19,6 @@ from semlex.types.display import printable as printable  # noqa: PLC0414 - the c
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from rich.console import ConsoleOptions, RenderableType
     from rich.segment import Segment
 
     from semlex.ingest.progress import Progress

@@ -31,9 +31,9 @@ from semlex.store.query.health import (
     vector_recall,
 )
 from semlex.store.query_log import count_since
-from semlex.store.schema.collection import GIVEN
+from semlex.store.schema.collection import GIVEN, CollectionInfo, EmbeddingVersion
 from semlex.store.segments import read_state
-from semlex.types.checkups import Finding, Looked, NotChecked, of_collection
+from semlex.types.checkups import Finding, Looked, NotChecked, Severity, of_collection
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Iterator
@@ -41,8 +41,6 @@ if TYPE_CHECKING:
     from semlex.diagnostics.doctor import ModelExamination
     from semlex.diagnostics.tuning import Advice
     from semlex.store.postgres.connection import Connection, Pooling
-    from semlex.store.schema.collection import CollectionInfo, EmbeddingVersion
-    from semlex.types.checkups import Severity
 
 
 @dataclass(frozen=True, slots=True)

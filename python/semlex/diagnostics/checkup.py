@@ -12,7 +12,10 @@ from semlex import _core
 from semlex.diagnostics.checkup_sections import (
     DEPTH,
     MAX_SECTION_CHUNKS,
+    Choice,
     Probe,
+    Section,
+    Standing,
     choose,
     docstring_of,
     find_rank,
@@ -29,18 +32,15 @@ from semlex.search.pipeline import SearchPipeline
 from semlex.search.query_vector import embed_queries
 from semlex.search.request import Request
 from semlex.store.query.chunks import load_results
-from semlex.store.query.surroundings import read_section_chunks, read_sections
-from semlex.types.checkups import AskedHeading, Checkup, DocumentCheckup, Dominating, LeftOut, Share
+from semlex.store.query.surroundings import SectionChunk, read_section_chunks, read_sections
+from semlex.types.checkups import AskedHeading, Checkup, CheckupCode, DocumentCheckup, Dominating, LeftOut, Share
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from semlex.diagnostics.checkup_sections import Choice, Section, Standing
     from semlex.open_collection import OpenCollection
     from semlex.search.state import SearchState
     from semlex.store.postgres.snapshot import Snapshot
-    from semlex.store.query.surroundings import SectionChunk
-    from semlex.types.checkups import CheckupCode
     from semlex.types.results import SearchMode
 
 

@@ -18,7 +18,7 @@ from semlex.search.planner import MIN_CANDIDATES
 from semlex.search.retrieval import Retrieval
 from semlex.store.keyword.base import ChangedText
 from semlex.store.postgres.database import SnapshotReads
-from semlex.store.query.leg import key_order
+from semlex.store.query.leg import Key, key_order
 from semlex.store.query.score_calibration import Calibration, Spread
 from semlex.store.query.vector import register_vector_parameter
 
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from semlex.open_collection import OpenCollection
     from semlex.search.state import SearchState
     from semlex.store.postgres.snapshot import Snapshot
-    from semlex.store.query.leg import Key
     from semlex.store.query.surroundings import SectionChunk, SectionRow
 
 

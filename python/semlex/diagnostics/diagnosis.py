@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from semlex.diagnostics.checks import CHECKS, Subject, findings_of_pooling, findings_of_settings
+from semlex.diagnostics.checks import CHECKS, Check, ModelFacts, Subject, findings_of_pooling, findings_of_settings
 from semlex.diagnostics.tuning import examine_settings
 from semlex.errors import (
     CollectionNotFoundError,
@@ -15,7 +15,7 @@ from semlex.errors import (
     SemlexError,
 )
 from semlex.store.postgres.addresses import describe_connection
-from semlex.store.postgres.connection import look_for_pooler
+from semlex.store.postgres.connection import Connection, look_for_pooler
 from semlex.store.postgres.server_info import read_server_info
 from semlex.store.postgres.settings import set_local
 from semlex.store.query.health import find_missing_schema, find_problems
@@ -28,8 +28,6 @@ from semlex.types.checkups import Diagnosis, Finding, Looked, NotChecked, by_sev
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from semlex.diagnostics.checks import Check, ModelFacts
-    from semlex.store.postgres.connection import Connection
     from semlex.store.postgres.database import Database
     from semlex.store.schema.collection import CollectionInfo
 

@@ -11,11 +11,11 @@ from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from semlex.diagnostics.tuning import examine_settings
+from semlex.diagnostics.tuning import Advice, examine_settings
 from semlex.embedding.registry import choose_embedder
 from semlex.errors import ModelError, SemlexError
-from semlex.models.files import find_cached, find_model, leads_to_onnx
-from semlex.models.local.device import choose_placement, describe_devices
+from semlex.models.files import ModelFolder, find_cached, find_model, leads_to_onnx
+from semlex.models.local.device import Placement, choose_placement, describe_devices
 from semlex.models.model_names import DEFAULT_EMBEDDING_MODEL, DEFAULT_RERANKING_MODEL, ONNX_PREFIX
 from semlex.models.tokenizer import open_tokenizer
 from semlex.reranking.registry import choose_reranker
@@ -26,10 +26,7 @@ from semlex.store.postgres.server_info import read_server_info
 from semlex.store.query.health import find_problems
 
 if TYPE_CHECKING:
-    from semlex.diagnostics.tuning import Advice
     from semlex.embedding.base import Embedder, EmbedderIdentity
-    from semlex.models.files import ModelFolder
-    from semlex.models.local.device import Placement
     from semlex.models.local.transformer import RuntimeReport
     from semlex.store.postgres.connection import Connection
 

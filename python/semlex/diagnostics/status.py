@@ -13,7 +13,7 @@ from semlex.store.indexes.catalog import read_running_builds, read_vector_indexe
 from semlex.store.postgres.addresses import describe_connection
 from semlex.store.postgres.server_info import read_server_info
 from semlex.store.query.statistics import collection_counts, collection_figures, count_vectors, read_description
-from semlex.store.schema.collection import ListedCollection
+from semlex.store.schema.collection import CollectionInfo, ListedCollection
 from semlex.store.schema.names import Names
 from semlex.store.schema.registry import list_collections
 from semlex.store.write.documents import LogEntry, last_run
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from semlex.store.postgres.connection import Connection
     from semlex.store.postgres.database import Database
     from semlex.store.postgres.snapshot import Snapshot
-    from semlex.store.schema.collection import CollectionInfo
     from semlex.types.followed import FollowedStatus
     from semlex.types.query_log import QueryLogFigures
     from semlex.types.results import ReadServer

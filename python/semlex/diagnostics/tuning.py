@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING
 
 from semlex.store.postgres.embedded.process import MARK
 from semlex.store.postgres.embedded.server import server_memory
-from semlex.store.postgres.server_info import machine_memory, read_server_settings
+from semlex.store.postgres.server_info import ServerSetting, machine_memory, read_server_settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from semlex.store.postgres.connection import Connection
-    from semlex.store.postgres.server_info import ServerSetting
 
 KIB, MIB, GIB = 1024, 1024**2, 1024**3
 MIN_BUILD_MEMORY, MAX_BUILD_MEMORY = 256 * MIB, 8 * GIB

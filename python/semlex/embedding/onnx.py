@@ -16,18 +16,15 @@ from semlex.embedding.base import TRANSFORMER_FUSION_WEIGHT, CheckedEmbedder, Em
 from semlex.embedding.sentence_transformers import digest_recipe, own_prompt, pooling_in, read_modules
 from semlex.errors import ConfigurationError, ModelError, ModelMismatchError
 from semlex.forks import new_rlock
-from semlex.models.files import digest_weights, find_cached, find_model
-from semlex.models.local.onnx_model import OnnxModel, require_onnx
+from semlex.models.files import ModelFolder, digest_weights, find_cached, find_model
+from semlex.models.local.onnx_model import Batch, OnnxModel, require_onnx
 from semlex.models.model_names import KNOWN_MODELS, ONNX_PREFIX, WEIGHTS_WHEEL, companions, known_prompts, split_name
-from semlex.models.tokenizer import CutTexts, open_tokenizer
+from semlex.models.tokenizer import CutTexts, TextTokenizer, open_tokenizer
 from semlex.validation import check_range
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from semlex.models.files import ModelFolder
-    from semlex.models.local.onnx_model import Batch
-    from semlex.models.tokenizer import TextTokenizer
 
 TOKEN_OUTPUTS = ("last_hidden_state", "token_embeddings")
 WHOLE_OUTPUT = "sentence_embedding"

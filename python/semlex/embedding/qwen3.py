@@ -24,7 +24,7 @@ from semlex.errors import ConfigurationError, ModelError, ModelMismatchError
 from semlex.forks import new_lock
 from semlex.models.files import find_model
 from semlex.models.local.device import require_torch
-from semlex.models.local.transformer import MAX_ROWS, Transformer, check_config
+from semlex.models.local.transformer import MAX_ROWS, RuntimeReport, Transformer, check_config
 from semlex.models.model_names import DEFAULT_EMBEDDING_MODEL
 from semlex.models.tokenizer import CutTexts, TextTokenizer, TokenRows, open_tokenizer
 from semlex.validation import check_range
@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
 
     from numpy.typing import NDArray
-
-    from semlex.models.local.transformer import RuntimeReport
 
 
 END_TOKEN = "<|endoftext|>"  # noqa: S105 (not a password)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from semlex.embedding.static import WHEEL_MODEL, StaticEmbedder
 from semlex.errors import ConfigurationError, MissingExtraError, ModelError, ModelMismatchError
-from semlex.models.files import find_model, leads_to_onnx
+from semlex.models.files import ModelFolder, find_model, leads_to_onnx
 from semlex.models.local.device import automatic_obstacle
 from semlex.models.model_names import (
     ACCOUNTS,
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
     from semlex.embedding.base import Embedder
     from semlex.embedding.remote import RemoteEmbedder
-    from semlex.models.files import ModelFolder
 
 KEYWORDS_ONLY = "none"
 STATIC = "static"

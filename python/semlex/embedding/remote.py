@@ -25,15 +25,13 @@ from semlex.errors import ConfigurationError, ModelMismatchError, ModelServerErr
 from semlex.forks import new_lock
 from semlex.models.model_names import ACCOUNTS
 from semlex.models.remote_model import RemoteModel, RequestOptions
-from semlex.models.tokenizer import find_tokenizer
+from semlex.models.tokenizer import TokenCounter, find_tokenizer
 from semlex.validation import check_range, shown_rows
 
 if TYPE_CHECKING:
     from os import PathLike
 
     from numpy.typing import NDArray
-
-    from semlex.models.tokenizer import TokenCounter
 
 
 PROBE = "dimension"

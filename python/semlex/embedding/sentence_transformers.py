@@ -13,18 +13,16 @@ import numpy as np
 from semlex.embedding.base import TRANSFORMER_FUSION_WEIGHT, CheckedEmbedder, EmbedderIdentity, unit_vectors
 from semlex.errors import MissingExtraError, ModelError, ModelMismatchError
 from semlex.forks import drop, new_rlock, renew_after_fork
-from semlex.models.files import find_model
+from semlex.models.files import ModelFolder, find_model
 from semlex.models.local import memory
 from semlex.models.local.device import check_names, choose_placement, sentence_model
 from semlex.models.local.fair_lock import FairLock
-from semlex.models.tokenizer import CutTexts, TextTokenizer, tokenizer_in
+from semlex.models.tokenizer import CutTexts, TextTokenizer, TokenCounter, tokenizer_in
 from semlex.validation import check_range
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from semlex.models.files import ModelFolder
-    from semlex.models.tokenizer import TokenCounter
 
 MODULES = "modules.json"
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from semlex.errors import ConfigurationError
 from semlex.evaluation.evaluate import (
+    Unit,
     absent_notes,
     each,
     judged_id,
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from semlex.evaluation.evaluate import Unit
     from semlex.evaluation.metrics import Judgements
     from semlex.retriever.postgres import PostgreSQLRetriever
 

@@ -13,12 +13,12 @@ import numpy as np
 
 from semlex.errors import ConfigurationError
 from semlex.evaluation.metrics import measure_named, randomisation_p
-from semlex.filters.tree import F
+from semlex.filters.tree import F, FilterTree
 from semlex.ingest.progress import Progress
 from semlex.options.search import FusionMethod
 from semlex.retriever.query_log import without_query_log
 from semlex.retriever.synchronous import SyncRetriever
-from semlex.types.queries import MAX_QUERY_BYTES, MAX_TOP_K
+from semlex.types.queries import MAX_QUERY_BYTES, MAX_TOP_K, RouteBy
 from semlex.validation import check_range
 
 if TYPE_CHECKING:
@@ -28,9 +28,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from semlex.evaluation.metrics import Judgements, Run
-    from semlex.filters.tree import FilterTree
     from semlex.retriever.postgres import PostgreSQLRetriever
-    from semlex.types.queries import RouteBy
     from semlex.types.results import SearchResult
 
 FUSIONS: tuple[FusionMethod, ...] = get_args(FusionMethod)

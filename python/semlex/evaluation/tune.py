@@ -10,6 +10,7 @@ import numpy as np
 
 from semlex.errors import ConfigurationError
 from semlex.evaluation.evaluate import (
+    Unit,
     absent_notes,
     check_depth,
     each,
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from semlex.evaluation.evaluate import Unit
     from semlex.evaluation.metrics import Judgements
     from semlex.retriever.postgres import PostgreSQLRetriever
     from semlex.types.results import SearchMode, SearchResults

@@ -5,13 +5,12 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from semlex.filters.fields import ROW, exact, is_number, pattern_pieces
+from semlex.filters.fields import ROW, Field, exact, is_number, pattern_pieces
 from semlex.filters.tree import ORDER, PATTERNS, Condition, FilterTree, Group, leaves, node_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from semlex.filters.fields import Field
 
 MISSING = object()
 # What Postgres takes for a place in a list; below 0 it counts from the end.

@@ -5,19 +5,16 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, Literal, TypeGuard
+from typing import Any, Literal, TypeGuard
 
 from semlex.errors import ValidationError
 from semlex.json_values import json_scalar
 from semlex.validation import refuse, text_errors
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 OwnKind = Literal["text", "texts", "instant", "key", "number"]
 # Fields of semlex's own, and what their values are.

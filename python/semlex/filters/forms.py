@@ -6,9 +6,9 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from semlex.errors import ValidationError
+from semlex.errors import FieldError, ValidationError
 from semlex.filters.fields import (
     COLUMNS,
     SHOWN_CHARACTERS,
@@ -34,10 +34,6 @@ from semlex.filters.tree import (
     negated,
     node_of,
 )
-
-if TYPE_CHECKING:
-    from semlex.errors import FieldError
-
 
 # What the operators of mappings are in the tree.
 COMPARISONS: dict[str, Operator] = {

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from semlex.errors import ConfigurationError
 from semlex.filters.fields import (
     Field,
+    OwnKind,
     checked_instant,
     checked_pattern,
     checked_text,
@@ -25,7 +26,6 @@ from semlex.json_values import id_text, json_scalar
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from semlex.filters.fields import OwnKind
 
 Operator = Literal[
     "==", "<", "<=", ">", ">=", "in", "contains", "any", "all", "exists", "empty", "startswith", "like", "ilike"

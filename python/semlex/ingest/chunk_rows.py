@@ -9,27 +9,24 @@ from uuid import UUID
 
 from semlex import _core
 from semlex.errors import DuplicateError
-from semlex.ingest.document_chunks import cut_file
-from semlex.ingest.files.discovery import FileProblem, read_file
+from semlex.ingest.document_chunks import Chunk, Reading, cut_file
+from semlex.ingest.files.discovery import FileProblem, FoundFile, read_file
 from semlex.ingest.loaders.base import LoadError, is_left_out
 from semlex.store.descriptions import TEXT_HASH_BYTES, stored_lines, without_line
 from semlex.store.query.chunk_keys import chunk_keys, indexed_chunk_id, indexed_document_id, indexed_keys
 from semlex.store.write.chunk_batch import PART_ROWS, ChunkBatch
 from semlex.store.write.documents import DocumentRow
-from semlex.store.write.sources import FileState
+from semlex.store.write.sources import FileState, KnownDocument, Source
 from semlex.types.documents import titles_in, utc_now
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from semlex.ingest.document_chunks import Chunk, Reading
-    from semlex.ingest.files.discovery import FoundFile
     from semlex.ingest.given_documents import GivenDocuments
     from semlex.store.postgres.connection import Connection
     from semlex.store.query.leg import Key
     from semlex.store.schema.collection import CollectionInfo
     from semlex.store.write.chunks import OnDuplicate
-    from semlex.store.write.sources import KnownDocument, Source
     from semlex.types.vectors import Vectors
 
 

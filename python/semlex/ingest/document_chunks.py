@@ -11,7 +11,7 @@ from semlex import _core
 from semlex.errors import ValidationError
 from semlex.ingest.loaders.base import LoadError, extracted_metadata
 from semlex.ingest.loaders.registry import load, loader_named, loader_of
-from semlex.models.tokenizer import counter_of_words
+from semlex.models.tokenizer import TokenCounter, counter_of_words
 from semlex.options.collection import UNICODE_WORDS, ChunkSettings
 from semlex.types.documents import MAX_CHUNK_BYTES, MAX_METADATA_BYTES, NOWHERE, Document, StoredPlace, line_breaks
 from semlex.validation import text_errors
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from semlex.ingest.loaders.base import FileBytes, LoadedDocument, Loader, LoadOptions, MetadataExtraction, Record
-    from semlex.models.tokenizer import TokenCounter
     from semlex.store.write.sources import KnownDocument
 
 

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from semlex import _core
-from semlex.embedding.base import UNIT_NORM_TOLERANCE
+from semlex.embedding.base import UNIT_NORM_TOLERANCE, Embedder
 from semlex.embedding.probe import EmbedderProbe
 from semlex.errors import CollectionNotFoundError, EmbeddingsMissingError, FieldError, ModelError, ModelMismatchError
 from semlex.ingest.chunk_rows import keep_lines
 from semlex.store.embedding_versions import check_stands
-from semlex.store.schema.collection import GIVEN, EmbeddingVersion
+from semlex.store.schema.collection import GIVEN, CollectionInfo, EmbeddingVersion
 from semlex.store.write.documents import embedded_hashes
 
 if TYPE_CHECKING:
@@ -21,13 +21,11 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from semlex.embedding.base import Embedder
     from semlex.models.executor import ModelExecutor
     from semlex.options.collection import DistanceName, StorageName
     from semlex.store.postgres.connection import Connection
     from semlex.store.postgres.database import Database
     from semlex.store.query.leg import Key
-    from semlex.store.schema.collection import CollectionInfo
     from semlex.store.write.chunk_batch import ChunkBatch
     from semlex.types.vectors import Vectors
 

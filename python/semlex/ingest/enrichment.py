@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
-from semlex.chat import NO_CHAT_MODEL, Completion, answer_object, drawn_mark, visible
+from semlex.chat import NO_CHAT_MODEL, ChatModel, Completion, Message, answer_object, drawn_mark, visible
 from semlex.errors import ConfigurationError, EmbeddingsMissingError, ModelError, WorkAbandonedError, failure_reason
 from semlex.ingest.chunk_rows import embedded_text, text_hashes
 from semlex.ingest.overlap import ahead
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
     from uuid import UUID
 
-    from semlex.chat import ChatModel, Message
     from semlex.ingest.indexer import Indexer
     from semlex.models.tokenizer import TokenCounter
     from semlex.store.query.leg import Key

@@ -7,7 +7,7 @@ import hashlib
 import itertools
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal, Protocol
@@ -16,8 +16,8 @@ import numpy as np
 
 from semlex import _core
 from semlex.errors import ConfigurationError, FieldError, ValidationError
-from semlex.ingest.loaders.base import LoadError, extracted_metadata
-from semlex.json_values import id_text, json_tree
+from semlex.ingest.loaders.base import LoadError, MetadataExtraction, extracted_metadata
+from semlex.json_values import AnyId, id_text, json_tree
 from semlex.types.documents import (
     MAX_CHUNK_BYTES,
     MAX_ID_BYTES,
@@ -35,12 +35,8 @@ from semlex.types.vectors import given_vectors
 from semlex.validation import is_one_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from numpy.typing import ArrayLike
 
-    from semlex.ingest.loaders.base import MetadataExtraction
-    from semlex.json_values import AnyId
     from semlex.types.vectors import Vectors
 
     class DataFrame(Protocol):

@@ -16,21 +16,16 @@ from semlex.ingest.embed import DocumentVectors, are_of_length_1, default_storag
 from semlex.ingest.given_documents import GivenDocuments, check_on_duplicate
 from semlex.ingest.overlap import WRITES_AT_ONCE, BatchWrites
 from semlex.ingest.progress import DeleteReport, Progress
-from semlex.options.collection import DEFAULT_LIMITS
+from semlex.options.collection import DEFAULT_LIMITS, ChunkSettings, FileLimits, StorageName, WantedOptions
 from semlex.store.descriptions import stored_lines
 from semlex.store.embedding_versions import lacking_writes, note_complete, write_embeddings
-from semlex.store.indexes.build import (
-    IndexBuilder,
-    IndexesBuilt,
-    can_build_beside,
-    without_indexes,
-)
+from semlex.store.indexes.build import IndexBuilder, IndexesBuilt, can_build_beside, without_indexes
 from semlex.store.indexes.choice import Looks, indexes_wanted
 from semlex.store.postgres.errors import UNIQUE_VIOLATION
 from semlex.store.query.chunk_keys import chunk_keys
 from semlex.store.query.chunks import cut_contexts, fetch_vectors
 from semlex.store.write import documents as ingestion
-from semlex.store.write.chunks import NewRows, VectorsGoneError, write_chunks
+from semlex.store.write.chunks import NewRows, OnDuplicate, VectorsGoneError, WriteMode, write_chunks
 from semlex.store.write.copy import DEFAULT_BULK, BulkIngestConfig
 from semlex.store.write.deletes import count_selection, delete_selection
 from semlex.store.write.sources import remove_source
@@ -45,14 +40,12 @@ if TYPE_CHECKING:
     from semlex.ingest.deletion import Deletion
     from semlex.models.tokenizer import TokenCounter
     from semlex.open_collection import OpenCollection
-    from semlex.options.collection import ChunkSettings, FileLimits, StorageName, WantedOptions
     from semlex.store.indexes.build import TellBuild
     from semlex.store.indexes.options import VectorIndex
     from semlex.store.postgres.connection import Connection
     from semlex.store.query.leg import Key
     from semlex.store.schema.collection import CollectionInfo, EmbeddingVersion
     from semlex.store.write.chunk_batch import ChunkBatch, RowSource
-    from semlex.store.write.chunks import OnDuplicate, WriteMode
     from semlex.types.vectors import Vectors
 
 T = TypeVar("T")

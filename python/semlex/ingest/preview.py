@@ -6,21 +6,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from semlex.ingest.chunk_rows import chunk_context
-from semlex.ingest.document_chunks import Chunker, Reading, cut_file
+from semlex.ingest.document_chunks import Chunk, Chunker, Reading, cut_file
 from semlex.ingest.files.discovery import FileProblem, checked_paths, find_files, read_file
 from semlex.ingest.files.selection import Selection
 from semlex.ingest.loaders.base import LoadError, LoadOptions, is_left_out
 from semlex.ingest.loaders.registry import loader_named, loaders
-from semlex.models.tokenizer import WordCounter
+from semlex.models.tokenizer import TokenCounter, WordCounter
 from semlex.options.collection import DEFAULT_LIMITS, CollectionOptions, FileLimits, WantedOptions
 from semlex.types.documents import StoredPlace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
-
-    from semlex.ingest.document_chunks import Chunk
-    from semlex.models.tokenizer import TokenCounter
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,10 +19,10 @@ from semlex.errors import ConfigurationError
 from semlex.ingest.chunk_rows import PreparedFile, SkippedFile, UnchangedFile, prepare_file
 from semlex.ingest.document_chunks import Chunker, Reading
 from semlex.ingest.files.discovery import FileProblem, FoundFile, find_document, list_files, read_file
-from semlex.ingest.files.roots import check_root, is_below, plan_places, vanished
+from semlex.ingest.files.roots import Place, check_root, is_below, plan_places, vanished
 from semlex.ingest.files.selection import Selection, kind_of
-from semlex.ingest.indexer import RunChunker
-from semlex.ingest.loaders.base import FileBytes, LoadOptions
+from semlex.ingest.indexer import Indexer, RunChunker
+from semlex.ingest.loaders.base import FileBytes, LoadOptions, MetadataExtraction
 from semlex.ingest.loaders.registry import loaders
 from semlex.ingest.overlap import ahead
 from semlex.ingest.progress import IndexReport, Progress
@@ -31,7 +31,7 @@ from semlex.store.query.chunk_keys import indexed_document_id
 from semlex.store.schema.locks import hold_collection
 from semlex.store.write import documents
 from semlex.store.write.chunk_batch import ChunkBatch
-from semlex.store.write.chunks import write_chunks
+from semlex.store.write.chunks import WriteMode, write_chunks
 from semlex.store.write.sources import (
     FileState,
     KnownDocument,
@@ -48,14 +48,10 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
     from datetime import datetime
 
-    from semlex.ingest.files.roots import Place
-    from semlex.ingest.indexer import Indexer
-    from semlex.ingest.loaders.base import MetadataExtraction
     from semlex.options.collection import WantedOptions
     from semlex.store.postgres.connection import Connection
     from semlex.store.postgres.database import Database
     from semlex.store.schema.collection import CollectionInfo
-    from semlex.store.write.chunks import WriteMode
     from semlex.store.write.documents import DocumentRow
 
 

@@ -16,14 +16,14 @@ from semlex.ingest.chunk_rows import new_state
 from semlex.ingest.files.discovery import FileProblem, FoundFile, list_files, read_file
 from semlex.ingest.files.roots import Place, is_below, lineage, vanished
 from semlex.ingest.files.selection import Selection
-from semlex.ingest.loaders.base import LoadError, LoadOptions
+from semlex.ingest.loaders.base import FileBytes, LoadError, LoadOptions
 from semlex.ingest.loaders.registry import load, loader_of
 from semlex.ingest.progress import DocumentName, MovedDocument, SyncCounts, SyncPlan, SyncReport
 from semlex.ingest.run import FileRun, OpenSources, known_sources, open_sources
 from semlex.store.query.chunk_keys import indexed_document_id
 from semlex.store.query.filters import Filter
 from semlex.store.write import deletes
-from semlex.store.write.sources import DocumentMove, move_documents
+from semlex.store.write.sources import DocumentMove, FileState, KnownDocument, move_documents
 from semlex.types.documents import utc_now
 
 if TYPE_CHECKING:
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from semlex.ingest.document_chunks import Reading
-    from semlex.ingest.loaders.base import FileBytes
-    from semlex.store.write.sources import FileState, KnownDocument
 
 
 @dataclass(frozen=True, slots=True)

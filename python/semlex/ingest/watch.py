@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 
 from semlex.clock import SYSTEM, Clock
 from semlex.errors import ConnectionFailedError, MissingExtraError, StoreError
-from semlex.ingest.files.discovery import checked_paths
+from semlex.ingest.files.discovery import FileProblem, checked_paths
 from semlex.ingest.files.selection import NAMES, SKIPPED_FOLDERS
 from semlex.store.postgres.errors import is_out_of_resources
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     from watchfiles import Change
 
-    from semlex.ingest.files.discovery import FileProblem
     from semlex.ingest.progress import SyncReport
 
 logger = logging.getLogger("semlex")

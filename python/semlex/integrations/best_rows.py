@@ -6,16 +6,14 @@ import logging
 from typing import TYPE_CHECKING, Any, Protocol
 
 from semlex.errors import ConfigurationError
-from semlex.filters.forms import filter_tree
-from semlex.filters.tree import F
+from semlex.filters.forms import Filters, filter_tree
+from semlex.filters.tree import F, FilterTree
 from semlex.store.followed.source import key_text_of, row_document_id
 from semlex.types.queries import MAX_TOP_K
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from semlex.filters.forms import Filters
-    from semlex.filters.tree import FilterTree
     from semlex.types.followed import RowKey
     from semlex.types.results import SearchResult
 

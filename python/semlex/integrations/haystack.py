@@ -20,7 +20,7 @@ from haystack.errors import FilterError
 from haystack.utils import Secret, deserialize_secrets_inplace
 
 from semlex.filters.fields import refusal
-from semlex.filters.tree import F
+from semlex.filters.tree import F, FilterTree
 from semlex.integrations.calls import (
     EVERYTHING,
     NOTHING,
@@ -35,10 +35,10 @@ from semlex.integrations.calls import (
     pages,
     searched,
 )
-from semlex.options.collection import CollectionOptions
+from semlex.options.collection import CollectionOptions, DistanceName, StorageName
 from semlex.retriever.synchronous import SyncClient
 from semlex.types.documents import Document as SemlexDocument
-from semlex.types.documents import utc_now
+from semlex.types.documents import StoredChunk, utc_now
 from semlex.validation import check_parameters, kind_errors
 
 if TYPE_CHECKING:
@@ -47,11 +47,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from semlex.filters.tree import FilterTree
-    from semlex.options.collection import DistanceName, StorageName
     from semlex.retriever.collection import Collection
     from semlex.store.write.chunks import OnDuplicate
-    from semlex.types.documents import StoredChunk
     from semlex.types.results import SearchResult
 
 Metadata = dict[str, Any]

@@ -5,7 +5,7 @@ Needs the extra ``langchain``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -23,8 +23,6 @@ from semlex.errors import SearchTimeoutError, ValidationError
 from semlex.types.queries import TERMS_TO_WRITE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from langchain_core.prompts import BasePromptTemplate
     from langchain_core.runnables import Runnable
     from langchain_core.tools import BaseTool

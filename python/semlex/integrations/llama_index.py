@@ -23,6 +23,7 @@ from llama_index.core.schema import (
     Node,
     NodeRelationship,
     NodeWithScore,
+    QueryBundle,
     RelatedNodeInfo,
     TextNode,
 )
@@ -38,7 +39,7 @@ from llama_index.core.vector_stores.types import (
 )
 
 from semlex.filters.fields import refusal
-from semlex.filters.tree import F
+from semlex.filters.tree import F, FilterTree
 from semlex.integrations.calls import (
     EVERYTHING,
     NOTHING,
@@ -54,6 +55,7 @@ from semlex.integrations.calls import (
     searched,
 )
 from semlex.types.documents import Document as SemlexDocument
+from semlex.types.documents import StoredChunk
 from semlex.types.queries import MAX_TERMS_BYTES, MAX_TOP_K, words_of_terms
 from semlex.validation import check_parameters, number_errors
 
@@ -62,13 +64,10 @@ if TYPE_CHECKING:
 
     from llama_index.core.base.embeddings.base import BaseEmbedding
     from llama_index.core.callbacks.base import CallbackManager
-    from llama_index.core.schema import QueryBundle
 
     from semlex.filters.forms import Filters
-    from semlex.filters.tree import FilterTree
     from semlex.retriever.collection import Collection
     from semlex.retriever.synchronous import SyncCollection
-    from semlex.types.documents import StoredChunk
     from semlex.types.results import SearchMode, SearchResult
 
 logger = logging.getLogger("semlex")

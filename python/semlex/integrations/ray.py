@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache, lru_cache, partial
 from types import NoneType
@@ -21,7 +21,7 @@ import ray.data
 from ray.data.block import BlockAccessor, BlockMetadata
 from ray.data.datasource import Datasink, Datasource, ReadTask
 
-from semlex.embedding.base import BaseEmbedder, EmbedderIdentity
+from semlex.embedding.base import BaseEmbedder, Embedder, EmbedderIdentity
 from semlex.embedding.registry import choose_embedder
 from semlex.errors import CollectionDroppedError, CollectionNotFoundError, ConfigurationError
 from semlex.ingest.bulk.row_batch import RowFields, checked_fields
@@ -29,19 +29,15 @@ from semlex.ingest.bulk.sources import stream_batches
 from semlex.ingest.chunk_rows import document_texts
 from semlex.ingest.embed import usable_vectors
 from semlex.options.collection import CollectionOptions
-from semlex.retriever.synchronous import SyncClient
+from semlex.retriever.synchronous import SyncClient, SyncCollection
 from semlex.retriever.tables import MAX_READ_ROWS
 from semlex.store.write.copy import BulkIngestConfig
 from semlex.validation import check_parameters, check_range, kind_errors, model_errors, text_errors, text_parameter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
     from numpy.typing import NDArray
 
-    from semlex.embedding.base import Embedder
     from semlex.ingest.bulk.load import LoadReport
-    from semlex.retriever.synchronous import SyncCollection
     from semlex.store.write.chunks import OnDuplicate
 
 T = TypeVar("T")
@@ -202,8 +198,7 @@ class SemlexSink(Datasink[int]):
         build_indexes: bool = True,
     ) -> None:
         check_parameters(
-            text_parameter("embedding_model", embedding_model),
-            kind_errors("build_indexes", build_indexes, bool),
+            text_parameter("embedding_model", embedding_model), kind_errors("build_indexes", build_indexes, bool)
         )
         if on_duplicate not in ("update", "skip"):  # with "fail", a task that is run again fails on its own rows
             raise ConfigurationError(
@@ -459,8 +454,5 @@ def read_semlex(
     check_range("rows", rows, 1, MAX_READ_ROWS)
     source = SemlexSource(Address(url, collection, schema, ANY_OPTIONS), rows)
     return ray.data.read_datasource(
-        source,
-        concurrency=concurrency,
-        override_num_blocks=override_num_blocks,
-        ray_remote_args=ray_remote_args,
+        source, concurrency=concurrency, override_num_blocks=override_num_blocks, ray_remote_args=ray_remote_args
     )

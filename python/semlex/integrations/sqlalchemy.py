@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 from weakref import WeakKeyDictionary
 
 from semlex.errors import ConfigurationError, needing
@@ -11,11 +11,11 @@ with needing("sqlalchemy", "sqlalchemy", "sqlalchemy", __name__):
     from sqlalchemy import inspect, select, tuple_
 
 from sqlalchemy.ext.asyncio import AsyncSession, async_scoped_session
-from sqlalchemy.orm import Session, scoped_session
+from sqlalchemy.orm import Mapper, Session, scoped_session
 from sqlalchemy.util import await_only
 
 from semlex.integrations.best_rows import RowSearch, with_hits
-from semlex.integrations.calls import checked_collection
+from semlex.integrations.calls import AnyCollection, checked_collection
 from semlex.options.search import SearchOptions
 from semlex.retriever.collection import Collection
 from semlex.retriever.synchronous import SyncCollection
@@ -23,12 +23,8 @@ from semlex.validation import check_parameters, kind_errors, whole_number_errors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Sequence
-    from typing import Unpack
-
-    from sqlalchemy.orm import Mapper
 
     from semlex.filters.forms import Filters
-    from semlex.integrations.calls import AnyCollection
     from semlex.types.followed import RowKey
     from semlex.types.results import SearchResult
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from datetime import datetime
@@ -32,8 +32,6 @@ from semlex.validation import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from semlex.embedding.base import Embedder
     from semlex.ingest.given_documents import Given
     from semlex.ingest.progress import IndexReport, Progress

@@ -17,6 +17,8 @@ from semlex.errors import (
 )
 from semlex.ingest.followed.run import NEXT_LOOK, TableRun
 from semlex.store.followed.definitions import (
+    StoredTable,
+    TableState,
     bound_times,
     end_lease,
     read_states,
@@ -25,16 +27,14 @@ from semlex.store.followed.definitions import (
     take_lease,
 )
 from semlex.store.followed.queue import ChangeQueue
-from semlex.store.postgres.database import write_guard
+from semlex.store.postgres.database import Database, WriteGuard, write_guard
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
     from semlex.ingest.indexer import Indexer
     from semlex.options.collection import WantedOptions
-    from semlex.store.followed.definitions import StoredTable, TableState
     from semlex.store.postgres.connection import Connection
-    from semlex.store.postgres.database import Database, WriteGuard
     from semlex.types.followed import TableSync
 
 logger = logging.getLogger("semlex")

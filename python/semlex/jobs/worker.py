@@ -33,8 +33,8 @@ from semlex.jobs.kinds import KINDS, Allowed, AllowedFolders, Work, check_argume
 from semlex.jobs.tables import REMOVING_SECONDS, RENEWED_AFTER, FollowedTables
 from semlex.store.indexes.build import can_build_beside
 from semlex.store.indexes.catalog import collections_with_leftovers
-from semlex.store.jobs import FIRST_DELAY_SECONDS, MAX_DELAY_SECONDS, JobLeases
-from semlex.store.postgres.database import write_guard
+from semlex.store.jobs import FIRST_DELAY_SECONDS, MAX_DELAY_SECONDS, Claim, JobLeases
+from semlex.store.postgres.database import Database, write_guard
 from semlex.store.postgres.errors import is_out_of_resources
 from semlex.store.schema.names import Names
 from semlex.store.schema.registry import find_collection
@@ -57,9 +57,7 @@ if TYPE_CHECKING:
     from semlex.ingest.progress import Progress
     from semlex.options.collection import WantedOptions
     from semlex.store.indexes.background import IndexBuilds
-    from semlex.store.jobs import Claim
     from semlex.store.postgres.connection import Connection
-    from semlex.store.postgres.database import Database
 
 logger = logging.getLogger("semlex")
 

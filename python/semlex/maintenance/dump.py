@@ -11,7 +11,7 @@ import time
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 from uuid import UUID
 
 import numpy as np
@@ -23,10 +23,10 @@ from semlex.ingest.progress import Progress
 from semlex.options.collection import ChunkSettings, CollectionSettings, storage_named
 from semlex.store.followed.definitions import definition_from_json, definition_to_json, may_read, read_tables
 from semlex.store.query.statistics import read_own_description
-from semlex.store.schema.collection import MAX_DIMENSIONS, EmbeddingVersion
+from semlex.store.schema.collection import MAX_DIMENSIONS, CollectionInfo, EmbeddingVersion
 from semlex.store.schema.locks import gone
 from semlex.store.schema.registry import find
-from semlex.store.tables import CHUNKS, TABLES, VECTOR, ColumnBuffers, copy_out, count_rows
+from semlex.store.tables import CHUNKS, TABLES, VECTOR, ColumnBuffers, RowPart, copy_out, count_rows
 from semlex.types.confidence import ConfidenceCurve
 from semlex.types.documents import utc_now
 from semlex.validation import check_parameters, whole_number_errors
@@ -34,14 +34,11 @@ from semlex.validation import check_parameters, whole_number_errors
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
-    from typing import BinaryIO
 
     import pyarrow as pa
 
     from semlex.store.postgres.connection import Connection
     from semlex.store.postgres.database import Database
-    from semlex.store.schema.collection import CollectionInfo
-    from semlex.store.tables import RowPart
 
 if sys.platform != "win32":
     import fcntl

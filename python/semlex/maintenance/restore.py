@@ -16,7 +16,7 @@ from semlex.errors import ConfigurationError, DumpError, SemlexError, Validation
 from semlex.ingest.bulk.sources import arrow
 from semlex.ingest.overlap import ahead
 from semlex.ingest.progress import Progress
-from semlex.maintenance.dump import table_parts, transfer_report
+from semlex.maintenance.dump import Manifest, TransferReport, table_parts, transfer_report
 from semlex.store.embedding_versions import ensure_embedding_version, store_calibration
 from semlex.store.followed.definitions import restore_tables
 from semlex.store.indexes.build import build_where_wanted
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from semlex.maintenance.dump import Manifest, TransferReport
     from semlex.options.collection import StorageName
     from semlex.store.postgres.connection import Connection
     from semlex.store.postgres.database import Database

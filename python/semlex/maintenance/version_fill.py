@@ -13,9 +13,9 @@ from semlex.errors import SemlexError, StoreError
 from semlex.ingest.chunk_rows import embedded_text
 from semlex.ingest.progress import Progress
 from semlex.store import embedding_versions
-from semlex.store.embedding_versions import keep_run, read_versions, switch_version, write_embeddings
+from semlex.store.embedding_versions import VersionRun, keep_run, read_versions, switch_version, write_embeddings
 from semlex.store.schema.locks import hold_collection, without_writers
-from semlex.store.write.documents import count_unembedded, unembedded_chunks
+from semlex.store.write.documents import Unembedded, count_unembedded, unembedded_chunks
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -24,12 +24,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from semlex.ingest.embed import DocumentVectors
-    from semlex.store.embedding_versions import VersionRun
     from semlex.store.postgres.connection import Connection
     from semlex.store.postgres.database import Database
     from semlex.store.query.leg import Key
     from semlex.store.schema.collection import CollectionInfo
-    from semlex.store.write.documents import Unembedded
 
 logger = logging.getLogger("semlex")
 

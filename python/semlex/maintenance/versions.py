@@ -12,6 +12,7 @@ from semlex.ingest.embed import DocumentVectors
 from semlex.maintenance.reembed import EmbeddingFigures, ReembedReport, build_indexes, refuse_work
 from semlex.maintenance.version_fill import VersionFill
 from semlex.store.embedding_versions import (
+    VersionRow,
     VersionRun,
     begin_run,
     bound_times,
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 
     from semlex.ingest.progress import Progress
     from semlex.open_collection import OpenCollection, OpenModels
-    from semlex.store.embedding_versions import VersionRow
     from semlex.store.postgres.connection import Connection
     from semlex.store.schema.collection import EmbeddingVersion, Versions
 

@@ -15,7 +15,7 @@ import numpy as np
 from semlex import _core
 from semlex.errors import ConfigurationError, MissingExtraError, ModelError
 from semlex.forks import new_lock
-from semlex.models.files import find_cached
+from semlex.models.files import ModelFolder, find_cached
 from semlex.models.model_names import leads_to
 from semlex.options.collection import UNICODE_WORDS
 
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from os import PathLike
 
     from numpy.typing import NDArray
-
-    from semlex.models.files import ModelFolder
 
 
 logger = logging.getLogger(__name__)

@@ -16,27 +16,17 @@ import difflib
 import inspect
 import math
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass
 from datetime import datetime
 from functools import cache
 from types import NoneType, UnionType
-from typing import (
-    TYPE_CHECKING,
-    Annotated,
-    Any,
-    Literal,
-    TypeAlias,
-    TypeVar,
-    Union,
-    get_args,
-    get_origin,
-    get_type_hints,
-)
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from semlex.errors import ConfigurationError
 from semlex.types.queries import terms_errors
 from semlex.validation import (
+    Errors,
     check_parameters,
     kind_errors,
     number_errors,
@@ -47,11 +37,6 @@ from semlex.validation import (
     whole_number_errors,
     wrong_type,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from semlex.validation import Errors
 
 Form: TypeAlias = Literal[
     "text",

@@ -11,7 +11,7 @@ import numpy as np
 from semlex import _core
 from semlex.ingest.chunk_rows import embedded_text
 from semlex.proof.texts import WORDS
-from semlex.store.proving import stored_collection
+from semlex.store.proving import StoredChunk, StoredCollection, stored_collection
 
 if TYPE_CHECKING:
     import random
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from semlex.embedding.base import Embedder
     from semlex.retriever.synchronous import SyncCollection
-    from semlex.store.proving import StoredChunk, StoredCollection
     from semlex.store.schema.names import Names
     from semlex.types.results import SearchResults
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from semlex.proof.check import Fault, check_present, expect, whole_documents
 from semlex.proof.children import Child
-from semlex.proof.kills import Killed, Order, run
+from semlex.proof.kills import Acknowledge, Killed, Limits, Order, run
 from semlex.proof.scenarios import Tries
 from semlex.store.proving import named_clients
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from semlex.embedding.base import Embedder
-    from semlex.proof.kills import Acknowledge, Limits
     from semlex.retriever.synchronous import SyncClient, SyncCollection
     from semlex.store.schema.names import Names
 

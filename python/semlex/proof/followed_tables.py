@@ -9,17 +9,15 @@ from psycopg.pq import TransactionStatus
 
 from semlex.proof.check import SHOWN, check_present, expect, whole_documents
 from semlex.proof.children import Child, until
-from semlex.proof.kills import Killed, run
+from semlex.proof.kills import Acknowledge, Killed, Limits, run
 from semlex.proof.scenarios import Tries
 from semlex.proof.texts import WordDirections, draw_text
-from semlex.store.proving import Articles, backends, connected, end_table_leases
+from semlex.store.proving import Articles, Connection, backends, connected, end_table_leases
 
 if TYPE_CHECKING:
     import random
 
-    from semlex.proof.kills import Acknowledge, Limits
     from semlex.retriever.synchronous import SyncClient, SyncCollection
-    from semlex.store.proving import Connection
     from semlex.store.schema.names import Names
 
 ROWS = 40

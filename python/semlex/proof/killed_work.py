@@ -9,13 +9,12 @@ from operator import or_
 from typing import TYPE_CHECKING, Any
 
 from semlex.proof.check import check_answers, check_stored, expect
-from semlex.proof.kills import Killed
+from semlex.proof.kills import Acknowledge, Killed, Limits
 from semlex.proof.texts import WordDirections, documents
 from semlex.store.proving import connected, end_job_leases, end_leases, job_states, serving_version
 from semlex.store.write.copy import BulkIngestConfig
 
 if TYPE_CHECKING:
-    from semlex.proof.kills import Acknowledge, Limits
     from semlex.retriever.synchronous import SyncClient, SyncCollection
 
 BATCH = 20  # rows of a transaction of a load

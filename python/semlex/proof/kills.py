@@ -6,7 +6,7 @@ import os
 import signal
 import time
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -15,14 +15,11 @@ from semlex.proof.check import Fault, check_answers, check_stored
 from semlex.proof.children import Child, Moments, kill_after, say, set_limits, until
 from semlex.proof.scenarios import Scenario, Tries
 from semlex.proof.texts import WordDirections, documents, draw_text
-from semlex.retriever.synchronous import SyncClient
+from semlex.retriever.synchronous import SyncClient, SyncCollection
 from semlex.store.proving import backends, connected, is_made, named_clients
 from semlex.store.write.copy import BulkIngestConfig
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from semlex.retriever.synchronous import SyncCollection
     from semlex.store.schema.names import Names
 
 IDS = 120

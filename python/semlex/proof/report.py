@@ -11,13 +11,12 @@ from html import escape
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
-from semlex.proof.check import KINDS
+from semlex.proof.check import KINDS, Fault
 from semlex.proof.texts import STATEMENT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from semlex.proof.check import Fault
 
 MAX_FAULTS = 20  # of a scenario that are written down
 

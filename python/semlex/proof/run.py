@@ -31,7 +31,7 @@ from semlex.proof.killed_work import (
     Working,
 )
 from semlex.proof.report import ProofReport, ScenarioReport
-from semlex.proof.scenarios import Tries
+from semlex.proof.scenarios import Scenario, Site, Tries
 from semlex.proof.soak import Soak
 from semlex.proof.together import Together
 from semlex.store.postgres.addresses import describe
@@ -39,7 +39,6 @@ from semlex.store.postgres.addresses import describe
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from semlex.proof.scenarios import Scenario, Site
 
 KINDS: dict[str, type[Scenario]] = {
     kind.name: kind

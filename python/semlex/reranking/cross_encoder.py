@@ -14,7 +14,7 @@ import numpy as np
 
 from semlex.errors import MissingExtraError, ModelError
 from semlex.forks import drop, new_lock, renew_after_fork
-from semlex.models.files import find_model
+from semlex.models.files import ModelFolder, find_model
 from semlex.models.local import memory
 from semlex.models.local.device import check_names, choose_placement, sentence_model
 from semlex.models.tokenizer import CutTexts
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
-
-    from semlex.models.files import ModelFolder
 
 
 class CrossEncoderReranker(CheckedReranker):

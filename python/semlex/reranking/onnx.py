@@ -9,18 +9,15 @@ import numpy as np
 
 from semlex.errors import ConfigurationError, ModelError
 from semlex.forks import new_rlock
-from semlex.models.files import find_model
-from semlex.models.local.onnx_model import OnnxModel, require_onnx
+from semlex.models.files import ModelFolder, find_model
+from semlex.models.local.onnx_model import Batch, OnnxModel, require_onnx
 from semlex.models.model_names import ONNX_PREFIX, split_name
-from semlex.models.tokenizer import CutTexts, open_pair_tokenizer
+from semlex.models.tokenizer import CutTexts, TextTokenizer, open_pair_tokenizer
 from semlex.reranking.base import WITHOUT_HUB, CheckedReranker
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from semlex.models.files import ModelFolder
-    from semlex.models.local.onnx_model import Batch
-    from semlex.models.tokenizer import TextTokenizer
 
 OUTPUT = "logits"
 MAX_LOGIT = 700.0  # exp never sees a larger number

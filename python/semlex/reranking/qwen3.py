@@ -14,7 +14,7 @@ from semlex.errors import ConfigurationError, ModelError
 from semlex.forks import new_lock
 from semlex.models.files import find_model
 from semlex.models.local.device import require_torch
-from semlex.models.local.transformer import MAX_ROWS, Transformer, check_config
+from semlex.models.local.transformer import MAX_ROWS, RuntimeReport, Transformer, check_config
 from semlex.models.model_names import DEFAULT_RERANKING_MODEL
 from semlex.models.tokenizer import CutTexts, TextTokenizer, TokenRows, open_tokenizer
 from semlex.reranking.base import WITHOUT_HUB, CheckedReranker
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from semlex.models.local.transformer import RuntimeReport
 
 DEFAULT_INSTRUCTION = "Given a web search query, retrieve relevant passages that answer the query"
 PREFIX = (

@@ -22,12 +22,11 @@ from semlex.models.model_names import (
     leads_to,
     model_and_address,
 )
-from semlex.reranking.base import WITHOUT_HUB
+from semlex.reranking.base import WITHOUT_HUB, Reranker
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from semlex.reranking.base import Reranker
     from semlex.reranking.remote import RemoteReranker
 
 NO_RERANKER = "none"

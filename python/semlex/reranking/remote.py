@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard, Unpack
 
 import numpy as np
 
-from semlex.chat import ChatEndpoint, NoTextError, answer_object
+from semlex.chat import ChatEndpoint, Message, NoTextError, answer_object
 from semlex.errors import ModelServerError
 from semlex.models.model_names import ACCOUNTS
 from semlex.models.remote_model import RemoteModel, RequestOptions
@@ -18,8 +18,6 @@ from semlex.validation import check_range
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-    from semlex.chat import Message
 
 
 MAX_FLOAT32 = 3.4e38

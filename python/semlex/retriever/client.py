@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import NoneType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 from semlex.embedding.registry import KEYWORDS_ONLY
 from semlex.errors import ConfigurationError
@@ -16,6 +16,7 @@ from semlex.options.collection import (
     DEFAULT_CACHE_BYTES,
     Bm25Options,
     CollectionOptions,
+    StorageName,
     WantedOptions,
     storage_named,
 )
@@ -37,7 +38,7 @@ from semlex.store.schema.names import Names
 from semlex.store.schema.registry import Step, list_collections, migrate, pending_steps
 from semlex.store.write.copy import DEFAULT_BULK, BulkIngestConfig
 from semlex.types.followed import DEFAULT_COMPARE_SECONDS
-from semlex.types.jobs import DEFAULT_KEEP_DAYS, DEFAULT_LEASE_SECONDS, STATES
+from semlex.types.jobs import DEFAULT_KEEP_DAYS, DEFAULT_LEASE_SECONDS, STATES, JobState
 from semlex.validation import (
     callable_errors,
     check_parameters,
@@ -48,9 +49,7 @@ from semlex.validation import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
     from os import PathLike
-    from typing import Unpack
 
     from psycopg_pool import AsyncConnectionPool
 
@@ -60,12 +59,10 @@ if TYPE_CHECKING:
     from semlex.ingest.indexer import Indexer
     from semlex.jobs.worker import WorkerOptions
     from semlex.maintenance.dump import TransferReport
-    from semlex.options.collection import StorageName
     from semlex.reranking.base import Reranker
     from semlex.store.postgres.database import Database
     from semlex.store.schema.collection import ListedCollection
     from semlex.types.checkups import Diagnosis
-    from semlex.types.jobs import JobState
 
 ANY_OPTIONS = CollectionOptions()
 MAX_LISTED_JOBS = 10_000

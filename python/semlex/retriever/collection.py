@@ -8,15 +8,10 @@ import time
 from contextlib import aclosing
 from dataclasses import replace
 from types import NoneType
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, Unpack, cast
 from uuid import UUID
 
-from semlex.errors import (
-    ConfigurationError,
-    ModelMismatchError,
-    SearchTimeoutError,
-    ValidationError,
-)
+from semlex.errors import ConfigurationError, FieldError, ModelMismatchError, SearchTimeoutError, ValidationError
 from semlex.models.tokenizer import TokenEstimate
 from semlex.options.answers import (
     DEFAULT_HITS,
@@ -57,12 +52,12 @@ from semlex.store.query.chunk_keys import chunk_keys
 from semlex.store.query.documents import Records
 from semlex.store.query.filters import log_unknown_fields, parse_filters
 from semlex.store.query.statistics import MAX_DESCRIPTION_BYTES, read_description, write_description
-from semlex.types.answers import Context
-from semlex.types.checkups import MAX_SAMPLE, MAX_SEED
-from semlex.types.documents import Ids
+from semlex.types.answers import Answer, AnswerSentence, Context
+from semlex.types.checkups import MAX_SAMPLE, MAX_SEED, Checkup
+from semlex.types.documents import Ids, StoredChunk
 from semlex.types.explanations import Explanation
-from semlex.types.queries import DEFAULT_TOP_K, MAX_QUERY_BYTES, Rewrite, SearchQuery
-from semlex.types.results import SearchMode, SearchResult, with_route
+from semlex.types.queries import DEFAULT_TOP_K, MAX_QUERY_BYTES, Rewrite, Route, RouteBy, SearchQuery
+from semlex.types.results import SearchMode, SearchResult, SearchResults, with_route
 from semlex.types.vectors import given_vectors
 from semlex.validation import (
     callable_errors,
@@ -79,7 +74,6 @@ from semlex.validation import (
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
     from pathlib import Path
-    from typing import Unpack
 
     from numpy.typing import ArrayLike
 
@@ -87,7 +81,6 @@ if TYPE_CHECKING:
     from semlex.answering.context import Counting
     from semlex.chat import ChatModel
     from semlex.diagnostics.status import CollectionStatus
-    from semlex.errors import FieldError
     from semlex.filters.forms import Filters
     from semlex.ingest.enrichment import Enrichment
     from semlex.ingest.given_documents import Given, OnError
@@ -109,11 +102,6 @@ if TYPE_CHECKING:
     from semlex.store.schema.collection import CollectionInfo
     from semlex.store.schema.names import Names
     from semlex.store.write.chunks import OnDuplicate
-    from semlex.types.answers import Answer, AnswerSentence
-    from semlex.types.checkups import Checkup
-    from semlex.types.documents import StoredChunk
-    from semlex.types.queries import Route, RouteBy
-    from semlex.types.results import SearchResults
 
 T = TypeVar("T")
 
@@ -643,10 +631,7 @@ class Collection(Part):
         Raises:
             ConfigurationError: An item of `hits` is not a hit, or `diversity` is out of range.
         """
-        check_parameters(
-            kind_errors("hits", hits, list, tuple),
-            number_errors("diversity", diversity, 0, 1),
-        )
+        check_parameters(kind_errors("hits", hits, list, tuple), number_errors("diversity", diversity, 0, 1))
         check_parameters(*(kind_errors(f"hits[{row}]", hit, SearchResult) for row, hit in enumerate(hits)))
         await self._handle.searched()
         _, vectors = await self._handle.reading(lambda opened: read_around(opened, hits, Around(), with_vectors=True))
@@ -827,11 +812,7 @@ class Collection(Part):
         return await self.add_documents(documents, embeddings, on_duplicate=on_duplicate, on_error=on_error)
 
     @operation("index", "write")
-    async def index(
-        self,
-        *paths: str | Path,
-        **options: Unpack[IndexOptions],
-    ) -> IndexReport:
+    async def index(self, *paths: str | Path, **options: Unpack[IndexOptions]) -> IndexReport:
         """Read files and folders, cut them at headings and by tokens, and store their chunks.
 
         Unchanged files are skipped; a changed file's chunks are replaced in one transaction. A file that cannot be read
@@ -880,11 +861,7 @@ class Collection(Part):
         return run.report
 
     @operation("sync", "write")
-    async def sync(
-        self,
-        *paths: str | Path,
-        **options: Unpack[SyncOptions],
-    ) -> SyncReport:
+    async def sync(self, *paths: str | Path, **options: Unpack[SyncOptions]) -> SyncReport:
         """Index files and folders as `index` does, and delete documents whose files are gone.
 
         A file with the same size, times and inode as in the last run is not read. A renamed file keeps its chunks and
@@ -925,10 +902,7 @@ class Collection(Part):
         return reports[0]
 
     def watch(
-        self,
-        *paths: str | Path,
-        poll: bool = False,
-        **options: Unpack[WatchOptions],
+        self, *paths: str | Path, poll: bool = False, **options: Unpack[WatchOptions]
     ) -> AsyncGenerator[SyncReport, None]:
         """Synchronise now, and again whenever something changes, until you end the iteration.
 

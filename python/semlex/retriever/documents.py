@@ -4,28 +4,26 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
-from semlex.errors import (
-    ConfigurationError,
-)
+from semlex.errors import ConfigurationError
 from semlex.ingest.document_states import DocumentStates, documents_with_states
-from semlex.ingest.enrichment import checked_enrichment, enrichment_run
+from semlex.ingest.enrichment import Enrichment, checked_enrichment, enrichment_run
 from semlex.ingest.files.absence import places_of, why_absent
 from semlex.ingest.files.roots import check_root, existing_root
-from semlex.ingest.loaders.base import checked_extraction
+from semlex.ingest.loaders.base import Extract, MetadataExtraction, checked_extraction
 from semlex.ingest.loaders.registry import structure_named
 from semlex.ingest.run import FileRun, known_sources
 from semlex.options.declare import check_options, operation, picked
 from semlex.options.indexing import ChunkSizes, RechunkOptions
 from semlex.progress import ProgressOption, shown
-from semlex.retriever.handle import Part
+from semlex.retriever.handle import Handle, Part
 from semlex.search.passages import headings_of, text_of
 from semlex.store.query.chunks import fetch_documents
 from semlex.store.query.documents import Records, find_named, read_known_sources, read_records, without_line
 from semlex.store.schema.locks import hold_collection
 from semlex.store.write import sources as stored_sources
-from semlex.types.documents import MAX_ID_BYTES, Outline, WholeDocument, utc_now
+from semlex.types.documents import MAX_ID_BYTES, Outline, StoredChunk, WholeDocument, utc_now
 from semlex.validation import (
     check_parameters,
     check_rows,
@@ -36,18 +34,12 @@ from semlex.validation import (
 )
 
 if TYPE_CHECKING:
-    from typing import Unpack
-
     from semlex.chat import ChatModel
-    from semlex.ingest.enrichment import Enrichment
-    from semlex.ingest.loaders.base import Extract, MetadataExtraction
     from semlex.ingest.progress import EnrichmentReport, IndexReport
     from semlex.open_collection import OpenCollection
-    from semlex.retriever.handle import Handle
     from semlex.store.postgres.connection import Connection
     from semlex.store.query.documents import KnownSource, NamedDocument
     from semlex.store.write.sources import SourceInfo
-    from semlex.types.documents import StoredChunk
     from semlex.types.explanations import Reason
 
     # The class has methods called `list` and `sources`.
@@ -222,10 +214,7 @@ class Documents(Part):
             ModelError: The model fails before the first description; nothing was written.
             EmbeddingsMissingError: The collection has vectors, and their model is not open.
         """
-        check_parameters(
-            text_parameter("source", source),
-            kind_errors("dry_run", dry_run, bool),
-        )
+        check_parameters(text_parameter("source", source), kind_errors("dry_run", dry_run, bool))
         bars = shown(progress)
         wanted = checked_enrichment(enrichment)
         if wanted is None:

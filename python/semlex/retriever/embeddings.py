@@ -6,31 +6,19 @@ import asyncio
 from types import NoneType
 from typing import TYPE_CHECKING
 
-from semlex.errors import (
-    ConfigurationError,
-    MissingExtraError,
-    MissingKeyError,
-    ModelError,
-)
-from semlex.maintenance.reembed import Reembedding
+from semlex.errors import ConfigurationError, MissingExtraError, MissingKeyError, ModelError
+from semlex.maintenance.reembed import EmbeddingFigures, Reembedding, ReembedReport
 from semlex.maintenance.versions import Rollback, drop_embeddings, list_embeddings, previous_version
-from semlex.options.collection import storage_named
+from semlex.options.collection import StorageName, storage_named
 from semlex.options.declare import operation
 from semlex.progress import ProgressOption, shown
 from semlex.retriever.handle import Part
 from semlex.search.request import check_ids
 from semlex.store.embedding_versions import store_calibration
 from semlex.store.query import chunks
-from semlex.store.schema.collection import check_curve, curve_in_use
+from semlex.store.schema.collection import EmbeddingVersion, check_curve, curve_in_use
 from semlex.types.confidence import ConfidenceCurve
-from semlex.validation import (
-    check_parameters,
-    check_range,
-    kind_errors,
-    model_errors,
-    path_errors,
-    text_errors,
-)
+from semlex.validation import Errors, check_parameters, check_range, kind_errors, model_errors, path_errors, text_errors
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -41,12 +29,8 @@ if TYPE_CHECKING:
 
     from semlex.embedding.base import Embedder
     from semlex.json_values import AnyId
-    from semlex.maintenance.reembed import EmbeddingFigures, ReembedReport
     from semlex.open_collection import OpenCollection, OpenModels
-    from semlex.options.collection import StorageName
     from semlex.store.postgres.snapshot import Snapshot
-    from semlex.store.schema.collection import EmbeddingVersion
-    from semlex.validation import Errors
 
     # Inside the class `list` is a method.
     Figures = list[EmbeddingFigures]
@@ -125,11 +109,7 @@ class Embeddings(Part):
 
     @operation("roll back embeddings", "admin")
     async def roll_back(
-        self,
-        model: str | Embedder | None = None,
-        *,
-        force: bool = False,
-        progress: ProgressOption = None,
+        self, model: str | Embedder | None = None, *, force: bool = False, progress: ProgressOption = None
     ) -> ReembedReport:
         """Return to the vectors in use before the last change of the model, after computing missing ones.
 
@@ -143,10 +123,7 @@ class Embeddings(Part):
             StoreError: Chunks lack a vector and the model cannot be used, or another process changes the vectors.
             ModelMismatchError: The named model did not make these vectors.
         """
-        check_parameters(
-            [] if model is None else _named(model),
-            kind_errors("force", force, bool),
-        )
+        check_parameters([] if model is None else _named(model), kind_errors("force", force, bool))
         bars = shown(progress)
         opened = await self._handle.ready()
         version = await previous_version(opened)

@@ -3,43 +3,29 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
-from semlex.errors import (
-    ConfigurationError,
-)
+from semlex.errors import ConfigurationError
 from semlex.filters.fields import SHOWN_CHARACTERS, Field, field_named, nearest
 from semlex.ingest.progress import Progress
 from semlex.options.declare import check_options, operation
-from semlex.options.search import (
-    DEFAULT_COUNTED,
-    DEFAULT_VALUES,
-    FacetArguments,
-    FacetOptions,
-    SearchOptions,
-    Tuning,
-)
+from semlex.options.search import DEFAULT_COUNTED, DEFAULT_VALUES, FacetArguments, FacetOptions, SearchOptions, Tuning
 from semlex.progress import ProgressOption, shown
 from semlex.retriever.handle import Part
 from semlex.search.facets import FacetRequest, facets_of_filter, facets_of_query
 from semlex.search.request import Request
 from semlex.store.indexes.build import IndexBuilder
-from semlex.store.indexes.field_indexes import checked_index, drop_field_indexes, read_field_indexes
+from semlex.store.indexes.field_indexes import FieldIndex, checked_index, drop_field_indexes, read_field_indexes
 from semlex.store.query.fields import count_types, summarize_fields, take_field_sample
 from semlex.store.query.filters import parse_filters
 from semlex.store.schema.locks import between_searches
-from semlex.validation import (
-    check_parameters,
-    kind_errors,
-)
+from semlex.validation import check_parameters, kind_errors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from typing import Unpack
 
     from semlex.filters.forms import Filters
     from semlex.store.indexes.build import IndexesBuilt, TellBuild
-    from semlex.store.indexes.field_indexes import FieldIndex
     from semlex.store.postgres.connection import Connection
     from semlex.types.fields import Facets, FieldSummaries, IndexedType
 

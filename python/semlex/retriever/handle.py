@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, TypeVar
 
 from semlex.errors import CalibrationFileError, CollectionDroppedError, ConfigurationError
 from semlex.open_collection import OpenCollection
-from semlex.options.collection import DEFAULT_BM25, Bm25Options
-from semlex.retriever.base import NOT_OPEN
+from semlex.options.collection import DEFAULT_BM25, Bm25Options, WantedOptions
+from semlex.retriever.base import NOT_OPEN, DocumentRetriever
 from semlex.search.request import NO_DEFAULTS
-from semlex.store.postgres.connection import callers_connection
+from semlex.store.postgres.connection import CallersConnection, Connection, callers_connection
 from semlex.store.postgres.database import Database
 from semlex.store.postgres.roles import checked_role
 from semlex.store.schema import registry
-from semlex.store.schema.collection import for_model
+from semlex.store.schema.collection import CollectionInfo, EmbeddingVersion, for_model
 from semlex.store.schema.names import Names
 from semlex.store.write.copy import DEFAULT_BULK, BulkIngestConfig
 from semlex.types.confidence import ConfidenceCurve
@@ -29,12 +29,8 @@ if TYPE_CHECKING:
     from os import PathLike
 
     from semlex.ingest.indexer import Indexer
-    from semlex.options.collection import WantedOptions
     from semlex.options.search import SearchDefaults
-    from semlex.retriever.base import DocumentRetriever
     from semlex.retriever.resources import Resources
-    from semlex.store.postgres.connection import CallersConnection, Connection
-    from semlex.store.schema.collection import CollectionInfo, EmbeddingVersion
 
 T = TypeVar("T")
 # The longest file of a confidence curve.

@@ -7,21 +7,16 @@ from typing import TYPE_CHECKING
 
 from semlex.errors import ConfigurationError
 from semlex.options.declare import operation
-from semlex.progress import ProgressOption, shown
+from semlex.progress import ProgressOption, Tell, shown
 from semlex.retriever.handle import Part
-from semlex.store.indexes.options import HnswIndex, IvfflatIndex, NoIndex
-from semlex.validation import (
-    check_parameters,
-    kind_errors,
-)
+from semlex.store.indexes.options import HnswIndex, IvfflatIndex, NoIndex, VectorIndex
+from semlex.validation import check_parameters, kind_errors
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from semlex.progress import Tell
     from semlex.store.indexes.build import IndexesBuilt
     from semlex.store.indexes.estimate import IndexEstimate
-    from semlex.store.indexes.options import VectorIndex
     from semlex.store.keyword.base import Rebuilt
 
 
@@ -49,11 +44,7 @@ class Indexes(Part):
 
     @operation("create index", "admin")
     async def create(
-        self,
-        index: VectorIndex | None = None,
-        *,
-        concurrently: bool = False,
-        progress: ProgressOption = None,
+        self, index: VectorIndex | None = None, *, concurrently: bool = False, progress: ProgressOption = None
     ) -> IndexesBuilt:
         """Build the indexes now; a load that takes the collection past 10,000 rows does so automatically.
 

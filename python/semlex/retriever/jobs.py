@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from semlex.errors import JobTimeoutError
 from semlex.options.declare import check_options, operation
@@ -18,7 +18,6 @@ from semlex.validation import check_parameters, number_errors
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from typing import Unpack
 
 FIRST_PAUSE_SECONDS, LAST_PAUSE_SECONDS = 0.05, 2.0
 
@@ -89,12 +88,7 @@ class Jobs(Part):
     """The jobs of a collection; `Collection.jobs` is one."""
 
     @operation("submit job", "write")
-    async def submit(
-        self,
-        kind: str,
-        arguments: Mapping[str, Any] | None = None,
-        **options: Unpack[JobOptions],
-    ) -> Job:
+    async def submit(self, kind: str, arguments: Mapping[str, Any] | None = None, **options: Unpack[JobOptions]) -> Job:
         """Store a job for this collection; a worker runs it (`Client.work`, ``semlex worker``).
 
         The kinds are ``index``, ``sync`` (with ``paths``, and the methods' options), ``add`` (with ``documents``, and

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 from semlex import _core
 from semlex.errors import ConfigurationError, ReadOnlyError
 from semlex.filters.evaluate import holds
-from semlex.filters.forms import filter_tree
+from semlex.filters.forms import Filters, filter_tree
 from semlex.options.collection import DEFAULT_BM25
 from semlex.retriever.base import DocumentRetriever, Openable
-from semlex.store.keyword.base import MAX_TERMS, folded, without_operators
-from semlex.types.documents import StoredChunk
+from semlex.store.keyword.base import MAX_TERMS, Exclusions, folded, without_operators
+from semlex.types.documents import Document, StoredChunk
 from semlex.types.queries import DEFAULT_TOP_K, MAX_TOP_K, SearchQuery
 from semlex.types.results import SearchResult, SearchResults
 
@@ -24,11 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
-    from semlex.filters.forms import Filters
     from semlex.filters.tree import FilterTree
     from semlex.ingest.files.discovery import FileProblem
-    from semlex.store.keyword.base import Exclusions
-    from semlex.types.documents import Document
 
 TITLES = ("title", "name")
 
@@ -214,10 +211,7 @@ class JSONKBRetriever(Openable, DocumentRetriever):
 
 
 async def fallen_back(
-    found: SearchResults,
-    fallback: DocumentRetriever,
-    query: SearchQuery,
-    exclusions: Exclusions | None,
+    found: SearchResults, fallback: DocumentRetriever, query: SearchQuery, exclusions: Exclusions | None
 ) -> SearchResults:
     """Return the best hits of a fallback that are not excluded, as the results of a search that has found nothing."""
     name = getattr(fallback, "identity", type(fallback).__name__)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 from semlex.errors import CollectionFailedError, ConfigurationError, SemlexError, ValidationError
 from semlex.options.collection import CollectionOptions
@@ -24,7 +24,6 @@ from semlex.validation import check_parameters, kind_errors, path_errors, text_e
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from os import PathLike
-    from typing import Unpack
     from uuid import UUID
 
     from psycopg_pool import AsyncConnectionPool
@@ -173,11 +172,7 @@ class KnowledgeBase(Openable):
         return self._with(_models=given | dict(options))
 
     def with_database(
-        self,
-        db_url: str | None = None,
-        *,
-        pool: AsyncConnectionPool[Any] | None = None,
-        **options: Unpack[ServerKeys],
+        self, db_url: str | None = None, *, pool: AsyncConnectionPool[Any] | None = None, **options: Unpack[ServerKeys]
     ) -> KnowledgeBase:
         """Return a knowledge base with this server for collections that are added later.
 

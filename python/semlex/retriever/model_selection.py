@@ -20,7 +20,7 @@ from semlex.errors import (
     ModelNotFoundError,
 )
 from semlex.models.files import find_cached
-from semlex.models.model_names import LANGCHAIN, ONNX_PREFIX, bare_name, host_of, leads_to, split_name
+from semlex.models.model_names import LANGCHAIN, ONNX_PREFIX, ModelChoice, bare_name, host_of, leads_to, split_name
 from semlex.open_collection import OpenModels, OpenReranker
 from semlex.options.collection import model_defaults
 from semlex.reranking.registry import choose_reranker
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from semlex.chat import ChatModel
     from semlex.embedding.base import Embedder
     from semlex.models.executor import ModelExecutor
-    from semlex.models.model_names import ModelChoice
     from semlex.reranking.base import Reranker
 
 STORED = "the collection's model"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from semlex.options.declare import operations_of
+from semlex.options.declare import Rights, operations_of
 from semlex.retriever.client import Client
 from semlex.retriever.collection import Collection
 from semlex.retriever.documents import Documents
@@ -20,7 +20,6 @@ from semlex.retriever.tables import Tables
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from semlex.options.declare import Rights
 
 # Methods load what they need when they are first called. Servers, and other programs with an event loop, import this
 # module, which loads all of it beforehand.

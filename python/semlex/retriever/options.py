@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict
 
-from semlex.options.collection import DistanceName, StorageName
+from semlex.options.collection import Bm25Options, DistanceName, FileLimits, StorageName
 from semlex.options.declare import Option, unchecked
 from semlex.options.indexing import ChunkSizes, FindOptions, FolderKeys, ReadOptions
 from semlex.options.search import Mode, QuestionOptions, Rerank, SearchDefaults
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from semlex.chat import ChatModel
     from semlex.ingest.enrichment import Enrichment
     from semlex.ingest.loaders.base import Extract, MetadataExtraction
-    from semlex.options.collection import Bm25Options, FileLimits
     from semlex.progress import ProgressOption
     from semlex.retriever.base import DocumentRetriever
     from semlex.search.steps import HitStep

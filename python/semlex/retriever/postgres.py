@@ -5,13 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from types import NoneType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 
-from semlex.options.collection import (
-    DEFAULT_BM25,
-    CollectionOptions,
-    WantedOptions,
-)
+from semlex.options.collection import DEFAULT_BM25, CollectionOptions, WantedOptions
 from semlex.options.declare import check_options, picked
 from semlex.options.search import SearchOptions
 from semlex.retriever.base import DocumentRetriever, Openable
@@ -26,8 +22,6 @@ from semlex.store.write.copy import DEFAULT_BULK
 from semlex.validation import check_parameters, kind_errors
 
 if TYPE_CHECKING:
-    from typing import Unpack
-
     from psycopg_pool import AsyncConnectionPool
 
     from semlex.diagnostics.status import ServerHealth

@@ -15,7 +15,7 @@ from semlex.clock import SYSTEM, Clock
 from semlex.errors import CollectionNotFoundError, PrivilegeError, ReadOnlyError, SemlexError, StoreError
 from semlex.store.query_log import PRUNED_ROWS, Question, hash_of, write_questions
 from semlex.types.documents import utc_now
-from semlex.types.query_log import QueryLogFigures
+from semlex.types.query_log import QueryLogFigures, QueryLogOptions
 
 if TYPE_CHECKING:
     import uuid
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from semlex.store.postgres.connection import Connection
     from semlex.store.postgres.database import Database
     from semlex.store.schema.collection import CollectionInfo
-    from semlex.types.query_log import QueryLogOptions
     from semlex.types.results import SearchResults
 
     _Key = tuple[uuid.UUID, str | None]

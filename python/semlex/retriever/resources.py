@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack
 from dataclasses import fields, replace
 from pathlib import Path
 from types import NoneType
-from typing import TYPE_CHECKING, Self, overload
+from typing import TYPE_CHECKING, Any, Self, overload
 
 from semlex.clock import SYSTEM, Clock
 from semlex.embedding.query_cache import DEFAULT_QUERIES, QueryEmbeddingCache
@@ -17,7 +17,7 @@ from semlex.forks import drop, renew_after_fork
 from semlex.lru_cache import LruCache
 from semlex.models.executor import ModelExecutor
 from semlex.models.local.device import check_names, torch_process
-from semlex.options.collection import DEFAULT_LIMITS, MAX_CACHE_BYTES, FileLimits, ServerOptions
+from semlex.options.collection import DEFAULT_LIMITS, MAX_CACHE_BYTES, Bm25Options, FileLimits, ServerOptions
 from semlex.retriever.base import CLOSED, NOT_OPEN
 from semlex.retriever.model_selection import ModelOptions, open_embedder, open_reranker, runs_on_torch
 from semlex.retriever.query_log import QueryLog
@@ -25,22 +25,19 @@ from semlex.store.indexes.background import IndexBuilds
 from semlex.store.postgres.database import Database, check_access
 from semlex.store.postgres.embedded.server import EmbeddedServer
 from semlex.store.postgres.replica import Replica, address_of_primary
-from semlex.types.query_log import query_log_options
+from semlex.types.query_log import QueryLogMode, QueryLogOptions, query_log_options
 from semlex.validation import check_parameters, kind_errors, model_errors, path_errors, whole_number_errors
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from os import PathLike
-    from typing import Any
 
     from semlex.chat import ChatModel
     from semlex.embedding.base import Embedder
     from semlex.models.model_names import ModelChoice
     from semlex.open_collection import OpenModels, OpenReranker
-    from semlex.options.collection import Bm25Options
     from semlex.store.keyword.bm25.index import Bm25Index
     from semlex.store.schema.collection import EmbeddingVersion
-    from semlex.types.query_log import QueryLogMode, QueryLogOptions
 
 ModelKey = tuple[str, str, int] | None
 

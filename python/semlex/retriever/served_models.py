@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from semlex.embedding.base import normalise
+from semlex.embedding.base import Embedder, normalise
 from semlex.errors import CollectionNotFoundError
 from semlex.models.model_names import short_name
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from semlex.embedding.base import Embedder
     from semlex.models.executor import ModelExecutor
     from semlex.reranking.base import Reranker
     from semlex.retriever.collection import Collection

@@ -13,11 +13,11 @@ import inspect
 import re
 import sys
 import threading
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Generator
 from functools import wraps
 from importlib import import_module
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, Self, TypeVar, cast
+from typing import Any, ClassVar, ParamSpec, Self, TypeVar, cast
 
 from semlex.errors import ConfigurationError, SemlexError, WorkAbandonedError
 from semlex.forks import drop, renew_after_fork
@@ -29,9 +29,6 @@ from semlex.retriever.jobs import Job
 from semlex.retriever.json_fallback import JSONKBRetriever
 from semlex.retriever.knowledge_base import KnowledgeBase
 from semlex.retriever.postgres import PostgreSQLRetriever
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Generator
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -7,7 +7,7 @@ from dataclasses import asdict, replace
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 from uuid import UUID, uuid4
 
 from semlex.errors import ConfigurationError, SemlexError
@@ -28,12 +28,12 @@ from semlex.store.followed.connection import read_source
 from semlex.store.followed.declaration import changed_table, declared_table, refuse_own, resolve
 from semlex.store.followed.definitions import delete_table, insert_table, read_status, read_tables, replace_definition
 from semlex.store.followed.triggers import TableTriggers, remove_triggers
-from semlex.store.foreign_tables import WantedTable
+from semlex.store.foreign_tables import LayoutName, WantedTable
 from semlex.store.query.chunk_keys import keys_of
 from semlex.store.query.filters import Filter
-from semlex.store.query.hits import Relation, fill_table, statement
+from semlex.store.query.hits import Included, Relation, fill_table, statement
 from semlex.store.schema.locks import hold_collection
-from semlex.store.tables import copy_page
+from semlex.store.tables import RowPart, copy_page
 from semlex.store.write.sources import read_sources
 from semlex.validation import (
     check_parameters,
@@ -47,7 +47,6 @@ from semlex.validation import (
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from os import PathLike
-    from typing import Unpack
 
     import numpy as np
     from numpy.typing import NDArray
@@ -58,13 +57,10 @@ if TYPE_CHECKING:
     from semlex.open_collection import OpenCollection
     from semlex.store.followed.definitions import StoredTable
     from semlex.store.followed.source import SourceTable
-    from semlex.store.foreign_tables import LayoutName
     from semlex.store.postgres.connection import CallersConnection, Connection
     from semlex.store.postgres.database import Database
-    from semlex.store.query.hits import Included
     from semlex.store.schema.collection import EmbeddingVersion
     from semlex.store.schema.names import Names
-    from semlex.store.tables import RowPart
     from semlex.store.write.chunks import OnDuplicate
     from semlex.types.followed import FollowedStatus, FollowedTable, TableSync
     from semlex.types.results import SearchResult

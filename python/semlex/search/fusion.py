@@ -6,7 +6,7 @@ import asyncio
 import math
 import re
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import permutations
@@ -17,18 +17,14 @@ import numpy as np
 
 from semlex import _core
 from semlex.errors import ConfigurationError
-from semlex.options.search import RRF_K
-from semlex.store.keyword.base import texts_of
+from semlex.options.search import RRF_K, FusionMethod
+from semlex.store.keyword.base import Exclusions, texts_of
 from semlex.store.query.run import ask, fetch
 from semlex.validation import number_errors, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Iterator
-
     from numpy.typing import NDArray
 
-    from semlex.options.search import FusionMethod
-    from semlex.store.keyword.base import Exclusions
     from semlex.store.postgres.snapshot import Snapshot
     from semlex.store.query.leg import Key, LegResult, ScoreQuery
     from semlex.store.query.score_calibration import Spread

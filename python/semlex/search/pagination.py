@@ -15,24 +15,21 @@ import numpy as np
 
 from semlex.clock import SYSTEM, Clock
 from semlex.errors import ConfigurationError, FieldError, ValidationError
-from semlex.filters.forms import filter_tree
-from semlex.filters.tree import Group
+from semlex.filters.forms import Filters, filter_tree
+from semlex.filters.tree import FilterTree, Group
 from semlex.options.declare import check_options, declared
 from semlex.options.search import SearchOptions
 from semlex.search.planner import candidate_depth
 from semlex.search.request import Page, Request
-from semlex.search.rerank import by_scores, rerank, rerank_weight
+from semlex.search.rerank import Hits, by_scores, rerank, rerank_weight
 from semlex.types.queries import MAX_TOP_K
 from semlex.validation import number_errors, refuse, text_errors, whole_number_errors
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from semlex.filters.forms import Filters
-    from semlex.filters.tree import FilterTree
     from semlex.models.executor import ModelExecutor
     from semlex.reranking.base import Reranker
-    from semlex.search.rerank import Hits
     from semlex.search.state import SearchState
     from semlex.store.schema.collection import CollectionInfo
 
@@ -51,7 +48,7 @@ A_CURSOR = "the next_cursor of an earlier page of this collection, complete and 
 _BASE64 = re.compile(r"[A-Za-z0-9_-]+").fullmatch
 # Of the options of a search those that a page does not have; the others are in the cursor by their names.
 _NOT_PAGED = {
-    *("vector", "terms", "rewrite", "boost", "tuning", "deadline", "route", "max_results", "group_by", "group_size"),
+    *("vector", "terms", "rewrite", "boost", "tuning", "deadline", "route", "max_results", "group_by", "group_size")
 }
 _PAGED = declared(SearchOptions).keys() - _NOT_PAGED
 _SEARCH = ("query", "terms", "vector", "top_k", "filters", "mode", "boost", "tuning", "options")

@@ -13,8 +13,8 @@ from semlex import _core
 from semlex.store.query.chunk_keys import indexed_keys, keys_of
 from semlex.store.query.surroundings import PlacedChunk, Reach, read_surroundings
 from semlex.types.answers import PassagePart
-from semlex.types.documents import MAX_CHUNK_BYTES, Heading, line_breaks
-from semlex.types.results import KnowledgeHit
+from semlex.types.documents import MAX_CHUNK_BYTES, Heading, StoredChunk, line_breaks
+from semlex.types.results import KnowledgeHit, SearchResult
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from semlex.open_collection import OpenCollection
     from semlex.store.postgres.snapshot import Snapshot
     from semlex.store.query.leg import Key
-    from semlex.types.documents import StoredChunk
-    from semlex.types.results import SearchResult
 
 # Between chunks that follow each other lie blank characters alone, which are not stored. More of them part passages.
 MAX_BLANKS = 100

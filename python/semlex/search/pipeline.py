@@ -10,11 +10,11 @@ from semlex.errors import ConfigurationError
 from semlex.search.pagination import next_cursor, opened_list, ranked_list
 from semlex.search.planner import choose_legs
 from semlex.search.query_vector import embed_queries, embed_query
-from semlex.search.request import check_similarity
+from semlex.search.request import Request, check_similarity
 from semlex.search.rerank import at_least
 from semlex.search.results import search_results
 from semlex.search.retrieval import Retrieval
-from semlex.search.state import SearchState
+from semlex.search.state import Found, SearchState
 from semlex.store.postgres.database import SnapshotReads
 from semlex.store.schema.collection import curve_in_use
 from semlex.telemetry import (
@@ -36,8 +36,6 @@ if TYPE_CHECKING:
 
     from semlex.open_collection import OpenCollection
     from semlex.reranking.base import Reranker
-    from semlex.search.request import Request
-    from semlex.search.state import Found
     from semlex.store.postgres.snapshot import Snapshot
     from semlex.types.results import SearchResults
 

@@ -11,7 +11,7 @@ from semlex.store.indexes.choice import wanted_vector_index
 from semlex.store.keyword.engine import LegRequest
 from semlex.store.query.passing_rows import MAX_VECTOR_BYTES
 from semlex.store.query.vector import VectorPlan, filtered_ef_search, vector_leg
-from semlex.store.schema.collection import for_model
+from semlex.store.schema.collection import CollectionInfo, for_model
 from semlex.validation import refuse
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from semlex.store.indexes.catalog import VectorIndexes
     from semlex.store.query.filters import Filter
     from semlex.store.query.leg import BestRows, LegPlan
-    from semlex.store.schema.collection import CollectionInfo
 
 MIN_CANDIDATES = 30
 OVERSAMPLING = 3  # candidates per leg, times top_k: deep enough that fusion sees what both legs nearly agree on

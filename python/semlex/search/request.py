@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 from semlex import _core
 from semlex.clock import SYSTEM, Clock
 from semlex.errors import ConfigurationError, FieldError, ValidationError
-from semlex.json_values import id_text
+from semlex.json_values import AnyId, id_text
 from semlex.options.declare import declared
 from semlex.options.search import (
     DEFAULT_GROUP_SIZE,
@@ -26,12 +26,12 @@ from semlex.options.search import (
     SearchOptions,
     Tuning,
 )
-from semlex.search.fusion import check_weights
+from semlex.search.fusion import Candidate, check_weights
 from semlex.store.keyword.base import PLAIN, without_operators
 from semlex.store.query.filters import Filter, parse_filters
 from semlex.store.query.selection import Boost, parse_boosts
 from semlex.types.documents import MAX_ID_BYTES
-from semlex.types.queries import DEFAULT_TOP_K, MAX_TOP_K, Rewrite, SearchQuery, words_of_terms
+from semlex.types.queries import DEFAULT_TOP_K, MAX_TOP_K, Rewrite, Route, SearchQuery, words_of_terms
 from semlex.types.vectors import checked_array
 from semlex.validation import check_parameters, check_range, check_rows, refuse, shown, whole_number_errors, wrong_type
 
@@ -40,11 +40,8 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
     from semlex.filters.forms import Filters
-    from semlex.json_values import AnyId
-    from semlex.search.fusion import Candidate
     from semlex.store.schema.collection import CollectionInfo
     from semlex.store.schema.names import Names
-    from semlex.types.queries import Route
     from semlex.types.results import SearchMode
 
 MAX_QUERIES = 1000  # of one call

@@ -9,7 +9,7 @@ import numpy as np
 
 from semlex.errors import ModelError
 from semlex.models.model_names import short_name
-from semlex.options.search import RERANK_WEIGHT
+from semlex.options.search import RERANK_WEIGHT, SearchOptions
 from semlex.telemetry import SERVER, TEXTS, Span, Work, span
 
 if TYPE_CHECKING:
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
     from semlex.models.executor import ModelExecutor
-    from semlex.options.search import SearchOptions
     from semlex.reranking.base import Reranker
     from semlex.search.fusion import Candidate
     from semlex.search.state import SearchState

@@ -8,20 +8,18 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from semlex.options.search import MAX_CANDIDATES
-from semlex.search.fusion import LEGS
-from semlex.types.confidence import MAX_NEARNESS, Evidence, support_of
+from semlex.search.fusion import LEGS, Candidate
+from semlex.types.confidence import MAX_NEARNESS, ConfidenceCurve, Evidence, Support, support_of
 from semlex.types.results import DocumentHits, LegReport, SearchMode, SearchResult, SearchResults, show_scores
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from semlex.search.fusion import Candidate
     from semlex.search.request import Request
     from semlex.search.rerank import Hits
     from semlex.search.state import Found, SearchState
     from semlex.store.query.chunks import DocumentKey
     from semlex.store.query.leg import Key, LegResult
-    from semlex.types.confidence import ConfidenceCurve, Support
 
 
 def best_of_documents(

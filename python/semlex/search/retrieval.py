@@ -10,10 +10,12 @@ from itertools import compress, islice
 from typing import TYPE_CHECKING, TypeVar
 
 from semlex.errors import ModelError, ModelMismatchError, SearchTimeoutError, SemlexError, StoreError
-from semlex.options.search import MAX_CANDIDATES
+from semlex.options.search import MAX_CANDIDATES, FusionMethod
 from semlex.search.fusion import (
     DEFAULT_VECTOR_WEIGHT,
     LEGS,
+    Candidate,
+    Candidates,
     boosted,
     fuse,
     fuse_completed,
@@ -37,20 +39,20 @@ from semlex.search.planner import (
     searches_before_rows,
     vector_plan,
 )
-from semlex.search.request import reaching
+from semlex.search.request import LeftOut, Request, reaching
 from semlex.search.results import best_of_documents, lacks_documents
-from semlex.search.state import Found
+from semlex.search.state import Found, SearchState
 from semlex.store.indexes.choice import INDEX_FROM_ROWS
-from semlex.store.postgres.snapshot import NO_SETTINGS, SnapshotDiffersError, SnapshotEndedError
+from semlex.store.postgres.snapshot import NO_SETTINGS, Lasting, Snapshot, SnapshotDiffersError, SnapshotEndedError
 from semlex.store.query.chunk_keys import is_indexed
-from semlex.store.query.chunks import best_rows, documents_of, load_results
-from semlex.store.query.filters import unknown_fields, with_rows
+from semlex.store.query.chunks import DocumentKey, best_rows, documents_of, load_results
+from semlex.store.query.filters import Filter, unknown_fields, with_rows
 from semlex.store.query.passing_chunks import read_again, read_passing_rows
-from semlex.store.query.rows import read_live_tables, row_columns, visible_rows
+from semlex.store.query.rows import RowColumns, read_live_tables, row_columns, visible_rows
 from semlex.store.query.run import run_legs
-from semlex.store.query.score_calibration import Calibration
+from semlex.store.query.score_calibration import Calibration, Spread
 from semlex.store.query.selection import boost_factors, read_ids, sampled_share
-from semlex.store.query.vector import read_vectors, register_vector_parameter, vector_leg
+from semlex.store.query.vector import VectorPlan, read_vectors, register_vector_parameter, vector_leg
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -59,19 +61,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from semlex.open_collection import OpenCollection
-    from semlex.options.search import FusionMethod
-    from semlex.search.fusion import Candidate, Candidates
-    from semlex.search.request import LeftOut, Request
-    from semlex.search.state import SearchState
     from semlex.store.postgres.database import Database
-    from semlex.store.postgres.snapshot import Lasting, Snapshot
-    from semlex.store.query.chunks import DocumentKey
-    from semlex.store.query.filters import Filter
     from semlex.store.query.leg import BestRows, Key, LegPlan, LegResult
     from semlex.store.query.passing_rows import PassingRows, RememberedFilter
-    from semlex.store.query.rows import RowColumns
-    from semlex.store.query.score_calibration import Spread
-    from semlex.store.query.vector import VectorPlan
     from semlex.store.schema.collection import CollectionInfo
     from semlex.types.results import SearchResult
 

@@ -11,12 +11,12 @@ from semlex.filters.evaluate import failing
 from semlex.options.search import MAX_CANDIDATES
 from semlex.search.planner import documents_wanted, rows_wanted
 from semlex.search.retrieval import Retrieval
-from semlex.store.keyword.base import texts_of
+from semlex.store.keyword.base import TermScores, texts_of
 from semlex.store.keyword.engine import LegRequest
 from semlex.store.postgres.database import SnapshotReads
-from semlex.store.query.chunks import documents_of
-from semlex.store.query.documents import Records, find_named, read_records
-from semlex.store.query.explain import read_facts, read_fields, vector_rank
+from semlex.store.query.chunks import DocumentKey, documents_of
+from semlex.store.query.documents import NamedDocument, Records, find_named, read_records
+from semlex.store.query.explain import ChunkFacts, VectorRank, read_facts, read_fields, vector_rank
 from semlex.store.query.run import ask, fetch, run_legs
 from semlex.store.query.vector import register_vector_parameter
 from semlex.types.queries import MAX_TOP_K
@@ -28,11 +28,7 @@ if TYPE_CHECKING:
     from semlex.search.fusion import Candidate
     from semlex.search.pipeline import SearchPipeline
     from semlex.search.state import Found, SearchState
-    from semlex.store.keyword.base import TermScores
     from semlex.store.postgres.snapshot import Snapshot
-    from semlex.store.query.chunks import DocumentKey
-    from semlex.store.query.documents import NamedDocument
-    from semlex.store.query.explain import ChunkFacts, VectorRank
     from semlex.store.query.leg import Key
 
 

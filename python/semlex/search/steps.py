@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
 from inspect import isawaitable
 from operator import attrgetter
@@ -21,15 +21,11 @@ from semlex.options.search import RRF_K
 from semlex.search.passages import document_of
 from semlex.types.display import DECIDING
 from semlex.types.queries import MIN_SHARE
-from semlex.types.results import KnowledgeHit
+from semlex.types.results import KnowledgeHit, Merge, SearchResult
 from semlex.validation import check_parameters, check_range, kind_errors, number_errors
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
     from numpy.typing import NDArray
-
-    from semlex.types.results import Merge, SearchResult
 
 
 def chosen_merge(confidences: Iterable[float | None]) -> Merge:

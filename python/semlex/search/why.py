@@ -11,10 +11,10 @@ from semlex.search.fusion import DEFAULT_VECTOR_WEIGHT, LEGS, vector_weight
 from semlex.search.pipeline import SearchPipeline
 from semlex.search.query_vector import embed_query
 from semlex.search.rerank import in_mixed_order, rerank_weight
-from semlex.search.standing import Reach, find_standing
+from semlex.search.standing import Reach, Standing, find_standing
 from semlex.store.postgres.database import SnapshotReads
 from semlex.store.query.documents import Records
-from semlex.store.query.leg import in_key_order
+from semlex.store.query.leg import Key, in_key_order
 from semlex.types.explanations import Explanation, HitExplanation, LegFigures, QueryTerm, Reason, SearchExplanation
 from semlex.types.queries import MAX_TOP_K
 
@@ -24,11 +24,9 @@ if TYPE_CHECKING:
     from semlex.open_collection import OpenCollection
     from semlex.reranking.base import Reranker
     from semlex.search.request import Request
-    from semlex.search.standing import Standing
     from semlex.search.state import Found, SearchState
     from semlex.store.keyword.base import TermScores
     from semlex.store.postgres.snapshot import Snapshot
-    from semlex.store.query.leg import Key
     from semlex.types.results import SearchResult, SearchResults
 
 

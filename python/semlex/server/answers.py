@@ -47,13 +47,7 @@ _PASSAGE = {"number": int, "place": str, "location": str, "headings": str, "text
 # What `to_dict` gives beside the attributes, or instead of them; None: it leaves an attribute out.
 CHANGED: dict[type, dict[str, Shape]] = {
     SearchResults: {"hits": list[SearchResult]},
-    Answer: {
-        "context": None,
-        "text": str,
-        "route": Route | None,
-        "unsupported": list[str],
-        "sources": [_PASSAGE],
-    },
+    Answer: {"context": None, "text": str, "route": Route | None, "unsupported": list[str], "sources": [_PASSAGE]},
     Context: {"results": None, "left_out": [{"id": str, "location": str}]},
     ContextSource: {"hits": list[str], "location": str},
     Explanation: {"code": str, "found": bool},

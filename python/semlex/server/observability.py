@@ -199,8 +199,7 @@ class TextLines(logging.Formatter):
         return super().format(own)
 
     def formatException(  # noqa: N802 - the base class's
-        self,
-        ei: tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None],
+        self, ei: tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
     ) -> str:
         """Return the types of an error and its causes and the places they came from, without messages."""
         return "\n".join(places(ei[1]))

@@ -9,30 +9,25 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any
 
 import orjson
-from fastapi import Depends, Request
+from fastapi import APIRouter, Depends, Request
 from starlette.responses import Response
 
 from semlex.retriever.operations import OPERATIONS
-from semlex.server.limits import check_answer
+from semlex.server.limits import Found, check_answer
 from semlex.server.problems import Problem
-from semlex.types.documents import json_value
-from semlex.types.results import DocumentHits
+from semlex.types.documents import StoredChunk, json_value
+from semlex.types.results import DocumentHits, SearchResults
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-
-    from fastapi import APIRouter
 
     from semlex.options.declare import Rights
     from semlex.retriever.client import Client
     from semlex.retriever.collection import Collection
     from semlex.server.answers import Shape
-    from semlex.server.limits import Found
     from semlex.server.open_client import OpenClient
     from semlex.server.state import ServerState
     from semlex.server.tokens import Caller
-    from semlex.types.documents import StoredChunk
-    from semlex.types.results import SearchResults
 
 # An answer for which so much was found is written in a thread.
 LONG_BYTES = 256 * 1024

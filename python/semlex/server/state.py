@@ -7,30 +7,23 @@ import logging
 import math
 import threading
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from starlette.routing import Match
+from starlette.routing import BaseRoute, Match
 
 from semlex.clock import SYSTEM, Clock
-from semlex.errors import (
-    ModelServerError,
-    SemlexError,
-    StoreError,
-)
+from semlex.errors import ModelServerError, SemlexError, StoreError
 from semlex.retriever.client import Client
 from semlex.server.observability import Metrics
 from semlex.server.open_client import OpenClient
-from semlex.server.options import client_options
+from semlex.server.options import ServeOptions, client_options
 from semlex.server.tokens import Token, TokenFile, WatchedTokens
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator
-    from typing import Any
 
-    from starlette.routing import BaseRoute
     from starlette.types import Scope
 
-    from semlex.server.options import ServeOptions
     from semlex.settings.sources import WatchedSettings
     from semlex.settings.table import Settings
 

@@ -36,6 +36,7 @@ from semlex.settings.table import (
     SECTIONS,
     SETTINGS,
     Overridden,
+    Setting,
     Settings,
     model_names,
     one_of,
@@ -45,8 +46,6 @@ from semlex.settings.table import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-
-    from semlex.settings.table import Setting
 
 
 def load_settings(file: Path | None = None, folder: Path | None = None, /, **arguments: object) -> Settings:

@@ -18,15 +18,13 @@ from semlex.errors import ConfigurationError
 from semlex.models.model_names import leads_to
 from semlex.options.collection import MAX_PARTITIONS, MIB, FileLimits
 from semlex.options.declare import declared
-from semlex.options.search import RRF_K, SearchDefaults
-from semlex.types.queries import DEFAULT_TOP_K
+from semlex.options.search import RRF_K, FusionMethod, SearchDefaults
+from semlex.types.queries import DEFAULT_TOP_K, RouteBy
 from semlex.types.query_log import QueryLogMode, keeps_questions, query_log_mode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from semlex.options.search import FusionMethod
-    from semlex.types.queries import RouteBy
     from semlex.types.results import ReadPreference, SearchMode
 
 PREFIX, FOREIGN_PREFIX = "SEMLEX_", "RAG_"

@@ -9,7 +9,7 @@ import numpy as np
 from psycopg import sql
 
 from semlex.store.embedding_versions import note_lacking, stored_versions, write_embeddings
-from semlex.store.query.leg import key_arrays
+from semlex.store.query.leg import Key, key_arrays
 from semlex.store.write.documents import begin_write, share_documents
 
 if TYPE_CHECKING:
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from semlex.store.postgres.connection import Connection
-    from semlex.store.query.leg import Key
     from semlex.store.schema.collection import CollectionInfo
 
 

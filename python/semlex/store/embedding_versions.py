@@ -4,36 +4,32 @@ from __future__ import annotations
 
 import secrets
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from psycopg import sql
+from psycopg import AsyncCursor, sql
 from psycopg.types.json import Jsonb
 
 from semlex import _core
 from semlex.errors import ConfigurationError, ModelMismatchError, StoreError
 from semlex.store.jobs import NewJob, store_job
 from semlex.store.postgres.settings import cursor_with_times, server_time, set_local
-from semlex.store.schema.collection import MAX_DIMENSIONS, EmbeddingVersion, Versions, for_model
+from semlex.store.schema.collection import MAX_DIMENSIONS, CollectionInfo, EmbeddingVersion, Versions, for_model
 from semlex.store.schema.locks import SETUP_LOCK, gone, hold_collection, lock_briefly
-from semlex.store.schema.names import insertion
+from semlex.store.schema.names import Names, insertion
 from semlex.store.schema.registry import find
 from semlex.store.write.copy import copy_rows
 from semlex.types.documents import utc_now
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from datetime import datetime
 
     import numpy as np
     from numpy.typing import NDArray
-    from psycopg import AsyncCursor
 
     from semlex.store.postgres.connection import Connection
     from semlex.store.postgres.database import Database
     from semlex.store.query.leg import Key
-    from semlex.store.schema.collection import CollectionInfo
-    from semlex.store.schema.names import Names
 
 
 # A row of up to this size keeps its vector in its table: two such rows fit a page. Postgres would move vectors out of

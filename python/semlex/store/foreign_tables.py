@@ -12,19 +12,17 @@ from psycopg.pq import TransactionStatus
 
 from semlex.errors import ConfigurationError
 from semlex.store.postgres.addresses import describe_connection
-from semlex.store.postgres.connection import own_connection, plain_cursors
+from semlex.store.postgres.connection import Connection, own_connection, plain_cursors
 from semlex.store.postgres.errors import translate
 from semlex.store.postgres.settings import set_local
 from semlex.store.postgres.snapshot import open_snapshot
-from semlex.store.tables import copy_parts
+from semlex.store.tables import RowPart, copy_parts
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
     from uuid import UUID
 
-    from semlex.store.postgres.connection import Connection
     from semlex.store.postgres.database import Database
-    from semlex.store.tables import RowPart
 
 
 LayoutName = Literal["langchain-postgres", "langchain-pgvector", "llama-index", "haystack", "pgvector"]

@@ -8,7 +8,7 @@ import hashlib
 import uuid
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -24,7 +24,6 @@ from semlex.types.jobs import DEFAULT_ATTEMPTS, ENDED, STATES, JobError, JobInfo
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
-    from datetime import datetime
 
     from semlex.store.postgres.connection import Connection
     from semlex.store.postgres.database import Database

@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from psycopg import sql
+from psycopg import AsyncCursor, sql
 
 from semlex import _core
 from semlex.errors import DamagedSegmentError
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from numpy.typing import NDArray
-    from psycopg import AsyncCursor
 
     from semlex.store.postgres.connection import Connection
     from semlex.store.schema.names import CollectionIdentity, Names

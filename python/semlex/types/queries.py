@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Literal, cast
 
 from semlex.errors import FieldError, ValidationError
 from semlex.types.documents import utc_now
-from semlex.validation import strings_errors, text_errors, time_errors, vector_of, whole_number_errors
+from semlex.validation import Errors, strings_errors, text_errors, time_errors, vector_of, whole_number_errors
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from datetime import datetime
 
     from semlex.filters.forms import Filters
-    from semlex.validation import Errors
 
 
 # A query of one character is legitimate ("C"); the upper bounds keep one call from occupying the server.

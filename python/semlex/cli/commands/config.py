@@ -16,12 +16,11 @@ from semlex.cli.output import print_json, print_note
 from semlex.cli.terminal import is_verbose, messages, one_line, output
 from semlex.errors import ConfigurationError
 from semlex.settings import files
-from semlex.settings.table import shown
+from semlex.settings.table import Setting, Settings, shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from semlex.settings.table import Setting, Settings
 
 config_app = typer.Typer(help=__doc__, cls=group_with_default("show"))
 

@@ -12,11 +12,10 @@ from semlex.cli.exit_codes import DATABASE, MODEL
 from semlex.cli.groups import group_with_default
 from semlex.cli.manual import with_server
 from semlex.cli.terminal import counted, is_verbose, messages, one_line, output
-from semlex.types.checkups import SEVERITIES
+from semlex.types.checkups import SEVERITIES, Diagnosis
 
 if TYPE_CHECKING:
     from semlex.diagnostics.doctor import ModelExamination, ModelsExamination, ServerExamination
-    from semlex.types.checkups import Diagnosis
 
 doctor_app = typer.Typer(help=__doc__, cls=group_with_default("run"))
 STYLES = {"error": "red", "warning": "yellow", "hint": "dim"}

@@ -21,7 +21,7 @@ from semlex.cli.options import Flags, Source, Yes, agree, existing_paths, read_l
 from semlex.cli.output import print_json, print_note
 from semlex.cli.terminal import counted, inform, messages, one_line, output, printable, resumable
 from semlex.errors import ConfigurationError
-from semlex.ingest.progress import DeleteReport
+from semlex.ingest.progress import DeleteReport, TableImport
 from semlex.options.declare import picked
 from semlex.options.indexing import ChunkSizes, FindOptions, ReadOptions
 
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from semlex.ingest.bulk.load import LoadReport
     from semlex.ingest.document_states import DocumentStates
     from semlex.ingest.preview import PreviewedFile
-    from semlex.ingest.progress import TableImport
     from semlex.models.tokenizer import TokenCounter
     from semlex.retriever.synchronous import SyncCollection, SyncRetriever
     from semlex.settings.table import Settings

@@ -156,8 +156,7 @@ def search(
 
 
 WHY_DOCUMENT = typer.Argument(
-    metavar="DOC",
-    help="Path as `semlex documents` lists it, or its end, or with a line (keys.md:9); a file; or an id.",
+    metavar="DOC", help="Path as `semlex documents` lists it, or its end, or with a line (keys.md:9); a file; or an id."
 )
 
 

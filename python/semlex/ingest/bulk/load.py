@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from semlex.errors import ConfigurationError, DuplicateError, FieldError, SemlexError, ValidationError
-from semlex.ingest.bulk.row_batch import checked_fields, unequal
+from semlex.ingest.bulk.row_batch import RowBatch, RowFields, checked_fields, unequal
 from semlex.ingest.bulk.sources import joined_batches, opened_sources
 from semlex.ingest.given_documents import NO_METADATA, SHOWN_ID_CHARACTERS, GivenDocuments, check_on_duplicate
 from semlex.ingest.overlap import WRITES_AT_ONCE, BatchWrites, ahead
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from semlex.ingest.bulk.row_batch import RowBatch, RowFields
     from semlex.ingest.indexer import Indexer
     from semlex.options.collection import StorageName
     from semlex.store.postgres.connection import Connection

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, cast
 
 import numpy as np
 
@@ -19,9 +19,7 @@ from semlex.ingest.loaders.records import parse_json
 from semlex.json_values import json_tree
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
     from types import ModuleType
-    from typing import BinaryIO
 
     import pyarrow as pa
     import pyarrow.parquet as pq

@@ -11,7 +11,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from semlex.ingest.files.discovery import FileProblem, find_document, read_file, too_large
+from semlex.ingest.files.discovery import FileProblem, FoundFile, find_document, read_file, too_large
 from semlex.ingest.files.selection import NAMES, Rules, Selection, is_ignored, kind_of, rules_below
 from semlex.ingest.loaders.registry import loaders
 from semlex.types.explanations import Reason
@@ -19,7 +19,6 @@ from semlex.types.explanations import Reason
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from semlex.ingest.files.discovery import FoundFile
     from semlex.options.collection import FileLimits
     from semlex.store.query.documents import KnownSource, LoggedRun, Records
 

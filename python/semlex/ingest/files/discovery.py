@@ -26,12 +26,10 @@ from semlex.ingest.files.selection import (
     rules_below,
 )
 from semlex.ingest.loaders.base import FileBytes
-from semlex.options.collection import DEFAULT_LIMITS, MIB
+from semlex.options.collection import DEFAULT_LIMITS, MIB, FileLimits
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
-
-    from semlex.options.collection import FileLimits
 
 
 SETTLED_NS = 2_000_000_000  # file systems count time in steps of up to two seconds

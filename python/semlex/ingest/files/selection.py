@@ -12,13 +12,11 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from semlex.ingest.files.safe_open import open_file
 from semlex.ingest.loaders.office import MEDIA_TYPES
-from semlex.options.collection import DEFAULT_LIMITS
+from semlex.options.collection import DEFAULT_LIMITS, FileLimits
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
     from pathlib import Path
-
-    from semlex.options.collection import FileLimits
 
 
 _CLASSES = {

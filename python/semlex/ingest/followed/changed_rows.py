@@ -8,16 +8,14 @@ from typing import TYPE_CHECKING, TypeVar
 
 from semlex.errors import ConfigurationError, StoreError
 from semlex.ingest.followed.rows import REPEATED, combined
-from semlex.store.followed.compare import Differences, is_of_row
-from semlex.store.followed.queue import FailedRow
+from semlex.store.followed.compare import ComparedTable, Differences, Part, is_of_row
+from semlex.store.followed.queue import Change, ChangeQueue, FailedRow
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
     from uuid import UUID
 
-    from semlex.store.followed.compare import ComparedTable, Part
     from semlex.store.followed.definitions import StoredTable
-    from semlex.store.followed.queue import Change, ChangeQueue
     from semlex.store.postgres.database import Database
 
 T = TypeVar("T")

@@ -11,8 +11,8 @@ from uuid import UUID
 from semlex import _core
 from semlex.errors import FieldError, StoreError
 from semlex.ingest.chunk_rows import context_line, rows_of_chunks, text_hashes
-from semlex.ingest.document_chunks import MAX_COPIED_BYTES, MAX_TITLE_CHARACTERS, cut_document
-from semlex.ingest.loaders.base import FileBytes, LoadError, LoadOptions
+from semlex.ingest.document_chunks import MAX_COPIED_BYTES, MAX_TITLE_CHARACTERS, Chunk, Chunker, cut_document
+from semlex.ingest.loaders.base import FileBytes, Loader, LoadError, LoadOptions
 from semlex.ingest.loaders.registry import load, loader_named
 from semlex.store.followed.compare import RowState, from_json
 from semlex.store.followed.queue import FailedRow
@@ -23,8 +23,6 @@ from semlex.types.documents import MAX_CHUNK_BYTES, MAX_ID_BYTES, line_breaks, u
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from semlex.ingest.document_chunks import Chunk, Chunker
-    from semlex.ingest.loaders.base import Loader
     from semlex.store.followed.definitions import StoredTable
     from semlex.types.followed import FollowedTable
 

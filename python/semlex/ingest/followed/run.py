@@ -26,13 +26,13 @@ from semlex.errors import (
 from semlex.ingest.followed.changed_rows import RowComparison, RunNotes
 from semlex.ingest.followed.rows import RowBatch, RowSplitter
 from semlex.ingest.followed.writes import RowWrites, StoppedError
-from semlex.ingest.indexer import RunChunker
+from semlex.ingest.indexer import Indexer, RunChunker
 from semlex.ingest.loaders.registry import loaders
 from semlex.ingest.overlap import WRITES_AT_ONCE, BatchWrites, ahead
 from semlex.ingest.progress import Progress
 from semlex.store.followed.compare import ComparedTable, Differences
-from semlex.store.followed.definitions import RunEnd, read_tables, write_run
-from semlex.store.followed.queue import SHOWN_PROBLEMS, ChangeQueue
+from semlex.store.followed.definitions import RunEnd, StoredTable, read_tables, write_run
+from semlex.store.followed.queue import SHOWN_PROBLEMS, Change, ChangeQueue
 from semlex.store.followed.triggers import TableTriggers
 from semlex.store.postgres.settings import server_time
 from semlex.store.write import documents
@@ -43,10 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
     from datetime import datetime
 
-    from semlex.ingest.indexer import Indexer
     from semlex.options.collection import WantedOptions
-    from semlex.store.followed.definitions import StoredTable
-    from semlex.store.followed.queue import Change
     from semlex.store.postgres.database import Database
     from semlex.store.schema.names import Names
 

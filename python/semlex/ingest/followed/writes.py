@@ -6,30 +6,24 @@ from typing import TYPE_CHECKING, Any
 
 from semlex import _core
 from semlex.errors import FieldError, StoreError
-from semlex.ingest.followed.rows import combined
-from semlex.store.followed.compare import RowMetadata, is_of_row, refresh_metadata
-from semlex.store.followed.definitions import hold_table
-from semlex.store.followed.queue import SHOWN_PROBLEMS, FailedRow
+from semlex.ingest.followed.rows import RowBatch, combined
+from semlex.store.followed.compare import ComparedTable, RowMetadata, RowState, is_of_row, refresh_metadata
+from semlex.store.followed.definitions import StoredTable, hold_table
+from semlex.store.followed.queue import SHOWN_PROBLEMS, Change, ChangeQueue, FailedRow
 from semlex.store.followed.source import row_document_id
 from semlex.store.query.filters import Filter
 from semlex.store.schema.locks import share_writing
-from semlex.store.write.chunks import write_chunks
+from semlex.store.write.chunks import WriteMode, write_chunks
 from semlex.store.write.deletes import BATCH_DOCUMENTS, Selection, delete_within
 from semlex.store.write.documents import begin_write, lock_documents
-from semlex.types.followed import RowProblem
+from semlex.types.followed import RowProblem, TableSync
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from semlex.ingest.followed.changed_rows import RunNotes
-    from semlex.ingest.followed.rows import RowBatch
     from semlex.ingest.indexer import Indexer
-    from semlex.store.followed.compare import ComparedTable, RowState
-    from semlex.store.followed.definitions import StoredTable
-    from semlex.store.followed.queue import Change, ChangeQueue
     from semlex.store.postgres.connection import Connection
-    from semlex.store.write.chunks import WriteMode
-    from semlex.types.followed import TableSync
 
 
 class StoppedError(Exception):
@@ -43,12 +37,7 @@ class RowWrites:
     # not changed since they were read. So rows that change meanwhile, and several transactions and runs at a time, do
     # no harm.
     def __init__(
-        self,
-        indexer: Indexer,
-        stored: StoredTable,
-        queue: ChangeQueue,
-        notes: RunNotes,
-        report: TableSync,
+        self, indexer: Indexer, stored: StoredTable, queue: ChangeQueue, notes: RunNotes, report: TableSync
     ) -> None:
         self._indexer, self._database, self._names = indexer, indexer.database, indexer.collection.names
         self._stored, self._queue, self._notes, self.report = stored, queue, notes, report

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args, runtime_checkable
 
@@ -17,7 +17,6 @@ from semlex.validation import callable_errors, check_parameters, is_one_of, refu
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
-    from collections.abc import Sequence
     from datetime import datetime
 
 # What a loader says of a text that cannot be decoded, or cannot be stored.

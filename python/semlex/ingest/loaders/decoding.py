@@ -6,16 +6,12 @@ import codecs
 import re
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from semlex import _core
 from semlex.errors import FieldError
-from semlex.ingest.loaders.base import LoadError
+from semlex.ingest.loaders.base import LoadedDocument, LoadError, LoadOptions
 from semlex.validation import kind_errors, refuse
-
-if TYPE_CHECKING:
-    from semlex.ingest.loaders.base import LoadedDocument, LoadOptions
-
 
 # Bytes used for detection, and the maximum share of characters that look out of place.
 GUESSED_FROM = 256 * 1024

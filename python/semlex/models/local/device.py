@@ -26,13 +26,10 @@ import platform
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from semlex.errors import ConfigurationError, MissingExtraError, ModelError
-from semlex.models.files import find_cached, quiet_transformers
-
-if TYPE_CHECKING:
-    from semlex.models.files import ModelFolder
+from semlex.models.files import ModelFolder, find_cached, quiet_transformers
 
 logger = logging.getLogger(__name__)
 

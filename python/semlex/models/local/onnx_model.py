@@ -14,7 +14,7 @@ from semlex import _core
 from semlex.errors import MissingExtraError, ModelError
 from semlex.forks import drop, new_rlock, renew_after_fork
 from semlex.models import cancellation
-from semlex.models.files import onnx_file
+from semlex.models.files import ModelFolder, onnx_file
 from semlex.models.local.fair_lock import FairLock
 
 if TYPE_CHECKING:
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from semlex.models.files import ModelFolder
 
 MAX_THREADS = 8  # small models gain nothing from more
 # Tokens of a batch, padding included, and its texts.

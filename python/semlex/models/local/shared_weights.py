@@ -12,20 +12,17 @@ import numpy as np
 
 from semlex.errors import ModelError, WorkAbandonedError
 from semlex.forks import new_lock
-from semlex.models.files import quiet_transformers
+from semlex.models.files import ModelFolder, quiet_transformers
 from semlex.models.local import memory
 from semlex.models.local.device import Placement, torch_process
 from semlex.models.local.fair_lock import FairLock
-from semlex.models.local.forward import FORWARDS
+from semlex.models.local.forward import FORWARDS, Forward
 from semlex.models.tokenizer import TokenRows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
-
-    from semlex.models.files import ModelFolder
-    from semlex.models.local.forward import Forward
 
 
 # Batches of prefixes: number of the row (0 or 1) and length; the last one is a whole row. Ends within groups of 2, 4

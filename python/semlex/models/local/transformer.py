@@ -15,7 +15,7 @@ from semlex.models import cancellation
 from semlex.models.local import memory
 from semlex.models.local.device import check_names, choose_placement, require_torch
 from semlex.models.local.forward import FORWARDS
-from semlex.models.local.shared_weights import Attempt, exhausted, open_model
+from semlex.models.local.shared_weights import Attempt, Running, exhausted, open_model
 from semlex.validation import check_range
 
 if TYPE_CHECKING:
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from semlex.models.files import ModelFolder
-    from semlex.models.local.shared_weights import Running
     from semlex.models.tokenizer import TokenRows
 
 

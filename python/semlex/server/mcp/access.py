@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,17 +15,15 @@ from semlex.options.declare import Rights
 from semlex.retriever.operations import OPERATIONS
 from semlex.server.mcp.presentation import in_tools
 from semlex.server.open_client import OpenClient
-from semlex.server.tokens import ORDER, Reaching
+from semlex.server.tokens import ORDER, Caller, Reaching
 from semlex.store.schema.names import Names
 from semlex.validation import check_parameters, strings_errors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-    from contextlib import AbstractContextManager
 
     from semlex.retriever.client import Client
     from semlex.retriever.collection import Collection
-    from semlex.server.tokens import Caller
 
 
 @dataclass(frozen=True, slots=True)

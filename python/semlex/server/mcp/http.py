@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -31,7 +31,6 @@ from semlex.server.problems import Problem, request_id_of
 if TYPE_CHECKING:
     import socket
     from collections.abc import Callable, Iterator, Sequence
-    from contextlib import AbstractContextManager
 
     from starlette.applications import Starlette
     from starlette.requests import Request

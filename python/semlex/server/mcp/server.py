@@ -6,7 +6,7 @@ import asyncio
 import logging
 import os
 import threading
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import cache
 from types import MethodType
 from typing import TYPE_CHECKING, Any, cast
@@ -18,6 +18,7 @@ from mcp.server.mcpserver.tools import Tool
 from mcp.server.stdio import stdio_server
 from mcp.shared.message import SessionMessage
 from mcp.types import INVALID_REQUEST, PARSE_ERROR, ErrorData, JSONRPCError, ToolAnnotations
+from mcp.types import Tool as ListedTool
 from pydantic import ConfigDict, ValidationError
 from pydantic_core import from_json
 
@@ -26,22 +27,19 @@ from semlex.chat import one_line
 from semlex.errors import CollectionNotFoundError, SemlexError
 from semlex.ingest.files.absence import database_alone
 from semlex.server.answers import Schemas
-from semlex.server.mcp.access import OFFERS, CollectionAccess
+from semlex.server.mcp.access import OFFERS, Access, CollectionAccess, Offer
 from semlex.server.mcp.presentation import quoted
 from semlex.server.mcp.tools import Tools, read_chunk, result_shapes, shown_passage
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
-    from contextlib import AbstractContextManager
 
     from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
     from mcp.shared._stream_protocols import ReadStream, WriteStream
     from mcp.types import CallToolResult, InputRequiredResult
-    from mcp.types import Tool as ListedTool
     from starlette.requests import Request
 
     from semlex.retriever.client import Client
-    from semlex.server.mcp.access import Access, Offer
     from semlex.server.open_client import OpenClient
     from semlex.server.tokens import Caller
 

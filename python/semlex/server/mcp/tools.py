@@ -33,9 +33,9 @@ from semlex.server.mcp.presentation import (
     tool_result,
 )
 from semlex.store.keyword.base import Rebuilt
-from semlex.types.answers import Answer
+from semlex.types.answers import Answer, ContextSource
 from semlex.types.confidence import SUPPORT_TEXT
-from semlex.types.documents import LINE, Heading, Outline, WholeDocument, json_value
+from semlex.types.documents import LINE, Heading, Outline, StoredChunk, WholeDocument, json_value
 from semlex.types.explanations import Explanation
 from semlex.types.fields import FieldSummaries
 from semlex.types.jobs import JobInfo
@@ -47,8 +47,6 @@ if TYPE_CHECKING:
 
     from semlex.retriever.collection import Collection as OpenedCollection
     from semlex.server.mcp.access import CollectionAccess
-    from semlex.types.answers import ContextSource
-    from semlex.types.documents import StoredChunk
 
 # The library's own bound is 1,000; an assistant pays for each hit.
 MAX_TOP_K = 50
@@ -79,28 +77,19 @@ Collection: TypeAlias = Annotated[
     Field(description="Name of a collection, from list_collections. Default: the server's, or the only one."),
 ]
 Question: TypeAlias = Annotated[
-    str,
-    Field(min_length=1, max_length=MAX_QUERY_BYTES, description="The user's question."),
+    str, Field(min_length=1, max_length=MAX_QUERY_BYTES, description="The user's question.")
 ]
 Terms: TypeAlias = Annotated[
     str | None,
     BeforeValidator(lambda given: words_of_terms(given) if given and not terms_errors(given) else given),
-    Field(
-        max_length=MAX_TERMS_BYTES,
-        description=TERMS_TO_WRITE,
-    ),
+    Field(max_length=MAX_TERMS_BYTES, description=TERMS_TO_WRITE),
 ]
 TopK: TypeAlias = Annotated[int, Field(ge=1, le=MAX_TOP_K, description="Number of hits.")]
 Filters: TypeAlias = Annotated[
-    str | None,
-    Field(
-        max_length=4096,
-        description="A filter such as lang == 'de' and year >= 2020; see list_fields.",
-    ),
+    str | None, Field(max_length=4096, description="A filter such as lang == 'de' and year >= 2020; see list_fields.")
 ]
 Mode: TypeAlias = Annotated[
-    SearchMode | None,
-    Field(description="vector: by meaning; keyword: by words; default: both."),
+    SearchMode | None, Field(description="vector: by meaning; keyword: by words; default: both.")
 ]
 Excluded: TypeAlias = Annotated[
     list[Annotated[str, Field(min_length=1, max_length=512)]] | None,
@@ -108,21 +97,15 @@ Excluded: TypeAlias = Annotated[
 ]
 Document: TypeAlias = Annotated[
     str,
-    Field(
-        min_length=1,
-        max_length=4096,
-        description="Name or path as search shows it; a line may follow (keys.md:9).",
-    ),
+    Field(min_length=1, max_length=4096, description="Name or path as search shows it; a line may follow (keys.md:9)."),
 ]
 ChunkId: TypeAlias = Annotated[str, Field(min_length=1, max_length=512, description="The id of a hit.")]
 Start: TypeAlias = Annotated[int, Field(ge=0, description="next_start of the previous call.")]
 Folder: TypeAlias = Annotated[
-    str,
-    Field(min_length=1, max_length=4096, description="A folder or file: absolute, or below an allowed folder."),
+    str, Field(min_length=1, max_length=4096, description="A folder or file: absolute, or below an allowed folder.")
 ]
 NewCollection: TypeAlias = Annotated[
-    str | None,
-    Field(description="Name of a collection; a new one is made if none has this name."),
+    str | None, Field(description="Name of a collection; a new one is made if none has this name.")
 ]
 Patterns: TypeAlias = Annotated[
     list[Annotated[str, Field(max_length=1_000)]], Field(max_length=100, description="Glob patterns such as *.md.")
@@ -140,18 +123,12 @@ JobId: TypeAlias = Annotated[
 # --- results: keys of the library's objects, and what a tool adds
 
 CHUNK = ("id", "content", "metadata", "heading_path", "page", "place")
-HIT = (
-    *CHUNK,
-    *("rank", "vector_score", "keyword_score", "fused_score", "rerank_score", "coverage", "confidence"),
-)
+HIT = (*CHUNK, *("rank", "vector_score", "keyword_score", "fused_score", "rerank_score", "coverage", "confidence"))
 INDEXED = (
     *("added", "changed", "unchanged", "failed", "chunks", "embedded", "seconds"),
     *("problems", "without_text", "warnings"),
 )
-QUOTED: dict[str, Shape] = {
-    "notice": Annotated[str, "How to treat everything that is quoted."],
-    "collection": str,
-}
+QUOTED: dict[str, Shape] = {"notice": Annotated[str, "How to treat everything that is quoted."], "collection": str}
 CUT = Annotated[bool, "Whether there is more than is shown."]
 PATH = Annotated[str | None, "Absolute path and line of the file, to open or to cite; null: not from a file."]
 START: dict[str, Shape] = {

@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from semlex.retriever.served_models import DimensionsError, TextTooLongError, served_embedder, served_reranker
 from semlex.server.problems import Problem
-from semlex.server.request_context import Current, json_response, route
+from semlex.server.request_context import Current, RequestContext, json_response, route
 from semlex.server.routes.bodies import Between, Content, Question
 
 if TYPE_CHECKING:
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     from semlex.retriever.collection import Collection
     from semlex.retriever.served_models import ServedEmbedder, ServedReranker
-    from semlex.server.request_context import RequestContext
 
 
 # Bounds of the servers whose shapes these are.

@@ -10,14 +10,7 @@ from starlette.responses import Response, StreamingResponse
 
 from semlex.errors import SemlexError, ValidationError
 from semlex.server.problems import Problem, problem_of
-from semlex.server.request_context import (
-    Current,
-    as_json,
-    dict_response,
-    hits_response,
-    many_response,
-    route,
-)
+from semlex.server.request_context import Current, as_json, dict_response, hits_response, many_response, route
 from semlex.server.routes.bodies import (
     AnswerBody,
     CandidatesBody,
@@ -30,15 +23,13 @@ from semlex.server.routes.bodies import (
     WhyBody,
 )
 from semlex.store.query.rows import OfDefinitions
-from semlex.types.answers import Answer, Context
+from semlex.types.answers import Answer, AnswerSentence, Context
 from semlex.types.explanations import Explanation
 from semlex.types.fields import Facets, FieldSummaries
 from semlex.types.results import SearchResults
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator
-
-    from semlex.types.answers import AnswerSentence
 
 
 router, answers = APIRouter(tags=["find"]), APIRouter(tags=["answer"])

@@ -17,7 +17,7 @@ import psycopg
 from psycopg import sql
 
 from semlex.store.followed.connection import fix_formatting, source_address, source_connection
-from semlex.store.followed.source import document_id, find_source
+from semlex.store.followed.source import SourceTable, document_id, find_source
 from semlex.store.postgres.errors import translate
 from semlex.store.postgres.settings import READ_SETTINGS, set_local
 
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from semlex.store.followed.definitions import StoredTable
-    from semlex.store.followed.source import SourceTable
     from semlex.store.postgres.connection import Connection
     from semlex.store.postgres.database import Database
     from semlex.store.schema.names import Names

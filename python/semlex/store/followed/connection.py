@@ -11,7 +11,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from semlex.errors import ConfigurationError
 from semlex.store.postgres.addresses import describe
-from semlex.store.postgres.connection import own_connection, plain_cursors
+from semlex.store.postgres.connection import Connection, own_connection, plain_cursors
 from semlex.store.postgres.errors import translate
 from semlex.store.postgres.settings import set_local
 from semlex.store.postgres.snapshot import open_snapshot
@@ -19,7 +19,6 @@ from semlex.store.postgres.snapshot import open_snapshot
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 
-    from semlex.store.postgres.connection import Connection
     from semlex.store.postgres.database import Database
     from semlex.types.followed import FollowedTable
 

@@ -12,6 +12,7 @@ from semlex.errors import ConfigurationError
 from semlex.store.followed.connection import check_address
 from semlex.store.followed.source import (
     KEY_KINDS,
+    Relation,
     SourceTable,
     check_columns,
     check_readable,
@@ -23,19 +24,16 @@ from semlex.store.followed.source import (
 from semlex.store.postgres.addresses import describe_connection
 from semlex.store.postgres.roles import quoted
 from semlex.store.schema.dropping import tables_of
-from semlex.store.schema.names import JOB_TABLE, REGISTRY_TABLES
+from semlex.store.schema.names import JOB_TABLE, REGISTRY_TABLES, Names
 from semlex.store.schema.registry import has_registry
-from semlex.types.followed import FollowedTable
+from semlex.types.followed import Changes, FollowedTable
 from semlex.validation import check_parameters, text_errors
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from semlex.options.indexing import TableOptions
-    from semlex.store.followed.source import Relation
     from semlex.store.postgres.connection import Connection
-    from semlex.store.schema.names import Names
-    from semlex.types.followed import Changes
 
 # Of a name; with a key it is the name of a document.
 MAX_NAME_BYTES = 200

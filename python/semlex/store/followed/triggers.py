@@ -11,16 +11,14 @@ from typing import TYPE_CHECKING, Any, LiteralString
 from psycopg import sql
 
 from semlex.errors import ConfigurationError, PrivilegeError, StoreError
-from semlex.store.followed.definitions import is_as_read
-from semlex.store.followed.source import literal
+from semlex.store.followed.definitions import StoredTable, is_as_read
+from semlex.store.followed.source import SourceTable, literal
 from semlex.store.postgres.errors import LOCK_NOT_AVAILABLE
 from semlex.store.schema.locks import LOCK_TIMEOUT, SETUP_LOCK, TABLE_SECONDS, between_writes, lock_briefly
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from semlex.store.followed.definitions import StoredTable
-    from semlex.store.followed.source import SourceTable
     from semlex.store.postgres.connection import Connection
     from semlex.store.postgres.database import Database
     from semlex.store.schema.names import Names

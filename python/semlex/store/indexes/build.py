@@ -24,11 +24,11 @@ from semlex.store.indexes.catalog import (
     searched_tables,
     value_for,
 )
-from semlex.store.indexes.choice import indexes_wanted, missing_others, wanted_vector_index
+from semlex.store.indexes.choice import WantedVectorIndex, indexes_wanted, missing_others, wanted_vector_index
 from semlex.store.indexes.estimate import MIN_BUILD_MEMORY, IndexEstimate, estimate_build
-from semlex.store.indexes.options import NoIndex
+from semlex.store.indexes.options import NoIndex, VectorIndex
 from semlex.store.indexes.partitions import PartitionedBuild, loose_indexes, whole_index
-from semlex.store.postgres.connection import is_pooled, own_connection
+from semlex.store.postgres.connection import Connection, is_pooled, own_connection
 from semlex.store.postgres.errors import QUERY_CANCELLED, translate
 from semlex.store.postgres.settings import SETTINGS, begin_writing, of_role, set_for_session, set_local
 from semlex.store.schema.locks import TELL_SECONDS, between_searches, lock_briefly
@@ -36,9 +36,6 @@ from semlex.store.schema.locks import TELL_SECONDS, between_searches, lock_brief
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
-    from semlex.store.indexes.choice import WantedVectorIndex
-    from semlex.store.indexes.options import VectorIndex
-    from semlex.store.postgres.connection import Connection
     from semlex.store.postgres.database import Database
     from semlex.store.schema.collection import CollectionInfo
     from semlex.store.schema.names import TableIndex

@@ -10,24 +10,16 @@ from psycopg import sql
 
 from semlex.clock import SYSTEM, Clock
 from semlex.errors import ConfigurationError
-from semlex.store.indexes.options import (
-    HnswIndex,
-    IvfflatIndex,
-    as_text,
-    default_probes,
-    from_text,
-)
-from semlex.store.schema.names import stored_in
+from semlex.store.indexes.options import HnswIndex, IvfflatIndex, VectorIndex, as_text, default_probes, from_text
+from semlex.store.schema.names import Names, stored_in
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from semlex.options.collection import StorageName
-    from semlex.store.indexes.options import VectorIndex
     from semlex.store.postgres.connection import Connection
     from semlex.store.postgres.snapshot import Snapshot
     from semlex.store.schema.collection import CollectionInfo, Distance
-    from semlex.store.schema.names import Names
 
 Element = Literal["vector", "halfvec", "bit"]
 # Dimensions that pgvector indexes, by type.

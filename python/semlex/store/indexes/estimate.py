@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING
 
 from psycopg import sql
 
-from semlex.store.indexes.options import HnswIndex, default_lists
+from semlex.store.indexes.options import HnswIndex, IvfflatIndex, default_lists
 from semlex.store.postgres.server_info import machine_memory
 from semlex.store.schema.names import oid_of, stored_in
 
 if TYPE_CHECKING:
     from semlex.store.indexes.catalog import IndexedValue
-    from semlex.store.indexes.options import IvfflatIndex
     from semlex.store.postgres.connection import Connection
     from semlex.store.schema.collection import CollectionInfo
 

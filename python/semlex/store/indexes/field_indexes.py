@@ -15,11 +15,10 @@ from semlex.errors import ConfigurationError
 from semlex.filters.fields import SHOWN_CHARACTERS, Field, nearest, refusal
 from semlex.store.query.filters import constant_path, typed_value, value_at
 from semlex.store.schema.locks import lock_briefly
-from semlex.store.schema.names import TableIndex
+from semlex.store.schema.names import Names, TableIndex
 
 if TYPE_CHECKING:
     from semlex.store.postgres.connection import Connection
-    from semlex.store.schema.names import Names
     from semlex.types.fields import IndexedType
 
 # Of the keys of a field, together: a row of the server's catalog has the expression twice and must fit a page.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from contextlib import nullcontext
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -17,16 +17,14 @@ from psycopg import sql
 from semlex.store.indexes.catalog import searched_tables
 from semlex.store.postgres.settings import set_for_session
 from semlex.store.schema.locks import between_searches, lock_briefly
-from semlex.store.schema.names import oid_of
+from semlex.store.schema.names import Names, TableIndex, oid_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
-    from contextlib import AbstractAsyncContextManager
 
     from semlex.store.postgres.connection import Connection
     from semlex.store.postgres.database import Database
     from semlex.store.schema.collection import CollectionInfo
-    from semlex.store.schema.names import Names, TableIndex
 
 _OF_PARTITION = re.compile(r"_p[0-9]+$")
 _LOOSE = sql.SQL(

@@ -12,7 +12,7 @@ from psycopg import sql
 
 from semlex import _core
 from semlex.errors import ConfigurationError, DamagedSegmentError
-from semlex.store.query.leg import Statement, key_arrays
+from semlex.store.query.leg import Key, Statement, key_arrays
 from semlex.types.queries import MAX_QUERY_BYTES
 
 if TYPE_CHECKING:
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from semlex.store.query.leg import Key
     from semlex.store.schema.names import Names
 
 

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from semlex.errors import UnsupportedServerError
 from semlex.store.keyword.base import MAX_TERMS, terms_cut
 from semlex.store.query.leg import PlainKeywordLeg
 
 if TYPE_CHECKING:
-    from typing import Any, NoReturn
-
     from semlex.store.postgres.connection import Connection
     from semlex.store.postgres.snapshot import Snapshot
 

@@ -10,20 +10,17 @@ from psycopg import sql
 
 from semlex.errors import ConfigurationError
 from semlex.store.keyword.base import Analyzers
-from semlex.store.keyword.engine import KeywordEngine
+from semlex.store.keyword.engine import KeywordEngine, LegRequest
 from semlex.store.keyword.extensions import Extension, first_words
-from semlex.store.query.leg import PlainKeywordLeg, Scorer, Statement, key_arrays, ranked
-from semlex.store.schema.names import TableIndex
+from semlex.store.query.leg import Key, LegPlan, LegResult, PlainKeywordLeg, Scorer, Statement, key_arrays, ranked
+from semlex.store.schema.names import Names, TableIndex
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-    from semlex.store.keyword.engine import LegRequest
     from semlex.store.postgres.snapshot import Snapshot
-    from semlex.store.query.leg import Key, LegPlan, LegResult
-    from semlex.store.schema.names import Names
 
 INDEX = "keyword_words"
 # Languages that both the extension's stemmers and the server's text-search configurations (for excerpts) know.

@@ -8,22 +8,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from psycopg import sql
 
-from semlex.store.keyword.engine import KeywordEngine
+from semlex.store.keyword.engine import KeywordEngine, LegRequest
 from semlex.store.keyword.extensions import Extension, first_words
 from semlex.store.keyword.tsvector import analyzers_of
-from semlex.store.query.leg import PlainKeywordLeg, Scorer, Statement, key_arrays, ranked
+from semlex.store.query.leg import Key, LegPlan, LegResult, PlainKeywordLeg, Scorer, Statement, key_arrays, ranked
 from semlex.store.query.run import fetch
-from semlex.store.schema.names import TableIndex
+from semlex.store.schema.names import Names, TableIndex
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-    from semlex.store.keyword.engine import LegRequest
     from semlex.store.postgres.snapshot import Snapshot
-    from semlex.store.query.leg import Key, LegPlan, LegResult
-    from semlex.store.schema.names import Names
 
 INDEX = "keyword_text"
 # The extension reads no more than this many chunks for one query (TP_MAX_QUERY_LIMIT).

@@ -13,17 +13,15 @@ from psycopg import sql
 
 from semlex.errors import ConfigurationError
 from semlex.store.keyword.base import MAX_TERMS, Analyzers, terms_cut
-from semlex.store.keyword.engine import KeywordEngine
+from semlex.store.keyword.engine import KeywordEngine, LegRequest
 from semlex.store.query.leg import KnownScores, PlainKeywordLeg, Scorer, Statement, ranked, scores_by_key
-from semlex.store.schema.names import TableIndex
+from semlex.store.schema.names import Names, TableIndex
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from semlex.store.keyword.engine import LegRequest
     from semlex.store.postgres.snapshot import Snapshot
     from semlex.store.query.leg import Key, LegPlan, LegResult, ScoreQuery
-    from semlex.store.schema.names import Names
 
 # Name of the engine -> the rank function that scores it, as a name and as SQL.
 RANK_FUNCTIONS = {

@@ -12,7 +12,7 @@ import logging
 import math
 import random
 import threading
-from contextlib import asynccontextmanager, nullcontext, suppress
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from dataclasses import replace
 from functools import partial
@@ -25,7 +25,7 @@ from psycopg_pool import AsyncConnectionPool
 from semlex.clock import SYSTEM, Clock
 from semlex.errors import CollectionDroppedError, ConfigurationError, PrivilegeError, SearchTimeoutError, SemlexError
 from semlex.store.postgres.addresses import describe
-from semlex.store.postgres.connection import check_usable, connected, join, plain_cursors, pooled_options
+from semlex.store.postgres.connection import Connection, check_usable, connected, join, plain_cursors, pooled_options
 from semlex.store.postgres.errors import is_outdated, is_retryable, translate
 from semlex.store.postgres.pool import (
     RECONNECT_SECONDS,
@@ -52,9 +52,7 @@ from semlex.validation import check_range
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-    from contextlib import AbstractAsyncContextManager, AbstractContextManager
 
-    from semlex.store.postgres.connection import Connection
     from semlex.store.postgres.snapshot import Lasting
 
 

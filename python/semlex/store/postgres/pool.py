@@ -9,13 +9,13 @@ import sys
 import time
 from collections import deque
 from contextlib import asynccontextmanager, contextmanager, suppress
-from contextvars import copy_context
+from contextvars import Context, copy_context
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 import psycopg
 from psycopg import IsolationLevel
-from psycopg.abc import RV
+from psycopg.abc import RV, PQGen
 from psycopg.waiting import READY_R, READY_W, WAIT_R, WAIT_W
 
 from semlex.errors import ConnectionFailedError
@@ -23,9 +23,7 @@ from semlex.store.postgres.settings import read_times_as_utc
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
-    from contextvars import Context
 
-    from psycopg.abc import PQGen
     from psycopg.pq.abc import PGconn
     from psycopg_pool import AsyncConnectionPool
 

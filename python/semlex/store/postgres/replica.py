@@ -12,7 +12,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from semlex.errors import ConfigurationError, ConnectionFailedError, ModelMismatchError, SearchTimeoutError, StoreError
 from semlex.store.postgres.addresses import describe
-from semlex.store.postgres.connection import own_connection
+from semlex.store.postgres.connection import Connection, own_connection
 from semlex.store.postgres.database import Database
 from semlex.types.results import ReadServer
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from semlex.clock import Clock
-    from semlex.store.postgres.connection import Connection
     from semlex.store.postgres.pool import PooledConnection
     from semlex.store.postgres.snapshot import Snapshot
 

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 import numpy as np
-from psycopg import sql
+from psycopg import AsyncCursor, sql
 
 from semlex import _core
 from semlex.store.descriptions import without_line
 from semlex.store.keyword.base import MAX_TERMS
 from semlex.store.postgres.settings import cursor_with_times
 from semlex.store.query.chunk_keys import chunk_keys, indexed_keys, is_indexed, keys_of
-from semlex.store.query.filters import with_rows
-from semlex.store.query.leg import BestRows, Statement, key_arrays
+from semlex.store.query.filters import Filter, with_rows
+from semlex.store.query.leg import BestRows, Key, Statement, key_arrays
 from semlex.store.query.run import fetch, measure, size_seen
 from semlex.store.query.score_calibration import binary_vectors, vectors_by_key
 from semlex.store.write.copy import array_text
@@ -29,12 +29,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from numpy.typing import NDArray
-    from psycopg import AsyncCursor
 
     from semlex.store.postgres.connection import Connection
     from semlex.store.postgres.snapshot import Snapshot
-    from semlex.store.query.filters import Filter
-    from semlex.store.query.leg import Key
     from semlex.store.query.rows import RowColumns
     from semlex.store.schema.collection import CollectionInfo
     from semlex.store.schema.names import Names

@@ -12,7 +12,7 @@ from semlex.errors import ConfigurationError
 from semlex.store.postgres.settings import cursor_with_times
 from semlex.store.query.chunk_keys import keys_of
 from semlex.store.query.filters import is_of_document
-from semlex.store.query.leg import key_arrays
+from semlex.store.query.leg import Key, key_arrays
 from semlex.store.write.sources import OF_TABLES, is_present, read_sources, unknown_source
 
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from semlex.store.postgres.connection import Connection
-    from semlex.store.query.leg import Key
     from semlex.store.schema.collection import CollectionInfo
     from semlex.store.schema.names import Names
 

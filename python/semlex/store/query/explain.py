@@ -9,8 +9,8 @@ from psycopg import sql
 
 from semlex.filters.fields import OWN, ROW
 from semlex.store.postgres.settings import cursor_with_times
-from semlex.store.query.filters import OWN_COLUMNS
-from semlex.store.query.leg import Statement, key_arrays
+from semlex.store.query.filters import OWN_COLUMNS, Filter
+from semlex.store.query.leg import Key, Statement, key_arrays
 from semlex.store.query.rows import live_row, read_live_tables, seen_row
 from semlex.store.query.run import fetch
 from semlex.store.query.vector import vector_leg
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from semlex.store.postgres.snapshot import Snapshot
-    from semlex.store.query.filters import Filter
-    from semlex.store.query.leg import Key
     from semlex.store.schema.collection import CollectionInfo
 
 _CHUNKS = sql.SQL(

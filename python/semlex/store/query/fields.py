@@ -12,8 +12,8 @@ from psycopg import sql
 from semlex.filters.fields import MAX_PATH_PARTS, OWN, Field
 from semlex.filters.tree import OPERATORS
 from semlex.store.indexes.field_indexes import read_field_indexes
-from semlex.store.query.filters import OWN_COLUMNS, constant_path, parse_filters, value_at
-from semlex.store.query.leg import key_arrays
+from semlex.store.query.filters import OWN_COLUMNS, Filter, constant_path, parse_filters, value_at
+from semlex.store.query.leg import Key, key_arrays
 from semlex.store.query.selection import sampled_chunks
 from semlex.types.fields import Facet, FacetValue, FieldSummaries, FieldSummary
 
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from semlex.store.postgres.connection import Connection
-    from semlex.store.query.filters import Filter
-    from semlex.store.query.leg import Key
     from semlex.store.schema.names import Names
 
 

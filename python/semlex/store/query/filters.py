@@ -13,10 +13,10 @@ from psycopg import sql
 from semlex.errors import ConfigurationError
 from semlex.filters.evaluate import folded, holds, is_index
 from semlex.filters.fields import COLUMNS, OWN, ROW, SHOWN_CHARACTERS, Field, is_number, is_scalar, json_text, nearest
-from semlex.filters.forms import filter_tree
+from semlex.filters.forms import Filters, filter_tree
 from semlex.filters.tree import LISTS, ORDER, PATTERNS, Condition, FilterTree, Group, Not, joined, leaves, node_of
 from semlex.store.query.chunk_keys import chunk_keys
-from semlex.store.query.rows import check_live, of_rows, read_live_tables, text_of_type, visible_rows
+from semlex.store.query.rows import LiveTable, check_live, of_rows, read_live_tables, text_of_type, visible_rows
 from semlex.store.write.copy import array_text
 
 if TYPE_CHECKING:
@@ -25,10 +25,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from semlex.filters.forms import Filters
     from semlex.store.postgres.connection import Connection
     from semlex.store.query.passing_rows import PassingRows
-    from semlex.store.query.rows import LiveTable
     from semlex.store.schema.names import Names
 
 

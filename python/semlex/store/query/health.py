@@ -14,12 +14,12 @@ from psycopg import sql
 from semlex.clock import SYSTEM
 from semlex.store import embedding_versions
 from semlex.store.indexes.field_indexes import is_of_field
-from semlex.store.postgres.server_info import SAFE_PGVECTOR
+from semlex.store.postgres.server_info import SAFE_PGVECTOR, ServerInfo
 from semlex.store.postgres.settings import set_local
 from semlex.store.query.filters import parse_filters
 from semlex.store.query.score_calibration import sample_vectors
 from semlex.store.query.statistics import SMALL_BYTES, is_orphaned
-from semlex.store.query.vector import register_vector_parameter, vector_leg
+from semlex.store.query.vector import VectorLeg, register_vector_parameter, vector_leg
 from semlex.store.schema import migrations
 from semlex.store.schema.migrations import collection_origin, m0001_initial, registry_origin
 from semlex.store.schema.names import JOB_TABLE, REGISTRY_TABLES, Names, oid_of, stored_in
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
     from semlex.store.indexes.catalog import VectorIndexes
     from semlex.store.postgres.connection import Connection
-    from semlex.store.postgres.server_info import ServerInfo
-    from semlex.store.query.vector import VectorLeg
     from semlex.store.schema.collection import CollectionInfo
 
 

@@ -13,7 +13,7 @@ from psycopg.pq import Format
 from semlex.errors import ConfigurationError, ValidationError
 from semlex.filters.fields import SHOWN_CHARACTERS, exact, is_number, json_text, nearest
 from semlex.store.followed.source import document_id, identifier, json_of, key_as_text, literal
-from semlex.types.followed import stored_definition
+from semlex.types.followed import FollowedTable, KeyKind, stored_definition
 from semlex.validation import refuse
 
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     from semlex.store.postgres.connection import Connection
     from semlex.store.schema.names import Names
-    from semlex.types.followed import FollowedTable, KeyKind
 
 # Columns of a domain have the type below it.
 _TABLES = sql.SQL(

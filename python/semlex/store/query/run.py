@@ -13,7 +13,7 @@ from psycopg.pq import ExecStatus
 
 from semlex.errors import SemlexError
 from semlex.store.postgres.errors import is_retryable, translate
-from semlex.store.query.leg import failed_leg
+from semlex.store.query.leg import LegPlan, LegResult, PreparedLeg, ScoreQuery, SideColumn, Statement, failed_leg
 from semlex.telemetry import FAILED_LEGS, SQLSTATE, note
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from semlex.store.postgres.snapshot import Snapshot
-    from semlex.store.query.leg import LegPlan, LegResult, PreparedLeg, ScoreQuery, SideColumn, Statement
     from semlex.store.query.score_calibration import Calibration, Spread
 
 Cursor = psycopg.AsyncCursor[Any]

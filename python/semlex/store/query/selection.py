@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -13,22 +13,18 @@ from psycopg import sql
 from semlex.clock import SYSTEM, Clock
 from semlex.errors import FieldError, ValidationError
 from semlex.store.query.filters import Filter, parse_filters, with_rows
-from semlex.store.query.leg import Statement, key_arrays
+from semlex.store.query.leg import Key, Statement, key_arrays
 from semlex.store.query.run import fetch
-from semlex.store.schema.names import oid_of, stored_in
+from semlex.store.schema.names import Names, oid_of, stored_in
 from semlex.store.write.copy import ids_of
 from semlex.validation import number_errors, refuse, wrong_type
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
-
     from numpy.typing import NDArray
 
     from semlex.filters.forms import Boosts
     from semlex.store.postgres.snapshot import Snapshot
-    from semlex.store.query.leg import Key
     from semlex.store.schema.collection import CollectionInfo
-    from semlex.store.schema.names import Names
 
 
 # Chunks of a sample: the standard deviation of a share of 5 % is then 0.5 %.

@@ -9,7 +9,7 @@ from psycopg import sql
 
 from semlex.store.descriptions import without_line
 from semlex.store.query.chunk_keys import indexed_keys
-from semlex.store.query.leg import Statement, key_arrays
+from semlex.store.query.leg import Key, Statement, key_arrays
 from semlex.store.query.run import fetch, fetch_all
 from semlex.store.query.score_calibration import binary_vectors, vectors_by_key
 from semlex.types.documents import NOWHERE, StoredPlace
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from semlex.store.postgres.snapshot import Snapshot
-    from semlex.store.query.leg import Key
     from semlex.store.schema.collection import CollectionInfo
 
 

@@ -13,7 +13,7 @@ from psycopg import sql
 from psycopg.adapt import Dumper
 from psycopg.pq import Format
 
-from semlex.store.indexes.catalog import IndexedValue
+from semlex.store.indexes.catalog import Element, IndexedValue, VectorIndexes
 from semlex.store.indexes.choice import INDEX_FROM_ROWS
 from semlex.store.query.filters import Filter
 from semlex.store.query.leg import Scorer, SideColumn, Statement, ranked, scores_by_key, scores_in_column
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from semlex.options.collection import StorageName
-    from semlex.store.indexes.catalog import Element, VectorIndexes
     from semlex.store.postgres.connection import Connection
     from semlex.store.postgres.server_info import ServerInfo
     from semlex.store.postgres.snapshot import Snapshot

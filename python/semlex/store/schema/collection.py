@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from psycopg import sql
 
 from semlex.errors import ConfigurationError, ModelMismatchError
-from semlex.options.collection import ChunkSettings
+from semlex.options.collection import ChunkSettings, CollectionSettings, DistanceName, StorageName
 from semlex.types.confidence import ConfidenceCurve
 
 if TYPE_CHECKING:
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
-    from semlex.options.collection import CollectionSettings, DistanceName, StorageName
     from semlex.store.keyword.engine import KeywordEngine
     from semlex.store.postgres.server_info import ServerInfo
     from semlex.store.schema.names import Names

@@ -14,7 +14,7 @@ from semlex.store.postgres.settings import server_time, set_local
 from semlex.store.query.health import TABLES
 from semlex.store.schema.locks import LOCK_TIMEOUT, SETUP_LOCK, between_searches, lock_briefly
 from semlex.store.schema.migrations import collection_origin
-from semlex.store.schema.names import FOLLOWED_TABLE, JOB_TABLE, REGISTRY_TABLES
+from semlex.store.schema.names import FOLLOWED_TABLE, JOB_TABLE, REGISTRY_TABLES, Names
 from semlex.store.schema.registry import has_registry
 
 if TYPE_CHECKING:
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
     from semlex.store.postgres.connection import Connection
     from semlex.store.postgres.database import Database
-    from semlex.store.schema.names import Names
 
 _KNOWN = re.compile(rf"{'|'.join(TABLES)}|embedding_[0-9]+")
 

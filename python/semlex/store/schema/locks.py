@@ -11,7 +11,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import psycopg
-from psycopg import sql
+from psycopg import AsyncCursor, sql
 from psycopg.pq import ExecStatus
 
 from semlex.errors import CollectionDroppedError, CollectionNotFoundError, StoreError
@@ -20,8 +20,6 @@ from semlex.store.postgres.settings import set_local
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
-
-    from psycopg import AsyncCursor
 
     from semlex.store.postgres.connection import Connection
     from semlex.store.postgres.database import Database

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from uuid import UUID
 
 import numpy as np
-from psycopg import sql
+from psycopg import AsyncCursor, sql
 from psycopg.errors import SerializationFailure, UniqueViolation
 
 from semlex import _core
@@ -26,13 +26,14 @@ from semlex.store.embedding_versions import (
     vector_type_of,
     versions_told,
 )
-from semlex.store.postgres.database import write_guard
+from semlex.store.postgres.database import Database, write_guard
 from semlex.store.postgres.errors import UNIQUE_VIOLATION
-from semlex.store.query.leg import Statement
+from semlex.store.query.leg import Key, Statement
 from semlex.store.schema.locks import gone, writing_lock
-from semlex.store.write.chunk_batch import AS_JSON, COLUMNS, KEYWORD_ID
+from semlex.store.write.chunk_batch import AS_JSON, COLUMNS, KEYWORD_ID, ChunkBatch, Column, RowSource
 from semlex.store.write.copy import DEFAULT_BULK, NO_IDS, BulkIngestConfig, copy_rows, ids_of, joined
 from semlex.store.write.documents import (
+    DocumentRow,
     RowDocuments,
     begin_write,
     have_chunks,
@@ -47,17 +48,12 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
     from numpy.typing import NDArray
-    from psycopg import AsyncCursor
 
     from semlex.store.keyword.base import Reserved
     from semlex.store.keyword.bm25.write import BatchIndex, ReservedAnswers
     from semlex.store.postgres.connection import Connection
-    from semlex.store.postgres.database import Database
-    from semlex.store.query.leg import Key
     from semlex.store.schema.collection import CollectionInfo
     from semlex.store.schema.names import Names
-    from semlex.store.write.chunk_batch import ChunkBatch, Column, RowSource
-    from semlex.store.write.documents import DocumentRow
 
     Cursor = AsyncCursor[Any]
 

@@ -9,8 +9,8 @@ from uuid import UUID
 from psycopg import sql
 
 from semlex.store.embedding_versions import stored_versions
-from semlex.store.query.filters import is_of_document
-from semlex.store.query.leg import key_arrays
+from semlex.store.query.filters import Filter, is_of_document
+from semlex.store.query.leg import Key, key_arrays
 from semlex.store.write.copy import ids_of
 from semlex.store.write.documents import begin_write, lock_documents
 
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from semlex.store.keyword.bm25.write import BatchIndex
     from semlex.store.postgres.connection import Connection
-    from semlex.store.query.filters import Filter
-    from semlex.store.query.leg import Key
     from semlex.store.schema.collection import CollectionInfo
 
 # Documents, or chunks that are named by id, of one transaction.

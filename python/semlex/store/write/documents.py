@@ -6,7 +6,7 @@ import getpass
 import socket
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, fields, replace
-from datetime import UTC, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -16,18 +16,16 @@ from semlex import _core
 from semlex.options.collection import ChunkSettings
 from semlex.store.postgres.settings import cursor_with_times
 from semlex.store.schema.locks import gone, hold_collection, share_writing
-from semlex.store.schema.names import insertion
+from semlex.store.schema.names import Names, insertion
 from semlex.store.write.copy import copy_rows
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Sequence
-    from datetime import datetime
 
     from semlex.store.keyword.bm25.write import BatchIndex
     from semlex.store.postgres.connection import Connection
     from semlex.store.query.leg import Key
     from semlex.store.schema.collection import CollectionInfo
-    from semlex.store.schema.names import Names
     from semlex.store.write.chunk_batch import ChunkBatch
 
 

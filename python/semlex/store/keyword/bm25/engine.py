@@ -20,11 +20,11 @@ import numpy as np
 from psycopg import sql
 
 from semlex.store.keyword.base import TYPED_BIT, Analyzers, Exclusions, TermScores, analyzer_of, folded, texts_of
-from semlex.store.keyword.bm25.index import Bm25Index
+from semlex.store.keyword.bm25.index import Bm25Index, IndexCache
 from semlex.store.keyword.bm25.read import IndexRows, index_statement
 from semlex.store.keyword.bm25.search import NO_CHUNK, AnalysedQuery, Bm25Leg, indexed
-from semlex.store.keyword.engine import KeywordEngine
-from semlex.store.query.leg import Statement, key_arrays
+from semlex.store.keyword.engine import KeywordEngine, LegRequest
+from semlex.store.query.leg import Key, LegPlan, Statement, key_arrays
 from semlex.store.query.run import fetch
 
 if TYPE_CHECKING:
@@ -34,10 +34,7 @@ if TYPE_CHECKING:
 
     from semlex import _core
     from semlex.store.keyword.base import ChangedText
-    from semlex.store.keyword.bm25.index import IndexCache
-    from semlex.store.keyword.engine import LegRequest
     from semlex.store.postgres.snapshot import Snapshot
-    from semlex.store.query.leg import Key, LegPlan
     from semlex.store.schema.names import Names
 
 

@@ -10,8 +10,8 @@ from psycopg import sql
 
 from semlex import _core
 from semlex.errors import AnalyzerVersionError, DamagedSegmentError
-from semlex.options.collection import DEFAULT_BM25
-from semlex.store.keyword.base import refuse_unknown_languages
+from semlex.options.collection import DEFAULT_BM25, Bm25Options
+from semlex.store.keyword.base import Analyzers, Rebuilt, Reserved, refuse_unknown_languages
 from semlex.store.keyword.bm25 import merge, rebuild, write
 from semlex.store.keyword.bm25.segments import check_row_keys
 from semlex.store.query.passing_ids import database_state, passing_ids
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from semlex.options.collection import Bm25Options
-    from semlex.store.keyword.base import Analyzers, Rebuilt, Reserved
     from semlex.store.keyword.bm25.read import PartIds
     from semlex.store.keyword.bm25.write import BatchIndex
     from semlex.store.postgres.connection import Connection

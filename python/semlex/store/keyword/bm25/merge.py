@@ -16,7 +16,7 @@ from psycopg import sql
 
 from semlex import _core
 from semlex.errors import SemlexError, StoreError
-from semlex.store.keyword.bm25.segments import NewSegment, posting_rows, write_segments
+from semlex.store.keyword.bm25.segments import NewSegment, Source, posting_rows, write_segments
 from semlex.store.postgres.errors import LOCK_NOT_AVAILABLE
 from semlex.store.postgres.settings import set_local
 from semlex.store.segments import (
@@ -34,7 +34,6 @@ from semlex.store.segments import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from semlex.store.keyword.bm25.segments import Source
     from semlex.store.postgres.connection import Connection
     from semlex.store.postgres.database import Database
     from semlex.store.schema.names import CollectionIdentity

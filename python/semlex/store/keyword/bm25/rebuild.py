@@ -10,7 +10,7 @@ from psycopg import sql
 
 from semlex import _core
 from semlex.errors import StoreError
-from semlex.store.keyword.base import Rebuilt
+from semlex.store.keyword.base import Analyzers, Rebuilt
 from semlex.store.keyword.bm25.segments import NewSegment, write_segments
 from semlex.store.keyword.bm25.write import SegmentWriter
 from semlex.store.postgres.settings import set_local
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from semlex.store.keyword.base import Analyzers
     from semlex.store.postgres.connection import Connection
     from semlex.store.postgres.database import Database
     from semlex.store.schema.names import CollectionIdentity

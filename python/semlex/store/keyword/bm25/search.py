@@ -15,10 +15,13 @@ from psycopg import sql
 from semlex import _core
 from semlex.errors import AnalyzerVersionError, DamagedSegmentError, FieldError, ValidationError
 from semlex.store.keyword.base import MAX_TERMS, terms_cut
-from semlex.store.keyword.bm25.index import MAX_PASSING
+from semlex.store.keyword.bm25.index import MAX_PASSING, IndexCache, PassingQuery, PassingRow
 from semlex.store.keyword.bm25.read import (
     IndexChanges,
     IndexRows,
+    MissingRow,
+    PartIds,
+    PostingRow,
     expectation,
     given_rows,
     index_statement,
@@ -26,7 +29,7 @@ from semlex.store.keyword.bm25.read import (
     state_row,
 )
 from semlex.store.keyword.bm25.segments import refuse_lost_rows
-from semlex.store.postgres.snapshot import SnapshotDiffersError, SnapshotEndedError
+from semlex.store.postgres.snapshot import Snapshot, SnapshotDiffersError, SnapshotEndedError
 from semlex.store.query.filters import Filter
 from semlex.store.query.leg import BestRows, KnownScores, LegResult, Scorer, SideColumn, Statement, key_arrays
 from semlex.store.query.run import fetch
@@ -39,9 +42,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from semlex.options.collection import Bm25Options
-    from semlex.store.keyword.bm25.index import IndexCache, PassingQuery, PassingRow
-    from semlex.store.keyword.bm25.read import MissingRow, PartIds, PostingRow
-    from semlex.store.postgres.snapshot import Snapshot
     from semlex.store.query.leg import Key, ScoreQuery
     from semlex.store.schema.names import CollectionIdentity, Names
 

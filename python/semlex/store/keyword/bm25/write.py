@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import asyncio
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -15,7 +15,7 @@ import numpy as np
 
 from semlex import _core
 from semlex.errors import AnalyzerVersionError
-from semlex.store.keyword.base import Reserved
+from semlex.store.keyword.base import Analyzers, Reserved
 from semlex.store.keyword.bm25.segments import NewSegment, few_segments, write_segments
 from semlex.store.postgres.snapshot import ended_pipeline
 from semlex.store.schema.locks import writing_lock
@@ -24,11 +24,9 @@ from semlex.store.write.copy import NO_IDS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Sequence
-    from concurrent.futures import Future
 
     from numpy.typing import NDArray
 
-    from semlex.store.keyword.base import Analyzers
     from semlex.store.postgres.connection import Connection
     from semlex.store.query.leg import Statement
     from semlex.store.schema.names import CollectionIdentity, Names

@@ -13,13 +13,10 @@ import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from semlex.errors import EmbeddedServerError, MissingExtraError
-from semlex.store.postgres.embedded.folder import OWN_SERVER
-
-if TYPE_CHECKING:
-    from semlex.store.postgres.embedded.folder import Account
+from semlex.store.postgres.embedded.folder import OWN_SERVER, Account
 
 PORT = 5432  # only a part of the socket's name: TCP is off
 SOCKET_NAME = f".s.PGSQL.{PORT}"

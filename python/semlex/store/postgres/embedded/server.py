@@ -15,13 +15,14 @@ import shlex
 import shutil
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import quote
 
 from semlex.errors import ConfigurationError, EmbeddedServerError
 from semlex.forks import new_lock, renew_after_fork
 from semlex.store.postgres.embedded.folder import (
     POLL_SECONDS,
+    Account,
     database_major,
     default_folder,
     find_installations,
@@ -35,6 +36,7 @@ from semlex.store.postgres.embedded.folder import (
 from semlex.store.postgres.embedded.keeper import has_keeper, keep_server, tell_keeper
 from semlex.store.postgres.embedded.process import (
     PORT,
+    Postmaster,
     clear_remains,
     make_socket_folder,
     process_mark,
@@ -46,10 +48,6 @@ from semlex.store.postgres.server_info import machine_memory
 if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
-    from typing import Self
-
-    from semlex.store.postgres.embedded.folder import Account
-    from semlex.store.postgres.embedded.process import Postmaster
 
 
 if sys.platform != "win32":
