@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import re
 import secrets
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypedDict, runtime_checkable
+from typing import Any, Literal, Protocol, TypedDict, runtime_checkable
 
 from semlex.errors import ConfigurationError, ModelServerError
 from semlex.models.http_client import Limits, ModelServer
@@ -15,10 +16,6 @@ from semlex.models.remote_model import RemoteModel
 from semlex.telemetry import INPUT_TOKENS, OUTPUT_TOKENS, SERVER, Span, Work, span
 from semlex.types.answers import Usage
 from semlex.validation import check_parameters, number_errors
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-
 
 # The name that stands for no language model.
 NO_CHAT_MODEL = "none"

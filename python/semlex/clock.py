@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable, Iterable
 from contextlib import AbstractAsyncContextManager, suppress
-from typing import TYPE_CHECKING, Any, Protocol
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+from typing import Any, Protocol
 
 
 class Waitable(Protocol):

@@ -7,15 +7,12 @@ contain document text, vectors, queries or secrets. docs/reference/errors.md is 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING
 
 from semlex.rule_messages import sentence
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
 
 # More than this many field errors are kept in `ValidationError.errors` but not spelled out in its message.
 SHOWN_ERRORS = 10

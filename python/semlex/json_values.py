@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from datetime import UTC, date, datetime
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import UUID
 
 import numpy as np
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 # What ids may be given as.
 AnyId = str | int | UUID | np.integer[Any]

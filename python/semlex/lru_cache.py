@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Generic, TypeVar
+from collections.abc import Hashable
+from typing import Generic, TypeVar
 
 from semlex.forks import new_lock
-
-if TYPE_CHECKING:
-    from collections.abc import Hashable
 
 K = TypeVar("K", bound="Hashable")
 V = TypeVar("V")

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 from semlex.types.answers import Citation, Context, ContextSource, Verdict
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
 
 # Longer quotes are refused.
 MAX_QUOTE = 4000

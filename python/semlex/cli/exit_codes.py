@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from semlex.errors import (
     CollectionNotFoundError,
@@ -20,9 +20,6 @@ from semlex.errors import (
     StoreError,
     ValidationError,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 OTHER, REFUSED, DATABASE, MODEL, SOME_FILES, NO_COLLECTION, DEADLINE, INTERRUPTED = 1, 2, 3, 4, 5, 6, 7, 130
 STOPPED = 128  # of a process that a signal has ended: that and the signal's number

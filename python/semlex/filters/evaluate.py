@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 from semlex.filters.fields import ROW, Field, exact, is_number, pattern_pieces
 from semlex.filters.tree import ORDER, PATTERNS, Condition, FilterTree, Group, leaves, node_of
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
 
 MISSING = object()
 # What Postgres takes for a place in a list; below 0 it counts from the end.

@@ -26,8 +26,9 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from semlex.filters.fields import (
     MAX_DIGITS,
@@ -46,9 +47,6 @@ from semlex.filters.fields import (
     unquoted,
 )
 from semlex.filters.tree import MAX_BYTES, MAX_DEPTH, PLACE, FilterTree, between, condition, joined, negated
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 SYMBOLS = ("==", "!=", "<=", ">=", "<", ">")
 WORDS = ("in", "contains", "any", "all", "between", "startswith", "like", "ilike")

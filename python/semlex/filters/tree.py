@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from dataclasses import field as attribute
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Any, Literal, get_args
 
 from semlex.errors import ConfigurationError
 from semlex.filters.fields import (
@@ -22,10 +23,6 @@ from semlex.filters.fields import (
     refusal,
 )
 from semlex.json_values import id_text, json_scalar
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
 
 Operator = Literal[
     "==", "<", "<=", ">", ">=", "in", "contains", "any", "all", "exists", "empty", "startswith", "like", "ilike"

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, InvalidStateError, wait
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from semlex.errors import WorkAbandonedError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 # A blocking call cannot be stopped from outside. A caller that gives up sets a flag; the work checks it between its

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from semlex.models.cancellation import Flag, abandoned_by, check
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterator
 
 T = TypeVar("T")
 

@@ -9,20 +9,18 @@ import os
 import shlex
 import threading
 import warnings
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 from urllib.parse import quote
 
 from semlex.errors import ConfigurationError, MissingExtraError, ModelError, ModelNotFoundError
 from semlex.models.model_names import ONNX_PREFIX, WEIGHTS_WHEEL, choose_file, companions, split_name
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 
 def import_bars() -> None:

@@ -9,12 +9,13 @@ import random
 import re
 import ssl
 import threading
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, CancelledError, Future, ThreadPoolExecutor, wait
 from contextvars import copy_context
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 from weakref import finalize
 
 from semlex.clock import SYSTEM, Clock
@@ -23,9 +24,6 @@ from semlex.forks import drop, new_lock, renew_after_fork
 from semlex.models import cancellation
 from semlex.models.model_names import host_at
 from semlex.validation import check_range
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Mapping, Sequence
 
 logger = logging.getLogger(__name__)
 

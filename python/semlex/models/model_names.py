@@ -17,15 +17,13 @@ from __future__ import annotations
 import ipaddress
 import os
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Generic, Literal, TypeVar
+from typing import Generic, Literal, TypeVar
 from urllib.parse import urlsplit
 
 from semlex.errors import ConfigurationError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 # The models that are the default where they are cached and there is a GPU.
 DEFAULT_EMBEDDING_MODEL = "Qwen/Qwen3-Embedding-0.6B"

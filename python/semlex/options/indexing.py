@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, Literal, TypedDict
+from typing import Annotated, Literal, TypedDict
 
 from semlex.options.collection import MAX_CHUNK_TOKENS, MIN_CHUNK_TOKENS, max_min, max_overlap
 from semlex.options.declare import Option
 from semlex.types.followed import DEFAULT_KEYS_EVERY_SECONDS, DEFAULT_OVERLAP_SECONDS, Changes
 from semlex.types.jobs import DEFAULT_ATTEMPTS, MAX_ATTEMPTS, MAX_PRIORITY, MAX_UNIQUE_KEY_BYTES
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 OnBadText = Literal["error", "repair", "skip"]
 

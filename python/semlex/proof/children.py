@@ -9,18 +9,16 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import psycopg
 
 from semlex.proof.check import LIMIT_SECONDS, Fault
 from semlex.store.postgres.database import Database
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
 
 PROCESSES: Any = multiprocessing.get_context("forkserver" if sys.platform != "win32" else "spawn")
 # Before its first child, a program may have the server of children import this.

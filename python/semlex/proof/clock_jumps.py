@@ -6,8 +6,9 @@ import random
 import signal
 import sys
 import time
+from collections.abc import Callable
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from semlex.proof.check import expect
 from semlex.proof.children import Child, Moments, until
@@ -18,9 +19,6 @@ from semlex.retriever.synchronous import SyncClient
 from semlex.store.proving import connected, job_states, jump_clock
 from semlex.types.documents import utc_now
 from semlex.types.jobs import ENDED
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 HOUR = 3_600.0
 WORKERS, JUMPS, BETWEEN_SECONDS = 2, 3, 0.3

@@ -5,18 +5,15 @@ from __future__ import annotations
 import os
 import platform
 from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from html import escape
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from semlex.proof.check import KINDS, Fault
 from semlex.proof.texts import STATEMENT
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
 
 MAX_FAULTS = 20  # of a scenario that are written down
 

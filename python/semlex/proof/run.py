@@ -6,9 +6,9 @@ import random
 import threading
 import time
 import traceback
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from typing import TYPE_CHECKING
 
 from semlex.clock import SYSTEM, Clock
 from semlex.errors import ConfigurationError
@@ -35,10 +35,6 @@ from semlex.proof.scenarios import Scenario, Site, Tries
 from semlex.proof.soak import Soak
 from semlex.proof.together import Together
 from semlex.store.postgres.addresses import describe
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
 
 KINDS: dict[str, type[Scenario]] = {
     kind.name: kind

@@ -13,13 +13,11 @@ from __future__ import annotations
 import asyncio
 import itertools
 import struct
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Coroutine
 
 PROTOCOL, CANCEL, TLS, GSS = 196608, 80877102, 80877103, 80877104
 # PgBouncer takes a few more, among them the encoding, and keeps them for each client.

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import Any, Unpack
 
 from semlex.errors import JobTimeoutError
 from semlex.options.declare import check_options, operation
@@ -15,9 +16,6 @@ from semlex.store.schema.locks import no_such_collection
 from semlex.store.schema.registry import find_collection, list_collections
 from semlex.types.jobs import DEFAULT_ATTEMPTS, JobInfo, values_of
 from semlex.validation import check_parameters, number_errors
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 FIRST_PAUSE_SECONDS, LAST_PAUSE_SECONDS = 0.05, 2.0
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from semlex.options.declare import Rights, operations_of
 from semlex.retriever.client import Client
@@ -16,10 +17,6 @@ from semlex.retriever.indexes import Indexes
 from semlex.retriever.jobs import Job, Jobs
 from semlex.retriever.queries import Queries
 from semlex.retriever.tables import Tables
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 
 # Methods load what they need when they are first called. Servers, and other programs with an event loop, import this
 # module, which loads all of it beforehand.

@@ -13,11 +13,12 @@ import shlex
 import stat
 import sys
 import tempfile
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 
 from semlex.errors import ConfigurationError, SemlexError
 from semlex.options.declare import Rights
@@ -25,9 +26,6 @@ from semlex.retriever.operations import OPERATIONS
 from semlex.settings.sources import file_stamp
 from semlex.store.schema.names import checked_identifier
 from semlex.types.documents import utc_now
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 if sys.platform != "win32":
     import fcntl

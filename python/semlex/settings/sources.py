@@ -15,10 +15,11 @@ import os
 import re
 import shlex
 import threading
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from semlex.errors import ConfigurationError
 from semlex.models.model_names import scheme_of
@@ -43,9 +44,6 @@ from semlex.settings.table import (
     switch,
     text,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 
 def load_settings(file: Path | None = None, folder: Path | None = None, /, **arguments: object) -> Settings:

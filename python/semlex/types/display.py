@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Sequence
 from html import escape
 from itertools import pairwise
-from typing import TYPE_CHECKING, NewType, Protocol
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
+from typing import NewType, Protocol
 
 # Control characters of both sets but tab and newline, line and paragraph separators, marks that turn the direction of
 # writing, and halves of surrogate pairs: documents and file names must not steer a terminal.

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
@@ -17,10 +18,6 @@ from semlex.cli.terminal import is_verbose, messages, one_line, output
 from semlex.errors import ConfigurationError
 from semlex.settings import files
 from semlex.settings.table import Setting, Settings, shown
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 
 config_app = typer.Typer(help=__doc__, cls=group_with_default("show"))
 

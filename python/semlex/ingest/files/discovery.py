@@ -7,10 +7,11 @@ import hashlib
 import os
 import stat
 import time
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from semlex.errors import ConfigurationError, FieldError, ValidationError
 from semlex.ingest.files.roots import Place
@@ -27,10 +28,6 @@ from semlex.ingest.files.selection import (
 )
 from semlex.ingest.loaders.base import FileBytes
 from semlex.options.collection import DEFAULT_LIMITS, MIB, FileLimits
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
 
 SETTLED_NS = 2_000_000_000  # file systems count time in steps of up to two seconds
 MAX_DEPTH = 256  # levels below the named folder; limits the work per file

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from semlex.errors import ConfigurationError
 from semlex.ingest.files.safe_open import is_allowed
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
 
 MAX_NAME_CHARACTERS = 200
 

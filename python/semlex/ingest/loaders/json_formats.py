@@ -5,8 +5,9 @@ from __future__ import annotations
 import io
 import json
 import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from semlex.errors import ValidationError
 from semlex.ingest.loaders.base import FileBytes, LoadedDocument, LoadError, LoadOptions
@@ -14,10 +15,6 @@ from semlex.ingest.loaders.decoding import decode, repaired_document, storable
 from semlex.ingest.loaders.markdown import CodeLoader, Heading, headings
 from semlex.ingest.loaders.records import BLANK_LINE, RecordText, Rows, check_metadata, parse_json
 from semlex.types.documents import ChunkMetadata, StoredPlace
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
 
 MAX_OUTPUT_CHARACTERS = 2_000
 # Outputs, which are mostly left out, may be nested deeper than metadata.

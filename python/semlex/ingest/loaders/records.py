@@ -9,17 +9,15 @@ import json
 import math
 import re
 import threading
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from itertools import count, islice
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from semlex.ingest.loaders.base import FileBytes, LoadedDocument, LoadError, LoadOptions, Record
 from semlex.ingest.loaders.decoding import decode
 from semlex.types.documents import MAX_METADATA_BYTES, MAX_METADATA_DEPTH, StoredPlace
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
 
 # A value takes up to 150 bytes in memory, whatever it takes in the file.
 MAX_VALUES = 2_000_000

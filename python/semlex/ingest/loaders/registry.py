@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib.metadata import entry_points
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
 
 from semlex.errors import ConfigurationError
 from semlex.ingest.loaders.base import FileBytes, LoadedDocument, Loader, LoadError, LoadOptions, suffix_of
@@ -13,9 +13,6 @@ from semlex.ingest.loaders.json_formats import JsonLinesLoader, NotebookLoader, 
 from semlex.ingest.loaders.markdown import CodeLoader, HtmlLoader, MarkdownLoader, RestructuredTextLoader, TextLoader
 from semlex.ingest.loaders.office import EXTRA, MEDIA_TYPES, PACKAGE, MissingOfficeLoader, OfficeLoader
 from semlex.ingest.loaders.records import TableLoader
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 GROUP = "semlex.loaders"
 # Formats that an extra reads, by suffix.

@@ -14,15 +14,13 @@ import subprocess
 import sys
 import tempfile
 import threading
-from typing import IO, TYPE_CHECKING, Any, Self, cast
+from collections.abc import Callable, Mapping
+from typing import IO, Any, Self, cast
 
 from semlex.clock import SYSTEM, Clock
 from semlex.ingest.loaders.base import LoadedDocument, LoadError, Record
 from semlex.options.collection import MAX_FILE_BYTES
 from semlex.types.documents import StoredPlace
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
 
 READER = "semlex.ingest.loaders.office:read"
 MAX_SECONDS = 60.0  # a manual of a thousand pages takes ten

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import Annotated, TypeVar
 
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, ConfigDict, Field
@@ -22,10 +23,6 @@ from semlex.server.problems import Problem
 from semlex.server.request_context import OPERATION, RIGHTS, Current, RequestContext, json_response
 from semlex.server.routes.bodies import MAX_IDS, CollectionQuery, Id, Name, Question
 from semlex.server.tokens import OF_JOBS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 
 FOLDER = Path(__file__).parent.with_name("page")
 TYPES = {

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fastapi import APIRouter
 from starlette.responses import Response, StreamingResponse
@@ -27,10 +28,6 @@ from semlex.types.answers import Answer, AnswerSentence, Context
 from semlex.types.explanations import Explanation
 from semlex.types.fields import Facets, FieldSummaries
 from semlex.types.results import SearchResults
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator
-
 
 router, answers = APIRouter(tags=["find"]), APIRouter(tags=["answer"])
 EVENTS = "text/event-stream"

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
 from uuid import UUID
 
 from semlex import _core
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
 
 # What `indexed_chunk_id` makes.
 _INDEXED = re.compile("[0-9a-f]{32}-[0-9a-f]{16}(-[1-9][0-9]*)?").fullmatch

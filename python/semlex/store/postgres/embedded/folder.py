@@ -12,17 +12,13 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import platformdirs
 
 from semlex.errors import ConfigurationError, EmbeddedServerError, MissingExtraError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
 
 if sys.platform != "win32":
     import fcntl
