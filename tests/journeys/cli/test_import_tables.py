@@ -85,7 +85,7 @@ def test_what_is_skipped_is_told(shell: Shell, source: psycopg.Connection[Any]) 
         (["docs", "haystack_docs"], "file 'haystack_docs' does not exist; if it is a table"),
         (["haystack_docs", "--from", "qdrant"], "layout must be one of langchain-postgres"),
         (["docs", "--from", "haystack"], "named 'docs'"),
-        (["docs", "--dry-run"], "--dry-run is for tables"),
+        (["docs", "--dry-run"], "--dry-run works for tables only"),
         (["haystack_docs", "--on-duplicate", "maybe"], "on_duplicate must be"),
         (["haystack_docs", "--source-database", "mysql://me:secret@h/db"], "mysql:// is not PostgreSQL"),
         (["haystack_docs", "--source-schema", "nowhere"], "schema 'nowhere'"),

@@ -160,7 +160,7 @@ def test_files_that_are_gone_keep_their_chunks(store: SyncRetriever, docs: Path)
 def test_what_is_refused(store: SyncRetriever) -> None:
     with pytest.raises(ConfigurationError, match="unknown source 'x'; known sources: docs"):
         store.documents.rechunk(source="x")
-    with pytest.raises(ConfigurationError, match="for a whole collection"):
+    with pytest.raises(ConfigurationError, match="the whole collection"):
         store.documents.rechunk(source="docs", chunk_tokens=60)
     with pytest.raises(ConfigurationError, match="chunk_tokens must be"):
         store.documents.rechunk(chunk_tokens=5)
