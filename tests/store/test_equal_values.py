@@ -15,7 +15,7 @@ from semlex.store.schema.names import Names, TableIndex
 from tests.support.retrievers import opened
 
 pytestmark = pytest.mark.pg16
-ROWS, NEW_ROWS = 6_000, 200
+ROWS, NEW_ROWS = 3_000, 200
 # A tree that has grown by a level reads a block more.
 MAX_MORE_BLOCKS = 3
 FIELDS = (

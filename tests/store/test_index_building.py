@@ -18,6 +18,7 @@ from semlex.store.indexes.options import NoIndex
 from semlex.store.schema.collection import CollectionInfo
 from semlex.store.schema.names import Names, TableIndex
 from semlex.store.write.copy import BulkIngestConfig
+from tests.support.databases import new_role
 from tests.support.retrievers import opened
 
 ROWS = 60
@@ -67,21 +68,12 @@ async def test_a_load_that_cannot_build_its_indexes_is_stored_and_says_so(
 async def test_a_role_that_owns_no_table_loads(database_url: str, caplog: pytest.LogCaptureFixture) -> None:
     async with retriever_of(database_url) as store:
         await store.add_texts(["one"], ids=["one"])
-    with psycopg.connect(database_url, autocommit=True) as connection:
-        role = sql.Identifier(f"writer_{connection.info.dbname}")
-        connection.execute(sql.SQL("CREATE ROLE {} LOGIN").format(role))
-        try:
-            connection.execute(sql.SQL("GRANT USAGE ON SCHEMA semlex TO {}").format(role))
-            connection.execute(sql.SQL("GRANT ALL ON ALL TABLES IN SCHEMA semlex TO {}").format(role))
-            connection.execute(sql.SQL("GRANT ALL ON ALL SEQUENCES IN SCHEMA semlex TO {}").format(role))
-            url = psycopg.conninfo.make_conninfo(database_url, user=f"writer_{connection.info.dbname}")
-            async with retriever_of(url) as store:
-                assert await store.add_texts(TEXTS, ids=IDS) == IDS
-                assert ["42501" in warning for warning in await store.indexes.wait()] == [True]
-                assert "42501" in caplog.text
-        finally:
-            connection.execute(sql.SQL("DROP OWNED BY {}").format(role))
-            connection.execute(sql.SQL("DROP ROLE {}").format(role))
+    rights = ("ALL ON ALL TABLES IN SCHEMA semlex", "ALL ON ALL SEQUENCES IN SCHEMA semlex")
+    with new_role(database_url, "USAGE ON SCHEMA semlex", *rights) as role:
+        async with retriever_of(psycopg.conninfo.make_conninfo(database_url, user=role)) as store:
+            assert await store.add_texts(TEXTS, ids=IDS) == IDS
+            assert ["42501" in warning for warning in await store.indexes.wait()] == [True]
+            assert "42501" in caplog.text
 
 
 async def test_a_build_may_take_longer_than_the_roles_statements(

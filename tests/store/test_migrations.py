@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import signal
-import uuid
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, LiteralString
 
 import psycopg
 import pytest
 from psycopg import sql
-from psycopg.conninfo import make_conninfo
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from semlex import SyncRetriever
 from semlex.errors import CollectionNotFoundError, PrivilegeError, SchemaVersionError, StoreError
@@ -21,7 +20,7 @@ from semlex.store.schema.migrations import collection_fingerprint, registry_fing
 from semlex.store.schema.names import Names
 from semlex.store.schema.registry import Step
 from tests.support import second_migration
-from tests.support.databases import CLEANING
+from tests.support.databases import Databases, new_role
 from tests.support.retrievers import sync_opened
 from tests.support.shell import Started
 from tests.support.waiting import held, until
@@ -32,13 +31,21 @@ QUESTIONS = ("when is the dome closed", "lost key", "comets")
 COLLECTIONS: dict[str, dict[str, Any]] = {"words": {}, "plain": {"keyword": "tsvector"}, "keywords": {"model": "none"}}
 
 
-@pytest.fixture
-def filled(database_url: str) -> str:
-    """Address of a database with collections of this version."""
+@pytest.fixture(scope="module")
+def template(new_database: Callable[[], str]) -> str:
+    """Name of a database with collections of this version."""
+    url = new_database()
     for name, options in COLLECTIONS.items():
-        with sync_opened(database_url, collection=name, **options) as retriever:
+        with sync_opened(url, collection=name, **options) as retriever:
             retriever.add_texts(TEXTS, ids=[f"d{number}" for number in range(len(TEXTS))])
-    return database_url
+    return str(conninfo_to_dict(url)["dbname"])
+
+
+@pytest.fixture
+def filled(databases: Databases, template: str) -> Iterator[str]:
+    """Address of a copy of it."""
+    with databases.copy(template) as url:
+        yield url
 
 
 @pytest.fixture
@@ -159,22 +166,12 @@ def test_a_registry_without_collections_is_migrated(later: str) -> None:
 
 
 @pytest.fixture
-def user(server_url: str, later: str) -> Iterator[str]:
+def user(later: str) -> Iterator[str]:
     """Address of a role that may read and write the rows, and change no table."""
-    name = f"role_{uuid.uuid4().hex[:12]}"
-    role = sql.Identifier(name)
-    with psycopg.connect(later, autocommit=True) as connection:
-        connection.execute(sql.SQL("CREATE ROLE {} LOGIN").format(role))
-        connection.execute(sql.SQL("GRANT USAGE ON SCHEMA semlex TO {}").format(role))
-        connection.execute(
-            sql.SQL("GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA semlex TO {}").format(role)
-        )
-        connection.execute(sql.SQL("GRANT USAGE ON ALL SEQUENCES IN SCHEMA semlex TO {}").format(role))
-    yield make_conninfo(later, user=name)
-    with psycopg.connect(later, autocommit=True) as connection:
-        connection.execute(sql.SQL("DROP OWNED BY {} CASCADE").format(role))
-    with psycopg.connect(server_url, autocommit=True) as connection:
-        connection.execute(sql.SQL("DROP ROLE {}").format(role))
+    on_tables: LiteralString = "SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA semlex"
+    sequences: LiteralString = "USAGE ON ALL SEQUENCES IN SCHEMA semlex"
+    with new_role(later, "USAGE ON SCHEMA semlex", on_tables, sequences) as role:
+        yield make_conninfo(later, user=role)
 
 
 def test_a_role_without_ddl_gets_the_sql(later: str, user: str) -> None:
@@ -238,7 +235,7 @@ def test_killed_while_it_migrates(filled: str, table: str, monkeypatch: pytest.M
         kill(worker)
     others = (
         "SELECT FROM pg_stat_activity WHERE datname = current_database() AND backend_type = 'client backend' "
-        f"AND pid <> pg_backend_pid() AND application_name <> '{CLEANING}'"
+        "AND pid <> pg_backend_pid()"
     )
     until(lambda: rows(filled, others) == [], "the end of the process at the server")
     assert (registry_versions(filled), versions(filled)) == ([1], dict.fromkeys(COLLECTIONS, 1))

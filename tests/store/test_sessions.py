@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import UTC
 from typing import Any
 
 import psycopg
@@ -24,14 +24,10 @@ from tests.support.retrievers import opened
 from tests.support.waiting import LIMIT, eventually
 
 TEXT = "grüße straße £ ünïcode\\x41 'quoted' 文字"
-LAST = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)
-FIRST = datetime(1, 1, 1, tzinfo=UTC)
 
 
-def documents(prefix: str, count: int, **times: datetime) -> list[Document]:
-    return [
-        Document(f"{TEXT} {number}", {"größe": "grün"}, id=f"{prefix}ä{number}", **times) for number in range(count)
-    ]
+def documents(prefix: str, count: int) -> list[Document]:
+    return [Document(f"{TEXT} {number}", {"größe": "grün"}, id=f"{prefix}ä{number}") for number in range(count)]
 
 
 async def fill(retriever: PostgreSQLRetriever) -> None:
@@ -96,14 +92,8 @@ async def test_the_encoding_of_the_environment_changes_nothing(
 
 
 @pytest.mark.parametrize("autocommit", [True, False])
-@pytest.mark.parametrize(
-    "hostile",
-    [{"client_encoding": "LATIN1"}, {"standard_conforming_strings": "off", "array_nulls": "off"}],
-    ids=["encoding", "strings"],
-)
-async def test_a_users_connection_keeps_its_settings(
-    database_url: str, hostile: dict[str, str], autocommit: bool
-) -> None:
+async def test_a_users_connection_keeps_its_settings(database_url: str, autocommit: bool) -> None:
+    hostile = {"client_encoding": "LATIN1", "standard_conforming_strings": "off", "array_nulls": "off"}
     async with await psycopg.AsyncConnection.connect(database_url, autocommit=autocommit) as connection:
         for name, value in hostile.items():
             await connection.execute(sql.SQL("SET {} = {}").format(sql.Identifier(name), value))
@@ -148,18 +138,6 @@ async def test_a_database_that_cannot_hold_every_text_is_refused(server_url: str
                     await opened(connection=own).initialize()
         finally:
             connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(name))
-
-
-@pytest.mark.parametrize("zone", ["UTC", "America/New_York", "Asia/Kathmandu", "Pacific/Kiritimati", "Etc/GMT+12"])
-async def test_times_at_the_ends_of_the_calendar_are_read_in_every_zone(database_url: str, zone: str) -> None:
-    set_in_database(database_url, "TimeZone", zone)
-    async with opened(database_url) as retriever:
-        await retriever.add_documents(documents("first", 1, created_at=FIRST, updated_at=FIRST))
-        await retriever.add_documents(documents("last", 1, created_at=LAST, updated_at=LAST))
-        found = await retriever.get(["firstä0", "lastä0"])
-        assert [one.created_at for one in found] == [FIRST, LAST]
-        assert {one.created_at.tzinfo for one in found} == {UTC}
-        assert {hit.updated_at for hit in await retriever.search("grüße", 2)} == {FIRST, LAST}
 
 
 async def test_a_time_that_python_does_not_know_fails_no_answer(database_url: str) -> None:

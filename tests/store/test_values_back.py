@@ -102,6 +102,7 @@ def test_every_time_that_is_taken_is_read_in_every_zone(
     for reader in readers:
         (found,) = reader.get([row.id])
         assert (found.created_at, found.updated_at) == (created, updated)
+        assert found.created_at.tzinfo is UTC
 
 
 def is_in_utc(moment: datetime) -> bool:

@@ -39,15 +39,6 @@ async def test_both_ways_of_writing_and_both_ways_of_searching(database_url, sto
     assert kinds == [(storage,)]
 
 
-@pytest.mark.slow
-async def test_an_index_for_more_dimensions_than_float32_allows(database_url):
-    vectors = directions(12, 2560)
-    async with opened(database_url, "none", keyword="none", vector_storage="halfvec") as retriever:
-        await retriever.add_documents([Document(f"text {row}", id=f"d{row}") for row in range(12)], vectors)
-        assert any("hnsw" in name for name in await retriever.indexes.create())
-        assert (await retriever.search(vector=vectors[3], top_k=1))[0].id == "d3"
-
-
 @pytest.mark.parametrize(
     ("dimensions", "length", "options", "storage"),
     [

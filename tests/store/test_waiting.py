@@ -63,25 +63,23 @@ async def answers(connection: psycopg.AsyncConnection[Any], statements: list[Any
     return [await cursor.fetchall() for cursor in cursors]
 
 
-@pytest.mark.parametrize("ahead", [False, True])
-@pytest.mark.parametrize("pipelined", [False, True])
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=15)
 @example(statements=[(3_000_000, 3_000_000, False)] * 4)
 @example(statements=[(0, 1, False), (1, 8_000, True), (1, 1, False)])
 @given(statements=STATEMENTS)
-def test_answers_are_those_of_the_driver(
-    database_url: str, statements: list[Any], *, pipelined: bool, ahead: bool
-) -> None:
+def test_answers_are_those_of_the_driver(database_url: str, statements: list[Any]) -> None:
     async def both() -> None:
         async with asyncio.timeout(LIMIT):
             own = await connected(database_url, LIMIT, PooledConnection)
             theirs = await connected(database_url, LIMIT, psycopg.AsyncConnection)
             async with own, theirs:
-                expected = await answers(theirs, statements, pipelined=pipelined)
-                with own.reading_ahead() if ahead else nullcontext():
-                    assert await answers(own, statements, pipelined=pipelined) == expected
-                assert own.pgconn.pipeline_status == PipelineStatus.OFF
-                assert own.info.transaction_status == TransactionStatus.IDLE
+                for pipelined in (False, True):
+                    expected = await answers(theirs, statements, pipelined=pipelined)
+                    for ahead in (False, True):
+                        with own.reading_ahead() if ahead else nullcontext():
+                            assert await answers(own, statements, pipelined=pipelined) == expected, (pipelined, ahead)
+                        assert own.pgconn.pipeline_status == PipelineStatus.OFF
+                        assert own.info.transaction_status == TransactionStatus.IDLE
 
     asyncio.run(both())
 

@@ -235,8 +235,6 @@ def test_half_a_database_is_never_opened(folder: Path) -> None:
 
 @pytest.mark.usefixtures("made")
 def test_a_version_that_is_not_there(folder: Path) -> None:
-    with EmbeddedServer(folder):
-        pass
     (folder / "data" / "PG_VERSION").write_text("17\n")
     with pytest.raises(EmbeddedServerError, match=r"Postgres 17.*16, 18.*pg_upgrade"):
         EmbeddedServer(folder).start()
@@ -288,8 +286,6 @@ def test_a_server_that_has_recovered_when_it_is_asked_again(folder: Path, monkey
 
 @pytest.mark.usefixtures("made")
 def test_closing_ends_a_start_that_waits(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with EmbeddedServer(folder):
-        pass
     flock, attempts = fcntl.flock, []
 
     def noted(*arguments: Any) -> None:
@@ -323,8 +319,6 @@ def test_a_start_that_fails_quotes_the_log_of_this_start_only(folder: Path) -> N
 
 @pytest.mark.usefixtures("made")
 def test_waiting_for_another_starter_ends(folder: Path) -> None:
-    with EmbeddedServer(folder):
-        pass
     with (folder / "start.lock").open("r+") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         with pytest.raises(EmbeddedServerError, match=r"another process .* for 0.1 s"):
@@ -334,8 +328,6 @@ def test_waiting_for_another_starter_ends(folder: Path) -> None:
 @pytest.mark.usefixtures("made")
 def test_a_large_log_is_emptied(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(embedded_server, "LOG_BYTES", 100_000)
-    with EmbeddedServer(folder):
-        pass
     with (folder / "log").open("a") as log:
         log.write("x" * 100_000)
     with EmbeddedServer(folder):
