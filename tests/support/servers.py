@@ -75,7 +75,7 @@ def _postgres_15() -> Path:
     if (made / "made").exists():
         return made
     needed = ("postgresql-15", "postgresql-server-dev-15", "gcc", "make")
-    paths = (SYSTEM_15 / "bin" / "initdb", SYSTEM_15 / "lib" / "pgxs" / "src" / "makefiles" / "pgxs.mk")
+    paths = (SYSTEM_15 / "bin" / "initdb", Path("/usr/include/postgresql/15/server/postgres.h"))
     tools = ("gcc", "make", "apt-get")
     if not all(path.exists() for path in paths) or not all(map(shutil.which, tools)):
         raise LackingError(f"Postgres 15 is not installed here: apt-get install {' '.join(needed)}")

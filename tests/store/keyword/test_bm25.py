@@ -797,3 +797,23 @@ async def test_long_scoring_leaves_the_event_loop(database_url: str, monkeypatch
                 answers.append([(hit.id, hit.score) for hit in hits])
                 assert (threads == {threading.get_ident()}) is on_loop
     assert found[True] == found[False]
+
+
+async def test_a_role_that_may_only_read_can_search(database_url: str) -> None:
+    async with bm25_retriever(database_url) as retriever:
+        await retriever.add_documents([Document("a cat", id="1")])
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        connection.execute("DROP ROLE IF EXISTS bm25_reader")
+        connection.execute("CREATE ROLE bm25_reader LOGIN")
+        connection.execute("GRANT USAGE ON SCHEMA semlex TO bm25_reader")
+        connection.execute("GRANT SELECT ON ALL TABLES IN SCHEMA semlex TO bm25_reader")
+    url = psycopg.conninfo.make_conninfo(
+        database_url, user="bm25_reader", options="-c default_transaction_read_only=on"
+    )
+    try:
+        async with bm25_retriever(url) as retriever:
+            assert set(await scores(retriever, "cat")) == {"1"}
+    finally:
+        with psycopg.connect(database_url, autocommit=True) as connection:
+            connection.execute("DROP OWNED BY bm25_reader")
+            connection.execute("DROP ROLE bm25_reader")
