@@ -6,6 +6,7 @@ It says `ready`, then reads names of collections from its input, a line each. Af
 it took.
 """
 
+import os
 import sys
 import time
 from pathlib import Path
@@ -17,7 +18,7 @@ from semlex import BulkIngestConfig, SyncClient
 WORKERS = 4
 STORE_BYTES = 400 * 1024 * 1024
 # Ray reads files until a task has so many bytes: here about 5,000 rows, which the sink stores in one transaction.
-TASK_BYTES = 2 * 1024 * 1024
+TASK_BYTES = 3 * 1024 * 1024
 WITHOUT_INDEXES = BulkIngestConfig(build_indexes=False)
 
 
@@ -37,6 +38,7 @@ def main() -> None:
 
 
 def with_ray(url, folder):
+    os.environ["RAY_DATA_PARQUET_BIN_PACKING_BYTES"] = str(TASK_BYTES)
     import ray
     import ray.data
 
@@ -50,8 +52,6 @@ def with_ray(url, folder):
         object_store_memory=STORE_BYTES,
         _node_ip_address="127.0.0.1",
     )
-
-    ray.data.DataContext.get_current().target_max_block_size = TASK_BYTES
 
     def load(name):
         sink = SemlexSink(url, name, build_indexes=False)
