@@ -20,7 +20,7 @@ from semlex.store.query.rows import LiveTable, check_live, of_rows, read_live_ta
 from semlex.store.write.copy import array_text
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterator, Sequence
+    from collections.abc import Hashable, Iterable, Iterator, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
@@ -134,17 +134,10 @@ _KINDS = sql.SQL(
     "ARRAY(SELECT DISTINCT jsonb_typeof(s.v) FROM (SELECT c.metadata #> {path}::text[] AS v FROM {chunk} AS c "
     "WHERE c.metadata #> {path}::text[] IS NOT NULL LIMIT 1000) AS s)"
 )
-# Warnings for a filter that compares a field whose values are all of the first kind with one of the second.
+# Kind of the compared values -> the kind of stored values that never match; the names of both, and what to do.
 _NEVER = {
-    (
-        "string",
-        "number",
-    ): "contains texts, and the filter compares it with a number, which never matches: compare it with a "
-    "text, or store numbers",
-    (
-        "number",
-        "string",
-    ): "contains numbers, and the filter compares it with a text, which never matches: write the number without quotes",
+    "number": ("string", "texts", "a number", "compare it with a text, or store numbers"),
+    "string": ("number", "numbers", "a text", "write the number without quotes"),
 }
 
 _CASTS = {
@@ -457,28 +450,26 @@ async def unknown_fields(connection: Connection, names: Names, condition: Filter
     unknown = [one for one, missing in zip(asked, is_missing, strict=False) if missing]
     beside = await _for_each(connection, names, _KEYS, [one.path[:-1] for one in unknown])
     compared = [] if condition.tree is None else list(dict.fromkeys(_compared(condition.tree)))[:MAX_LOOKED_FOR]
-    in_rows = [one for one in compared if one[0].is_row]
-    compared = [one for one in compared if not one[0].is_row and one[0] not in unknown]
-    kinds = await _for_each(connection, names, _KINDS, [field.path for field, _ in compared])
-    tables = await _live_tables(connection, names) if unknown or in_rows else ()
+    compared = [one for one in compared if one[0] not in unknown]
+    stored = [one for one, _ in compared if not one.is_row]
+    columns = [one for one, _ in compared if one.is_row]
+    of_stored = await _for_each(connection, names, _KINDS, [one.path for one in stored])
+    kinds: dict[Field, Iterable[str | None]] = dict(zip(stored, of_stored, strict=False))
+    tables = await _live_tables(connection, names) if unknown or columns else ()
+    for one in columns:
+        kinds[one] = [table.json_kind(one.path[1]) for table in tables if one.path[1] in table.live]
     live = {name for table in tables for name in table.live}
-    columns = [
-        list({table.json_kind(field.path[1]) for table in tables if field.path[1] in table.live})
-        for field, _ in in_rows
-    ]
     return [
         *(
             _unknown(one, [str(Field((*one.path[:-1], key))) for key in keys], live)
             for one, keys in zip(unknown, beside, strict=False)
         ),
         *(
-            f"the {'live column' if field.is_row else 'metadata field'} {str(field)[:SHOWN_CHARACTERS]!r} "
-            f"{_NEVER[found[0], kind]}"
-            for (field, kind), found in [
-                *zip(compared, kinds, strict=False),
-                *zip(in_rows, columns, strict=True),
-            ]
-            if len(found) == 1 and (found[0], kind) in _NEVER
+            f"the {'live column' if one.is_row else 'metadata field'} {str(one)[:SHOWN_CHARACTERS]!r} contains {held}, "
+            f"and the filter compares it with {given}, which never matches: {remedy}"
+            for one, kind in compared
+            for never, held, given, remedy in [_NEVER[kind]]
+            if set(kinds.get(one, ())) == {never}
         ),
     ]
 
