@@ -22,7 +22,8 @@ pub(crate) type FieldErrorTuple = (
     Option<String>,
 );
 
-/// Work of fewer nanoseconds holds the interpreter: a busy thread that takes it keeps it for 5 ms.
+/// Work of fewer nanoseconds holds the interpreter, because a busy thread that takes it keeps it for 5 ms. Up to this
+/// bound, keyword search runs on the event loop (`MAX_POSTINGS_ON_LOOP`).
 const WORTH_RELEASING: usize = 500_000;
 
 /// Runs `work`, which takes about so many nanoseconds; the interpreter is released if that is worth it.
