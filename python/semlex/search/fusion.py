@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from semlex.store.schema.names import Names
 
 LEGS = ("vector", "keyword")
-# Weight of the vector leg in score fusion where the embedder declares none: with it a model that does not fit the
-# texts costs least (at most 0.02 of nDCG@10 against the keyword leg alone, measured on nine collections).
+# Weight of vector search in score fusion if the embedder declares none: with it a model that does not fit the texts
+# costs least (at most 0.02 of nDCG@10 against keyword search alone, measured on nine collections).
 DEFAULT_VECTOR_WEIGHT = 0.5
 
 
@@ -249,7 +249,7 @@ def _number(numbers: Mapping[str, NDArray[np.int64]], vector_rank: int, keyword_
     return int(number) if number >= 0 else None
 
 
-# Leg name -> the other leg's score of each chunk that the leg found, float64, shape (n,); NaN for none.
+# Name of a search -> the other one's score of each chunk that it found, float64, shape (n,); NaN for none.
 OtherScores = dict[str, "NDArray[np.float64]"]
 
 

@@ -89,9 +89,8 @@ async def optimize(
         if step.busy:
             if waited >= BUSY_LIMIT_SECONDS:
                 raise StoreError(
-                    f"merge the keyword index: another process has been merging it for {waited:.0f} s; let it end, "
-                    "or end "
-                    "its session (an advisory lock in pg_locks), then try again",
+                    f"merge the keyword index: another process has been merging it for {waited:.0f} s; "
+                    "let it end, or end its session (an advisory lock in pg_locks), then try again",
                     sqlstate=LOCK_NOT_AVAILABLE,
                 )
             await asyncio.sleep(BUSY_SECONDS)
