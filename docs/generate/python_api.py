@@ -205,7 +205,7 @@ def _attributes(kind: type) -> Iterator[list[str]]:
     """Return the fields that a docstring or a declaration names, and the properties."""
     public = _public_bases(kind)
     own = [one for one in reversed(kind.__mro__) if one.__module__.startswith("semlex.") and one not in public]
-    meanings = {name: text for one in own for name, text in Docstring(inspect.getdoc(one) or "").entries("Attributes")}
+    meanings = dict(entry for one in own for entry in Docstring(inspect.getdoc(one) or "").entries("Attributes"))
     defaults = {one.name: one for one in fields(kind)} if is_dataclass(kind) else {}
     hints = {
         name: _written(hint) for one in reversed(kind.__mro__) for name, hint in inspect.get_annotations(one).items()

@@ -176,7 +176,7 @@ TYPED_BIT = 1 << 31
 def plain_bm25(
     texts: Mapping[str, tuple[str, str]], query: str, *, stop_words: bool = True, k1: float = 1.2, b: float = 0.75
 ) -> dict[str, float]:
-    """The score of every text in which a word of the query occurs.
+    """Return the score of every text in which a word of the query occurs.
 
     Robertson and Zaragoza, "The Probabilistic Relevance Framework: BM25 and Beyond" (2009), with the inverse document
     frequency of Lucene, which is never negative.

@@ -179,7 +179,7 @@ def _heading_words(text: str) -> tuple[str, ...]:
 
 
 def headed_first(candidates: Iterable[Candidate], headed: Container[Key]) -> Iterator[Candidate]:
-    """Yield candidates by their scores, best first; the scores of those in `headed` are times `HEADING_FACTOR`."""
+    """Yield candidates by their scores, best first; those of chunks in `headed` are multiplied by `HEADING_FACTOR`."""
     ordered = list(candidates)
     for candidate in ordered:
         candidate.heading_factor = HEADING_FACTOR if candidate.key in headed else None

@@ -1,4 +1,4 @@
-"""Run the database stages of a search (find, complete scores, fuse, load) in one snapshot unless one fails."""
+"""Run the database stages of a search in one snapshot, or in a new one after a failure: find, score, fuse, load."""
 
 from __future__ import annotations
 
