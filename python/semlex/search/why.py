@@ -240,7 +240,7 @@ def _beside(standing: Standing) -> Iterator[Reason]:
         yield Reason("no_shared_word", "it shares no word with the question", "ask with a word that it holds")
 
 
-NO_TERMS = "the keyword engine {!r} does not report which words are shared, and their weights"
+NO_TERMS = "the keyword engine {!r} does not report which words are shared, or their weights"
 
 
 async def explain(

@@ -224,6 +224,12 @@ def figures_of(pool: AsyncConnectionPool[Any], queue: ConnectionQueue | None = N
     return figures if queue is None else figures | {"waiting": figures["waiting"] + queue.waiting}
 
 
+# Each system call that releases the interpreter lets a busy thread take it, for 5 ms. The driver releases it when it
+# looks whether it can write, when it writes, when it reads, and in the second round of the event loop before the task
+# continues. Below, only the read is left, and if reading ahead is allowed, not even that: the answer is read before the
+# driver reads, which then finds nothing to do. Only work that can be repeated may read ahead: the driver's own read
+# finds the end of a connection that the server has closed behind its answer, and gives up that answer.
+
 # A task that never has to wait lets others run after this time.
 BUSY_SECONDS = 0.01
 _others_ran = 0.0
