@@ -8,7 +8,7 @@ from typing import get_args
 import pytest
 
 from semlex.cli.context import OUTPUT, SERVER, Context, with_context
-from semlex.cli.options import CollectionName
+from semlex.cli.options import AsJson
 
 
 def parameters(command: object) -> list[str]:
@@ -25,8 +25,8 @@ def test_a_commands_own_options_come_first_or_where_the_dots_are() -> None:
         "collection", "words", "exact", *SERVER, *OUTPUT
     ]  # fmt: skip
     assert (first.__name__, first.__doc__) == ("command", "Does nothing.")
-    shared = inspect.signature(first).parameters["collection"]
-    assert (get_args(shared.annotation), shared.default) == (get_args(CollectionName), None)
+    shared = inspect.signature(first).parameters["as_json"]
+    assert (get_args(shared.annotation), shared.default) == (get_args(AsJson), False)
 
 
 @pytest.mark.parametrize(("names", "model"), [(("collection",), "none"), (SERVER, None)])

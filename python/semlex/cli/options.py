@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from semlex.settings.table import Settings
 
 INT, SECONDS, NUMBER = "INT", "SECONDS", "NUMBER"
-
-
 COMMON = "Common options"
 
 
@@ -216,12 +214,6 @@ def _runs(folder: Path | None) -> bool:
 
 Reranker = Annotated[str | None, typer.Option("--reranker", help="Reranker: name, folder, term-overlap, none or auto.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
-CollectionName = Annotated[
-    str | None,
-    typer.Option(
-        "--collection", "-c", autocompletion=collection_names, help="Collection; can be left out if there is only one."
-    ),
-]
 Source = Annotated[str | None, typer.Option("--source", autocompletion=source_names, help="Only this source.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object per line, and no progress.")]
 
@@ -235,7 +227,15 @@ def common(text: str, *flags: str, **more: Any) -> Any:
 class SharedOptions:
     """The options that several commands have, by the names of their settings."""
 
-    collection: CollectionName = None
+    collection: Annotated[
+        str | None,
+        typer.Option(
+            "--collection",
+            "-c",
+            autocompletion=collection_names,
+            help="Collection; can be left out if there is only one.",
+        ),
+    ] = None
     database_url: Annotated[
         str | None,
         common("libpq URL of the server; default: DATABASE_URL, PGSERVICE, PGHOST, else embedded.", "--database"),
@@ -407,7 +407,8 @@ def _parameter(one: Declared, known: Mapping[str, Declared]) -> inspect.Paramete
         in_seconds = one.option.text.startswith("Seconds")
         options |= {"parser": seconds if in_seconds else _number_of(one), "metavar": SECONDS if in_seconds else NUMBER}
     elif one.form == "choice":
-        options |= {"parser": _choice_of(one.choices), "metavar": "|".join(one.choices)}
+        must = f"{', '.join(one.choices[:-1])} or {one.choices[-1]}"
+        options |= {"parser": reader(str, must, one.choices.__contains__), "metavar": "|".join(one.choices)}
     elif one.form == "time":
         options |= {"metavar": "TIME"}
     elif one.form in REPEATED:
@@ -432,15 +433,6 @@ def _number_of(one: Declared) -> Callable[[str | float], float]:
     never = one.name in NEVER
     must = f"0, for never, or between {least:g} and {most:g}" if never else f"a number between {least:g} and {most:g}"
     return reader(float, must, lambda value: (never and value == 0) or least <= value <= most)
-
-
-def _choice_of(choices: Sequence[str]) -> Callable[[str], str]:
-    def read(text: str) -> str:
-        if text not in choices:
-            raise typer.BadParameter(f"must be {', '.join(choices[:-1])} or {choices[-1]}; got {text!r}")
-        return text
-
-    return read
 
 
 def _text(one: Declared, known: Mapping[str, Declared]) -> str:
