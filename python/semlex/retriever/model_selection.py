@@ -272,7 +272,7 @@ def _not_allowed(name: str) -> ModelNotAllowedError:
     shown = repr(name if len(name) <= SHOWN_NAME else f"{name[:SHOWN_NAME]}…")
     message = (
         f"the collection was made with the model {shown}, {place}, "
-        "and semlex uses no such model only because a database names it"
+        "and semlex does not use such a model just because a database names it"
     )
     if name.isprintable() and len(name) <= SHOWN_NAME:
         quoted = shlex.quote(name)

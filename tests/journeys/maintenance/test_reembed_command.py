@@ -127,7 +127,7 @@ def test_a_model_is_never_chosen_unasked(shell: Shell, tiny: Path) -> None:
     # Back to the folder's model, which only the database names.
     refused = shell("models", "rollback", "-c", "keys", code=3)
     assert "1 chunks have no vector" in refused.stderr
-    assert "semlex uses no such model only because a database names it" in refused.stderr
+    assert "semlex does not use such a model just because a database names it" in refused.stderr
     assert "1 chunk embedded" in shell("models", "rollback", "-c", "keys", "--model", str(tiny)).stderr
 
 
