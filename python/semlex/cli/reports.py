@@ -263,7 +263,7 @@ def left_out_words(left_out: LeftOut) -> list[str]:
 
 
 def heading_words(one: AskedHeading) -> str:
-    """Return at which rank a heading found its section, if not among the first, and which documents rank before."""
+    """Return the rank of the section that a heading should have found, and the documents that rank before it."""
     place = "no candidate" if one.rank is None else f"at place {one.rank}"
     names = list(dict.fromkeys(short(name) for name in one.before if name))
     before = f", behind {', '.join(names)}" if names else ""

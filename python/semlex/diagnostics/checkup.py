@@ -235,8 +235,7 @@ class CheckupRun:
                 f"none of the {choice.headings:,} headings of collection {opened.info.names.collection!r} can be "
                 f"asked: {choice.repeated:,} occur in three or more places, {choice.wide:,} have more than "
                 f"{MAX_SECTION_CHUNKS} chunks below them, and the others have no word, or nothing below them; "
-                "`semlex eval` takes "
-                "questions of your own"
+                "`semlex eval` takes questions of your own"
             )
         self._left_out["not_drawn"] = len(choice.sections) - taken
         return self._checkup(choice, outcomes, state, seed, time.perf_counter() - started)

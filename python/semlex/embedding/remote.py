@@ -46,7 +46,7 @@ class RemoteEmbedder(RemoteModel, CheckedEmbedder):
             to find it out.
         task: Name of the prompts in the identity; None without a prompt for queries.
         tokenizer: The model's tokenizer; see `semlex.models.tokenizer.find_tokenizer`.
-        options: As for `RemoteModel`.
+        options: See `RequestOptions`.
     """
 
     max_texts = 2048

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar
 from semlex.errors import ConfigurationError, DuplicateError, FieldError, ValidationError, needing
 
 with needing("haystack", "haystack-ai", "haystack", __name__):
-    import haystack  # noqa: F401 - whether it is there
+    from haystack import Document, component, default_from_dict, default_to_dict
 
-from haystack import Document, component, default_from_dict, default_to_dict
 from haystack.document_stores.errors import DuplicateDocumentError
 from haystack.document_stores.types import DuplicatePolicy, FilterPolicy, apply_filter_policy
 from haystack.errors import FilterError
@@ -135,7 +134,7 @@ def _common(kinds: set[str]) -> str:
 
 
 def extremes(metadata: Iterable[Metadata], field: str) -> dict[str, Any]:
-    """Return the least and greatest value of a field; None if it has no values, or both numbers and texts."""
+    """Return the minimum and maximum of a field; None if it has no values, or both numbers and texts."""
     values = [value for value in distinct(metadata, field) if isinstance(value, (int, float, str))]
     are_texts = {isinstance(value, str) for value in values}
     if len(are_texts) != 1:
@@ -511,7 +510,7 @@ class SemlexDocumentStore:
     get_metadata_fields_info, get_metadata_fields_info_async = both_ways(_get_metadata_fields_info)
 
     async def _get_metadata_field_min_max(self, metadata_field: str) -> dict[str, Any]:
-        """Return the least and greatest value of a field; None if it has no values, or both numbers and texts."""
+        """Return the minimum and maximum of a field; None if it has no values, or both numbers and texts."""
         return extremes(await self._metadata(), metadata_field)
 
     get_metadata_field_min_max, get_metadata_field_min_max_async = both_ways(_get_metadata_field_min_max)

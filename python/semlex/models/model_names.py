@@ -1,4 +1,4 @@
-"""Names of models: whether a name means a server or a folder, providers with a short name, and which host gets a key.
+"""Names of models: what a name leads to, which host gets a key, which ONNX file is used, and models known to work.
 
     none, auto, static               keywords; of rerankers also term-overlap
     PATH, HUB_ID                     a folder, or a model of the hub; also behind one of `LOCAL_PREFIXES`

@@ -23,9 +23,7 @@ class RequestOptions(TypedDict, total=False):
 
     api_key: Annotated[
         str | None,
-        Option(
-            text="Key of the account. Default: from the environment variable that the description of the class names."
-        ),
+        Option("Key of the account. Default: from the environment variable that the description of the class names."),
     ]
     batch_size: Annotated[
         int, Option("Maximum number of texts in a request. The description of the class has the range.", minimum=1)

@@ -1,4 +1,4 @@
-"""Hits, and how they were found. No input or output."""
+"""Hits, how they were found, and which server they were read from. No input or output."""
 
 from __future__ import annotations
 
