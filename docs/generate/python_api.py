@@ -191,7 +191,8 @@ def _public_bases(kind: type) -> list[type]:
 def _members(kind: type) -> Iterator[tuple[str, Any]]:
     """Return the public methods and properties that a class has itself or from a base that is not public."""
     public = _public_bases(kind)
-    seen = {name for one in (*public, *DESCRIBED_ONCE) if one is not kind for name in vars(one)}
+    elsewhere = public if kind in DESCRIBED_ONCE else [*public, *DESCRIBED_ONCE]
+    seen = {name for one in elsewhere for name in vars(one)}
     for one in kind.__mro__:
         if one.__module__.startswith("semlex.") and one not in public:
             for name, value in vars(one).items():

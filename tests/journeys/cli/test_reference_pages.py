@@ -10,11 +10,13 @@ from pathlib import Path
 import pytest
 
 from docs.generate.parts import generated
+from semlex import ChatModel, Embedder, Reranker
 from semlex.server import problems
 from semlex.server.request_context import NO_METHOD, REFUSALS
 from tests.journeys.cli.test_documentation import code
 from tests.support.command_tree import MAIN, TREE, is_group, options_of, parted
 from tests.support.documented_programs import PAGES
+from tests.support.folders import documentation
 
 ALWAYS = {"--help", "--version", "--verbose", "--install-completion"}
 # Of docker, a server of models, the benches, and `./x test`.
@@ -46,6 +48,15 @@ def test_every_status_of_the_server_is_described() -> None:
 def test_generated_parts_are_fresh() -> None:
     for path, text in generated().items():
         assert path.read_text(encoding="utf-8") == text, "./x docs writes it again"
+
+
+@pytest.mark.parametrize("interface", [Embedder, Reranker, ChatModel])
+def test_every_member_of_an_interface_that_users_implement_is_described(interface: type) -> None:
+    page = documentation("model-classes.md").read_text(encoding="utf-8")
+    section = re.split(r"^## ", page.split(f"\n## {interface.__name__}\n")[1], flags=re.MULTILINE)[0]
+    described = set(re.findall(rf"^### {interface.__name__}\.(\w+)$|^\| `(\w+)` \|", section, re.MULTILINE))
+    members = {name for name in dir(interface) if not name.startswith("_")}
+    assert {one or other for one, other in described} == members
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
