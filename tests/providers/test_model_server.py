@@ -98,6 +98,7 @@ def test_nothing_is_sent_when_nobody_waits(server, double):
             server.post("/x", {"input": []})
         with pytest.raises(WorkAbandonedError):
             server.map(partial(server.post, "/x"), [{"input": []}] * 9)
+    assert server._requests is None  # not even a client was opened
     assert len(double.requests) == 0
 
 

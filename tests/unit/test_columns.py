@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from semlex.cli.output import Columns, choosing
+from semlex.cli.output import Columns, choosing, json_text
 from semlex.errors import ConfigurationError
 
 NAME = st.sampled_from(["a", "b", "c"])
@@ -79,3 +79,7 @@ def test_names_stand_between_commas() -> None:
         assert columns.names == ("id", "line")
     with pytest.raises(ConfigurationError, match="commas"), choosing(" ,", as_json=False, header=True):
         pass
+
+
+def test_control_characters_stay_inside_json() -> None:
+    assert json_text({"a": "\x1b[2J\u202e"}) == '{"a": "\\u001b[2J\\u202e"}'

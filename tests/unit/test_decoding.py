@@ -89,6 +89,7 @@ def repaired_slowly(data: bytes, encoding: str) -> tuple[str, int]:
 @example(pieces=[b"caf\xe9 au lait"], encoding="utf-8")
 @example(pieces=[codecs.BOM_UTF8, b"ab\xffcd", b"one\0two"], encoding="utf-8")
 @example(pieces=[b"a\0b\0\0\xd8c\0d\0", b"e"], encoding="utf-16")
+@example(pieces=["already \ufffd: ".encode(), b"caf\xe9"], encoding="utf-8")
 def test_a_repaired_text_has_a_mark_for_each_fault_and_all_the_rest(pieces: list[bytes], encoding: str) -> None:
     data = (codecs.BOM_UTF16_LE if encoding == "utf-16" else b"") + b"".join(pieces)
     if encoding == "utf-8" and data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):

@@ -81,8 +81,10 @@ def runtime():
 @pytest.fixture(scope="module")
 def queries_only():
     """Has never embedded many texts at once, and shares no weights with who has: its rows are those of the file."""
-    with pytest.MonkeyPatch.context() as patch, closing(StaticEmbedder()) as loaded:
-        patch.setattr(static, "_wheels", {})
+    with closing(StaticEmbedder()) as loaded:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(static, "_wheels", {})
+            loaded.embed_query("a")  # reads the weights
         yield loaded
 
 

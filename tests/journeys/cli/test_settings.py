@@ -31,6 +31,8 @@ LEADING_AWAY = [
     'reranker_model = "auto"',
     'reranker_model = "tei+http://models.example"',
     'reranker_model = "cross-encoder:/model"',
+    'chat_model = "openai:x"',
+    'enrichment_model = "ollama:x"',
 ]
 
 

@@ -324,7 +324,9 @@ def test_other_machines_need_tokens(shell: Shell, tokens: TokenFile) -> None:
     refused = shell("mcp", "--http", "--host", "0.0.0.0", code=2).stderr  # noqa: S104
     assert "--token-file" in refused
     assert "127.0.0.1" in refused
-    assert "--http" in shell("mcp", "--token-file", str(tokens.path), code=2).stderr
+    own = {"--token-file": str(tokens.path), "--port": "80", "--host": "::1", "--allow-host": "a.example"}
+    for option, value in own.items():
+        assert "are for --http" in shell("mcp", option, value, code=2).stderr
 
 
 def test_where_lines_of_the_log_go_is_left_alone() -> None:

@@ -43,6 +43,14 @@ async def test_the_engine_stays_the_collections(database_url: str) -> None:
         assert (await retriever.search("cat"))[0].id == "cat"
 
 
+async def test_words_are_stemmed_in_the_collections_language(database_url: str) -> None:
+    async with opened(database_url, "none", language="spanish", collection="es") as retriever:
+        await retriever.add_documents([Document("Los gatos corrían por la calle.", id="gatos")])
+        hits = await retriever.search("gato")
+        assert [hit.id for hit in hits] == ["gatos"]
+        assert "**gatos**" in hits[0].excerpt
+
+
 async def test_unknown_engines_and_languages_are_refused(database_url: str) -> None:
     with pytest.raises(ConfigurationError, match=r"bm25, .*tsvector, tsvector_cd, none"):
         async with opened(database_url, "none", keyword="bm42"):
