@@ -182,7 +182,7 @@ async def test_every_kind_with_every_distance_and_storage(database_url: str, kin
             expected = scores(vectors, vectors[7], distance)
             if distance == "cosine":
                 expected /= np.linalg.norm(vectors, axis=1) * np.linalg.norm(vectors[7])
-            # As far as the index goes: its lists and levels are drawn by lot, and one question is no measure of recall.
+            # The index chooses its lists and levels at random, so one of ten neighbours may be missing.
             hits = await retriever.search(vector=vectors[7], top_k=10, tuning={"ef_search": 400, "probes": 20})
             assert len(hits) == 10, name
             nearest = set(np.argsort(-expected)[:10])
