@@ -50,7 +50,7 @@ passing = st.one_of(st.sampled_from(RETRIED).map(status), st.sampled_from([cut, 
 
 
 @pytest.mark.slow
-@settings(SAME_SURROUNDINGS, max_examples=examples(20))
+@settings(SAME_SURROUNDINGS, max_examples=examples(40))
 @given(
     rows=TEXTS,
     faults=st.lists(passing, max_size=4),
@@ -75,7 +75,7 @@ def test_a_batch_is_the_map_of_its_texts(  # noqa: PLR0917 (drawn by name)
 
 
 @pytest.mark.slow
-@settings(SAME_SURROUNDINGS, max_examples=examples(10))
+@settings(SAME_SURROUNDINGS, max_examples=examples(20))
 @given(
     rows=TEXTS,
     faults=st.lists(st.sampled_from([status(503), cut]), max_size=4),
@@ -277,7 +277,7 @@ fault = st.one_of(
 
 
 @pytest.mark.slow
-@settings(SAME_SURROUNDINGS, max_examples=examples(20))
+@settings(SAME_SURROUNDINGS, max_examples=examples(40))
 @given(faults=st.lists(fault, min_size=1, max_size=12), rows=st.lists(quiet_text, min_size=3, max_size=3))
 def test_keys_texts_and_vectors_are_never_told(faults, rows):
     with all_log_lines() as logged, ModelServerDouble(openai_embeddings(DIMENSIONS), faults) as double:

@@ -39,7 +39,7 @@ retryable = st.one_of(st.sampled_from(RETRIED).map(status), st.just(cut))
 
 
 @pytest.mark.slow
-@settings(max_examples=examples(15))
+@settings(max_examples=examples(30))
 @given(faults=st.lists(retryable, max_size=4))
 def test_whatever_passes_by_itself_is_tried_again(faults):
     with pytest.MonkeyPatch.context() as patch, ModelServerDouble(echoed, faults) as double:
@@ -206,7 +206,7 @@ any_fault = st.one_of(
 
 
 @pytest.mark.slow
-@settings(max_examples=examples(20))
+@settings(max_examples=examples(40))
 @given(faults=st.lists(any_fault, min_size=3, max_size=3), text=quiet_text)
 def test_keys_and_texts_are_never_told(faults, text):
     with (

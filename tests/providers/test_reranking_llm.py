@@ -81,7 +81,7 @@ def served(answer=judge, faults=(), **options):
 
 
 @pytest.mark.slow
-@settings(max_examples=examples(15))
+@settings(max_examples=examples(25))
 @given(TEXTS, st.integers(1, 4), st.lists(st.sampled_from(RETRIED), max_size=3), st.integers(0, 99))
 def test_a_score_is_the_texts_own_whatever_order_batches_and_faults(texts, batch_size, faults, seed):
     shuffle = random.Random(seed).shuffle

@@ -97,7 +97,7 @@ def expected(texts):
 
 
 @pytest.mark.slow
-@settings(max_examples=examples(15))
+@settings(max_examples=examples(25))
 @given(
     st.sampled_from(sorted(FORMS)),
     TEXTS,

@@ -298,7 +298,7 @@ def test_names_that_are_refused(name: str) -> None:
         assert [error.field for error in caught.value.errors] == list(options)
 
 
-@pytest.mark.parametrize("name", ["select", "user", "collection", "embedding", "_"])
+@pytest.mark.parametrize("name", ["select", "table", "user", "collection", "embedding", "registry", "_", "null"])
 def test_reserved_words_are_names_like_others(database_url: str, name: str) -> None:
     with opened(database_url, name, schema=name) as retriever:
         retriever.add_documents([Document("some text", id="a")])

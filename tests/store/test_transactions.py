@@ -531,7 +531,7 @@ async def test_embedding_and_changing_at_once_leaves_no_stale_vector(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("small_batch_rows", [0, 64, 300])
+@pytest.mark.parametrize("small_batch_rows", [0, 1, 64, 300, 1000])
 @pytest.mark.parametrize("given", [True, False], ids=["given", "embedded"])
 async def test_every_way_in_writes_every_row(database_url: str, small_batch_rows: int, given: bool) -> None:
     # 300 rows are more than one run of rows, whether they go as arrays or through COPY.

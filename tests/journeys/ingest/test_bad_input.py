@@ -175,7 +175,7 @@ def test_metadata_too_deep_or_too_long(store: SyncRetriever) -> None:
 
 
 def test_one_bad_row_of_many(store: SyncRetriever) -> None:
-    count = 300
+    count = 3000
     for row in (0, random.randrange(1, count - 1), count - 1):
         documents = [Document("good", id=f"d{number}") for number in range(count)]
         documents[row].metadata = {"bad": float("nan"), "note": SECRET}

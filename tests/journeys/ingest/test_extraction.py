@@ -52,7 +52,7 @@ def stored(retriever: SyncRetriever, name: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.slow
-@settings(OWN_ROWS, max_examples=examples(12))
+@settings(OWN_ROWS, max_examples=examples(25))
 @given(by_hand=MAPPINGS, read=MAPPINGS)
 def test_what_was_given_by_hand_wins(retriever: SyncRetriever, by_hand: dict[str, Any], read: dict[str, Any]) -> None:
     for per in ("document", "chunk"):

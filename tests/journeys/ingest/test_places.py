@@ -102,7 +102,7 @@ def told_places() -> dict[str, bytes]:
     }
 
 
-@pytest.mark.parametrize("chunk_tokens", [16, 400])
+@pytest.mark.parametrize("chunk_tokens", [16, 60, 400])
 def test_a_citation_has_the_place_of_its_quote(database_url: str, tmp_path: Path, chunk_tokens: int) -> None:
     files = told_places()
     for name, data in files.items():

@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 import semlex
-from semlex import Client, CollectionOptions, Document
+from semlex import Client, CollectionOptions, Document, PostgreSQLRetriever
 from semlex.errors import CollectionNotFoundError, CollectionSettingsError, ConfigurationError, ValidationError
 from semlex.testing import HashEmbedder
 from tests.support.databases import CLEANING
@@ -149,13 +149,13 @@ async def test_collections_that_are_opened_do_not_disturb_searches(database_url:
         expected = [[(hit.id, hit.keyword_score) for hit in await one.search(q, 30, mode="keyword")] for q in questions]
 
         async def ask() -> None:
-            for _ in range(3):
+            for _ in range(6):
                 for question, known in zip(questions, expected, strict=True):
                     hits = await one.search(question, 30, mode="keyword")
                     assert [(hit.id, hit.keyword_score) for hit in hits] == known
 
         async def open_more() -> None:
-            for number in range(6):
+            for number in range(12):
                 await opened.collection(f"c{number}").count()
 
         await asyncio.gather(ask(), ask(), open_more())
@@ -205,3 +205,10 @@ async def test_listing_goes_through_all_chunks_once(database_url: str, tmp_path:
                 await one.list_chunks(limit=limit)  # type: ignore[arg-type]
         with pytest.raises(ValidationError):
             await one.list_chunks(after="\0")
+
+
+async def test_a_retriever_is_a_collection_with_resources_of_its_own(database_url: str) -> None:
+    async with PostgreSQLRetriever(database_url, HashEmbedder(16), use_reranking=False) as retriever:
+        assert isinstance(retriever, semlex.Collection)
+        await retriever.add_texts(TEXTS)
+        assert len(await retriever.list_chunks()) == 3

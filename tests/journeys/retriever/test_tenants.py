@@ -136,7 +136,7 @@ async def test_what_a_reader_may_not_do(tenants: Tenants, tmp_path: Path) -> Non
         reader = read(client, acme)
         for call in (
             reader.add_documents([Document("x", id="x")]),
-            reader.add_documents([Document(f"{n}", id=f"{n}") for n in range(200)]),
+            reader.add_documents([Document(f"{n}", id=f"{n}") for n in range(3000)]),
             reader.delete(["anvil1"]),
             reader.index(tmp_path / "anvil-files"),
             reader.indexes.create(HnswIndex()),
@@ -159,8 +159,8 @@ async def test_the_owner_does_all_of_it(tenants: Tenants, tmp_path: Path) -> Non
     async with tenants.client() as client:
         mine = owned(client, acme)
         await filled(mine, acme.word, tmp_path)
-        await mine.add_documents([Document(f"{acme.word} more{n}", id=f"more{n}") for n in range(200)])
-        assert await mine.count() == ROWS + 200
+        await mine.add_documents([Document(f"{acme.word} more{n}", id=f"more{n}") for n in range(3000)])
+        assert await mine.count() == ROWS + 3000
         assert (await mine.indexes.create(HnswIndex())).busy == []
         assert (await mine.indexes.create(HnswIndex(m=8), concurrently=True)).dropped
         await mine.indexes.optimize()
@@ -196,9 +196,9 @@ async def test_a_writer_that_owns_nothing(tenants: Tenants, tmp_path: Path) -> N
         await owned(client, acme).add_documents([Document("first", id="first")])
         written = client.collection("notes", create=False, schema="acme", role=writer)
         await filled(written, acme.word, tmp_path)
-        await written.add_documents([Document(f"{acme.word} more{n}", id=f"more{n}") for n in range(200)])
+        await written.add_documents([Document(f"{acme.word} more{n}", id=f"more{n}") for n in range(3000)])
         await written.indexes.optimize()
-        assert await written.count() == ROWS + 201
+        assert await written.count() == ROWS + 3001
         assert (await written.search(acme.word)).warnings == []
         strange = client.collection("notes", schema="bolt", role=writer)
         with pytest.raises(PrivilegeError, match=REFUSED):

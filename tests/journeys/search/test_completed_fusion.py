@@ -218,7 +218,7 @@ async def spread_in(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("count", [1, SAMPLE_ROWS, SAMPLE_ROWS + 1, 700])
+@pytest.mark.parametrize("count", [1, 200, SAMPLE_ROWS, SAMPLE_ROWS + 1, 700])
 async def test_the_sample_is_that_of_the_places(database_url: str, count: int) -> None:
     vectors = vectors_for(count)
     async with PostgreSQLRetriever(database_url, "none", keyword="tsvector") as retriever:

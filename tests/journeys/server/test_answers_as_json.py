@@ -10,13 +10,12 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from semlex.server.request_context import as_json, rows_as_json
 from semlex.types.queries import Route
 from semlex.types.results import DocumentHits, HitMetadata, LegReport, SearchResult, SearchResults
-from tests.support.properties import examples
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 numbers = st.floats(allow_nan=False, allow_infinity=False)
@@ -37,7 +36,6 @@ hits = st.builds(
 
 
 @pytest.mark.slow
-@settings(max_examples=examples(12))
 @given(hits=st.lists(hits, max_size=3), warnings=st.lists(texts, max_size=2))
 @example(hits=[SearchResult("text", metadata={"whole": 2**70, "less": -(2**64)})], warnings=[])
 def test_hits_are_what_their_dictionary_says(hits: list[SearchResult], warnings: list[str]) -> None:

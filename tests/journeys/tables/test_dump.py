@@ -152,7 +152,7 @@ def test_every_value_comes_back(database_url: str, tmp_path: Path) -> None:
         SyncClient(database_url, "none", use_reranking=False) as client,
     ):
 
-        @settings(OWN_ROWS, max_examples=examples(9), deadline=None)  # each makes a collection
+        @settings(OWN_ROWS, max_examples=examples(15), deadline=None)  # each makes a collection
         @given(rows=st.lists(st.tuples(TEXTS, METADATA, VECTORS), min_size=1, max_size=10))
         def check(rows: list[Any]) -> None:
             store.delete([f"d{number}" for number in range(10)])

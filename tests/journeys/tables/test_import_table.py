@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from semlex import Progress
 
+kinds = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 SMALL = BulkIngestConfig(batch_size=4, small_batch_rows=0)
 
 texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1).filter(str.strip)
@@ -105,10 +106,10 @@ def test_texts_ids_metadata_and_bits_are_equal(database_url: str, kind: Kind, ve
         check()
 
 
+@kinds
 def test_halves_become_whole_numbers_without_a_change(
-    database_url: str, source: psycopg.Connection[Any], moved: SyncRetriever
+    database_url: str, source: psycopg.Connection[Any], moved: SyncRetriever, kind: Kind
 ) -> None:
-    kind = KINDS["llama-index"]
     kind.make(source, "halfvec(3)")
     kind.fill(source, [Row("a", "apple", "[0.1,-0.33325,65504]", {}), Row("b", "pear", "[6e-8,1,-0.0]", None)])
     moved.tables.import_table(kind.name)
@@ -288,7 +289,7 @@ def test_blobs_are_told(source: psycopg.Connection[Any], moved: SyncRetriever) -
 # --- again ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", [KINDS["langchain-pgvector"], KINDS["llama-index"]], ids=lambda kind: kind.layout)
+@kinds
 def test_a_second_run_updates_and_never_doubles(
     database_url: str, source: psycopg.Connection[Any], moved: SyncRetriever, kind: Kind
 ) -> None:

@@ -370,7 +370,7 @@ def test_no_hit_fails_a_live_filter_while_its_table_is_written(
 
     def write() -> None:
         with psycopg.connect(url, autocommit=True) as connection:
-            for number in range(80):
+            for number in range(150):
                 connection.execute(change, [number])
         is_over.set()
 

@@ -252,7 +252,7 @@ def test_partitioned_tables_and_views_are_kept_in_step(database_url: str, relati
         check_steps(twin, store)
 
 
-@pytest.mark.parametrize("key", ["uuid", "composite"])
+@pytest.mark.parametrize("key", sorted(KEYS))
 def test_a_table_of_another_database_is_kept_in_step(
     database_url: str, new_database: Callable[[], str], key: Key
 ) -> None:

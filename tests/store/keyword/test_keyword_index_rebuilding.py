@@ -114,7 +114,7 @@ async def test_segments_are_full_and_memory_is_bounded(database_url: str, monkey
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", range(3))
 async def test_writers_go_on_while_it_is_rebuilt(database_url: str, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     numbers = random.Random(seed)
     monkeypatch.setattr(rebuilding, "PAGE_ROWS", 30)
