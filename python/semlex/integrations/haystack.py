@@ -615,8 +615,8 @@ class StoreRetriever:
 class SemlexEmbeddingRetriever(StoreRetriever):
     """Finds the documents whose embeddings are nearest to the query's.
 
-    The score is the cosine, -1 to 1; with other distances, minus the L2 distance or the inner product. See
-    `StoreRetriever` for its arguments.
+    The score is the cosine, -1 to 1; with other distances, minus the L2 distance or the inner product. Its
+    arguments are the first five of `SemlexHybridRetriever`.
     """
 
     async def _run(
@@ -632,7 +632,8 @@ class SemlexEmbeddingRetriever(StoreRetriever):
 class SemlexKeywordRetriever(StoreRetriever):
     """Finds the documents that match the query's words best; one matching word is enough.
 
-    The score is BM25, from 0, comparable only within one query. See `StoreRetriever` for its arguments.
+    The score is BM25, from 0, comparable only within one query. Its arguments are the first five of
+    `SemlexHybridRetriever`.
     """
 
     async def _run(
@@ -656,11 +657,11 @@ class SemlexHybridRetriever(StoreRetriever):
     fails, the other answers, and a warning is logged.
 
     Args:
-        document_store: See `StoreRetriever` for this and the next ones.
-        filters: As of `StoreRetriever`.
+        document_store: Store of the documents.
+        filters: Filter in Haystack's form.
         top_k: Number of documents, 1 to 1,000.
-        filter_policy: As of `StoreRetriever`.
-        return_embedding: As of `StoreRetriever`.
+        filter_policy: Whether filters of a run replace these, or are merged with them.
+        return_embedding: Whether the documents have their embeddings.
         alpha: Share of the vectors in the fused score, 0 (words alone) to 1. Default: the model's own, else 0.5.
         rerank: Whether the store's reranker orders the best 4 x `top_k` candidates.
         min_similarity: Minimum cosine of a document, -1 to 1.
