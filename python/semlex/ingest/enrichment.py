@@ -11,7 +11,16 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
-from semlex.chat import NO_CHAT_MODEL, ChatModel, Completion, Message, answer_object, drawn_mark, visible
+from semlex.chat import (
+    NO_CHAT_MODEL,
+    ChatModel,
+    Completion,
+    Message,
+    answer_object,
+    choose_chat_model,
+    drawn_mark,
+    visible,
+)
 from semlex.errors import ConfigurationError, EmbeddingsMissingError, ModelError, WorkAbandonedError, failure_reason
 from semlex.ingest.chunk_rows import embedded_text, text_hashes
 from semlex.ingest.overlap import ahead
@@ -82,8 +91,6 @@ class Enrichment:
 
 def _opened(wanted: Enrichment) -> ChatModel:
     """Return the language model; raise `ConfigurationError` if its name cannot be used or its key is not set."""
-    from semlex.chat import choose_chat_model  # noqa: PLC0415 - most programs only search
-
     model = choose_chat_model(wanted.model).model
     if model is None:
         raise ConfigurationError("enrichment needs a language model: openai:MODEL, http(s)://HOST/v1#MODEL, …")

@@ -17,7 +17,7 @@ from semlex.cli.output import print_json, print_note
 from semlex.cli.terminal import is_verbose, messages, one_line, output
 from semlex.errors import ConfigurationError
 from semlex.settings import files
-from semlex.settings.table import Setting, Settings, shown
+from semlex.settings.table import BUILT_IN, OTHER_VARIABLES, SETTINGS, Setting, Settings, shown, write_template
 
 config_app = typer.Typer(help=__doc__, cls=group_with_default("show"))
 
@@ -64,8 +64,6 @@ def init(
     force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
 ) -> None:
     """Write a settings file that lists every setting with its default, commented out."""
-    from semlex.settings.table import write_template
-
     path = Path.cwd() / files.FOLDER_FILE if folder else files.own_file()
     write_template(path, replace=force)
     messages.print(f"written: {escape(str(path))}")
@@ -77,26 +75,20 @@ def trust(folder: TrustedFolder = Path()) -> None:
 
     After a change, a file must be trusted again.
     """
-    from semlex.settings.files import trust as trust_files
-
-    for path in trust_files(folder.expanduser()):
+    for path in files.trust(folder.expanduser()):
         messages.print(f"trusted: {escape(str(path))}")
 
 
 @config_app.command("untrust")
 def untrust(folder: TrustedFolder = Path()) -> None:
     """Stop trusting a folder's settings files."""
-    from semlex.settings.files import untrust as untrust_files
-
     resolved = folder.expanduser().resolve()
-    was = untrust_files(resolved)
+    was = files.untrust(resolved)
     messages.print(f"{'no longer trusted' if was else 'was not trusted'}: {escape(str(resolved))}")
 
 
 def _rows(settings: Settings) -> Iterator[dict[str, Any]]:
     """Yield every setting, and the other environment variables that are set, without secrets."""
-    from semlex.settings.table import BUILT_IN, OTHER_VARIABLES, SETTINGS
-
     for setting in SETTINGS:
         value = settings.value(setting)
         row = {"name": setting.name, "value": _masked(setting.name, value)}
