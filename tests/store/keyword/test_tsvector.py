@@ -44,11 +44,11 @@ async def test_the_engine_stays_the_collections(database_url: str) -> None:
 
 
 async def test_words_are_stemmed_in_the_collections_language(database_url: str) -> None:
-    async with opened(database_url, "none", language="spanish", collection="es") as retriever:
+    async with opened(database_url, "none", keyword="tsvector", language="spanish", collection="es") as retriever:
         await retriever.add_documents([Document("Los gatos corrían por la calle.", id="gatos")])
-        hits = await retriever.search("gato")
-        assert [hit.id for hit in hits] == ["gatos"]
-        assert "**gatos**" in hits[0].excerpt
+        # The server finds the word, semlex marks it; neither does in English.
+        (hit,) = await retriever.search("corría")
+        assert "**corrían**" in hit.excerpt
 
 
 async def test_unknown_engines_and_languages_are_refused(database_url: str) -> None:
