@@ -188,6 +188,18 @@ def test_a_tree_that_moved_is_the_same_source(store: SyncRetriever, handbook: Pa
 
 
 @pytest.mark.slow
+def test_the_same_tree_in_another_place_has_the_same_documents(database_url: str, handbook: Path) -> None:
+    copy = handbook.parent.parent / "other" / "handbook"
+    shutil.copytree(handbook, copy)
+    ids = []
+    for number, root in enumerate((handbook, copy)):
+        with sync_opened(database_url, collection=f"c{number}") as retriever:
+            retriever.index(root)
+            ids.append({hit.id for hit in retriever.search("key shutter zenith", 20)})
+    assert ids[0] == ids[1]
+
+
+@pytest.mark.slow
 def test_a_source_cannot_move_into_another(store: SyncRetriever, handbook: Path) -> None:
     store.index(handbook / "guide")
     other = _new(handbook.parent / "other")
