@@ -208,6 +208,23 @@ def test_large_files(tmp_path: Path) -> None:
     assert refused.code == "too_large"
 
 
+def test_a_file_that_grows_while_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, "a.md")
+    read = os.read
+
+    def grow(file: int, size: int) -> bytes:
+        with (tmp_path / "a.md").open("a") as growing:
+            growing.write("more" * 100)
+        return read(file, size)
+
+    (found,) = find_files(tmp_path)
+    monkeypatch.setattr(os, "read", grow)
+    result = load_file(found, max_bytes=1000)
+    assert isinstance(result, FileProblem)
+    assert result.code == "too_large"
+    assert (tmp_path / "a.md").stat().st_size < 5000
+
+
 @pytest.mark.slow
 def test_a_tree_2000_deep(tmp_path: Path) -> None:
     folder = os.open(tmp_path, os.O_RDONLY)
