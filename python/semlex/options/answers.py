@@ -36,7 +36,7 @@ DEFAULT_NEAR_DUPLICATES = 0.9
 
 Question: TypeAlias = Annotated[str, Option("A question, 1 character to 4 KiB after trimming.")]
 Tokens: TypeAlias = Annotated[int, Option("Maximum number of tokens of the whole text.", minimum=1, maximum=MAX_TOKENS)]
-Hits: TypeAlias = Annotated[int, Option("Number of hits to build on.", minimum=1, maximum=MAX_HITS)]
+Hits: TypeAlias = Annotated[int, Option("Number of hits from which passages are made.", minimum=1, maximum=MAX_HITS)]
 
 
 class ContextOptions(QuestionOptions, total=False):
@@ -66,7 +66,7 @@ class ContextOptions(QuestionOptions, total=False):
     ]
     order: Annotated[ContextOrder, Option("Order of the passages.")]
     count: Annotated[
-        Count | None, Option("Counts the tokens of a text for another model.", form="object", offered=False)
+        Count | None, Option("Function that counts tokens for another model.", form="object", offered=False)
     ]
 
 
@@ -84,8 +84,8 @@ class AnswerOptions(TypedDict, total=False):
     min_coverage: Annotated[
         float | None,
         Option(
-            "Refuse to answer if the hits share less than this of the question's words and are less similar than "
-            "min_similarity; 0: never. Default: refuse if the answer is probably not in the documents.",
+            "Refuse to answer if the hits contain a smaller share of the question's words, and min_similarity (if "
+            "given) is missed, too; 0: never. Default: refuse if the documents probably hold no answer.",
             minimum=0,
             maximum=1,
         ),
@@ -93,7 +93,7 @@ class AnswerOptions(TypedDict, total=False):
     min_similarity: Annotated[
         float | None,
         Option(
-            "Refuse to answer if the best hit is less similar and min_coverage is not reached; 0: never.",
+            "Refuse to answer if the best hit is less similar, and min_coverage (if given) is missed, too; 0: never.",
             minimum=0,
             maximum=1,
         ),

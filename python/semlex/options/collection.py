@@ -42,7 +42,7 @@ KINDS: dict[str, type] = {
     "overlap_tokens": int,
     "min_tokens": int,
 }
-"""The options that are decided when a collection is made (chunk settings: when its first file is cut)."""
+"""The options that are decided when a collection is made (chunk settings: when its first file is split)."""
 
 MODEL_KINDS: dict[str, type] = {"embedding_model": str, "dimensions": int, "tokenizer": str}
 """Options that are decided when the first vectors are stored; they have defaults, too."""
@@ -67,8 +67,8 @@ class ServerOptions:
         pool: An open pool, which semlex uses and never closes.
         connection: An open connection, which semlex never closes; writes join its transaction.
         data_folder: Folder of the embedded Postgres: a path, or its text.
-        keep_alive: Seconds for which the embedded Postgres stays after its last user; 0 stops it then. None: as long as
-            a command keeps it, else 0.
+        keep_alive: Seconds until the unused embedded Postgres stops; 0: at once. None: if a semlex command keeps it
+            running, that command's time; else 0.
         max_connections: Size of the pool.
         timeout: Seconds to wait for the server or for a free connection.
         read_from: Where searches and other reads of users go: ``primary``, or ``replica`` for a standby among the hosts
@@ -157,7 +157,7 @@ class CollectionOptions:
 
 @dataclass(frozen=True, slots=True)
 class FileLimits:
-    """The largest files that are read; larger ones are reported.
+    """Maximum sizes of files; larger files are not read, but reported.
 
     Attributes:
         file: Maximum bytes of a text, a table, a web page or source code, up to 1 GiB. Default: 16 MiB.
@@ -277,7 +277,8 @@ class WantedOptions:
         )
 
     def _default(self, name: str, built_in: int, most: int) -> int:
-        """Return a default, limited to `most` unless the default chunk size was set, too: then mistakes must show."""
+        """Return a default, limited to `most` unless the defaults set the chunk size, too."""
+        # Then both come from one place, and an overlap that does not fit is a mistake, which is refused.
         value: int = self.defaults.get(name, built_in)
         is_set = name in self.defaults and "chunk_tokens" in self.defaults and "chunk_tokens" not in self.said
         return value if is_set else min(value, most)
@@ -392,7 +393,7 @@ DEFAULT_MIN_TOKENS = 32
 
 
 class ChunkSettings(NamedTuple):
-    """How the texts of a collection are cut, in tokens.
+    """How the texts of a collection are split, in tokens.
 
     Attributes:
         overlap_tokens: Maximum tokens that neighbouring chunks of a section share.

@@ -197,7 +197,7 @@ def declared(options: type) -> dict[str, Declared]:
 
 
 class _Unchecked(dict[str, Any]):
-    """Names that a module imports for type checkers alone: such values are checked where they are used."""
+    """Names that a module imports for type checkers alone: values of these types are checked where they are used."""
 
     def __init__(self, options: type) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Options of reading files and tables and of jobs: what is read, how it is cut, and how changes are noticed."""
+"""Options of reading files and tables and of jobs: what is read, how it is split, and how changes are noticed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ OnBadText = Literal["error", "repair", "skip"]
 
 
 class ChunkSizes(TypedDict, total=False):
-    """Options of how texts are cut."""
+    """Options of how texts are split."""
 
     chunk_tokens: Annotated[
         int | None,
@@ -83,7 +83,7 @@ class FindOptions(TypedDict, total=False):
         Sequence[str] | None, Option("Glob patterns of files to read. Default: the usual text formats.", form="texts")
     ]
     exclude: Annotated[Sequence[str], Option("Glob patterns of files and folders to leave out.", form="texts")]
-    recursive: Annotated[bool, Option("Read folders below, too. Default: True.")]
+    recursive: Annotated[bool, Option("Read subfolders, too. Default: True.")]
 
 
 class ReadOptions(TypedDict, total=False):
@@ -162,14 +162,14 @@ class TableOptions(TypedDict, total=False):
     overlap: Annotated[
         float,
         _seconds(
-            "before the newest change for which rows are read again, for transactions that commit late",
+            "by which a run reads back before the newest change, because transactions can commit late",
             DEFAULT_OVERLAP_SECONDS,
         ),
     ]
     keys_every: Annotated[
         float,
         _seconds(
-            "after which a run compares all keys, which finds deleted rows, or with 'trigger' all rows",
+            "between two runs that compare all keys, which finds deleted rows; with 'trigger', all rows",
             DEFAULT_KEYS_EVERY_SECONDS,
         ),
     ]

@@ -131,7 +131,7 @@ Candidates: TypeAlias = Annotated[
 
 
 class Tuning(TypedDict, total=False):
-    """Options of how far a search looks. The defaults suit most collections."""
+    """Options of how many candidates a search examines. The defaults suit most collections."""
 
     candidates: Candidates
     ef_search: Annotated[
@@ -214,15 +214,12 @@ class SearchOptions(QuestionOptions, total=False):
     max_results: Annotated[
         int | None,
         Option(
-            "Open a list of up to this many hits, of which top_k are a page. The result has a cursor for the "
-            "next page.",
+            "Return a list of up to this many hits, in pages of top_k. The result has a cursor for the next page.",
             minimum=1,
             maximum=MAX_TOP_K,
         ),
     ]
-    group_by: Annotated[
-        Literal["document"] | None, Option("Count documents instead of chunks: the best top_k documents.")
-    ]
+    group_by: Annotated[Literal["document"] | None, Option("Return the best top_k documents instead of chunks.")]
     group_size: Annotated[
         int | None,
         Option(
@@ -336,5 +333,5 @@ class SearchDefaults(TypedDict, total=False):
         float | None, Option("Candidates of each search, as a multiple of top_k.", minimum=1, maximum=MAX_OVERSAMPLING)
     ]
     min_similarity: MinSimilarity
-    route: Annotated[RouteBy | None, Option("Like this option of a search.")]
-    rewrite: Annotated[bool | None, Option("Like this option of a search, if a chat model is configured.")]
+    route: Annotated[RouteBy | None, Option("As the search option of this name.")]
+    rewrite: Annotated[bool | None, Option("As the search option of this name, if a chat model is configured.")]

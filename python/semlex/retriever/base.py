@@ -1,4 +1,4 @@
-"""The methods that an application needs of a retriever."""
+"""Base classes: an object that is opened and closed, and a retriever with its methods."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from semlex.types.documents import Document
 
 CLOSED = "this client was closed; make another, or open it again with initialize()"
-NOT_OPEN = "not open yet: call initialize() (of a collection, open()), or any method that asks the server"
+NOT_OPEN = "not open yet: call initialize() (for a collection, open()) or any method that needs the server"
 
 
 class Openable(ABC):
@@ -27,7 +27,7 @@ class Openable(ABC):
         """Close the object."""
 
     async def _close_after(self, error: BaseException | None) -> None:
-        """Close it at the end of a block, which an error may have ended."""
+        """Close the object at the end of an ``async with`` block; `error` is the error that ended the block, if any."""
         del error
         await self.close()
 
@@ -40,7 +40,7 @@ class Openable(ABC):
 
 
 class DocumentRetriever(ABC):
-    """The methods that an application needs of a retriever; subclass it for a retriever of your own."""
+    """Base class of retrievers, with the methods that applications call; subclass it to write your own."""
 
     @abstractmethod
     async def search(self, query: str, top_k: int = 5, filters: Filters | None = None) -> Sequence[Document]:

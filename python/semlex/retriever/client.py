@@ -82,7 +82,7 @@ class Client(Openable):
         reranker_model: As for `PostgreSQLRetriever`.
         use_reranking: As for `PostgreSQLRetriever`.
         pool: An open pool that stays yours.
-        **options: See `ClientOptions`. The role is that of everything but `work` and `diagnose`, as for `collection`.
+        **options: See `ClientOptions`. The role applies to all calls except `work` and `diagnose`; see `collection`.
     """
 
     def __init__(
@@ -153,8 +153,8 @@ class Client(Openable):
             bm25: Constants of the keyword engine ``bm25``. Its memory is limited by the client's `keyword_cache_bytes`.
             bulk: How documents are written: rows of a transaction, size of a COPY block.
             schema: Schema of its tables; None: the client's.
-            role: Role of the database whose rights every transaction of the collection has, so that the server refuses
-                what is not the role's; None: the client's. The login must be a member of it (docs/how-to/tenants.md).
+            role: Database role for every transaction of the collection; the server refuses what the role may not do.
+                None: the client's role. The login must be a member of it (docs/how-to/tenants.md).
             calibration: As for `PostgreSQLRetriever`.
 
         Raises:

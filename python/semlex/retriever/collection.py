@@ -123,7 +123,7 @@ class Collection(Part):
 
     @property
     def documents(self) -> Documents:
-        """Return the collection's documents and their sources: list, read, cut again, describe by a language model."""
+        """Return the operations on documents: list, read, split again, describe by a language model."""
         from semlex.retriever.documents import Documents
 
         return Documents(self._handle)
@@ -158,7 +158,7 @@ class Collection(Part):
 
     @property
     def queries(self) -> Queries:
-        """Return the collection's log of questions."""
+        """Return the collection's query log."""
         from semlex.retriever.queries import Queries
 
         return Queries(self._handle)
@@ -252,9 +252,9 @@ class Collection(Part):
             mode: ``vector``, ``keyword`` or ``hybrid``. Default: hybrid if both searches are possible.
             rerank: Whether the reranker orders the best 4 x top_k candidates. Default: if one is configured.
             explain: Whether `SearchResults.explanation` has the query plan and, for each hit, the words it shares with
-                the query. It costs a look at the keyword index for each word.
-            fallback: Searched, with query, `top_k` and filters, if nothing was found, such as a `JSONKBRetriever`; see
-                `SearchResults.fallback`. None: the retriever's fallback; False: no fallback.
+                the query. Each word costs one read of the keyword index.
+            fallback: A retriever, such as a `JSONKBRetriever`, that gets the query, `top_k` and filters if nothing was
+                found; see `SearchResults.fallback`. None: the retriever's fallback; False: no fallback.
             **options: See `SearchOptions`, or docs/reference/search-options.md.
 
         Raises:
@@ -338,12 +338,12 @@ class Collection(Part):
     ) -> list[SearchResults]:
         """Search for many queries at once: the model embeds them in one batch, and all see one snapshot.
 
-        The results are those of `search`, query by query. They are answered one after another on one connection, which
+        Each query gets the results that `search` returns. The queries run one after another on one connection, which
         suits measuring and deduplicating; for many users at once, many calls of `search` are faster.
 
         Args:
             queries: Up to 1,000, each as for `search`.
-            top_k: Number of results of each. All queries together load up to 50,000 rows: `top_k` for each, and
+            top_k: Number of results per query. All queries together load up to 50,000 rows: `top_k` for each, or
                 4 x `top_k` before a reranker.
             filters: As for `search`.
             mode: As for `search`.
@@ -354,7 +354,7 @@ class Collection(Part):
             The results of each query, in their order.
 
         Raises:
-            ValidationError: With every query that is refused, or there are too many.
+            ValidationError: Queries are refused, each with its error; or there are too many.
             EmbeddingsMissingError: As for `search`.
         """
         check_options(RankingOptions, options, "search_many")
@@ -398,17 +398,17 @@ class Collection(Part):
         The hits of a search are joined with what surrounds them in their documents: chunks that touch or overlap become
         one passage, in which no character is repeated; others are separate passages. The best hits are taken first,
         each with its surroundings if they fit, else alone; a hit that does not fit is in `Context.left_out`. The best
-        hit alone is cut behind a sentence if it is longer than the budget.
+        hit alone is cut after a sentence if it is longer than the budget.
 
         Args:
             question: 1 character to 4 KiB after trimming.
-            tokens: Maximum number of tokens of the whole text, numbers and places included, 1 to 10,000,000. They are
-                counted like those of the collection's chunks.
+            tokens: Maximum number of tokens of the whole text, 1 to 10,000,000, including each passage's number and
+                place in its file. They are counted like those of the collection's chunks.
             filters: As for `search`; they apply to hits, not to the text around them in the same documents.
             mode: As for `search`.
             rerank: As for `search`.
-            **options: See `ContextOptions`. What surrounds the hits is read after the `deadline`; a `route` sets
-                candidates, reranking and `per_document` if they are not given.
+            **options: See `ContextOptions`. The `deadline` limits the search only; the text around hits is read after
+                it. A `route` sets candidates, reranking and `per_document` if they are not given.
 
         Raises:
             ValidationError: The question or a filter is refused.
@@ -450,22 +450,22 @@ class Collection(Part):
         context: Context | None = None,
         **options: Unpack[AnswerOptions],
     ) -> Answer:
-        """Answer a question from the collection's documents alone, with every quote looked up.
+        """Answer a question from the collection's documents alone; every quote is looked up in them.
 
         With a `chat_model` the answer is written by that model, which is sent the question and the passages. Without
         one it consists of up to three sentences of the documents, chosen by the question's words.
 
-        There is an answer or a reason why not (`Answer.refused`): nothing was found, the documents probably hold no
-        answer, or the model finds none in them. If the model's server fails, the answer has a warning and sentences of
-        the documents instead. Sentences without a quote that is in the documents stay in the answer, and
+        The result has an answer, or the reason why not (`Answer.refused`): nothing was found, the documents probably
+        hold no answer, or the model finds none in them. If the model's server fails, the answer has a warning and
+        sentences of the documents instead. Sentences without a quote that is in the documents stay in the answer, and
         `Answer.unsupported` lists them.
 
         Args:
             question: As for `context`.
             tokens: As for `context`.
             context: Passages to answer from, made by `context`; then give no option of the search.
-            **options: See `AnswerOptions`. The question is refused if both minimums are missed, as far as they are
-                known; 0 in one of them: never. The route is in ``context.results.route``.
+            **options: See `AnswerOptions`. With `min_coverage` or `min_similarity`, or both, the question is refused
+                if every known figure is below its minimum. The route is in ``context.results.route``.
 
         Raises:
             ValidationError: The question or a filter is refused.
@@ -543,7 +543,7 @@ class Collection(Part):
         """Explain why a document has its rank in the results of a search, or why it is missing.
 
         The question is searched as by `search`. Then the chunks that rank before the document are counted, the words it
-        shares with the question are looked up, and arguments that would bring it in are tried. Nothing is written.
+        shares with the question are looked up, and arguments that would make it a hit are tried. Nothing is written.
 
         Args:
             document: Id of a chunk or of an added document; a path as `documents` lists it, with or without its source
@@ -554,8 +554,8 @@ class Collection(Part):
             filters: As for `search`.
             mode: As for `search`.
             rerank: As for `search`.
-            **options: As for `search`. The deadline limits the search, not the explanation; of a list of pages, the
-                first is explained.
+            **options: As for `search`. The deadline limits the search, not the explanation; with `max_results`, the
+                first page is explained.
 
         Raises:
             ValidationError: The document's name, the query, top_k or a filter is refused.
@@ -742,15 +742,15 @@ class Collection(Part):
 
         Args:
             documents: Any iterable, read once, of `Document`, `ChunkMetadata` or `VectorDocument` (whose vectors are
-                used; all or none), or of mappings; or a data frame of pandas or polars. A mapping or row has its text
-                in ``content`` or ``text`` and may have other fields of `Document`; all other keys are metadata. They
-                are copied at the start of the call; later changes are not stored.
+                used; all documents have one or none has), or of mappings; or a data frame of pandas or polars. A
+                mapping or row has its text in ``content`` or ``text`` and may have other fields of `Document`; all
+                other keys are metadata. Documents are copied at the start of the call; later changes are not stored.
             embeddings: Your own vectors, shape (n, d); else the model makes them. A list may have None for a document
                 that brings none. An array of float32 is not copied.
             on_duplicate: ``update`` replaces a stored document of the same id, ``skip`` leaves it, ``fail`` refuses the
                 batch.
             on_error: ``raise`` refuses all documents if one is invalid; ``skip`` stores the valid ones and returns in
-                `Ids.skipped` what is wrong with each other one.
+                `Ids.skipped` what is wrong with the others.
             extract_metadata: As for `index`; if it fails, nothing is written.
             enrichment: As for `index`. Chunks that get no description are logged as a warning.
             progress: Called after every batch; ``bar`` shows it.
@@ -759,9 +759,9 @@ class Collection(Part):
             The ids of the stored documents, in the order of `documents`.
 
         Raises:
-            ValidationError: With every error of every row; nothing was written.
+            ValidationError: Rows are invalid; it lists every error of every row. Nothing was written.
             ModelMismatchError: The vectors are of another model or dimension than the collection's.
-            DuplicateError: With ``fail``: ids are repeated, or stored.
+            DuplicateError: With ``fail``: an id is repeated or already stored.
         """
         from semlex.ingest.enrichment import checked_enrichment, filled
         from semlex.ingest.given_documents import GivenDocuments, checked_on_error, without_refused
@@ -813,7 +813,7 @@ class Collection(Part):
 
     @operation("index", "write")
     async def index(self, *paths: str | Path, **options: Unpack[IndexOptions]) -> IndexReport:
-        """Read files and folders, cut them at headings and by tokens, and store their chunks.
+        """Read files and folders, split them at headings and by tokens, and store their chunks.
 
         Unchanged files are skipped; a changed file's chunks are replaced in one transaction. A file that cannot be read
         does not stop the run; it is in the report.
@@ -828,7 +828,7 @@ class Collection(Part):
         Raises:
             ConfigurationError: A path does not exist or contains the folders of sources, a source's name belongs to
                 another folder, or a number is out of range.
-            CollectionSettingsError: The collection's files were cut with other settings.
+            CollectionSettingsError: The collection's files were split with other settings.
             ModelError: The language model failed; nothing was written.
         """
         from semlex.ingest.enrichment import checked_enrichment, filled
@@ -1046,7 +1046,7 @@ class Collection(Part):
         options: SearchOptions,
         started: float,
     ) -> Request:
-        """Return a checked search; options that a call leaves out follow from the kind of question and the defaults."""
+        """Return a checked request; options left out come from the question's route, then from the defaults."""
         clock, defaults = self._handle.resources.clock, self._handle.search_defaults
         text = query.query_text if isinstance(query, SearchQuery) else query
         routed = await self._route(text, options.get("route"), seconds_left(options.get("deadline"), started, clock))
@@ -1093,7 +1093,7 @@ class Collection(Part):
         return reranker, ()
 
     def _log(self, opened: OpenCollection, requests: Sequence[Request], found: Sequence[SearchResults]) -> None:
-        """Pass questions to the query log, which writes them later, unless questions are not logged."""
+        """Pass questions to the query log, which writes them later; do nothing if questions are not logged."""
         # Beside the transaction of a connection that somebody else owns, but never with more rights.
         database, role = self._handle.resources.database, opened.database.role
         database = database if role is None else database.acting_as(role)
@@ -1153,7 +1153,7 @@ def _counting(opened: OpenCollection) -> tuple[Counting, list[str]]:
         counter = opened.models.token_counter(opened.info.names.collection, own)
     except ModelMismatchError:
         counter = TokenEstimate()
-        note = f"tokens are estimated from words, because the counter {own} is not open here; count= accepts a function"
+        note = f"tokens are estimated from words, because their counter {own} is not open here; count= accepts another"
         return Counting(counter.counter_name, counter), [note]
     return Counting(counter.counter_name, counter), []
 

@@ -160,11 +160,11 @@ class Documents(Part):
     ) -> IndexReport:
         """Read and split documents again from their files, if an older version of semlex read or split them.
 
-        If you give other settings, all documents are cut again, and the collection keeps the settings. A chunk whose
+        If you give other settings, all documents are split again, and the collection keeps the settings. A chunk whose
         text stays the same keeps its vector. Repeat the call to complete a run that was interrupted.
 
         Args:
-            extract_metadata: As for `index`; without it, chunks that are cut again lose the metadata it gave before.
+            extract_metadata: As for `index`; without it, chunks that are split again lose the metadata it gave before.
             progress: Called as the work proceeds; ``bar`` shows a progress bar.
             **options: See `RechunkOptions`.
 

@@ -52,8 +52,8 @@ class Indexes(Part):
         left incomplete are dropped, too.
 
         Args:
-            index: `HnswIndex`, `IvfflatIndex` or `NoIndex`; the collection remembers it. None: the remembered one, at
-                first HNSW, of float16 with distance ``cosine``.
+            index: `HnswIndex`, `IvfflatIndex` or `NoIndex`; the collection remembers it. None: the remembered one,
+                by default HNSW (in float16 if the distance is ``cosine``).
             concurrently: Whether writers can write during the build, which then takes about twice as long. Needs
                 ``db_url``. Behind a transaction pooler writers wait nevertheless, and a warning says so.
             progress: Called repeatedly with the progress; ``bar`` shows a progress bar.

@@ -101,7 +101,7 @@ class Jobs(Part):
 
         Raises:
             ConfigurationError: The kind or an argument is unknown, or a value is refused.
-            ValidationError: With every error of every document.
+            ValidationError: Documents are invalid; it lists every error of every document.
             CollectionNotFoundError: The collection does not exist, and `create` is False.
         """
         from semlex.jobs.kinds import arguments_to_store

@@ -61,7 +61,8 @@ async def search_all(
 
     Raises:
         ValidationError: The question or a filter is refused.
-        ConfigurationError: Another argument is, a step gives no hits, or two collections are the same one.
+        ConfigurationError: Another argument is refused, a step does not return a list of the hits that it got, or two
+            collections are the same one.
         CollectionFailedError: A collection did not answer; with ``skip``, none did.
     """
     check_parameters(kind_errors("question", question, str), whole_number_errors("top_k", top_k, 1, MAX_TOP_K))
@@ -211,14 +212,14 @@ class KnowledgeBase(Openable):
             label: Its name in the knowledge base, if `name` is taken there: lower-case letters, digits and underscores,
                 at most 48.
             schema: Its schema; None: that of `with_database`.
-            role: Role as which it is read; None: that of `with_database`.
+            role: Database role that reads it; None: that of `with_database`.
             create: Whether to make it if it does not exist.
             calibration: As for `PostgreSQLRetriever`.
 
         Raises:
             ValidationError: A name cannot be used.
-            ConfigurationError: The collection, or another of its name, was added before; there are too many; or an
-                option or the role cannot be used.
+            ConfigurationError: The collection, or another of its name, was added before; there are too many
+                collections; or an option or the role cannot be used.
         """
         check_parameters(
             kind_errors("create", create, bool),

@@ -58,7 +58,7 @@ class ModelOptions:
         chat_model: As for `semlex.chat.choose_chat_model`.
         default_model: `embedding_model` of collections without vectors, or None.
         default_dimensions: `dimensions` of collections without vectors, or None.
-        default_tokenizer: `tokenizer` of collections that count with it, or None.
+        default_tokenizer: `tokenizer` of collections whose tokens it counts, or None.
     """
 
     embedding_model: str | Embedder | None = None
@@ -278,7 +278,7 @@ def _not_allowed(name: str) -> ModelNotAllowedError:
         quoted = shlex.quote(name)
         listed = f"{own_file()} with: models = [{json.dumps(name, ensure_ascii=False)}]"
         message += (
-            f"; if you trust it, name it yourself: --model {quoted}, models=[{name!r}] in Python, or for good "
+            f"; if you trust it, name it yourself: --model {quoted}, models=[{name!r}] in Python, or to keep it "
             f"SEMLEX_MODELS={quoted} or {listed}"
         )
     return ModelNotAllowedError(message)

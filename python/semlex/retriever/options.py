@@ -32,7 +32,7 @@ class ModelKeys(TypedDict, total=False):
     dimensions: Annotated[
         int | None,
         unchecked(
-            "Length of the vectors, to which they are cut; for static models and your own embedder it is a check."
+            "Length to which vectors are shortened. Static models and your own embedder must already make this length."
         ),
     ]
     tokenizer: Annotated[
@@ -52,7 +52,7 @@ class ModelKeys(TypedDict, total=False):
     chat_model: Annotated[
         str | ChatModel | None,
         unchecked(
-            "Writes answers: a ChatModel, or the name of one behind a server (openai:MODEL, "
+            "Model that writes answers: a ChatModel, or the name of one behind a server (openai:MODEL, "
             "http(s)://HOST/v1#MODEL), which is sent questions and passages; 'none' or None: answers are sentences of "
             "the documents."
         ),
@@ -66,16 +66,16 @@ class ServerKeys(TypedDict, total=False):
     role: Annotated[
         str | None,
         unchecked(
-            "Role of the database whose rights every transaction has, so that the server refuses what the role "
-            "may not do; None: the login's. The login must be a member of it (docs/how-to/tenants.md)."
+            "Database role for every transaction: the server refuses what the role may not do. None: the login "
+            "itself. The login must be a member of the role (docs/how-to/tenants.md)."
         ),
     ]
     data_folder: Annotated[str | PathLike[str] | None, unchecked("Folder of the embedded Postgres.")]
     keep_alive: Annotated[
         float | None,
         unchecked(
-            "Seconds for which the embedded Postgres stays after its last user; 0: stop at once. Default: as long "
-            "as a command keeps it, else 0."
+            "Seconds until the unused embedded Postgres stops; 0: at once. Default: if a semlex command keeps it "
+            "running, that command's time; else 0."
         ),
     ]
     max_connections: Annotated[
@@ -106,7 +106,7 @@ class ServerKeys(TypedDict, total=False):
     file_limits: Annotated[
         FileLimits,
         unchecked(
-            "The largest files that are read. Default: 16 MiB, and 128 MiB of PDF, office files, books and mail."
+            "Maximum size of a file that is read. Default: 16 MiB; 128 MiB for PDF, office files, books and mail."
         ),
     ]
     search_defaults: Annotated[SearchDefaults, Option("Options of searches whose call does not give them.")]
@@ -136,7 +136,7 @@ class CollectionKeys(TypedDict, total=False):
     ]
     stop_words: Annotated[
         bool | None,
-        unchecked("Whether words that every text has are left out of the keyword index (bm25). Default: True."),
+        unchecked("Whether very frequent words are left out of the keyword index (bm25). Default: True."),
     ]
     distance: Annotated[DistanceName | None, unchecked("Distance of vectors. Default: cosine.")]
     vector_storage: Annotated[
@@ -202,7 +202,7 @@ class RetrieverOptions(ModelKeys, ServerKeys, CollectionKeys, total=False):
 
 
 class FileOptions(FindOptions, ChunkSizes, ReadOptions, total=False):
-    """Options for finding, reading and cutting files."""
+    """Options for finding, reading and splitting files."""
 
     extract_metadata: Annotated[
         MetadataExtraction | Extract | None,

@@ -121,7 +121,7 @@ class Resources:
 
     @classmethod
     def of(cls, db_url: str | None, models: ModelOptions, options: Mapping[str, Any], **own: Any) -> Resources:
-        """Make the resources from checked options of a client or retriever; `own` are the arguments with defaults."""
+        """Make the resources from checked options of a client or retriever; `own` are its named arguments."""
         server = {field.name: options[field.name] for field in fields(ServerOptions) if field.name in options}
         given = {**own, **options}
         names = ("cached_queries", "keyword_cache_bytes", "query_log", "file_limits")
@@ -241,8 +241,8 @@ class Resources:
         if self._was_open:
             if self.server.pool is not None or self.server.connection is not None:
                 raise ConfigurationError(
-                    "this process was forked with a pool or connection that belongs to its parent: make both, and the "
-                    "retriever, in the child"
+                    "this process was forked with a pool or connection that belongs to its parent: open another one in "
+                    "the child, and make the retriever there with it"
                 )
             if self._ran_on_torch:
                 torch_process.check()

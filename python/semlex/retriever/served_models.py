@@ -36,7 +36,7 @@ class DimensionsError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ServedEmbedder:
-    """An embedding model by the name that callers use.
+    """An embedding model under the name that callers use.
 
     Attributes:
         name: Name of the model, without its folder or address.
@@ -54,7 +54,7 @@ class ServedEmbedder:
         """Embed texts in one call; if the caller is cancelled, the call is, too.
 
         Args:
-            dimensions: Length of the vectors: vectors are cut to it and normalised; None: the model's own length.
+            dimensions: Length to which vectors are shortened and normalised; None: the model's own length.
 
         Returns:
             The vectors, shape (n, dimensions), and the number of tokens read.
@@ -81,7 +81,7 @@ class ServedEmbedder:
 
 @dataclass(frozen=True, slots=True)
 class ServedReranker:
-    """A reranker by the name that callers use.
+    """A reranker under the name that callers use.
 
     Attributes:
         name: Name of the model, without its revision and its folder or server.

@@ -195,7 +195,7 @@ class SyncCollection(Synchronous):
 
     @property
     def documents(self) -> SyncDocuments:
-        """Return the collection's documents and their sources: list, read, cut again, describe by a language model."""
+        """Return the operations on documents: list, read, split again, describe by a language model."""
 
     @property
     def embeddings(self) -> SyncEmbeddings:
@@ -215,7 +215,7 @@ class SyncCollection(Synchronous):
 
     @property
     def queries(self) -> SyncQueries:
-        """Return the collection's log of questions."""
+        """Return the collection's query log."""
 
     @property
     def tables(self) -> SyncTables:
@@ -298,7 +298,7 @@ class SyncCollection(Synchronous):
         context: Context | None = None,
         **options: Unpack[AnswerOptions],
     ) -> Answer:
-        """Answer a question from the collection's documents alone, with every quote looked up."""
+        """Answer a question from the collection's documents alone; every quote is looked up in them."""
 
     def answer_stream(
         self,
@@ -390,7 +390,7 @@ class SyncCollection(Synchronous):
         """Store texts as `add_documents` does; ids and metadata are lists of the same length."""
 
     def index(self, *paths: str | Path, **options: Unpack[IndexOptions]) -> IndexReport:
-        """Read files and folders, cut them at headings and by tokens, and store their chunks."""
+        """Read files and folders, split them at headings and by tokens, and store their chunks."""
 
     def sync(self, *paths: str | Path, **options: Unpack[SyncOptions]) -> SyncReport:
         """Index files and folders as `index` does, and delete documents whose files are gone."""
@@ -818,10 +818,10 @@ class SyncTables(Synchronous):
         skip_unchanged: bool = False,
         progress: ProgressOption = None,
     ) -> LoadReport:
-        """Load rows that have vectors, at the speed of COPY; each row becomes a chunk, and nothing is cut or embedded."""
+        """Load rows that have vectors, at the speed of COPY; each row becomes a chunk. Nothing is split or embedded."""
 
     def stored_vectors(self, rows: Any, fields: RowFields = ...) -> RowVectors:
-        """Return the vectors of rows whose text is stored under their id, so that you need not make them again."""
+        """Return the stored vectors of rows whose id and text are stored, so that you need not compute them again."""
 
     def read(self, *, part: int = 0, parts: int = 1, after: str | None = None, limit: int = 5000) -> RecordBatch:
         """Return chunks with their vectors as an Arrow batch, in the order of their keys; needs the extra ``arrow``."""
@@ -857,7 +857,7 @@ class SyncTables(Synchronous):
         dry_run: bool = False,
         progress: ProgressOption = None,
     ) -> TableImport:
-        """Load the rows of a table that another library filled; each row becomes a chunk, nothing is cut or embedded."""
+        """Load the rows of a table that another library filled; each becomes a chunk. Nothing is split or embedded."""
 
     def sync(
         self,

@@ -91,7 +91,7 @@ class Tables(Part):
         skip_unchanged: bool = False,
         progress: ProgressOption = None,
     ) -> LoadReport:
-        """Load rows that have vectors, at the speed of COPY; each row becomes a chunk, and nothing is cut or embedded.
+        """Load rows that have vectors, at the speed of COPY; each row becomes a chunk. Nothing is split or embedded.
 
         float32 vectors are stored bit for bit; other numbers are rounded to float32. Rows are read, checked and written
         in transactions of `bulk.batch_size` rows (fewer if vectors are long), which bounds the memory. An error names
@@ -118,7 +118,7 @@ class Tables(Part):
         Raises:
             ConfigurationError: A field is missing or of another type, or a file cannot be read. Nothing was written,
                 unless the message gives the number of stored rows.
-            ValidationError: With every error of every row of the batch.
+            ValidationError: Rows of the batch are invalid; it lists every error of every row.
             DuplicateError: An id is stored or repeated, with ``fail``.
             ModelMismatchError: The vectors are of another model or dimension than the collection's.
             MissingExtraError: pyarrow is needed and not installed.
@@ -130,19 +130,19 @@ class Tables(Part):
             return await load.run(rows)
 
     async def stored_vectors(self, rows: Any, fields: RowFields = DEFAULT_FIELDS) -> RowVectors:
-        """Return the vectors of rows whose text is stored under their id, so that you need not make them again.
+        """Return the stored vectors of rows whose id and text are stored, so that you need not compute them again.
 
         Args:
             rows: A table with an Arrow stream, whose vectors are not read; needs the extra ``arrow``. If an id is
                 repeated, only the last row of a batch is looked at. Titles in the metadata are part of the text.
-            fields: The fields of `load`.
+            fields: Names of the fields, as for `load`.
 
         Returns:
             Row number from 0 -> vector of the model in use, float32 of shape (d,).
 
         Raises:
             ConfigurationError: A field is missing or of another type.
-            ValidationError: With every error of every row of a batch.
+            ValidationError: Rows of a batch are invalid; it lists every error of every row.
         """
         check_parameters(kind_errors("fields", fields, RowFields))
         if not hasattr(rows, "__arrow_c_stream__"):
@@ -313,7 +313,7 @@ class Tables(Part):
         dry_run: bool = False,
         progress: ProgressOption = None,
     ) -> TableImport:
-        """Load the rows of a table that another library filled; each row becomes a chunk, nothing is cut or embedded.
+        """Load the rows of a table that another library filled; each becomes a chunk. Nothing is split or embedded.
 
         The table is read in one snapshot, and nothing in it is changed. Vectors are stored bit for bit, texts, ids and
         metadata as that library gives them. Rows are written in transactions, as by `load`; loading the table
@@ -416,7 +416,7 @@ class Tables(Part):
         extra ``arrow``.
 
         Args:
-            folder: Must not exist, be empty, or hold the remains of a dump that was killed.
+            folder: A folder that does not exist, is empty, or holds the remains of a dump that was killed.
             progress: Called repeatedly with the progress; ``bar`` shows a progress bar.
 
         Raises:

@@ -95,7 +95,7 @@ def check_rows_wanted(requests: Sequence[Request], *, reranks: bool) -> None:
     """Refuse queries that together would load too many rows."""
     rows = sum(rows_wanted(request, reranks=reranks) for request in requests)
     if rows > MAX_ROWS:
-        limit = f"{MAX_ROWS} rows for all queries together; use a smaller top_k, or fewer queries a call"
+        limit = f"{MAX_ROWS} rows for all queries together; use a smaller top_k, or fewer queries per call"
         raise ValidationError(refuse("top_k", "out_of_range", limit, str(rows)))
 
 
