@@ -1,4 +1,4 @@
-"""Embedding versions, the sets of vectors of one model each: make, fill, switch to, use and drop them."""
+"""Make, fill, switch to, use and drop embedding versions; each is the set of vectors of one model."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ MAX_ROW_BYTES = 4_080
 
 
 def check_dimensions(wanted: EmbeddingVersion) -> None:
-    """Refuse vectors that no column can hold."""
+    """Refuse vectors with no dimension, or with more than pgvector can store."""
     if not 1 <= wanted.dimensions <= MAX_DIMENSIONS:
         raise ModelMismatchError(f"vectors may have 1 to {MAX_DIMENSIONS} dimensions; these have {wanted.dimensions}")
 
@@ -88,7 +88,7 @@ async def create_version(
     building: bool = False,
     token_counter: str | None = None,
 ) -> EmbeddingVersion:
-    """Make the table for a model's vectors; the caller's transaction must exclude writers or other such changes."""
+    """Make the table for a model's vectors; the caller's lock must keep others from making a version meanwhile."""
     # No number is used twice, or a program with an older list would take one model's vectors for another's. While this
     # version serves, `token_counter` counts tokens; None keeps the collection's counter.
     names, now = collection.names, utc_now()
@@ -131,7 +131,7 @@ async def create_version(
 
 
 async def read_versions(connection: Connection, collection: CollectionInfo) -> Versions | None:
-    """Return the sets of vectors of a collection; None if it was dropped."""
+    """Return the sets of vectors of a collection; None if the collection was dropped."""
     names = collection.names
     cursor = await connection.execute(
         sql.SQL(
@@ -173,7 +173,7 @@ async def check_stands(connection: Connection, collection: CollectionInfo) -> No
 
 
 def dropped(collection: CollectionInfo) -> ModelMismatchError:
-    """Return the error of a process whose model's vectors were dropped."""
+    """Return the error for a process that uses a model whose vectors were dropped."""
     name, embedding = collection.names.collection, collection.embedding
     whose = "" if embedding is None else f" of {embedding.model} (version {embedding.version})"
     return ModelMismatchError(
@@ -206,7 +206,7 @@ class VersionRow:
 
     @property
     def is_running(self) -> bool:
-        """Whether a run fills this version; a lease longer than any dates from before the clock stepped back."""
+        """Whether a run is filling this version; a lease beyond `RUN_SECONDS` is ignored: the clock stepped back."""
         return 0 < self.seconds_left <= RUN_SECONDS
 
 
@@ -236,7 +236,7 @@ async def version_rows(connection: Connection, collection: CollectionInfo) -> li
 
 
 async def bound_times(connection: Connection, collection: CollectionInfo) -> None:
-    """Limit times of runs and uses to their maximum; they seem longer after the server's clock stepped back."""
+    """Lower stored times that are too far in the future, because the server's clock has stepped back."""
     # A live run renews its right long before the remaining time is over.
     now = await server_time(connection)
     for column, seconds in (("run_until", RUN_SECONDS), ("last_used_at", 0.0)):
@@ -253,7 +253,7 @@ async def bound_times(connection: Connection, collection: CollectionInfo) -> Non
 
 @dataclass(frozen=True, slots=True)
 class VersionRun:
-    """The right to fill a version, which every transaction of a run checks, so that a superseded run writes nothing."""
+    """The right to fill a version. Every transaction of a run checks it, so that a superseded run writes nothing."""
 
     version: int
     number: int  # larger than that of every earlier run
@@ -287,7 +287,7 @@ async def begin_run(connection: Connection, collection: CollectionInfo, version:
 async def keep_run(
     connection: Connection, collection: CollectionInfo, run: VersionRun, seconds: float | None = None
 ) -> None:
-    """Renew the right of a run by `seconds`, 0 to end it; no other run takes over before the transaction ends."""
+    """Extend a run's right to `seconds` from now (0 ends it), and lock it until the transaction ends."""
     until = await server_time(connection) + timedelta(seconds=RUN_SECONDS if seconds is None else seconds)
     cursor = await connection.execute(
         sql.SQL("UPDATE {} SET run_until = %s WHERE name = %s AND version = %s AND run_number = %s").format(
@@ -300,7 +300,7 @@ async def keep_run(
 
 
 def lost(collection: CollectionInfo, version: int) -> StoreError:
-    """Return the error of a run that must stop."""
+    """Return the error for a run whose version another process has taken over or dropped."""
     name = collection.names.collection
     return StoreError(
         f"another process has taken over version {version} of the vectors of collection {name!r}, or has dropped it; "
@@ -346,7 +346,7 @@ async def note_use(connection: Connection, names: Names, version: int) -> None:
 
 
 async def note_lacking(connection: Connection, collection: CollectionInfo) -> None:
-    """Note that rows written here lack a vector of the serving version, and let a worker make it."""
+    """Note that this write left out vectors of the serving version, and queue a job that makes them."""
     # Call this at the end of a write, because it locks a row that other such writers wait for.
     names, used = collection.names, collection.embedding
     if used is None:
@@ -363,7 +363,7 @@ async def note_lacking(connection: Connection, collection: CollectionInfo) -> No
 
 
 async def lacking_writes(connection: Connection, collection: CollectionInfo) -> int:
-    """Return how many writes have added rows without a vector since the version in use was last complete."""
+    """Return how many writes have left out vectors since the version in use was last complete."""
     names, used = collection.names, collection.embedding
     if used is None:
         return 0
@@ -376,7 +376,7 @@ async def lacking_writes(connection: Connection, collection: CollectionInfo) -> 
 
 
 async def note_complete(connection: Connection, collection: CollectionInfo, writes: int) -> None:
-    """Note that every chunk has a vector of the version in use, unless writes lacked vectors after `writes` of them."""
+    """Reset the count of `lacking_writes`, unless it differs from `writes`: then more vectors are lacking."""
     names, used = collection.names, collection.embedding
     if used is not None:
         await connection.execute(
@@ -425,13 +425,14 @@ async def drop_version(connection: Connection, collection: CollectionInfo, versi
         )
     if not force and row.seconds_left > 0:
         raise StoreError(
-            f"a process fills version {version} at this moment, or was killed just now: end it and try again in "
+            f"a process is filling version {version}, or was killed just now: end it and try again in "
             f"{row.seconds_left:.0f} s, or force it (--force)"
         )
     if not force and row.idle_seconds is not None and row.idle_seconds < IDLE_SECONDS:
         raise StoreError(
-            f"a process has searched version {version} {max(row.idle_seconds, 0):.0f} s ago: open those that hold "
-            f"{row.version.model} again and retry after {IDLE_SECONDS:.0f} s without a use, or force it (--force)"
+            f"a process used version {version} {max(row.idle_seconds, 0):.0f} s ago: open the collection again "
+            f"in programs that use {row.version.model}, and retry after {IDLE_SECONDS:.0f} s without a use, or "
+            "force it (--force)"
         )
     await connection.execute(
         sql.SQL("DELETE FROM {} WHERE name = %s AND version = %s").format(names.embedding_version),

@@ -1,4 +1,4 @@
-"""Read tables in which other libraries keep vectors, by binary COPY, and find which column is what."""
+"""Read tables in which other libraries keep vectors, by binary COPY, and recognise their columns."""
 
 from __future__ import annotations
 
@@ -38,7 +38,6 @@ class Layout:
     """Which columns of a table hold id, text, vector and metadata."""
 
     name: LayoutName
-    made_by: str  # the program that makes such tables, for people
     id: str
     text: str
     vector: str  # of a type in `VECTORS`
@@ -79,8 +78,7 @@ LAYOUTS: Mapping[LayoutName, Layout] = {
     layout.name: layout
     for layout in (
         Layout(
-            name="langchain-postgres",
-            made_by="PGVectorStore of langchain-postgres",
+            name="langchain-postgres",  # PGVectorStore of langchain-postgres
             id="langchain_id",
             text="content",
             vector="embedding",
@@ -88,8 +86,7 @@ LAYOUTS: Mapping[LayoutName, Layout] = {
             others=True,
         ),
         Layout(
-            name="langchain-pgvector",
-            made_by="PGVector of langchain-postgres",
+            name="langchain-pgvector",  # PGVector of langchain-postgres
             id="id",
             text="document",
             vector="embedding",
@@ -97,8 +94,7 @@ LAYOUTS: Mapping[LayoutName, Layout] = {
             needed=frozenset({"collection_id", "cmetadata"}),
         ),
         Layout(
-            name="llama-index",
-            made_by="PGVectorStore of LlamaIndex",
+            name="llama-index",  # PGVectorStore of LlamaIndex
             id="node_id",
             text="text",
             vector="embedding",
@@ -108,8 +104,7 @@ LAYOUTS: Mapping[LayoutName, Layout] = {
             prefix="data_",
         ),
         Layout(
-            name="haystack",
-            made_by="PgvectorDocumentStore of Haystack",
+            name="haystack",  # PgvectorDocumentStore of Haystack
             id="id",
             text="content",
             vector="embedding",
@@ -118,7 +113,6 @@ LAYOUTS: Mapping[LayoutName, Layout] = {
         ),
         Layout(
             name="pgvector",
-            made_by="anything else",
             id="id",
             text="text",
             vector="vector",
@@ -176,7 +170,7 @@ class ForeignTable:
 
     @property
     def storage(self) -> str:
-        """The type of its vectors."""
+        """The type of the column of vectors."""
         return self.types[self.layout.vector]
 
     def __str__(self) -> str:
@@ -306,8 +300,8 @@ def _none(
 def _another(wanted: WantedTable, types: Mapping[str, str], where: str) -> ConfigurationError:
     if wanted.layout is None:
         return ConfigurationError(
-            f"the columns of table {wanted.name!r} in {where} match no known layout ({shown(types)}): say which "
-            "column is what (--from pgvector --id-field … --text-field … --vector-field …)"
+            f"the columns of table {wanted.name!r} in {where} match no known layout ({shown(types)}): name "
+            "its columns (--from pgvector --id-field … --text-field … --vector-field …)"
         )
     layout = LAYOUTS[wanted.layout].with_columns(wanted.columns)
     if wanted.name == EMBEDDINGS and wanted.layout == "langchain-pgvector":
@@ -319,9 +313,9 @@ def _another(wanted: WantedTable, types: Mapping[str, str], where: str) -> Confi
         else f"has values other than vectors in its column {layout.vector!r}"
     )
     return ConfigurationError(
-        f"the table {wanted.name!r} in {where} {problem}, as a table of {layout.made_by} has; it has {shown(types)}: "
-        "name another layout (layout=, --from), or columns (id_field=, text_field=, vector_field=, "
-        "metadata_field=; --id-field …)"
+        f"the table {wanted.name!r} in {where} {problem}, so its layout is not {layout.name!r}; its columns "
+        f"are {shown(types)}: name another layout (layout=, --from), or columns (id_field=, text_field=, "
+        "vector_field=, metadata_field=; --id-field …)"
     )
 
 
@@ -368,7 +362,7 @@ async def count_rows(connection: Connection, table: ForeignTable) -> RowCounts:
 
 
 async def read_rows(connection: Connection, table: ForeignTable, counts: RowCounts) -> AsyncGenerator[RowPart, None]:
-    """Yield the rows of a table, in parts; vectors travel as they are stored."""
+    """Yield the rows of a table, in parts; vectors are read in their stored type, other columns as text."""
     # The columns of a part are id, text, vector, metadata, the column that orders rows of one id, then each other
     # column that becomes metadata. All but the vector come as text, each metadata column as the text of JSON.
     layout = table.layout

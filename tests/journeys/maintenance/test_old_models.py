@@ -198,7 +198,7 @@ async def test_a_version_in_use_is_not_dropped(database_url: str, monkeypatch: p
         with pytest.raises(ConfigurationError, match=r"has no version 7 .*; it has 1"):
             await other.embeddings.drop(7)
         await changed(database_url)
-        with pytest.raises(StoreError, match="has searched version 1"):
+        with pytest.raises(StoreError, match="used version 1"):
             await other.embeddings.drop(1)
         with psycopg.connect(database_url, autocommit=True) as connection:
             connection.execute("UPDATE semlex.embedding_version SET last_used_at = last_used_at - interval '1 hour'")
@@ -208,7 +208,7 @@ async def test_a_version_in_use_is_not_dropped(database_url: str, monkeypatch: p
         assert used is not None
         assert used < 60
         assert serving is None
-        with pytest.raises(StoreError, match="has searched version 1"):
+        with pytest.raises(StoreError, match="used version 1"):
             await other.embeddings.drop(1)
         monkeypatch.setattr(embedding_versions, "IDLE_SECONDS", 0.0)
         await other.embeddings.drop(1)

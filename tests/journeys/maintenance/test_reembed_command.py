@@ -77,7 +77,7 @@ def test_there_and_back(shell: Shell, tiny: Path) -> None:
     assert "keeps using" not in shell("search", "-c", "keys", "key").stderr
     shell("models", "drop", "1", "-c", "keys", "--yes", code=2)
     refused = shell("models", "drop", "2", "-c", "keys", "--yes", code=3)
-    assert "has searched version 2" in refused.stderr
+    assert "used version 2" in refused.stderr
     assert shell.objects("models", "drop", "2", "-c", "keys", "--yes", "--force") == [{"dropped": 2}]
     assert len(shell.objects("models", "list", "-c", "keys")) == 1
 

@@ -302,7 +302,7 @@ async def test_two_runs_at_once(database_url: str) -> None:
             await clock.passes_until(second.done, 601)
             with pytest.raises(StoreError, match="another process is changing the model"):
                 await second
-        with pytest.raises(StoreError, match="fills version 2 at this moment"):
+        with pytest.raises(StoreError, match="is filling version 2"):
             await other.embeddings.drop(2)
         model.goes_on.set()
         assert (await first).embedded == 20
@@ -340,10 +340,10 @@ async def test_vectors_are_dropped_after_the_clock_has_stepped_back(
                 "FROM (SELECT now() + interval '1 hour') AS clock (later) WHERE version = 1"
             )
         assert [entry.is_running for entry in await one.embeddings.list()] == [False, False]
-        with pytest.raises(StoreError, match=r"fills version 1 at this moment, .* try again in [0-9]+ s"):
+        with pytest.raises(StoreError, match=r"is filling version 1, .* try again in [0-9]+ s"):
             await one.embeddings.drop(1)
         monkeypatch.setattr(embedding_versions, "RUN_SECONDS", 0.0)
-        with pytest.raises(StoreError, match=r"has searched version 1 [0-9]+ s ago"):
+        with pytest.raises(StoreError, match=r"used version 1 [0-9]+ s ago"):
             await one.embeddings.drop(1)
         monkeypatch.setattr(embedding_versions, "IDLE_SECONDS", 0.0)
         await one.embeddings.drop(1)

@@ -89,7 +89,7 @@ def test_names(asked: SyncRetriever, name: str, layout: Any, table: str) -> None
         ("nothing", {}, r"no table .* 'nothing' .*it has 'data_li_docs' \(llama-index\).*'old docs'"),
         ("nothing", {"source_schema": "semlex"}, "no table that can be recognised"),
         ("lc_docs", {"source_schema": "nowhere"}, "schema 'nowhere'"),
-        ("lc_docs", {"layout": "haystack"}, "has no column 'id', 'blob_data'.*it has 'langchain_id'"),
+        ("lc_docs", {"layout": "haystack"}, "has no column 'id', 'blob_data'.*columns are 'langchain_id'"),
         ("lc_docs", {"layout": "pgvector", "text_field": "content"}, "has no column 'id', 'vector'"),
         ("lc_docs", {"id_field": "nr"}, "match no known layout"),
         ("lc_docs", {"layout": "langchain-postgres", "metadata_fields": ["nr"]}, "no column 'nr'"),

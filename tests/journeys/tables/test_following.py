@@ -306,7 +306,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"text": ["titel"]}, r"shop.articles has no column 'titel' \(text=, --text\); did you mean 'title'\?"),
     ({"heading": "x"}, r"no column 'x' \(heading=, --heading\); it has id, title, .*updated_at"),
     ({"key": "nr"}, r"no column 'nr' \(key=, --key\)"),
-    ({"key": "author"}, r'over author alone.*are: id.*CREATE UNIQUE INDEX ON "shop"\."articles" \("author"\);'),
+    ({"key": "author"}, r'over author alone.*columns: id.*CREATE UNIQUE INDEX ON "shop"\."articles" \("author"\);'),
     ({"key": ["id", "published_at"]}, r"key column 'published_at' .* is timestamp with.*cast it in a view"),
     ({"text": ["title", "title"]}, r"text has 'title' twice"),
     ({"text": []}, r"text is empty: name the columns"),
@@ -359,7 +359,7 @@ def test_a_view_needs_a_key_and_has_no_triggers(database_url: str, news: SyncRet
         with pytest.raises(ConfigurationError, match=r"article_view is a view.*changes='comparison'"):
             news.tables.follow(**table.options(changes="trigger"))
         table.connection.execute("CREATE TABLE shop.notes (body text, slug text UNIQUE)")
-        with pytest.raises(ConfigurationError, match=r"shop.notes is a table without a primary key.*unique are: slug"):
+        with pytest.raises(ConfigurationError, match=r"is a table without a primary key.*unique columns: slug"):
             news.tables.follow("shop.notes", text="body")
         assert news.tables.follow("shop.notes", key="slug", text="body").key_kinds == ("text",)
 
@@ -383,7 +383,7 @@ def test_a_role_needs_to_read_the_columns_alone(database_url: str, table: Articl
     with new_role(database_url, *WRITING) as role, retriever(database_url, role=role) as news:
         with pytest.raises(PrivilegeError, match=r"may not read shop\.articles") as refused:
             news.tables.follow(**table.options())
-        grants = str(refused.value).partition("can let it: ")[2]
+        grants = str(refused.value).partition("can allow it: ")[2]
         assert grants == (f'GRANT USAGE ON SCHEMA "shop" TO "{role}"; GRANT SELECT ON "shop"."articles" TO "{role}";')
         table.connection.execute(sql.SQL("GRANT USAGE ON SCHEMA shop TO {}").format(sql.Identifier(role)))
         table.connection.execute(
@@ -391,7 +391,7 @@ def test_a_role_needs_to_read_the_columns_alone(database_url: str, table: Articl
         )
         with pytest.raises(PrivilegeError) as refused:
             news.tables.follow(**table.options())
-        grants = str(refused.value).partition("can let it: ")[2]
+        grants = str(refused.value).partition("can allow it: ")[2]
         assert grants.startswith('GRANT SELECT ("body", "author", "published_at") ON')
         table.connection.execute(grants.encode())
         assert news.tables.follow(**table.options()).key == ("id",)

@@ -1,1 +1,1 @@
-"""Read tables of users that collections follow."""
+"""Follow tables of users: find the rows that have changed, and read them."""

@@ -46,7 +46,7 @@ def is_of_row(sqlstate: str | None) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Selects some rows of the table: a condition over ``t``, with the values that are bound in it."""
+    """A condition that selects rows of the table (alias ``t``), with the values that it binds."""
 
     condition: sql.Composable
     values: Mapping[str, Any] = field(default_factory=dict)
@@ -78,7 +78,7 @@ class RowState(NamedTuple):
 
 
 class ComparedTable:
-    """A followed table beside its collection; open within its block."""
+    """Compares a followed table with its documents in the collection; use it in an ``async with`` block."""
 
     source: SourceTable
 
@@ -137,7 +137,7 @@ class ComparedTable:
     # --- comparison -------------------------------------------------------------------------------------------------
 
     async def bound(self, after: Sequence[str] | None, rows: int) -> list[str] | None:
-        """Return the key, part by part, of the row that is `rows` rows after `after`; None if there are fewer."""
+        """Return the key of the row that is `rows` rows after the key `after`; None if fewer rows follow."""
         source, part = self.source, self.page(after, None)
         statement = sql.SQL("SELECT {} FROM {} WHERE {} ORDER BY {} OFFSET %(skipped)s LIMIT 1").format(
             _listed(source.key_parts), source.from_, part.condition, _listed(source.key_columns)
@@ -160,8 +160,8 @@ class ComparedTable:
         return Part(self.source.with_keys(_KEYS), {"keys": text_array(keys)})
 
     async def latest(self, before: str) -> tuple[str, bool]:
-        """Return the time of the last change of any row, as text, at most the present; the present if none is known."""
-        # And whether `before`, an earlier answer or "", is later than the present: the clock has stepped back since.
+        """Return the time of the latest change (now if none is known or it is later), and whether `before` is later."""
+        # Times are texts. If `before`, an earlier result or "", is later than now, the clock has stepped back since.
         mark, kind = self.source.mark, self.source.mark_type
         columns = sql.SQL(
             "least(max({mark}), statement_timestamp()::{kind})::text, "
@@ -187,7 +187,7 @@ class ComparedTable:
         return Part(condition, {"since": watermark, "overlap": overlap})
 
     def marked_between(self, after: str | None, until: str | None, part: Part) -> Part:
-        """Select, among some rows, those that were last changed between two times."""
+        """Narrow `part` to rows that were last changed after one time and up to another."""
         kind = self.source.mark_type
         condition, values = part.condition, dict(part.values)
         for name, operator, value in (("mark_after", ">", after), ("mark_until", "<=", until)):
@@ -199,7 +199,7 @@ class ComparedTable:
         return Part(condition, values)
 
     async def compare(self, part: Part, *, every: bool = False, only_keys: bool = False) -> Differences:
-        """Compare rows with the stored ones."""
+        """Compare rows of the table with their stored documents."""
         # With `every`, the keys of equal rows are returned, too. With `only_keys`, a stored row counts as equal unless
         # it has no time of its last change.
         source = self.source
@@ -324,7 +324,7 @@ class ComparedTable:
         return same
 
     async def rows(self, keys: Sequence[str], max_bytes: int, *, joined: bool) -> list[tuple[Any, ...]]:
-        """Return rows: key, the values of `RowState`, bytes of the texts, metadata (JSON), heading, then texts."""
+        """Return rows as tuples: key, the values of `RowState`, bytes of the texts, metadata (JSON), heading, texts."""
         # Texts of rows with more than `max_bytes` are NULL. If `joined`, the texts that are not empty come as one, with
         # blank lines between them.
         part, source = self.with_keys(keys), self.source
@@ -380,13 +380,13 @@ def from_json(texts: Sequence[str]) -> list[Any]:
 
 
 def _once(rows: Sequence[tuple[Any, ...]]) -> Sequence[tuple[Any, ...]]:
-    """Return the rows whose key no other row has."""
+    """Return the rows whose key occurs only once."""
     times = Counter(row[0] for row in rows)
     return rows if len(times) == len(rows) else [row for row in rows if times[row[0]] == 1]
 
 
 def text_array(texts: Sequence[str]) -> str:
-    """Return an array of texts in the server's text form; the driver would take ten times as long."""
+    """Return an array of texts in the server's text form, ten times as fast as the driver makes it."""
     joined = "\0".join(texts)  # no text holds a NUL
     if not texts:
         return "{}"

@@ -1,4 +1,4 @@
-"""Connect to the database of a followed table, in transactions that write its values as text in one fixed way."""
+"""Connect to the database of a followed table, and fix the text form in which its values are read."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def source_address(definition: FollowedTable) -> str | None:
     address = os.environ.get(variable, "").strip()
     if not address:
         raise ConfigurationError(
-            f"the environment variable {variable} is not set, which holds the address of the database of "
+            f"the environment variable {variable} is not set; it must hold the address of the database of "
             f"{definition.schema}.{definition.table}: set it, or name another one (source_database=, "
             "--source-database)"
         )
@@ -57,7 +57,7 @@ def source_address(definition: FollowedTable) -> str | None:
 
 
 def check_address(address: str) -> None:
-    """Refuse the address of a database that holds a password, because definitions are stored and shown."""
+    """Refuse an address that contains a password, because definitions are stored and shown."""
     if address.startswith(ENVIRONMENT):
         return
     describe(address)
@@ -71,7 +71,7 @@ def check_address(address: str) -> None:
 
 @asynccontextmanager
 async def source_connection(database: Database, definition: FollowedTable) -> AsyncIterator[Connection]:
-    """Yield a new connection to the database of a table that is not the collection's; outside of a transaction."""
+    """Yield a new connection, outside a transaction, to a followed table's own database."""
     address = source_address(definition)
     assert address is not None  # noqa: S101 - the callers have looked
     try:

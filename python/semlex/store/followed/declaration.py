@@ -118,7 +118,7 @@ def _formats(value: Any) -> dict[str, str]:
 
 
 def _changes(before: FollowedTable, options: Mapping[str, Any]) -> Any:
-    """Return how changes are noticed: as the call says, else as its column implies, else as before."""
+    """Return how changes are noticed: as the call sets it, else as its `updated_at` implies, else as before."""
     changes, column = options.get("changes"), options.get("updated_at", before.updated_at)
     if changes is None and ("changes" in options or "updated_at" in options):
         return "comparison" if column is None else "column"
@@ -180,7 +180,7 @@ async def refuse_own(connection: Connection, names: Names, wanted: FollowedTable
 
 
 async def resolve(connection: Connection, wanted: FollowedTable) -> SourceTable:
-    """Find the table of a definition, and fill in the definition's key and its types, or refuse it."""
+    """Find the relation of a definition, complete the definition with its key and types, and check it."""
     # The transaction must be read-only and have called `fix_formatting`.
     relation = await find_relation(connection, wanted.schema, wanted.table)
     if relation is None:
@@ -210,7 +210,7 @@ def _primary_key(relation: Relation) -> tuple[str, ...]:
         return relation.unique[0]
     raise ConfigurationError(
         f"{relation} is a {relation.kind} without a primary key: name the columns that identify a row (key=, --key)"
-        + (f"; unique are: {'; '.join(map(', '.join, relation.unique))}" if relation.unique else "")
+        + (f"; unique columns: {'; '.join(map(', '.join, relation.unique))}" if relation.unique else "")
     )
 
 
@@ -225,15 +225,15 @@ def _key_type(relation: Relation, name: str) -> str:
 
 
 def _check_unique(source: SourceTable) -> None:
-    """Refuse a key that two rows of a table may have; rows of views are counted while they are read."""
+    """Refuse the key of a table without a unique index on it; keys of views are checked while they are read."""
     relation, key = source.relation, source.definition.key
     if source.has_unique_key or relation.kind not in ("table", "partitioned table"):
         return
     columns, name = ", ".join(map(quoted, key)), quoted(relation.schema, relation.name)
-    others = f"; unique are: {'; '.join(map(', '.join, relation.unique))}" if relation.unique else ""
+    others = f"; unique columns: {'; '.join(map(', '.join, relation.unique))}" if relation.unique else ""
     raise ConfigurationError(
         f"no unique index of {relation} is over {', '.join(key)} alone, so two rows may share a key{others}. Name "
-        f"such a key (key=, --key), or let the owner of the table run: CREATE UNIQUE INDEX ON {name} ({columns});"
+        f"a unique key (key=, --key), or let the owner of the table run: CREATE UNIQUE INDEX ON {name} ({columns});"
     )
 
 
@@ -250,7 +250,7 @@ def _check_changes(source: SourceTable) -> None:
     table, relation = source.definition, source.relation
     if table.changes == "trigger" and relation.kind not in ("table", "partitioned table"):
         raise ConfigurationError(
-            f"{relation} is a {relation.kind}, on which triggers notice no changes of its rows: use "
+            f"{relation} is a {relation.kind}, whose changes triggers cannot notice: use "
             "changes='comparison' or 'column'"
         )
     if table.updated_at is None:

@@ -61,7 +61,7 @@ def definition_from_json(stored: Mapping[str, Any]) -> tuple[FollowedTable, dict
 
 
 async def read_tables(connection: Connection, names: Names, name: str | None = None) -> list[StoredTable]:
-    """Return the followed tables of a collection, or the one with a name, by name."""
+    """Return the followed tables of a collection, ordered by name; with `name`, only that table."""
     cursor = await cursor_with_times(connection).execute(
         sql.SQL(
             "SELECT source_id, definition, watermark, keys_compared_at, last_run, synced_at, "
@@ -76,7 +76,7 @@ async def read_tables(connection: Connection, names: Names, name: str | None = N
 
 
 async def may_read(connection: Connection, *tables: sql.Identifier) -> bool:
-    """Return whether the role may read these tables; a role that only searches need not."""
+    """Return whether the role has the right to read all of these tables."""
     names = [table.as_string(connection) for table in tables]
     question = "SELECT bool_and(has_table_privilege(one, 'SELECT')) FROM unnest(%s::text[]) AS one"
     return await (await connection.execute(question, [names])).fetchone() == (True,)
@@ -85,7 +85,7 @@ async def may_read(connection: Connection, *tables: sql.Identifier) -> bool:
 async def insert_table(
     connection: Connection, names: Names, source_id: UUID, table: FollowedTable, types: Mapping[str, str]
 ) -> None:
-    """Store a table that is not followed yet, with its source; the transaction must hold the collection alone."""
+    """Store a new followed table with its source; call `hold_collection` with `alone` first."""
     cursor = await connection.execute(
         sql.SQL("SELECT s.kind, {}, s.source_id FROM {} AS s WHERE s.name = %s").format(
             is_present(names), names.source
@@ -128,7 +128,7 @@ async def insert_table(
 
 
 async def restore_tables(connection: Connection, names: Names, tables: Mapping[UUID, Mapping[str, Any]]) -> None:
-    """Restore the definitions of a dump, by source id; a source without a definition is not followed any more."""
+    """Restore the definitions of a dump, by source id; tables without a definition are not followed any more."""
     stopped = sql.SQL("UPDATE {} SET kind = 'stopped' WHERE kind = 'table' AND source_id <> ALL(%s)")
     await connection.execute(stopped.format(names.source), [list(tables)])
     await connection.execute(
@@ -186,7 +186,7 @@ async def hold_table(connection: Connection, names: Names, stored: StoredTable, 
 
 
 async def is_as_read(connection: Connection, names: Names, stored: StoredTable, *, held: bool = False) -> bool:
-    """Return whether a stored definition is still as it was read; `held` locks it until the transaction ends."""
+    """Return whether a definition is unchanged since it was read; `held` locks it until the transaction ends."""
     same = sql.SQL("SELECT FROM {} WHERE source_id = %s AND updated_at = %s{}")
     cursor = await connection.execute(
         same.format(names.followed_table, sql.SQL(" FOR SHARE" if held else "")), [stored.source_id, stored.updated_at]
@@ -286,7 +286,7 @@ async def read_status(connection: Connection, collection: CollectionInfo) -> lis
 
 
 async def readable_status(connection: Connection, collection: CollectionInfo) -> list[FollowedStatus] | None:
-    """Return the answer of `read_status`; None if the role may not read definitions or the queue."""
+    """Return what `read_status` returns; None if the role may not read definitions or the queue."""
     names = collection.names
     if await may_read(connection, names.followed_table, names.row_change):
         return await read_status(connection, collection)
@@ -337,7 +337,7 @@ async def read_states(connection: Connection, schema: str) -> list[TableState]:
 
 
 async def bound_times(connection: Connection, schema: str, lease: float, looks: Mapping[str, float]) -> None:
-    """Limit leases and waits to their maximum; they seem longer after the server's clock stepped back."""
+    """Lower stored times that are too far in the future, because the server's clock has stepped back."""
     # `looks` has, by the way in which changes are noticed, the seconds between two looks. A lease that another worker
     # has for longer than `lease` is cut, too: that worker renews it, or two do the same work.
     now = sql.SQL("statement_timestamp()")

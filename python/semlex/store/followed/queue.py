@@ -89,14 +89,14 @@ class ChangeQueue:
         return [Change(*row) for row in await cursor.fetchall()]
 
     async def release(self, connection: Connection, changes: Sequence[Change], *, seconds: float = 0) -> None:
-        """Make claimed entries due after some seconds: at once to give them back, later to renew a claim."""
+        """Make claimed entries due in `seconds`: 0 gives them back, more renews the claim."""
         await connection.execute(
             sql.SQL("UPDATE {} SET due_at = clock_timestamp() + %s WHERE change_id = ANY(%s)").format(self._table),
             [timedelta(seconds=seconds), [change.change_id for change in changes]],
         )
 
     async def release_all(self, connection: Connection) -> None:
-        """Make all claimed entries due at once, including those of other workers, which may be dead; problems stay."""
+        """Give back all claimed entries, also those of other workers, which may be dead; failed rows wait as before."""
         await connection.execute(
             sql.SQL(
                 "UPDATE {} SET due_at = statement_timestamp() WHERE source_id = %s AND error_code IS NULL "
@@ -113,7 +113,7 @@ class ChangeQueue:
         done: Iterable[str] = (),
         failed: Sequence[FailedRow] = (),
     ) -> None:
-        """End claimed entries in the transaction that stores their rows, and set failed rows aside."""
+        """Remove claimed entries in the transaction that stores their rows, and queue failed rows to be tried again."""
         # The transaction must have locked the documents of these rows, or the source alone. `changes` is empty for a
         # comparison. Each further failure of the same text makes the next attempt wait longer.
         if failed:
@@ -171,7 +171,7 @@ class ChangeQueue:
         return dict(await cursor.fetchall())
 
     async def problems(self, connection: Connection, limit: int = SHOWN_PROBLEMS) -> list[RowProblem]:
-        """Return rows that could not be stored, the next to be tried first."""
+        """Return rows that could not be stored, ordered by the time of their next attempt."""
         cursor = await cursor_with_times(connection).execute(
             sql.SQL(
                 "SELECT row_key, error_code, error_message, attempts, due_at FROM {} "

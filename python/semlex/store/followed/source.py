@@ -119,7 +119,7 @@ async def find_relation(connection: Connection, schema: str, name: str) -> Relat
 
 
 async def similar_relations(connection: Connection, schema: str, name: str) -> list[str]:
-    """Names, with their schemas, that a user may have meant."""
+    """Return names like this one of existing relations, with their schemas, for a message."""
     cursor = await connection.execute(_NEAR, {"schema": schema, "table": name})
     known = [one for (one,) in await cursor.fetchall()]
     return get_close_matches(f"{schema}.{name}", known, n=3, cutoff=0.7) or [
@@ -144,7 +144,7 @@ MAX_ARGUMENTS = 100
 
 @dataclass(frozen=True, slots=True)
 class SourceTable:
-    """The relation that a definition names, and the SQL that the definition means over it."""
+    """The relation that a definition names, and SQL that reads it as the definition says."""
 
     # All SQL is over one relation whose alias is ``t``; nothing else may be in scope, because expressions of the
     # definition name columns without it. Combine it with other tables around a subquery. Run it with at least one bound
@@ -195,7 +195,7 @@ class SourceTable:
 
     @property
     def key_text(self) -> sql.Composed:
-        """SQL of the key as text; of several columns a JSON array."""
+        """SQL of the key as text; a JSON array if the key has several columns."""
         return key_as_text(self.key_columns, self.definition.key_kinds)
 
     @property
@@ -295,12 +295,12 @@ class SourceTable:
 
     @property
     def mark(self) -> sql.Composed:
-        """The column with the time of the last change, which a table has if changes are noticed by it."""
+        """The column with the time of a row's last change; only for definitions with `updated_at`."""
         return _column(self.definition.updated_at or "")
 
     @property
     def mark_type(self) -> sql.SQL:
-        """The type of that column (`mark`), for casts of texts."""
+        """The type of the column `mark`, for casts of texts."""
         return _sql(self.columns[self.definition.updated_at or ""].type)
 
     def with_keys(self, placeholder: sql.Composable) -> sql.Composed:
@@ -336,7 +336,7 @@ def json_of(column: sql.Composable, kind: str) -> sql.Composed:
 
 
 def key_as_text(columns: Sequence[sql.Composable], kinds: Sequence[KeyKind]) -> sql.Composed:
-    """Return SQL of a key as text; of several columns a JSON array."""
+    """Return SQL of a key as text; a JSON array if the key has several columns."""
     texts = [sql.SQL("{}::text").format(column) for column in columns]
     if len(texts) == 1:
         return texts[0]
@@ -390,7 +390,7 @@ def expression(text: str) -> sql.Composed:
 
 
 def _hash(salt: object, texts: Sequence[sql.Composable]) -> sql.Composed:
-    """Return SQL of a hash over texts, each with its length, so that no two rows of texts are hashed as equal bytes."""
+    """Return SQL of a hash over texts and their lengths, so that different lists never give the same input."""
     parts: list[sql.Composable] = [sql.Literal(hashlib.sha256(repr(salt).encode()).hexdigest())]
     for text in texts:
         parts += [sql.SQL("octet_length({})").format(text), sql.SQL("':'")]
@@ -452,7 +452,7 @@ def check_columns(source: SourceTable, remedy: str = "") -> None:
 
 
 def check_readable(source: SourceTable) -> None:
-    """Refuse a relation that the role may not read, with the statements that let it."""
+    """Refuse a relation that the role may not read; the message has the GRANT statements."""
     relation = source.relation
     role, table = quoted(relation.role), quoted(relation.schema, relation.name)
     grants = [] if relation.may_use_schema else [f"GRANT USAGE ON SCHEMA {quoted(relation.schema)} TO {role};"]
@@ -466,7 +466,7 @@ def check_readable(source: SourceTable) -> None:
         grants.append(f"GRANT SELECT ON {table} TO {role};")
     if grants:
         raise PrivilegeError(
-            f"the role {relation.role!r} may not read {relation}; its owner can let it: {' '.join(grants)}",
+            f"the role {relation.role!r} may not read {relation}; its owner can allow it: {' '.join(grants)}",
             sqlstate="42501",
         )
 
@@ -483,7 +483,7 @@ def _check_types(source: SourceTable, types: Mapping[str, str]) -> None:
             continue
         raise ConfigurationError(
             f"the column {name!r} of {source.relation} ({', '.join(uses)}) was {before} when it was followed, and is "
-            f"{column.type} now; nothing was changed. Read it as it is now: semlex follow {definition.name} --change"
+            f"{column.type} now; nothing was changed. To follow its new type: semlex follow {definition.name} --change"
         )
 
 

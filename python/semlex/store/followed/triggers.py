@@ -1,4 +1,4 @@
-"""Triggers that queue which rows of a followed table have changed, in the writer's own transaction."""
+"""Triggers that queue the changed rows of a followed table, in the transaction that changes them."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Noticed:
-    """How much of a table its triggers watch."""
+    """Whether the triggers of a table are complete, and may have missed changes since an earlier look."""
 
     # Changes with everything that no trigger notices: when partitions are attached, detached or dropped, a table is
     # rewritten, or a trigger was missing for a while.
@@ -218,10 +218,10 @@ class TableTriggers:
         return _script(
             statements,
             (
-                f"Notes which rows of {self.table} change, for the collection {self._names.collection!r}.",
+                f"Makes triggers that queue changed rows of {self.table} for collection {self._names.collection!r}.",
                 f"The role that runs it needs in schema {self._names.schema}: CREATE, INSERT on row_change, SELECT on",
-                "followed_table; and TRIGGER on the table and every table below it. Writers wait for it, as long as it",
-                "runs; if it fails because it waited too long for them, run it again.",
+                "followed_table; and TRIGGER on the table and every table below it. Writers wait until it has ended.",
+                "If it waits too long for writers, it fails: run it again.",
             ),
         )
 
@@ -279,7 +279,7 @@ class TableTriggers:
         for member in members:
             if member.kind == "f":
                 raise ConfigurationError(
-                    f"{member.schema}.{member.name} is a foreign table, which cannot have such triggers: follow "
+                    f"{member.schema}.{member.name} is a foreign table, where these triggers cannot work: follow "
                     f"{self.table} by comparison or by a column (--changes comparison, --updated-at COLUMN)"
                 )
         return members
@@ -344,7 +344,7 @@ class TableTriggers:
             except StoreError as error:
                 _refuse_unless_lasting(error)
                 remedy = " ".join(f"{statement.as_string()};" for statement in statements)
-                warnings.append(f"{error}; they are not needed any more, and their owner can drop them: {remedy}")
+                warnings.append(f"{error}; these triggers are not needed any more; their owner can drop them: {remedy}")
         return warnings
 
 
@@ -381,7 +381,9 @@ async def remove_triggers(database: Database, names: Names, name: str) -> None:
         await between_writes(database, doing, [table.oid for table in tables], remove, REMOVING_SECONDS)
     except StoreError as error:
         _refuse_unless_lasting(error)
-        logger.warning("%s; they do nothing, and their owner can remove them: %s;", error, statement.as_string())
+        logger.warning(
+            "%s; the triggers that remain do nothing; their owner can remove them: %s;", error, statement.as_string()
+        )
 
 
 async def _with_function(names: Names, function: str, connection: Connection) -> list[Member]:
@@ -394,7 +396,7 @@ async def _with_function(names: Names, function: str, connection: Connection) ->
 
 
 def _refuse_unless_lasting(error: StoreError) -> None:
-    """Raise an error again, unless it is a missing right or a lock that was not available."""
+    """Raise the error again, unless a right is missing or a lock was not available."""
     if not isinstance(error, PrivilegeError) and error.sqlstate != LOCK_NOT_AVAILABLE:
         raise error
 
