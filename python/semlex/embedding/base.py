@@ -41,7 +41,7 @@ class EmbedderIdentity:
     Attributes:
         model: Hub id, or the absolute path of the model's folder.
         revision: Commit of the hub, or ``sha256:…`` of a local folder's files.
-        instruction: Task in front of every query, or None.
+        instruction: Task that is put before every query, or None.
         pooling: How token vectors become one: ``last-token`` or ``mean``.
         normalised: Whether every vector has norm 1.
     """
@@ -111,7 +111,7 @@ class CheckedEmbedder(ABC):
 
     @property
     def counter_name(self) -> str:
-        """Return the name of the way in which tokens are counted; may open the model."""
+        """Return the name of the token counter; may open the model."""
         return self._open_tokenizer().counter_name
 
     def embed_documents(self, texts: Sequence[str]) -> NDArray[np.float32]:
@@ -190,7 +190,7 @@ def normalise(vectors: NDArray[np.floating], dimensions: int | None = None) -> N
 
 
 def unit_vectors(vectors: NDArray[np.float32], *, rows: int, dimensions: int, model: str) -> NDArray[np.float32]:
-    """Return vectors scaled to norm 1, checked before and after; as for `check_vectors`."""
+    """Scale vectors to norm 1 and check them before and after; the errors are those of `check_vectors`."""
     check_vectors(vectors, rows=rows, dimensions=dimensions, model=model, normalised=False)
     return check_vectors(normalise(vectors), rows=rows, dimensions=dimensions, model=model)
 

@@ -1,7 +1,7 @@
 """Checks that a model still makes the same vectors, by embedding a fixed probe text again.
 
-Two models may have the same name: its weights were replaced, or a user's class does not name them. The vector of the
-probe text is stored with each set of vectors when the set is begun.
+Different weights may have one name, for example after a model was replaced on its server. The vector of the probe text
+is stored with each set of vectors when the set is begun.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MIN_COSINE = 0.98
 
 
 class EmbedderProbe:
-    """Checks, before a model is first used with a set of vectors, that it made them."""
+    """Checks, before a model is first used with a set of vectors, that the model made these vectors."""
 
     def __init__(self, embedder: Embedder | None, executor: ModelExecutor) -> None:
         self._embedder = embedder
@@ -60,15 +60,15 @@ class EmbedderProbe:
         if (cosine := _cosine(made, before)) < MIN_COSINE:
             return ModelMismatchError(
                 f"{model} now makes vectors that differ from those of collection {collection!r} (cosine {cosine:.3f} "
-                "for the same text): other weights have the same name. Use the weights that made the vectors, or make "
+                "for the same text): the weights behind this name have changed. Use the old weights, or make "
                 f"new vectors: semlex models set --collection {collection}"
             )
         self._passed.add(stored)
         if cosine < EQUAL:
             note = (
                 f"{model} now makes slightly different vectors than those of collection {collection!r} (cosine "
-                f"{cosine:.4f} for the same text): other precision, or another server; if answers are worse, make them "
-                f"again: semlex models set --collection {collection}"
+                f"{cosine:.4f} for the same text): its precision or server may have changed; if results are worse, "
+                f"embed the texts again: semlex models set --collection {collection}"
             )
             self.notes.append(note)
             logger.warning("%s", note)

@@ -44,8 +44,8 @@ MIN_DIMENSIONS = 32  # the shortest leading part that the models were trained fo
 class Qwen3EmbeddingEncoder(CheckedEmbedder):
     """Embed with a model of the Qwen3-Embedding family.
 
-    The constructor finds the model and reads its config, so that a missing one is known early; the weights are loaded
-    at first use. Blocking, and safe for several threads.
+    The constructor finds the model and reads its config, and fails if the model is missing; the weights are loaded at
+    first use. Blocking, and safe for several threads.
 
     Args:
         model_name: Hub id, or path of a local folder.
@@ -54,7 +54,7 @@ class Qwen3EmbeddingEncoder(CheckedEmbedder):
         max_length: Maximum tokens of a text with its end token, 128 to 32768. Longer texts are cut and counted; a
             warning is logged from time to time.
         normalize_embeddings: Whether vectors get norm 1.
-        instruction: Task in front of queries; None for the one on the model card.
+        instruction: Task that is put before queries; None for the one on the model card.
         dimensions: Length to which vectors are cut and normalised, 32 to the model's hidden size; None: the model's
             own.
         dtype: ``float32``, ``bfloat16``, ``float16``, or None for the device's (see `semlex.models.local.device`).
@@ -178,7 +178,7 @@ class Qwen3EmbeddingEncoder(CheckedEmbedder):
         )
 
     def _prompt_ids(self) -> NDArray[np.int64]:
-        """Return the beginning of every query, up to the colon, which may form a token with the query."""
+        """Return the token ids before the prompt's colon. The colon is left out: it may form a token with the query."""
         tokenizer = self._open_tokenizer()
         with self._lock:
             if self._opening is None:
@@ -213,7 +213,7 @@ def _checked_dimensions(wanted: int | None, hidden: int, model: str) -> int:
 
 
 def _checked_end(tokenizer: TextTokenizer, model: str) -> int:
-    """Return the id of the end token, whose state is the vector; without it, vectors would be plausible and wrong."""
+    """Return the id of the end token, whose state is the vector; refuse a tokenizer without it."""
     end = tokenizer.token_id(END_TOKEN)
     if end is None:
         raise ModelError(f"the tokenizer of {model} lacks {END_TOKEN}; it is not one of Qwen3-Embedding")
@@ -230,7 +230,7 @@ Result = TypeVar("Result")
 def prefetched(make: Callable[[Item], Result], items: Sequence[Item]) -> Generator[Result]:
     """Yield a function's results in the order of its items; a thread makes the next while one is used.
 
-    Close the iterator (`contextlib.closing`) if it may be left early: the thread then ends with its item.
+    If the caller may stop early, it must close the iterator (`contextlib.closing`), so that the thread ends.
     """
     if len(items) <= 1:
         yield from map(make, items)

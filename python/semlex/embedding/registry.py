@@ -60,7 +60,7 @@ def choose_embedder(
             ``http(s)://HOST[:PORT]/v1#MODEL``; None to choose automatically.
         dimensions: Length of the vectors. Vectors are cut to it; for static models it is only checked.
         revision: Branch, tag or commit of the hub.
-        why: Reason to give in the line about the choice.
+        why: Reason that is shown in the line about the choice.
         send_key: Whether ``SEMLEX_EMBEDDING_API_KEY`` may go to the server of a configured address.
         tokenizer: Tokenizer of a model behind a server; see `semlex.models.tokenizer.given_tokenizer`.
 
@@ -82,7 +82,7 @@ def choose_embedder(
         if server is None:
             choice = _on_this_machine(configured, device, dimensions, revision, why=why)
         elif revision is not None:
-            raise ConfigurationError(f"revision={revision!r} is for models of the hub; a server has its own")
+            raise ConfigurationError(f"revision={revision!r} is for models of the hub; a server chooses the revision")
         else:
             choice = ModelChoice(server, f"hybrid search with {configured}, {why}; texts are sent to {server.host}")
     if dimensions is not None and choice.model is not None and choice.model.dimensions != dimensions:
@@ -142,12 +142,12 @@ def _check_takes_tokenizer(configured: str | Embedder | None) -> None:
     if isinstance(configured, str) and leads_to(configured) == "server":
         return
     if configured is None or configured == KEYWORDS_ONLY:
-        reason = "but no such model was named: name one, or"
+        remedy = "name one, or leave the tokenizer out"
     elif isinstance(configured, str):
-        reason = f"but {configured} has its own:"
+        remedy = f"{configured} has its own, so leave the tokenizer out"
     else:
-        reason = "but your own embedder must be made with it, as OpenAIEmbedder(…, tokenizer=…):"
-    raise ConfigurationError(f"a tokenizer is named for a model behind a server, {reason} leave the tokenizer out")
+        remedy = "make your embedder with it, as OpenAIEmbedder(…, tokenizer=…), and leave it out here"
+    raise ConfigurationError(f"a tokenizer can only be set for the name of a model behind a server: {remedy}")
 
 
 def _at_server(

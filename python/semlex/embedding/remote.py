@@ -44,7 +44,7 @@ class RemoteEmbedder(RemoteModel, CheckedEmbedder):
     Args:
         dimensions: Length to which vectors are cut and normalised. None: the model's own; the server is sent one word
             to find it out.
-        task: Name of the prompts in the identity; None without a prompt for queries.
+        task: Instruction in the identity, for example the prompt for queries; None without such a prompt.
         tokenizer: The model's tokenizer; see `semlex.models.tokenizer.find_tokenizer`.
         options: See `RequestOptions`.
     """

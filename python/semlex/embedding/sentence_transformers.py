@@ -59,7 +59,7 @@ def read_modules(folder: ModelFolder) -> list[tuple[str, str]]:
 
 
 def pooling_in(folder: ModelFolder, module: str) -> tuple[str, ...]:
-    """Return how a module combines token vectors; several ways mean that their vectors are joined."""
+    """Return the ways in which a module combines token vectors; the vectors of several ways are joined."""
     config: dict[str, Any] = folder.read_json(f"{module}/config.json")
     stated = config.get("pooling_mode")
     if isinstance(stated, str):
@@ -264,7 +264,7 @@ class SentenceTransformersEmbedder(CheckedEmbedder):
 
 
 def is_default_for(folder: ModelFolder) -> bool:
-    """Return whether a folder is loaded by this embedder if its name has no prefix."""
+    """Return whether this embedder loads a folder that is named without a prefix."""
     modules = folder.path / MODULES
     if not modules.is_file() or folder.read_json("config.json").get("model_type") in {"qwen3", "model2vec"}:
         return False

@@ -190,12 +190,12 @@ def is_scalar(value: object) -> bool:
 
 
 def exact(number: Number) -> int | Decimal:
-    """Return the exact value as stored: 0.1 is a tenth, and a larger float is exactly the number that it represents."""
+    """Return a number as it is stored in JSON: the float 0.1 becomes the decimal number 0.1."""
     return Decimal(json_text(number)) if isinstance(number, float) else number
 
 
 def checked_value(value: object, place: str, depth: int = 0) -> Any:
-    """Return a copy of a value, of JSON's types (and Decimal)."""
+    """Return a checked copy of a value that consists of JSON types (and Decimal)."""
     if value is None or isinstance(value, bool):
         return value
     if is_number(value):

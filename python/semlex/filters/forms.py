@@ -234,5 +234,7 @@ def filter_tree(filters: Filters | None, place: str = PLACE) -> FilterTree | Non
         return tree_of_text(filters, place)
     if isinstance(filters, Mapping):
         return tree_of_mapping(filters, place)
-    limit = "a mapping of field names to values, such as {'lang': 'de'}, a text such as \"lang == 'de'\", or one of F"
+    limit = (
+        "a mapping of field names to values, such as {'lang': 'de'}, a text such as \"lang == 'de'\", or made with F"
+    )
     raise refusal(place, "wrong_type", limit, type(filters).__name__)

@@ -76,7 +76,7 @@ class FilterTree:
 
 @dataclass(frozen=True, slots=True)
 class Condition(FilterTree):
-    """A field and a condition on it; the value is JSON, a list, a text, an instant, or None."""
+    """A test of one field; the value is JSON, a list, a text, an instant, or None."""
 
     field: Field
     operator: Operator
@@ -145,7 +145,7 @@ def leaves(tree: FilterTree) -> Iterator[Condition]:
 
 
 def joined(word: Literal["and", "or"], parts: Iterable[FilterTree], place: str = PLACE) -> FilterTree:
-    """Join filters by a word into one filter."""
+    """Join filters with *and* or *or* into one filter."""
     given = tuple(parts)
     if len(given) == 1:
         return given[0]
@@ -260,7 +260,7 @@ def between(field: Field, low: object, high: object, place: str = PLACE) -> Filt
 
 
 def listed(field: Field, values: Sequence[object], place: str = PLACE) -> FilterTree:
-    """Return the filter of a bare list: the field's list has all values, or its single value is one of them."""
+    """Return the filter of a list without an operator: lists must have all values, single values be one of them."""
     if field.kind is not None:
         return condition(field, "all" if field.kind == "texts" else "in", values, place)
     return joined("or", (condition(field, "all", values, place), condition(field, "in", values, place)), place)

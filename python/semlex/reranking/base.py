@@ -31,7 +31,7 @@ class Reranker(Protocol):
         ...
 
     def score(self, query: str, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Return the relevance of n texts, (n,) from 0 to 1 in their order: a probability if the model gives one.
+        """Return the relevance of n texts, in their order: (n,), 0 to 1. It is a probability if the model gives one.
 
         Raises:
             ValidationError: The query or a text is not a str or holds a lone surrogate.
@@ -52,7 +52,7 @@ class CheckedReranker(ABC):
         """Return the relevance of n texts as `Reranker.score` does.
 
         Raises:
-            ConfigurationError: The query is so long that the model can read no text beside it.
+            ConfigurationError: The query is so long that the model cannot read any text with it.
         """
         (checked,) = check_texts([query])
         return self._score(checked, check_texts(texts))

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 class CrossEncoderReranker(CheckedReranker):
     """Score candidates with a cross-encoder of sentence-transformers.
 
-    The constructor finds the model, so that a missing one is known early; the weights are loaded at first use.
+    The constructor finds the model, and fails if it is missing; the weights are loaded at first use.
     Blocking, and safe for several threads. The model gets query and text as they are; models of the Qwen3-Reranker
     family need a prompt and are loaded by `Qwen3Reranker`.
 

@@ -40,7 +40,7 @@ NO, YES = "no", "yes"
 class Qwen3Reranker(CheckedReranker):
     """Score candidates with a model of the Qwen3-Reranker family, or a conversion of one to a one-label classifier.
 
-    The constructor finds the model, so that a missing one is known early; the weights are loaded at first use.
+    The constructor finds the model, and fails if it is missing; the weights are loaded at first use.
     Blocking, and safe for several threads.
 
     Args:
@@ -139,7 +139,8 @@ class Qwen3Reranker(CheckedReranker):
         if taken >= room:
             raise ConfigurationError(
                 f"max_length={self._max_length} leaves no room for a document: instruction and query take {taken} "
-                f"tokens and the frame {prompt.prefix.size + prompt.suffix.size}; raise max_length or shorten the query"
+                f"tokens, the rest of the prompt {prompt.prefix.size + prompt.suffix.size}; raise max_length or "
+                "shorten the query"
             )
         rows = prompt.tokenizer.encode(
             [f"{opening} {text}" for text in texts], head=prompt.prefix.tolist(), tail=prompt.suffix.tolist(), most=room

@@ -56,7 +56,7 @@ def choose_reranker(
     ``cohere``                            Cohere                                                 COHERE_API_KEY or
     ``cohere:MODEL``                                                                             CO_API_KEY
     ``jina:MODEL``                        Jina                                                   JINA_API_KEY
-    ``http(s)://HOST/v1#MODEL``           a server of Cohere's form                              SEMLEX_RERANKER_API_KEY
+    ``http(s)://HOST/v1#MODEL``           a server of Cohere's format                            SEMLEX_RERANKER_API_KEY
     ``tei+http(s)://HOST``                Text Embeddings Inference                              SEMLEX_RERANKER_API_KEY
     ``llm:openai:MODEL``                  a language model of OpenAI                             OPENAI_API_KEY
     ``llm:openrouter:MODEL``              a language model behind OpenRouter                     OPENROUTER_API_KEY
@@ -144,7 +144,7 @@ def _named(
         raise ConfigurationError(
             "the reranker must be 'term-overlap', 'none', 'auto', the path of a local folder, a hub id, "
             "cross-encoder:PATH_OR_ID, onnx:PATH_OR_ID, cohere:MODEL, jina:MODEL, llm:openai:MODEL, "
-            "llm:openrouter:MODEL, or http(s)://HOST/v1#MODEL with nothing, tei+ (without #MODEL) or llm+ in front"
+            "llm:openrouter:MODEL, http(s)://HOST/v1#MODEL, tei+http(s)://HOST or llm+http(s)://HOST/v1#MODEL"
         )
     folder = find_model(model, revision=revision, without_hub=WITHOUT_HUB)
     from semlex.reranking.cross_encoder import CrossEncoderReranker, is_cross_encoder  # noqa: PLC0415 - only the chosen kind is loaded

@@ -1,4 +1,4 @@
-"""The common part of rerankers behind a server, which read one score for each text in whatever order the answer has."""
+"""The common part of rerankers behind a server. They read one score per text; answers may have any order."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ RERANK_PATH = "/rerank"
 
 
 class CohereReranker(RemoteReranker):
-    """Score candidates with ``POST {base_url}/rerank`` of Cohere's form.
+    """Score candidates with ``POST {base_url}/rerank`` in Cohere's format.
 
     The query and the texts are sent to that server; it cuts texts that are too long for its model. Nothing is sent
     before the first call of `score`. Blocking, and safe for several threads.

@@ -29,12 +29,12 @@ class PassagePart(NamedTuple):
 
 
 def places_between(parts: Sequence[PassagePart], text: str, start: int, end: int) -> tuple[Place, Place]:
-    """Return the places of the first and the last character of a part of a passage's text."""
+    """Return where characters `start` to `end` (exclusive) of a passage's text begin and end in the document."""
     return _places_at(parts, text, start)[0], _places_at(parts, text, max(start, end - 1))[1]
 
 
 def _places_at(parts: Sequence[PassagePart], text: str, at: int) -> tuple[Place, Place]:
-    """Return the places between which a character is: the same place twice if it is known exactly."""
+    """Return the first and the last place where a character may be; they are equal if the place is known exactly."""
     part = parts[bisect_right(parts, at, key=lambda one: one.start) - 1]
     if part.is_slice:
         found = part.place.at(text[part.start : at], part.line, part.page)
@@ -50,15 +50,15 @@ class ContextSource:
     Attributes:
         document: Path below its source's folder, or the id of an added document.
         headings: Title and heading path, or "".
-        text: The passage as it is in its document; consecutive chunks without the text that they share. Between chunks
-            only the number of blank characters and lines is known: a tab there is a space.
+        text: The passage as it is in its document, without repeating text that consecutive chunks share. A tab between
+            two chunks becomes a space.
         line, page: Where it begins in the document, from 1, or None.
         place: Its pages, rows or cells, or its first line, as shown to people: ``p. 36-37``, ``row 4``, ``line 9``; or
             "".
         char_start, char_end: Its place in the document's text, in characters, or None.
-        hits: The hits that brought it, best first; empty for a passage between others.
+        hits: The hits in this passage, best first; empty if it was only added as text around others.
         same_as: Places of passages that were left out because they say nearly the same.
-        introduction: The sentence that announces the list, table or code of which this is a later piece, or "".
+        introduction: If the passage continues a list, a table or code: the sentence that introduces it. Otherwise "".
     """
 
     number: int
@@ -110,10 +110,10 @@ class Context:
     Attributes:
         text: All passages with numbers and places, each between two lines with `mark`, a random word that no document
             can know. Control characters and marks that turn the direction of writing are removed.
-        tokens: Tokens of `text`, counted as for the budget.
-        left_out: Hits that did not fit, or were changed while the context was made, best first.
+        tokens: Number of tokens of `text`, counted as `counter` says.
+        left_out: Hits that did not fit, or that were changed or deleted while the context was made, best first.
         warnings: What did not go as requested, the search's own warnings included.
-        counter: How tokens were counted; ``count`` for a function of the caller.
+        counter: Name of the token counter; ``count`` if the caller gave a function.
     """
 
     text: str
@@ -175,11 +175,11 @@ class Citation:
         source: Number of the source, as the answer gives it.
         document: That source's document; "" for an unknown source.
         quote: The quoted words, as the answer wrote them.
-        verdict: ``exact``: the words are in the source, letter by letter. ``normalised``: except for case, quotation
-            marks, blanks, hyphenation, bars between table cells, and marks at their ends. ``altered``: one word
-            differs, is missing or was added. ``not found``. ``unknown source``: no source has this number.
-        line, page: Where the words begin in the document, from 1, or None. Words that were not found have those of the
-            source.
+        verdict: ``exact``: the words are in the source, letter by letter. ``normalised``: they differ only in case,
+            quotation marks, blanks, hyphenation, bars between table cells, or marks at their ends. ``altered``: one
+            word differs, is missing or was added. ``not found``. ``unknown source``: no source has this number.
+        line, page: Where the words begin in the document, from 1, or None. If they were not found: where the source
+            begins.
         place: Where the words are, as shown to people: ``p. 36``, ``row 4``, ``line 9``. Words on two pages have both:
             ``p. 36-37``. If only the pages of the source are known, it has these.
         char_start, char_end: Position of the words in the document's text, in characters, or None.
@@ -208,7 +208,7 @@ class Citation:
 
 @dataclass(frozen=True, slots=True)
 class AnswerSentence:
-    """A sentence of an answer without its citations, and these citations with the result of looking them up."""
+    """A sentence of an answer, and its citations, each looked up in its source. `text` is without the citations."""
 
     text: str
     citations: tuple[Citation, ...] = ()
@@ -232,7 +232,7 @@ class AnswerSentence:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """The tokens that a model has read and written, as its server reports them; None if it does not."""
+    """The tokens that a model has read and written, as its server reports them; None if the server reports none."""
 
     prompt_tokens: int | None = None
     completion_tokens: int | None = None

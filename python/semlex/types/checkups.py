@@ -48,7 +48,7 @@ class NotChecked:
 
 @dataclass(frozen=True, slots=True)
 class Looked:
-    """What a check has read: how many rows of a sample, or a measured figure."""
+    """What a check is based on: a measured figure, or how many rows it has read."""
 
     check: str
     where: str
@@ -111,7 +111,7 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """Numbers of headings that were not searched, by reason."""
+    """How many headings were not searched, by reason."""
 
     repeated: int = 0  # three or more sections have them
     wide: int = 0  # more than 12 chunks are below them
@@ -126,8 +126,8 @@ class AskedHeading:
     """A heading that was searched.
 
     Attributes:
-        path: The headings above and itself, outermost first.
-        chunk_id: The section's chunk with the best place.
+        path: The heading itself and those above it, outermost first.
+        chunk_id: The chunk of the section with the best rank.
         rank: The rank of that chunk, from 1; None if it is not a candidate.
         code: Why the section is not among the first hits; None if it is.
         before: Documents of the first hits that are not the section's, best first.

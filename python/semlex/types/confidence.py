@@ -21,10 +21,11 @@ class CurveFigures:
 
     Attributes:
         ece, ece_base: Expected calibration error, 0 to 1 (mean distance between confidence and share of relevant hits,
-            over ten bins of equally many hits), and that of one confidence for all hits.
-        brier, brier_base: Mean squared distance between confidence and relevance (0 or 1), and that of one confidence.
-        auc, auc_cosine: Probability that a relevant hit has the greater confidence (or cosine), mean of the folds; None
-            if no fold has both kinds. One confidence for all has 0.5.
+            over ten bins of equally many hits); `ece_base` if all hits had the same confidence.
+        brier, brier_base: Mean squared distance between confidence and relevance (0 or 1); `brier_base` if all hits had
+            the same confidence.
+        auc, auc_cosine: Probability that a relevant hit has a greater confidence (or cosine) than an irrelevant one,
+            mean of the folds; None if no fold has both kinds. Guessing gives 0.5.
     """
 
     ece: float
@@ -42,7 +43,7 @@ class ConfidenceCurve:
     Attributes:
         slope: At least 0, so a greater cosine never has a smaller probability.
         intercept: Log odds of a hit with the cosine 0.
-        identity_key: The key of the vectors that the curve was learned from, for which alone it holds; `model` names
+        identity_key: The key of the vectors that the curve was learned from. It holds for these only; `model` names
             their model.
         mode, depth, queries: The searches that it was learned from: their mode, their hits, and their number.
         pairs, relevant: Hits with a cosine, and how many of them are judged relevant.
@@ -88,7 +89,7 @@ class ConfidenceCurve:
     def from_dict(cls, stored: object, where: str) -> Self:
         """Return the curve from the result of `to_dict`; `where` names its origin in a `ConfigurationError`."""
         if not isinstance(stored, dict) or type(stored.get("format")) is not int:
-            raise ConfigurationError(f"{where} is not a calibration: semlex eval calibrate makes one")
+            raise ConfigurationError(f"{where} is not a calibration: make one with semlex eval calibrate")
         if (stored["format"], stored.get("method")) != (FORMAT, METHOD):
             raise ConfigurationError(
                 f"{where} is a calibration of a format that this semlex does not know: update semlex, or calibrate "
@@ -143,7 +144,7 @@ class Evidence:
         overlap: Number of chunks that are among the first ten of both searches, divided by ten.
         similarity: Cosine of the nearest chunk.
         background: Mean cosine of a sample of the collection's chunks.
-        nearness: How many standard deviations of that sample the nearest chunk is above its mean, 0 to 6.
+        nearness: How far `similarity` is above `background`, in standard deviations of that sample, 0 to 6.
     """
 
     words: float | None = None
@@ -205,7 +206,7 @@ CURVES: dict[str, tuple[SupportCurve, ...]] = {
 
 
 def support_of(evidence: Evidence, model: str | None, *, coverage: float | None, chunks: int) -> Support:
-    """Judge whether the collection of a search with hits probably holds an answer.
+    """Judge whether a collection probably holds an answer, from the figures of a search that has hits.
 
     Args:
         model: Name of the embedding model; None without vectors.

@@ -22,12 +22,12 @@ def printable(text: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """Return a name or a title on one line, as `printable`."""
+    """Return a name or a title on one line, with its control characters escaped."""
     return printable(re.sub(r"[\n\t]", lambda found: ascii(found[0])[1:-1], text))
 
 
 def shortened(text: str, most: int) -> str:
-    """Return a text on one line, with blanks folded, cut to a maximum number of characters."""
+    """Return a text on one line of at most `most` characters, with a single space for each run of blanks."""
     begin = " ".join(text[: 4 * most].split())
     line = one_line(begin)
     return line if len(line) <= most and len(text) <= 4 * most else f"{line[: most - 1]}…"
@@ -44,7 +44,7 @@ def first_lines(text: str) -> str:
 def marked_parts(excerpt: str, content: str) -> list[tuple[str, bool]]:
     """Split an excerpt at its marks into pieces: each a text, and whether it is a matched word.
 
-    The marks are ``**``, which a text may contain itself. Stars of the excerpt that are not in its text are marks.
+    The marks are ``**``. The text may contain stars, too: only stars that the excerpt has in addition are marks.
     """
     pieces: list[tuple[str, bool]] = []
     bare, end = content.replace("*", ""), 0

@@ -1,4 +1,4 @@
-"""Documents, chunks and headings, as they are added (whole or already cut) and as they are stored."""
+"""Documents, chunks and headings, as they are added (whole or already split) and as they are stored."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ class Document:
         parent_id, child_ids: Ids of the document that this one is a part of, and of its parts.
         language: Language of the text for the keyword index (engine ``bm25``), by name or ISO 639-1 code; None for the
             collection's.
-        timestamp_start, timestamp_end: Where it begins and ends in a recording, in any form, at most 512 bytes each; or
-            None.
+        timestamp_start, timestamp_end: Where it begins and ends in a recording, as texts in any format, at most 512
+            bytes each; or None.
     """
 
     content: str
@@ -170,9 +170,9 @@ class StoredPlace(NamedTuple):
     """The parts of a chunk's place that are stored in addition to line and page.
 
     Attributes:
-        breaks: Where in the chunk's text the next page or row begins, the one after it, and so on.
-        table, key: Of a row of a followed table: the table's name, and the parts of its key. A UUID is ``{"uuid":
-            TEXT}``.
+        breaks: Characters of the chunk's text at which another page or row begins, ascending.
+        table, key: For a row of a followed table: the table's name, and the parts of the row's key. A UUID is
+            ``{"uuid": TEXT}``.
     """
 
     row: int | None = None
@@ -267,8 +267,8 @@ class WholeDocument:
 
     Attributes:
         name: Source and path as lists of documents show them, or an id.
-        text: The texts of its chunks, each character once. For a document that was read from a file it is the text that
-            was read, except that only the number of lines is kept of blank characters between chunks.
+        text: The texts of its chunks, each character once. A document that was read from a file has the text of the
+            file, except that blanks between chunks become spaces and line breaks.
         chunks: In the order of the document.
         notes: Why this document or part was chosen, if that is not obvious.
     """
@@ -328,7 +328,7 @@ class ChunkMetadata:
     Attributes:
         chunk_id: Unique within the collection, at most 512 bytes.
         chunk_text: 1 character to 128 KiB.
-        token_count: Tokens of ``chunk_text``, from 1, as counted by the program that cut it.
+        token_count: Tokens of ``chunk_text``, from 1, as counted by the program that made the chunk.
         subsection_title: Titles below `section_title`, outermost first; a list becomes a tuple.
         summary: A short description, at most 500 characters.
 
@@ -366,7 +366,7 @@ class ChunkMetadata:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """Return the chunk of a JSON object; raise `ValidationError` with all wrong keys, else all broken rules."""
+        """Make a chunk of a JSON object; raise `ValidationError` with all wrong keys, else all broken rules."""
         known = {one.name: one for one in fields(cls)}
         required = [one.name for one in known.values() if one.default is MISSING and one.default_factory is MISSING]
         errors = [
@@ -395,7 +395,7 @@ class ChunkMetadata:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class VectorDocument(ChunkMetadata):
-    """A chunk with its vector (finite numbers, not all zero, of the collection's dimension) and when that was made."""
+    """A chunk, its vector (finite numbers, not all zero, of the collection's dimension), and the vector's time."""
 
     embedding: tuple[float, ...] = ()
     created_at: datetime = field(default_factory=utc_now)

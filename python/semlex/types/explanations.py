@@ -109,7 +109,7 @@ class Explanation:
 
     Attributes:
         document: The document as requested; `name` is what was found (source and path, or the id of a chunk), or None.
-        reasons: The first one decides; the others hold as well. Never empty.
+        reasons: The deciding reason first, then others that hold as well. Never empty.
         rank: Place among the hits, from 1; None if it is not one.
         chunks, chunk: How many of its chunks were examined, and the id of the one with the best place, or None.
         legs: Its rank in each search that answered.
@@ -188,7 +188,7 @@ class HitExplanation:
         vector_contribution, keyword_contribution: What each search adds to the fused score, with fusion ``score``; else
             None.
         confidence: Probability that the hit is relevant, by the collection's calibration, or None.
-        order: Rank of its key among those of the hits, from 0; breaks ties.
+        order: Rank of its key among the keys of the hits, from 0; breaks ties.
         heading_factor: Factor on its fused score because its heading is the query; None if it is not.
     """
 
@@ -220,14 +220,14 @@ class SearchExplanation:
     Attributes:
         depth: Number of candidates requested from vector and from keyword search.
         legs: Name of a search -> how it found its chunks.
-        filter_share: About which share of the chunks passes the filter, 0 to 1; None without a filter.
+        filter_share: Approximate share of the chunks that pass the filter, 0 to 1; None without a filter.
         fusion, weights: How the searches were combined, or None if one answered alone.
         candidates: How many chunks the searches found together.
         similarity_mean, similarity_deviation: Mean and standard deviation of the cosines of a sample of the collection;
             None unless the fusion is ``score``. docs/explanation/ranking.md shows how a fused score follows from these
             and `greatest_keyword_score`.
         greatest_keyword_score: The best keyword score of all candidates.
-        terms: What was searched together with the question.
+        terms: Search terms that were added to the question.
         terms_by: The language model that wrote `terms`; None: the caller gave them.
     """
 

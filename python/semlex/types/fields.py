@@ -112,7 +112,7 @@ class FieldSummaries(list[FieldSummary]):
 
     Attributes:
         chunks: How many chunks were read.
-        are_all: Whether these are all chunks; else they are those of random pages.
+        are_all: Whether all chunks were read; if not, those of random pages of the table were.
         left_out: How many fields of the metadata are not in the list, because there are too many.
     """
 

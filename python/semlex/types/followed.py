@@ -34,7 +34,7 @@ class FollowedTable:
         key_kinds: Types of the key's columns: ``int``, ``uuid`` or ``text``.
         text: Columns or SQL expressions over columns whose texts are searched, in order.
         heading: Column with the title of the row, which becomes the heading of its chunks; None: no title.
-        formats: Text column to the format that it is written in: ``markdown``, ``html``, …; others are plain text.
+        formats: Text column -> format of its texts: ``markdown``, ``html``, …; other columns are plain text.
         metadata: Columns that are copied to the metadata of chunks.
         live: Columns that filters and hits read from the table itself.
         changes: How changes are noticed: ``comparison``, ``column`` or ``trigger``.
@@ -126,7 +126,7 @@ class TableSync:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FollowedStatus:
-    """A followed table, and how far the collection is in step with it.
+    """A followed table, and how up to date the collection is.
 
     Attributes:
         table: Its definition.

@@ -50,7 +50,7 @@ class JobInfo:
         state: ``queued``, ``running``, ``done``, ``failed`` or ``cancelled``.
         priority: Jobs with a higher priority run first.
         cancel_wanted: Whether a running job was asked to end.
-        attempts: How often a worker started it; starts that a stopping worker gave back do not count.
+        attempts: How often a worker started it; not counted if a stopping worker returned it to the queue.
         progress, error: How far it has come, and why the last attempt failed, or None.
         result: What was done, in numbers; None until it is done. For a job that reads files, ``problems`` has the path
             (``source_document``) and ``code`` of up to 100 files that could not be read, or have no text (``no_text``).

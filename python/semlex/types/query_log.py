@@ -57,7 +57,7 @@ class QueryLogOptions:
 
 
 def query_log_options(given: QueryLogMode | QueryLogOptions) -> QueryLogOptions:
-    """Return the options of an argument; raise `ConfigurationError` if it is neither a mode nor options."""
+    """Return the options for a mode or for options; raise `ConfigurationError` for anything else."""
     check_parameters(kind_errors("query_log", given, str, QueryLogOptions))
     return given if isinstance(given, QueryLogOptions) else QueryLogOptions(given)
 

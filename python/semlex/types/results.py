@@ -30,9 +30,9 @@ class HitMetadata(dict[str, Any]):
     """The metadata of a hit: the user's own keys, and two scores that can be read by key.
 
     ``metadata["similarity"]`` is the hit's `vector_score`, ``metadata["rerank_score"]`` its `rerank_score`, unless the
-    user's metadata has such a key. Only ``[]`` and `get` find them: length, iteration, comparison, JSON and a hit that
-    is added again know the user's metadata alone. For a stage that did not run, ``[]`` gives None and `get` its
-    default.
+    user's metadata has such a key. Only ``[]`` and `get` return these scores. Length, iteration, comparison and JSON
+    cover the user's metadata alone; a hit that is added again stores only that. For a stage that did not run, ``[]``
+    returns None and `get` its default.
     """
 
     __slots__ = ("_scores",)
@@ -85,18 +85,18 @@ class SearchResult(StoredChunk):
         vector_score: Cosine similarity, -1 to 1 (or minus the L2 distance, or the inner product).
         keyword_score: The keyword engine's own score; comparable only within one query. Fusion ``score`` gives both
             scores to every hit: 0 if no word matches, None without a vector.
-        fused_score: Score of the fusion; not a similarity. In fusion ``score`` mostly 0 to 1, below 0 if neither words
-            nor vector match, above 1 for a vector more than 6 standard deviations near.
+        fused_score: Score of the fusion; not a similarity. In fusion ``score`` mostly 0 to 1; below 0 if neither words
+            nor vector match, above 1 if the cosine is more than 6 standard deviations above the mean.
         vector_contribution, keyword_contribution: What each search adds to the fused score of fusion ``score``.
         boost: Product of the factors of matching boosts, already in the fused score; None if none were given. If one
             search answered alone, the fused score is its score times this.
         heading_factor: Factor that is already in the fused score because the chunk's heading is the query; else None.
-        rerank_score: The reranker's score: 0 to 1 from all that semlex brings, any finite number from your own.
+        rerank_score: The reranker's score: 0 to 1 from the rerankers of semlex, any finite number from your own.
         mixed_score: Score that orders reranked hits: the reranker's and the fused score, each in standard deviations
             from its mean over all reranked hits, weighted by `rerank_weight`. Comparable only within one search.
         excerpt: A short part of the content with the matched words between ``**``.
         match_line: Line of its document with the first matched word of the excerpt, from 1; None if no word matched, or
-            without lines.
+            if the document has no lines.
         page, row, place: Those of the first matched word of the excerpt, else where the chunk begins.
         coverage: Share of the question's weight whose words occur in the chunk, 0 to 1; each word weighs by its idf.
             None without keyword search, for engines other than ``bm25``, and for a question without a word to search.
@@ -178,7 +178,7 @@ class SearchResult(StoredChunk):
 
 
 def _metadata(hit: SearchResult) -> dict[str, Any]:
-    """Return the metadata, and the scores that can be read beside it."""
+    """Return the metadata, from which two scores can be read as well."""
     stored: dict[str, Any] | str = _METADATA.__get__(hit)
     if isinstance(stored, str):
         stored = HitMetadata(json.loads(stored), hit.vector_score, hit.rerank_score)
@@ -195,7 +195,7 @@ _EXCERPT = SearchResult.__dict__["excerpt"]
 
 
 def _shown(slot: MemberDescriptorType) -> property:
-    """Make an attribute that is made when it is first asked for."""
+    """Return the property of an attribute that is made when it is first read."""
 
     def shown(hit: SearchResult) -> Any:
         """Return the attribute, made now if necessary; see the attributes of `SearchResult`."""
@@ -256,12 +256,12 @@ class LegReport:
     Attributes:
         leg: ``vector`` or ``keyword``.
         plan: What was done, in words.
-        share: About which share of the chunks passes the filter, 0 to 1, by a sample; None without a filter.
+        share: Approximate share of the chunks that pass the filter, 0 to 1, from a sample; None without a filter.
         passing: How many chunks pass the filter, or None if they were not counted.
         candidates: Chunks that were found.
         milliseconds: Time from sending the query to its last row; both searches run at once.
-        work: Of semlex's own keyword index: ``postings`` read, ``skipped_blocks`` of up to 128 postings that were not,
-            and chunks ``rescored`` exactly; otherwise None.
+        work: Numbers of semlex's own keyword index: ``postings`` that were read, ``skipped_blocks`` of up to 128
+            postings each, and chunks ``rescored`` exactly; otherwise None.
     """
 
     leg: str
@@ -547,7 +547,8 @@ class ReadServer:
         kind: ``replica`` (a standby) or ``primary``.
         lag_seconds: Age of the newest transaction that the replica had replayed; 0.0 if it had replayed all that it
             had received. None if it is not known, and for the primary.
-        lag_bytes: Bytes of the write-ahead log that the replica had received and not replayed; None likewise.
+        lag_bytes: Bytes of the write-ahead log that the replica had received and not replayed; None as for
+            `lag_seconds`.
         reason: Why the primary answered; None for a replica.
     """
 
