@@ -186,7 +186,7 @@ TEXTS = [
     ("a > true", 5, "a number or a text"),
     ("a > null", 5, "a number or a text"),
     ("a > [1]", 5, "a number or a text"),
-    ("a startswith ''", 14, "a text with a character"),
+    ("a startswith ''", 14, "a text of at least one character"),
     ("a like 5", 8, "must be a str"),
     (r"a like 'x\\'", 8, "an escape"),
     ("a like '%s'" % ("%a" * 33), 8, "at most 32 %"),

@@ -55,7 +55,7 @@ class EmbedderIdentity:
 
     @property
     def key(self) -> str:
-        """Return one line that is equal for comparable vectors; a local folder counts by its name and content."""
+        """Return one line that is equal for comparable vectors. Of a local folder it has the name, not the path."""
         local = bare_name(self.model)
         path = PurePath(local)
         name = self.model.replace(local, path.name, 1) if path.is_absolute() else self.model

@@ -1,7 +1,7 @@
 """Checks that a model still makes the same vectors, by embedding a fixed probe text again.
 
-Different weights may have one name, for example after a model was replaced on its server. The vector of the probe text
-is stored with each set of vectors when the set is begun.
+Different weights may have the same name, for example after a model was replaced on its server. The vector of the probe
+text is stored with each set of vectors when the set is begun.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ def _holds(tree: FilterTree, metadata: Mapping[str, Any], own: Mapping[str, Any]
 
 
 def failing(tree: FilterTree, metadata: Mapping[str, Any], own: Mapping[str, Any] | None = None) -> list[FilterTree]:
-    """Return the parts that do not hold: of an *and*, each failing part; an *or* or *not* as a whole."""
+    """Return the parts of a filter that do not hold; an *or* or a *not* counts as one part."""
     node = node_of(tree)
     if isinstance(node, Group) and node.word == "and":
         return [small for part in node.parts for small in failing(part, metadata, own)]

@@ -67,7 +67,7 @@ def nearest(name: str, names: Iterable[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A field that a condition tests: keys from the outside in, or one of semlex's own names, without ``@``."""
+    """A field that a condition tests: its keys, outermost first, or one of semlex's own names, without ``@``."""
 
     # A live column is stored as one of semlex's own fields: `row`, the column, and keys inside its JSON.
 
@@ -146,7 +146,6 @@ def field_named(name: object, place: str) -> Field:
 
 
 def _keys(name: str, place: str) -> tuple[str, ...]:
-    """Return the keys of a path."""
     parts, position = [], 0
     while found := _PART.match(name, position):
         parts.append(unquoted(found[0], place) if found[0].startswith('"') else found[0])

@@ -206,7 +206,6 @@ class _Parser:
         return found[0] if found else ""
 
     def _quoted(self) -> str | None:
-        """Take the next text in quotes."""
         column = self._column()
         if self._text[self.position : self.position + 1] not in ('"', "'"):
             return None

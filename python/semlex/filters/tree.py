@@ -209,7 +209,7 @@ def _single(kind: OwnKind | None, operator: str, value: object, place: str) -> A
     if not is_number(value) and not (kind == "instant" and isinstance(value, datetime)):
         value = json_scalar(value)
     if operator == "startswith":
-        return _filled(value, place, "a text with a character")
+        return _filled(value, place, "a text of at least one character")
     if operator in PATTERNS:
         return checked_pattern(value, place)
     if kind == "instant":

@@ -60,7 +60,7 @@ def embedded_text(context: str, text: str) -> str:
 
 
 def document_texts(documents: GivenDocuments, *, with_context: bool) -> list[str]:
-    """Return the text of each document that a model embeds when the document is added."""
+    """Return the text that the model embeds for each added document."""
     contexts = _named_in_metadata(documents.metadata, with_context=with_context)["context"]
     return [embedded_text(context, text) for context, text in zip(contexts, documents.contents, strict=True)]
 

@@ -64,7 +64,7 @@ class CutText(NamedTuple):
 
 
 class Chunker:
-    """Cuts texts into chunks."""
+    """Splits texts into chunks."""
 
     def __init__(self, counter: TokenCounter, settings: ChunkSettings = DEFAULT_SETTINGS) -> None:
         settings.check()
@@ -109,7 +109,7 @@ class Chunker:
     # A chunk counted alone may have a few more tokens than inside the text, by which the Rust core cuts. So finished
     # chunks are counted; those above the bound lose their overlap, and are cut if needed.
     def _count(self, chunks: list[Chunk]) -> None:
-        """Count the tokens of all chunks whose number is unknown, in one call."""
+        """Count the tokens of all chunks whose token count is unknown, in one call."""
         unknown = [chunk for chunk in chunks if chunk.token_count == UNKNOWN]
         if unknown:
             counts = self._counter.count_tokens([chunk.text for chunk in unknown]).tolist()
@@ -158,7 +158,7 @@ class Chunker:
         return counter_of_words(self._counter.counter_name) is not None
 
     def _offsets(self, text: str) -> NDArray[np.int64] | None:
-        """Return the offsets of the tokens; None for counters of words, which are found while the text is split."""
+        """Return the offsets of the tokens; None if words are counted, since `split_text` finds these."""
         return None if self._counter.counter_name == UNICODE_WORDS else self._counter.token_offsets(text)
 
     def _split(
@@ -197,7 +197,7 @@ class Chunker:
 
 
 def _stands_apart(text: str, start: int, end: int) -> bool:
-    """Return whether a part of a text has the same words when it is cut out: no word crosses its ends."""
+    """Return whether no word crosses the ends of a part of a text."""
     return (
         (start == 0 or text[start - 1].isspace())
         and (end == len(text) or text[end].isspace())

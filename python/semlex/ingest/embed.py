@@ -123,7 +123,7 @@ HALVED_ABOVE_DIMENSIONS = 512
 
 
 def default_storage(dimensions: int, distance: DistanceName, of_length_1: Callable[[], bool]) -> StorageName:
-    """Return pgvector's type for the vectors of a new collection; `of_length_1` is called only if it matters."""
+    """Return the vector type of a new collection; `of_length_1` is called only if the type depends on it."""
     # Float16 has all of its digits between 6e-5 and 65,504, where the numbers of vectors of length 1 are.
     halves = dimensions > HALVED_ABOVE_DIMENSIONS and distance == "cosine" and of_length_1()
     return "halfvec" if halves else "vector"
@@ -144,7 +144,7 @@ def next_slice(texts: int, seconds: float) -> int:
 
 
 def given_version(embeddings: Vectors, model: EmbeddingVersion | None) -> EmbeddingVersion:
-    """Return the embedding version of given vectors: the open model's, or one of which only the dimension is known."""
+    """Return the embedding version of given vectors: the open model's, or one that states only the dimension."""
     dimensions = next(len(vector) for vector in embeddings if vector is not None)
     if model is None:
         return EmbeddingVersion(0, f"{GIVEN}/{dimensions}", GIVEN, None, dimensions)

@@ -1,4 +1,4 @@
-"""Write chunk descriptions: several requests at a time, a small transaction for every few lines."""
+"""Write chunk descriptions: several requests at a time, a small transaction for every few descriptions."""
 
 from __future__ import annotations
 
@@ -65,9 +65,9 @@ class Enrichment:
     Attributes:
         model: A `ChatModel`, or the name of one behind a server, as for `chat_model`. It receives titles and texts.
         concurrency: Maximum number of requests at the same time, 1 to 64.
-        on_failure: If the model fails before the first line: ``error`` tests it with a text of semlex's own and raises
-            before anything is written; ``plain`` stores the chunks without lines, and the report says why.
-        dry_run: Whether only to count what the lines would cost; nothing is sent.
+        on_failure: ``error`` first tests the model with a text of semlex's own; a failure raises before anything is
+            written. ``plain`` stores the chunks without descriptions if the model fails at the start, and reports why.
+        dry_run: Whether only to estimate what the descriptions would cost; nothing is sent.
 
     Raises:
         ConfigurationError: A value cannot be used.
@@ -98,7 +98,7 @@ def _opened(wanted: Enrichment) -> ChatModel:
 
 
 def checked_enrichment(value: Enrichment | str | ChatModel | None) -> Enrichment | None:
-    """Return the option `enrichment` as a value; None and ``"none"`` mean no descriptions."""
+    """Return the option `enrichment` as an `Enrichment`; None and ``"none"`` mean no descriptions."""
     if value is None or is_one_of(value, (NO_CHAT_MODEL,)):
         return None
     return value if isinstance(value, Enrichment) else Enrichment(value)
@@ -147,7 +147,7 @@ class NoLineError(ModelError):
 
 
 def mark_of(model: ChatModel) -> bytes:
-    """Return the mark of descriptions that this model writes with this prompt; another model has another mark."""
+    """Return the mark of descriptions: a hash of the prompt's version and the model's identity."""
     return hashlib.sha256(f"{PROMPT_VERSION}\0{model.identity}".encode()).digest()[:MARK_BYTES]
 
 
@@ -170,7 +170,7 @@ def prompt_text(context: str, text: str, mark: str) -> str:
 
 
 def asked_line(model: ChatModel, context: str, text: str, mark: str) -> tuple[str, Completion]:
-    """Ask a model for the description of a chunk; return it uncut, with the token counts; blocking."""
+    """Ask a model for the description of a chunk; return it unshortened, with the token counts. Blocking."""
     pieces = model.stream(messages_for(context, text, mark), SCHEMA)
     parts: list[str] = []
     length, last = 0, None
@@ -290,7 +290,7 @@ class EnrichmentRun:
     async def _count(self, selection: LineSelection) -> int:
         collection = self._indexer.collection
         return await self._indexer.database.read(
-            "count chunks without a line", lambda c: count_without_line(c, collection, selection)
+            "count chunks without a description", lambda c: count_without_line(c, collection, selection)
         )
 
     async def run(self, *, documents: Sequence[UUID] | None = None, source: UUID | None = None) -> EnrichmentReport:
@@ -340,7 +340,8 @@ class EnrichmentRun:
     async def _page(self, selection: LineSelection, after: Key | None, limit: int) -> list[ChunkWithoutLine]:
         indexer = self._indexer
         return await indexer.database.read(
-            "read chunks without a line", lambda c: chunks_without_line(c, indexer.collection, selection, after, limit)
+            "read chunks without a description",
+            lambda c: chunks_without_line(c, indexer.collection, selection, after, limit),
         )
 
     async def _asked(self, selection: LineSelection, call: Call) -> AsyncGenerator[list[_DescribedChunk], None]:

@@ -1,4 +1,4 @@
-"""Write into a collection, in stages that all runs share: files, text, chunks, vectors, a transaction a batch."""
+"""Write into a collection: the stages that all runs share. Each batch is stored in one transaction."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class Indexer:
 
     @property
     def vector_storage(self) -> StorageName:
-        """The type of the collection's vectors in pgvector; before any are stored, the named type, else ``vector``."""
+        """Pgvector's type of the collection's vectors; before any are stored, the requested type or ``vector``."""
         stored = self.collection.embedding
         return stored.storage if stored else self.storage or "vector"
 
@@ -158,7 +158,7 @@ class Indexer:
         return sorted(number for number, key in keys.items() if key not in stored)
 
     async def stored_vectors(self, documents: GivenDocuments) -> dict[int, NDArray[np.float32]]:
-        """Return the stored vectors of the checked documents whose text is stored, by number."""
+        """Return, by number, the stored vectors of the checked documents whose text has not changed."""
         if await self.are_new(documents):
             return {}
 
@@ -173,7 +173,7 @@ class Indexer:
     async def _looked_up(
         self, documents: GivenDocuments, look: Callable[[Connection, ChunkBatch], Awaitable[T]]
     ) -> tuple[dict[int, Key], T]:
-        """Return the keys of documents by number (of a repeated id the last) and the result of looking them up."""
+        """Return the keys of documents by number (of a repeated id only the last), and the result of `look`."""
         if self.collection.embedding is None:
             await self.opened.refresh()  # another process may have stored the first vectors in the meantime
         numbers = unrepeated(documents.ids, "update")
@@ -188,7 +188,7 @@ class Indexer:
         return {number: key for key, (*_, number) in zip(batch.keys(), rows.keyed, strict=True)}, found
 
     async def _with_cut_contexts(self, rows: DocumentRows) -> DocumentRows:
-        """Return the rows with the stored contexts of those that belong to chunks of indexed documents."""
+        """Give the rows that replace chunks of indexed documents the stored contexts of these chunks."""
         indexed = rows.indexed()
         return replace(rows, contexts=await self._cut_contexts(indexed)) if indexed else rows
 
@@ -197,7 +197,7 @@ class Indexer:
         return await self.database.read("look at the collection", lambda c: ingestion.is_empty(c, self.collection))
 
     async def are_new(self, documents: GivenDocuments) -> bool:
-        """Return whether none of the documents, nor of those to which they belong, has chunks."""
+        """Return whether the documents to which these ids belong have no chunks yet."""
         keys = chunk_keys(documents.ids)
         return not await self.database.read(
             "look for stored rows", lambda c: ingestion.have_chunks(c, self.collection, keys)
@@ -358,11 +358,13 @@ class Indexer:
         return await rows_to_embed(self.database, self.collection, rows, replaces=on_duplicate == "update")
 
     async def _has_lines(self, rows: DocumentRows) -> bool:
-        return bool(await self.database.read("look for lines", lambda c: stored_lines(c, self.collection, rows.keys())))
+        return bool(
+            await self.database.read("look for descriptions", lambda c: stored_lines(c, self.collection, rows.keys()))
+        )
 
     async def keep_lines(self, rows: ChunkBatch) -> int:
         """Keep the stored descriptions of unchanged rows; return how many."""
-        return await self.database.read("look for lines", lambda c: keep_lines(c, self.collection, rows))
+        return await self.database.read("look for descriptions", lambda c: keep_lines(c, self.collection, rows))
 
     async def embed_texts(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Return the vectors of texts: float32, shape (n, d)."""
@@ -465,7 +467,7 @@ class Indexer:
         return []
 
     def _end_builds(self, *, is_built: bool) -> None:
-        """Make the next search read the indexes again, and the next write, too, if they were not built."""
+        """Make the next search read the indexes again; if they were not built, the next write tries again."""
         self.opened.indexes.forget()
         if not is_built:
             self._looks = Looks(self.opened.clock)  # the next call tries again
@@ -510,7 +512,7 @@ class RunChunker:
         return replace(collection, settings=replace(collection.settings, chunk_settings=settings))
 
     async def store(self) -> None:
-        """Store this run's settings before its first documents: `settle` in its own transaction."""
+        """Store this run's settings before its first documents, in a separate transaction."""
         if self._unstored is not None:
             await self._indexer.database.write("store the chunk settings", self.settle)
             self.note_stored()

@@ -47,7 +47,7 @@ class PreviewedFile:
     Attributes:
         source_document: Path below the named folder.
         problem: Why it cannot be read, or None.
-        is_skipped: Whether it would be left out because of that (`LoadOptions.on_bad_text`).
+        is_skipped: Whether it would be left out because of this problem (`LoadOptions.on_bad_text`).
         repaired: Number of replaced characters.
     """
 
@@ -72,7 +72,7 @@ def preview_chunks(
     options: LoadOptions | None = None,
     limits: FileLimits = DEFAULT_LIMITS,
 ) -> Iterator[PreviewedFile]:
-    """Read and cut files as `index` does, without writing or connecting to a server.
+    """Read and split files as `index` does, without writing or connecting to a server.
 
     Args:
         paths: Files and folders.

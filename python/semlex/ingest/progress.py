@@ -40,9 +40,9 @@ class IndexReport:
         added: New documents.
         changed: Documents that were written again.
         unchanged: Documents that were skipped.
-        outdated: How many of these an older semlex read or cut; `rechunk` cuts them again.
-        vanished: Source -> number of its documents below the paths of this run without a file;
-            ``delete(source=…, vanished=True)`` removes them.
+        outdated: Unchanged documents that an older semlex read or split; `rechunk` splits them again.
+        vanished: Source -> number of its documents, below the paths of this run, whose file is gone; ``delete(source=…,
+            vanished=True)`` removes them.
         failed: Files that could not be read, listed in `problems`.
         chunks: Chunks written.
         embedded: Vectors computed.
@@ -56,7 +56,7 @@ class IndexReport:
         repaired: Files with replaced characters.
         repaired_characters: Number of replaced characters.
         lines_kept: Rewritten chunks that kept their description.
-        enrichment: Result of the chunk descriptions, or None if none were wanted.
+        enrichment: Result of the chunk descriptions, or None if none were requested.
         warnings: Problems that did not end the run, such as an index that could not be built.
     """
 
@@ -83,7 +83,7 @@ class IndexReport:
 
 @dataclass(frozen=True, slots=True)
 class DeleteReport:
-    """The result of a deletion: chunks with their vectors, and documents without any chunk left."""
+    """The result of a deletion: how many chunks were deleted, and how many documents have no chunk left."""
 
     chunks: int
     documents: int
@@ -116,7 +116,7 @@ class SyncPlan:
         changed: Files with new bytes.
         moved: Documents whose file has a new name.
         deleted: Documents without a file, to be deleted.
-        kept: Documents without a file that stay.
+        kept: Documents without a file that stay, because `keep_deleted` is set.
         left_out: Documents whose file is now excluded by a pattern or an ignore file. They stay.
         unchanged: Number of unchanged documents.
         skipped: As in `IndexReport`.
@@ -194,10 +194,10 @@ class EnrichmentReport:
 
     Attributes:
         chunks: Chunks without a description when it began.
-        written: Chunks that have one now.
+        written: Chunks that got a description.
         failed: Chunks for which the model gave no description; the next run asks again.
         left: Chunks that were not tried, because the model failed for one chunk after another.
-        first_failure: Why the first of these has no description, or None.
+        first_failure: Why the first failed chunk has no description, or None.
         usage: What the model's server counted.
         estimate: What the run would cost; None unless only that was requested.
     """
@@ -223,11 +223,12 @@ class TableImport:
 
     Attributes:
         table: Schema and table; a collection of LangChain's `PGVector` with its table.
-        layout: The library whose tables are like it; one of `LAYOUTS`.
+        layout: The library whose kind of table it is; one of `LAYOUTS`.
         vector_type: ``vector`` or ``halfvec``.
-        rows: Rows that were read, without `repeated`: earlier rows of ids that occur again (the latest one counts).
+        rows, repeated: Rows that were read; `repeated` counts earlier rows of an id that occurs again, which `rows`
+            does not.
         taken, written, skipped: Rows that can be stored, that were stored (0 for an inspection), and that cannot be.
-        reasons, problems: What is wrong with skipped rows: column and rule -> how often; and each of the first 100.
+        reasons, problems: Why rows were skipped: column and rule -> how often; and the first 100 problems.
         metadata_keys: Keys of the metadata that was taken; at most 1,000.
         left_out: Columns that are left out -> number of rows with a value in them.
     """

@@ -155,7 +155,7 @@ async def _with_documents(connection: Connection, collection: CollectionInfo, so
 
 
 class FileRun:
-    """One run over files, from the first look to the report."""
+    """One run over files, from listing them to the report."""
 
     def __init__(
         self,
@@ -194,7 +194,7 @@ class FileRun:
         recursive: bool,
         options: LoadOptions,
     ) -> IndexReport:
-        """Read, cut and write files; see `PostgreSQLRetriever.index`."""
+        """Read, split and write files; see `PostgreSQLRetriever.index`."""
         self._indexer.refuse_write()
         self._chunks.check(self._indexer.collection)
         places, missing = await self._plan(paths, source)
@@ -214,7 +214,7 @@ class FileRun:
         return await self._finish("index", where)
 
     async def rechunk(self, *, source: str | None, dry_run: bool) -> IndexReport:
-        """Cut documents again; see `Documents.rechunk`."""
+        """Split documents again; see `Documents.rechunk`."""
         if not dry_run:
             self._indexer.refuse_write()
         counter = self._indexer.token_counter()
@@ -391,7 +391,7 @@ class FileRun:
         files: Sequence[FoundFile],
         prepare: Callable[[FoundFile], PreparedFile | UnchangedFile | SkippedFile | FileProblem],
     ) -> AsyncGenerator[FileBatch, None]:
-        """Yield batches of files, read and cut. Closing it ends after the current file."""
+        """Yield batches of files that were read and split. If it is closed, it ends after the current file."""
         limit = BATCH_CHUNKS if self._has_model else BATCH_CHUNKS_WITHOUT_MODEL
         waiting, ended, done = iter(files), False, 0
 

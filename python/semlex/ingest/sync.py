@@ -1,4 +1,4 @@
-"""Synchronise a collection with folders: the differences found without writing, then written, moved and deleted."""
+"""Synchronise a collection with folders: find the differences, then write, move and delete documents."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ class _Comparison:
         self._work.outdated += self._reading.is_outdated(known)
 
     def _without_file(self) -> tuple[list[tuple[UUID, str]], list[str]]:
-        """Return documents without a file, and those whose file was not found but exists."""
+        """Return documents whose file is gone, and documents whose file exists but was left out."""
         side = self._side
         found = {file.uri for file in side.found}
         missing = sorted(uri for uri in self._by_uri if uri not in found)
@@ -157,7 +157,7 @@ class _Comparison:
         return [(self._by_uri[uri][0], uri) for uri in sorted(gone)], left_out
 
     def _spelt_otherwise(self, missing: Sequence[str]) -> set[str]:
-        """Return names of files found under another spelling, on systems that ignore case."""
+        """Return documents whose file was found in another spelling, on systems that ignore case."""
         found = {file.inode: file.uri for file in self._side.found if file.uri == file.location}
         spelt = set()
         for uri in missing:
@@ -171,7 +171,7 @@ class _Comparison:
         return spelt
 
     def _moves(self, gone: Sequence[tuple[UUID, str]]) -> list[tuple[DocumentMove, FoundFile]]:
-        """Return the gone documents whose bytes now are in a file of another name."""
+        """Return the documents whose bytes are now in a file of another name."""
         # Documents without a file come first, then those whose file has other bytes now. Among documents with equal
         # bytes any may be chosen.
         free: dict[tuple[int, bytes], list[_Free]] = {}
@@ -200,7 +200,7 @@ class _Comparison:
         return None
 
     def _loads_alike(self, file: FileBytes, known: KnownDocument) -> bool:
-        """Return whether a file's new name changes nothing in its text: code has its path above each chunk."""
+        """Return whether a renamed file gives the same text; source code does not, since its path is in the text."""
         before = replace(file, uri=known.uri)
         loader = loader_of(file, self._reading.loaders)
         if (loader.name, loader.version) != (known.format, known.loader_version):

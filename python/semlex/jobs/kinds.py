@@ -1,4 +1,4 @@
-"""The kinds of jobs: their arguments, the checks of these, what they may use on a worker, and the calls they make."""
+"""The kinds of jobs: their arguments and checks, what they may use on a worker, and the calls they make."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def documents_to_json(documents: Given) -> list[dict[str, Any]]:
 
 
 def documents_from_json(rows: object) -> list[Document]:
-    """Convert a job's JSON to documents; adding them checks the rest."""
+    """Convert a job's JSON to documents; the rest is checked when they are added."""
     if not isinstance(rows, list) or not rows:
         raise ConfigurationError("documents must be a list of at least one object")
     documents = []
@@ -97,7 +97,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class JobKind:
-    """A kind of job: its arguments with their checks, and its call."""
+    """A kind of job: its arguments with their checks, and the call that it makes."""
 
     run: Callable[[Work], Awaitable[dict[str, Any]]]
     options: Mapping[str, Check]
@@ -105,7 +105,7 @@ class JobKind:
 
 
 def arguments_to_store(kind: str, given: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return a new job's arguments as JSON: absolute paths, documents with ids, without None."""
+    """Return a new job's arguments as JSON: absolute paths, documents with ids, no argument that is None."""
     given = {} if given is None else given
     check_parameters(kind_errors("kind", kind, str), kind_errors("arguments", given, Mapping))
     arguments = {name: value for name, value in given.items() if value is not None}
@@ -230,14 +230,14 @@ class AllowedFolders:
         if real is None or not any(real.is_relative_to(root) for root in self.roots):
             raise ConfigurationError(
                 f"{path!a} is not in a folder that this worker may read: start a worker with --allow FOLDER (allow=) "
-                "where it is, then: semlex jobs retry"
+                "on the machine that has it, then: semlex jobs retry"
             )
         try:
             real.stat()
         except OSError as error:
             raise ConfigurationError(
                 f"this worker cannot see {path!a} ({error.strerror}); nothing was changed. Mount it, or start a worker "
-                "where it is, then: semlex jobs retry"
+                "on the machine that has it, then: semlex jobs retry"
             ) from None
 
 

@@ -54,7 +54,7 @@ class TableKeeper:
         self._database, self._names = indexer.database, indexer.collection.names
 
     async def look(self, compare_every: float) -> TableSync | None:
-        """Read the table's changes; return None if another worker does, or if it is not followed any more."""
+        """Sync the table; return None if another worker does, or if the table is not followed any more."""
         # `compare_every` is the number of seconds until the next comparison, if changes are noticed by comparison.
         stored = await self._read()
 
@@ -98,7 +98,7 @@ class TableKeeper:
         return found[0] if found else None
 
     async def _run(self, stored: StoredTable, **options: Any) -> TableSync:
-        """Run in a task; its transactions and the transactions of tasks that it starts are guarded."""
+        """Sync the table in a task, and call `_guard` in each transaction of this task and of tasks that it starts."""
 
         async def guarded() -> TableSync:
             write_guard.set(self._guard)
@@ -188,7 +188,7 @@ class FollowedTables:
     def _note_unreadable(self, error: StoreError) -> None:
         said = "" if isinstance(error, ConnectionFailedError) else str(error)  # the loop that takes jobs reports those
         if said and said != self._unreadable:
-            self._tell(f"no followed table can be kept in step; semlex keeps trying: {said}")
+            self._tell(f"followed tables cannot be synced; semlex keeps trying: {said}")
         self._unreadable = said
 
     async def end(self, seconds: float) -> None:

@@ -287,7 +287,7 @@ class Worker:
         )
 
     async def run(self) -> int:
-        """Work until drained, at the limit, or stopped; return how many jobs have ended."""
+        """Work until stopped, at the limit, or (with `drain`) without jobs; return how many jobs have ended."""
         stopped = asyncio.create_task(self._stop.wait())
         # A worker with a limit of jobs keeps no table in step, and builds no indexes.
         others: list[asyncio.Task[Any]] = []

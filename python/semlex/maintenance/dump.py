@@ -287,7 +287,7 @@ class Manifest:
                 raise DumpError(f"{path} cannot be read: {error.strerror}; copy the whole folder again") from None
             if found != (expected.bytes, expected.sha256):
                 raise DumpError(
-                    f"{path} is not the file that was dumped (cut or changed): copy it again, or dump again"
+                    f"{path} is not the file that was dumped (truncated or changed): copy it again, or dump again"
                 )
 
 
@@ -309,7 +309,9 @@ def claimed_folder(folder: Path) -> Iterator[Path]:
     """Lock an empty folder for a dump; if the block fails, leave it as it was."""
     # Files of a killed dump, which has no manifest, are removed.
     if sys.platform == "win32":
-        raise ConfigurationError("a dump locks its folder, which Windows cannot: dump in WSL 2 or in a container")
+        raise ConfigurationError(
+            "a dump locks its folder, which is not possible on Windows: dump in WSL 2 or in a container"
+        )
     name = str(folder)
     try:
         folder = folder.resolve()

@@ -68,7 +68,7 @@ class EmbeddingFigures:
         lacking: Chunks without a vector.
         bytes: Size of the vectors' table with its indexes.
         created_at: In UTC.
-        idle_seconds: Seconds since a process last used it although another set is in use; None: never.
+        idle_seconds: Seconds since a process last used this set while another one was in use; None: never.
         is_running: Whether a process is filling it.
         calibration: The stored curve as by `ConfidenceCurve.to_dict`, or None.
     """
@@ -174,10 +174,10 @@ class EmbeddingChecks:
         if (wrong := int((differences > TOLERATED_DIFFERENCE).sum())) > 0:
             name = self._collection.names.collection
             raise ModelError(
-                f"{wrong} of {len(made)} texts of collection {name!r} have another vector than before when "
-                f"{self._embedder.identity.model} embeds them once more (differences up to {differences.max():.2f}, "
-                f"{TOLERATED_DIFFERENCE} are tolerated), so nothing was switched: the model, or the server behind its "
-                f"name, has changed; embed all texts again with: semlex models set --collection {name} --restart"
+                f"{self._embedder.identity.model} no longer makes the stored vectors of {wrong} of {len(made)} texts "
+                f"of collection {name!r} (differences up to {differences.max():.2f}, {TOLERATED_DIFFERENCE} are "
+                "tolerated), so nothing was switched: the model or its server has changed; embed all texts again "
+                f"with: semlex models set --collection {name} --restart"
             )
 
     async def _recall(self, texts: list[str]) -> float | None:
@@ -227,7 +227,7 @@ logger = logging.getLogger("semlex")
 
 @dataclass(frozen=True, slots=True)
 class _Begun:
-    """A version to fill; `run` is this run's right to fill it, or the seconds for which another run has the right."""
+    """A version to fill; `run` is this run's lease, or the seconds until the lease of another run ends."""
 
     versions: Versions
     version: EmbeddingVersion
@@ -236,7 +236,7 @@ class _Begun:
 
 
 def refuse_work(opened: OpenCollection) -> None:
-    """Refuse to work in a caller's transaction, since several transactions are needed."""
+    """Refuse to work on a read-only server, or in a caller's transaction, since several are needed."""
     if opened.info.server.read_only:
         raise ReadOnlyError("this server is read-only (a standby?): change the model on the primary")
     if opened.database.joins_transaction:
@@ -347,12 +347,12 @@ class Reembedding:
         if report.cut:
             report.warnings.append(
                 f"{report.cut:,} texts were longer than {report.model} reads: only their beginning was embedded; "
-                f"semlex maintain rechunk --collection {info.names.collection} --chunk-tokens N cuts the files shorter"
+                f"semlex maintain rechunk --collection {info.names.collection} --chunk-tokens N makes shorter chunks"
             )
         if serving is not None and serving.calibration is not None:
             report.warnings.append(
                 f"the calibration of version {serving.version} stays with its vectors: hits have no confidence until "
-                f"the new ones are calibrated, too (semlex eval calibrate --collection {info.names.collection})"
+                f"the new vectors are calibrated (semlex eval calibrate --collection {info.names.collection})"
             )
         logger.info("version %d of the vectors of %s is in use", begun.version.version, info.names.collection)
         return report
@@ -360,7 +360,7 @@ class Reembedding:
     # --- the beginning ------------------------------------------------------------------------------------------------
 
     async def _begin(self) -> _Begun:
-        """Take the right to fill a version; if another run has it, wait to see whether that run is still alive."""
+        """Take the lease of a version to fill; if another run has it, wait to see whether that run is still alive."""
         begun = await self._try_begin()
         if isinstance(begun.run, float):
             name = self._opened.info.names.collection
@@ -437,7 +437,7 @@ class Reembedding:
         return is_named_so and may_be_equal(stored.probe, wanted.probe)
 
     def _token_counter(self) -> str | None:
-        """Return the token counter of the new model; None to keep one that needs no model."""
+        """Return the token counter of the new model; None if the collection counts words and does not need it."""
         stored = self._opened.info.settings.token_counter
         return None if counter_of_words(stored) is not None else self._counter
 

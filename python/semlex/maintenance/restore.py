@@ -95,7 +95,7 @@ class Restore:
         return transfer_report(self._names.collection, self._folder, manifest, started, tuple(warnings))
 
     def _check(self, option: str, stored: object, wanted: object) -> None:
-        """Refuse an existing empty collection that was made with other options than the dumped one."""
+        """Refuse an existing empty collection whose options differ from those of the dumped one."""
         if stored != wanted:
             name = self._names.collection
             raise ConfigurationError(
@@ -207,11 +207,13 @@ def _without_triggers(followed: Mapping[str, dict[str, Any]]) -> tuple[dict[str,
     warnings = []
     if followed:
         names = ", ".join(sorted(stored["name"] for stored in followed.values()))
-        warnings.append(f"followed tables are read after a first semlex sync, which runs SQL of the dump: {names}")
+        warnings.append(
+            f"followed tables are not read until you run semlex sync, which runs SQL from the dump: {names}"
+        )
     by_trigger = sorted(stored["name"] for stored in followed.values() if stored["changes"] == "trigger")
     warnings += [
-        f"{name} was followed by triggers, which are not restored; its rows are compared instead, until you make them: "
-        f"semlex follow {name} --change --changes trigger"
+        f"changes of {name} were noticed by triggers, which are not restored; its rows are compared instead, until you "
+        f"make the triggers again: semlex follow {name} --change --changes trigger"
         for name in by_trigger
     ]
     changed = {

@@ -62,7 +62,7 @@ class VersionFill:
 
     @asynccontextmanager
     async def kept(self) -> AsyncIterator[None]:
-        """Renew the run's right regularly; release it at the end."""
+        """Renew the run's lease regularly; end it at the end of the block."""
         beating = asyncio.create_task(self._beat())
         try:
             yield
@@ -100,7 +100,7 @@ class VersionFill:
         return min(max(LAST_ROWS, fitting), PAGE_ROWS)
 
     async def _pass(self, missing: int) -> None:
-        """Go over the collection once, in the order of its keys."""
+        """Embed missing vectors in one pass over the collection, in the order of its keys."""
         after: Key | None = None
         begun = self.written
         while page := await self._database.read("read chunks", partial(self._read, after)):

@@ -93,7 +93,7 @@ async def previous_version(opened: OpenCollection) -> EmbeddingVersion:
 
 
 class Rollback:
-    """The return to the set of vectors that was in use before."""
+    """Returns a collection to the set of vectors that was in use before."""
 
     def __init__(
         self,
@@ -108,7 +108,7 @@ class Rollback:
         if made is not None and made.identity_key != version.identity_key:
             raise ModelMismatchError(
                 f"version {version.version} holds vectors of {version.model} ({version.identity_key}), and "
-                f"{made.model} makes other vectors ({made.identity_key}): name the model that made them, or none"
+                f"{made.model} makes other vectors ({made.identity_key}): name the model that made them, or no model"
             )
         self._opened = opened
         self._version = version

@@ -75,7 +75,7 @@ def read_scores(
 
 
 def _is_number(value: object) -> TypeGuard[float]:
-    """Return whether a value is a number that float32 can hold; JSON allows larger ones, and Python reads NaN in it."""
+    """Return whether a value is a number that float32 can hold; JSON may contain NaN and larger numbers."""
     return isinstance(value, int | float) and not isinstance(value, bool) and -MAX_FLOAT32 < value < MAX_FLOAT32
 
 

@@ -247,8 +247,8 @@ class Answer:
         context: The passages that it was made from, with the hits of the search.
         documented: For an answer that a model wrote, 0 to 1: the share of its sentences with a verified citation, times
             the share of the question's words (without stop words) that occur in the passages with a verified citation.
-            It measures how well the answer is documented, not whether it is true. None for passages, and without an
-            answer.
+            It measures how well the answer is documented, not whether it is true. None for passages, and if the answer
+            was refused.
         model: The model that wrote it; None for passages, which are sentences of the documents.
         refused: Why the answer was refused, or None.
         timings: Milliseconds: ``context``, ``first_sentence``, ``total``.

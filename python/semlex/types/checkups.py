@@ -163,7 +163,7 @@ class DocumentCheckup:
 
 @dataclass(frozen=True, slots=True)
 class Dominating:
-    """A document that is found far more often, in answers about other documents, than its size suggests."""
+    """A document that headings of other documents find far more often than its size suggests."""
 
     source: str
     document: str
@@ -174,7 +174,7 @@ class Dominating:
 
 @dataclass(frozen=True, slots=True)
 class Checkup:
-    """How well a collection can be searched, measured by searching its own headings.
+    """How well a collection can be searched, measured by using its headings as queries.
 
     Attributes:
         mode: ``hybrid``, ``keyword`` or ``vector``.

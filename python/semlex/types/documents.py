@@ -227,7 +227,7 @@ class Ids(list[str]):
 
 
 def _names(value: Any) -> Iterable[str]:
-    """Return the names of a dataclass's fields, without the list that `dataclasses.fields` makes at every call."""
+    """Return the names of a dataclass's fields, faster than `dataclasses.fields`, which makes a list at every call."""
     names: dict[str, Any] = value.__dataclass_fields__
     return names
 

@@ -74,8 +74,8 @@ class LegFigures:
 
     Attributes:
         leg: ``vector`` or ``keyword``.
-        rank: Rank among all chunks that pass the filter, from 1; keyword search counts only the first 10,000. None if
-            the chunk has no rank, or one beyond.
+        rank: Rank among all chunks that pass the filter, from 1, or None. Keyword search ranks only the first 10,000
+            chunks.
         score: The search's own score; 0 in keyword search if no word is shared; None if the search did not score it.
         depth: How many candidates were requested.
         last_candidate_score: Score of the last candidate; None without candidates.
@@ -114,8 +114,7 @@ class Explanation:
         chunks, chunk: How many of its chunks were examined, and the id of the one with the best place, or None.
         legs: Its rank in each search that answered.
         terms: The question's words, heaviest first, with what they add to that chunk's keyword score.
-        fused_rank: Place among all candidates in the order of the fusion (of a single search: in its order), from 1, or
-            None.
+        fused_rank: Rank among all candidates by fused score, or by the score of the only search, from 1; or None.
         last_fused_score: The fused score of the last hit, or of the last that was reranked.
         notes: What is not known, and what did not go as requested.
     """

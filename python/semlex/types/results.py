@@ -223,7 +223,7 @@ def show_when_read(hit: SearchResult, make: Callable[[], Shown]) -> None:
 
 
 def show_scores(hit: SearchResult) -> None:
-    """Let the scores of a hit be read beside its metadata."""
+    """Let the scores of a hit be read from its metadata."""
     stored = _METADATA.__get__(hit)
     if not isinstance(stored, str):
         hit.metadata = HitMetadata(stored, hit.vector_score, hit.rerank_score)
@@ -559,7 +559,7 @@ class ReadServer:
 
     @property
     def warnings(self) -> list[str]:
-        """Warnings: the primary answered, or the replica lags by more than 10 seconds."""
+        """Warnings that the primary answered, or that the replica lags by more than 10 seconds."""
         if self.reason is not None:
             return [f"the primary answered instead of a replica: {self.reason}"]
         if self.lag_seconds is not None and self.lag_seconds > MAX_USUAL_LAG:

@@ -392,7 +392,7 @@ async def test_a_model_that_changed_meanwhile_does_not_serve(database_url: str) 
     async with opened(database_url) as holder:
         await holder.add_documents(documents(60))
         before = told(await holder.search("key", 5))
-        with pytest.raises(ModelError, match=r"texts .* have another vector than before.*--restart"):
+        with pytest.raises(ModelError, match=r"no longer makes the stored vectors of .* texts.*--restart"):
             await holder.embeddings.change(ChangedEmbedder(60))
         assert versions(database_url) == (1, {1: False, 2: True})
         assert told(await holder.search("key", 5)) == before

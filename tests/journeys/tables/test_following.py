@@ -447,9 +447,9 @@ def test_a_restored_collection_follows_the_table_by_comparison(
         report = client.restore(tmp_path / "dump", "copy")
         first_sync, no_triggers = report.warnings
         assert first_sync == (
-            "followed tables are read after a first semlex sync, which runs SQL of the dump: articles, posts"
+            "followed tables are not read until you run semlex sync, which runs SQL from the dump: articles, posts"
         )
-        assert no_triggers.startswith("articles was followed by triggers, which are not restored")
+        assert no_triggers.startswith("changes of articles were noticed by triggers, which are not restored")
         copy = client.collection("copy")
         first, second = copy.tables.followed()
         assert (first.table, first.rows, first.waiting) == (replace(followed, changes="comparison"), 3, 0)

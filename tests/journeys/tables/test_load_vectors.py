@@ -308,8 +308,8 @@ def test_a_wrong_arrow_row_is_named(empty: SyncRetriever, tmp_path: Path, kind: 
 
 
 SCHEMAS: dict[str, tuple[dict[str, Any], str]] = {
-    "no text field": ({"text": None}, "has no field 'text': text_field names one of 'id', 'vector'"),
-    "no vector field": ({"vector": None}, "has no field 'vector': vector_field names one of"),
+    "no text field": ({"text": None}, "has no field 'text': text_field must name one of 'id', 'vector'"),
+    "no vector field": ({"vector": None}, "has no field 'vector': vector_field must name one of"),
     "vectors as text": ({"vector": ["[1, 2, 3]"]}, "field 'vector' must hold lists of numbers, but is of type string"),
     "lists of texts": ({"vector": [["a"]]}, "must hold lists of numbers"),
     "lists of lists": ({"vector": [[[1.0]]]}, "must hold lists of numbers"),

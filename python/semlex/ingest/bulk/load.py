@@ -1,4 +1,4 @@
-"""Load rows with vectors, given or of another library's table: one batch is read while earlier ones are written."""
+"""Load rows with vectors from the caller or another library's table. A batch is read while others are written."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ class VectorLoad:
     async def write(
         self, batches: AsyncGenerator[CheckedRows, None], total: int | None, storage: StorageName | None = None
     ) -> LoadReport:
-        """Write checked batches while the next one is made; `storage` is the default of a new collection."""
+        """Write checked batches while the next one is made; `storage` is the vector type of a new collection."""
         started, report, indexer = time.perf_counter(), self._report, self._indexer
         indexer.refuse_write()
         updates = self._on_duplicate == "update"
@@ -249,7 +249,7 @@ class ForeignRows:
     def _all_metadata(
         self, first: int, ids: Sequence[Any], metadata: Sequence[Any], others: Sequence[Sequence[Any]], wrong: _Errors
     ) -> tuple[list[dict[str, Any]], list[str | None]]:
-        """Return the metadata and the parent documents of all rows; adds to `wrong`."""
+        """Return the metadata and the parent documents of all rows; add errors to `wrong`."""
         made: list[dict[str, Any]] = []
         parents: list[str | None] = []
         rows = zip(*others, strict=True) if others else repeat(())

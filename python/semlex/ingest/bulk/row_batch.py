@@ -94,7 +94,7 @@ def check_fields(fields: RowFields, there: Sequence[str], where: str, *, whole: 
     needed += [("metadata_fields", name) for name in fields.metadata or ()] if whole else []
     for option, name in needed:
         if name not in there:
-            raise ConfigurationError(f"{where} has no field {name!r}: {option} names one of {_shown(there)}")
+            raise ConfigurationError(f"{where} has no field {name!r}: {option} must name one of {_shown(there)}")
 
 
 def _shown(names: Sequence[str]) -> str:
@@ -236,7 +236,7 @@ class _Found:
 
 
 def unequal(length: int, found: int) -> tuple[str, str, str]:
-    """Return code, limit and finding for a vector whose length differs from the ones before."""
+    """Return the error of a vector whose length differs from the others: its code, expected and found length."""
     return "wrong_dimension", str(length), str(found)
 
 

@@ -33,7 +33,7 @@ BUFFER_BYTES = 1024 * 1024
 
 
 def arrow() -> ModuleType:
-    """Import pyarrow; raise the error that names the extra if it is not installed."""
+    """Import pyarrow; if it is not installed, raise an error that names the extra to install."""
     try:
         import pyarrow as pa  # noqa: PLC0415 - of an extra
     except ImportError:

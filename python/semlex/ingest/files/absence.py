@@ -1,4 +1,4 @@
-"""Explain why no document of a name exists, from the folders of the sources and the log of the runs."""
+"""Explain why no document has a given name, from the folders of the sources and the log of the runs."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def why_absent(
     *,
     limits: FileLimits,
 ) -> Reason:
-    """Return why no document of a name exists."""
+    """Return why no document has this name."""
     roots = {one.name: one for one in sources}
     possible = [(roots[source], uri) for source, uri in places]
     if not Path(name).is_absolute():
@@ -102,7 +102,7 @@ def _of_file(source: KnownSource, uri: str, records: Records, collection: str, l
         return Reason("deleted", text, f"semlex index {shlex.quote(source.root)} --collection {collection}")
     left_out = _left_out(root, uri)
     if left_out is not None:
-        return Reason("skipped", left_out, f"{read} (a file that is named is read in any case)")
+        return Reason("skipped", left_out, f"{read} (a file that you name is always read)")
     failed = next((run for run in records.runs if uri in run.problems), None)
     problem = _problem(root, uri, limits)
     if failed is not None or problem is not None:
@@ -155,7 +155,7 @@ def _problem(root: Path, uri: str, limits: FileLimits) -> FileProblem | None:
 
 
 def _deletion(source: KnownSource, uri: str, runs: Sequence[LoggedRun], *, by_name: bool = False) -> Reason | None:
-    """Return the newest run that deleted, or may have deleted, a document."""
+    """Return the reason if a run deleted, or may have deleted, a document."""
     named = {uri, f"{source.name}, {uri}", f"vanished, {uri}", f"vanished, {source.name}, {uri}", source.name}
     for run in runs:
         when = f"{run.started_at:%Y-%m-%d %H:%M}"

@@ -52,12 +52,12 @@ class FoundFile:
 
     @property
     def state(self) -> str:
-        """Identifies unchanged content without reading the file."""
+        """The file's size, times and inode as text. If it is equal, the file is unchanged and need not be read."""
         return f"{self.size}:{self.mtime_ns}:{self.ctime_ns}:{self.inode}"
 
     @property
     def settled_state(self) -> str | None:
-        """The state; None if the file may change again within one step of the file system's clock."""
+        """The state, or None if the file is so new that another change might not change its times."""
         return self.state if self.mtime_ns < self.seen_ns - SETTLED_NS else None
 
     @property
@@ -114,7 +114,7 @@ def checked_paths(paths: Iterable[object], *, must_exist: bool = True) -> list[P
     if not missing:
         unstorable = [_told(str(path)) for path in found if not _is_utf8(os.path.realpath(path))]
         if unstorable:
-            raise ConfigurationError(f"no UTF-8, so it cannot be stored; rename it: {', '.join(unstorable)}")
+            raise ConfigurationError(f"a path that is not UTF-8 cannot be stored; rename it: {', '.join(unstorable)}")
         return found
     text = f"no such file or folder: {', '.join(missing)}"
     if any(letter in name for name in missing for letter in "*?["):
@@ -133,7 +133,7 @@ def _is_missing(path: Path) -> bool:
 
 
 def _is_storable(path: Path) -> bool:
-    """Return whether a missing path may have been a document."""
+    """Return whether a missing path may be that of a stored document."""
     return "\0" not in str(path) and _is_utf8(str(path))
 
 
@@ -197,14 +197,14 @@ class _Walk:
             if len(at.parts) - len(start) < MAX_DEPTH:
                 waiting += reversed(below)
                 continue
-            message = f"more than {MAX_DEPTH} folders below the one that was named: name it on its own"
+            message = f"more than {MAX_DEPTH} folders below the named folder: name this folder, too"
             yield from (FileProblem(shown("/".join(deep.parts)), "too_deep", message) for deep in below)
         # Last, so that a file found twice keeps its own name.
         for uri in links:
             yield from self._link(root, uri)
 
     def _rules_above(self, root: Path, start: tuple[str, ...]) -> Rules | None:
-        """Return the rules of the folders above the walk, or None if they exclude it."""
+        """Return the rules of the folders above `start`, or None if they exclude `start`."""
         rules: Rules = ()
         for depth, name in enumerate(start):
             rules = rules_below(root, start[:depth], NAMES, rules)
@@ -264,7 +264,7 @@ class _Walk:
                 yield FileProblem(shown(uri), "link_out", message)
         elif is_folder:
             if target != root and (found.st_dev, found.st_ino) not in self._seen:
-                yield FileProblem(shown(uri), "link_to_folder", "links to folders are not followed: name its target")
+                yield FileProblem(shown(uri), "link_to_folder", "links to folders are not followed: name the target")
         elif wanted:
             yield from self._file(root, uri, target.relative_to(root).as_posix(), found)
 

@@ -64,7 +64,7 @@ def plan_places(
             known[name] = root
         elif source not in (None, name):
             raise ConfigurationError(
-                f"{real} lies in the folder of the source {name!r} ({known[name]}): leave the name {source!r} out"
+                f"{real} lies in the folder of the source {name!r} ({known[name]}): leave out the name {source!r}"
             )
         places.append(Place(real, known[name], name))
     return places, missing
@@ -115,7 +115,7 @@ def check_apart(root: Path, known: Mapping[str, Path]) -> None:
     removing = "; ".join(f"semlex delete --source {name}" for name in sorted(inside))
     raise ConfigurationError(
         f"{root} contains sources whose files would be stored twice: {shown}. "
-        f"Index that instead, or remove it first with: {removing}"
+        f"Index those folders instead, or first remove the sources with: {removing}"
     )
 
 
@@ -142,7 +142,7 @@ def check_name(name: str) -> None:
     if not (0 < len(name) <= MAX_NAME_CHARACTERS and name.isprintable() and "/" not in name and name.strip() == name):
         raise ConfigurationError(
             f"{name[:MAX_NAME_CHARACTERS]!a} cannot be the name of a source: use 1 to {MAX_NAME_CHARACTERS} "
-            "characters that can be shown, without a slash; --source NAME (source=) gives another than the folder's"
+            "characters that can be shown, without a slash; set a name with --source NAME (source=)"
         )
 
 

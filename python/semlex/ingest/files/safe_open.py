@@ -94,7 +94,7 @@ class OutsideError(OSError):
 
 
 def _first_step(root: Path, parts: Sequence[str], *, is_above: bool) -> tuple[Path, Sequence[str]]:
-    """Return the folder where a walk begins, and the names from there."""
+    """Return the folder to open first, and the names of the path below it."""
     allowed = _allowed.get()
     if allowed is None:
         return root, parts

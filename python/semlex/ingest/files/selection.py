@@ -187,7 +187,7 @@ def _read(root: Path, parts: tuple[str, ...]) -> tuple[IgnorePattern, ...]:
 SkipReason = Literal["format", "hidden", "ignored", "generated", "excluded", "bad_text"]
 
 SKIPPED_FOLDERS = frozenset({"node_modules", "__pycache__", "venv", "site-packages", "_build", "_static"})
-"""Folders of other people's files and of generated files."""
+"""Folders with generated files, or with files of other projects."""
 SKIPPED_FILES = ("searchindex.js", "*.min.js", "*.min.css", "*.map", "package-lock.json", "*.egg-info", "*.dist-info")
 """Generated files: they contain nothing that their source files lack."""
 
@@ -271,7 +271,6 @@ def matches(patterns: Sequence[str], uri: str) -> bool:
 
 @lru_cache(maxsize=64)
 def _compiled(patterns: tuple[str, ...]) -> tuple[re.Pattern[str], re.Pattern[str]]:
-    """Return the patterns of names and of paths."""
     lowered = [pattern.lower() for pattern in patterns]
     names = [pattern for pattern in lowered if "/" not in pattern]
     paths = [pattern for pattern in lowered if "/" in pattern]

@@ -1,4 +1,4 @@
-"""Find and note the rows of a followed table that differ from the stored ones: among all, some keys, or changes."""
+"""Find the rows of a followed table that differ from the stored ones, among all rows, by keys, or by time of change."""
 
 from __future__ import annotations
 
@@ -191,8 +191,8 @@ class RowComparison:
         if stored:
             table = f"{self._stored.table.schema}.{self._stored.table.table}"
             raise ConfigurationError(
-                f"none of the {stored:,} rows that were read from {table} is there any more: nothing was changed. If "
-                f"they are to be deleted: semlex sync --table {self._stored.name} --allow-empty (allow_empty=True)"
+                f"none of the {stored:,} rows that were read from {table} exists any more, so nothing was changed. To "
+                f"delete them: semlex sync --table {self._stored.name} --allow-empty (allow_empty=True)"
             )
         self._is_checked = True
 
@@ -210,13 +210,13 @@ class RunNotes:
     has_problems: bool = False  # whether rows were set aside, by this run or before it
 
     def claim(self, changes: Iterable[Change]) -> None:
-        """Note claimed entries of single rows."""
+        """Note claimed queue entries that concern single rows."""
         for change in changes:
             if change.row_key is not None:
                 self.claimed.setdefault(change.row_key, []).append(change)
 
     def claims_of(self, keys: Sequence[str]) -> list[Change]:
-        """Return the claimed entries of rows."""
+        """Return the claimed queue entries of rows."""
         return [change for key in keys for change in self.claimed.get(key, ())]
 
     def fail(self, rows: Iterable[FailedRow]) -> None:

@@ -74,7 +74,7 @@ class RowBatch:
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """Columns of rows that can be split; `texts` has a column for each text of the definition, or a joined one."""
+    """Columns of rows that can be split; `texts` has a column for each text column, or one of joined texts."""
 
     keys: list[str]
     documents: list[bytes]  # their keys
@@ -134,7 +134,7 @@ class RowSplitter:
 
     @property
     def joins_texts(self) -> bool:
-        """Whether the server joins the texts of a row, which it does if none is written in a format."""
+        """Whether the server joins the texts of a row; only texts without a format can be joined."""
         return not self.table.formats
 
     def batch(self, keys: Sequence[str], read: Sequence[tuple[Any, ...]]) -> RowBatch:
@@ -152,7 +152,7 @@ class RowSplitter:
         return batch
 
     def _failures(self, rows: _Rows) -> list[FailedRow]:
-        """Return rows that cannot be stored, whatever their texts are."""
+        """Return rows that cannot be stored, found before their texts are split."""
         times = Counter(rows.keys) if len(set(rows.keys)) < len(rows.keys) else {}
         wrong: dict[int, tuple[str, str]] = {
             number: ("repeated_key", f"{times[key]:,} rows have this key: make the key unique")
@@ -313,7 +313,7 @@ class RowSplitter:
 
 
 def key_parts(table: FollowedTable, key: str) -> list[Any]:
-    """Return the parts of a key in the form that the places of chunks have."""
+    """Return the parts of a key in the form in which places of chunks are stored."""
     parts = [key] if len(table.key) == 1 else json.loads(key)
     return [
         int(part) if kind == "int" else {"uuid": part} if kind == "uuid" else part

@@ -106,7 +106,7 @@ class RowEmbedding:
 
 
 def _is_of_text(error: Exception) -> bool:
-    """Return whether an error of a model may concern one text, and not every request."""
+    """Return whether a model's error may be caused by one text; other errors concern every request."""
     if isinstance(error, ModelServerError):
         return error.status in TEXT_REFUSED
     if isinstance(error, SemlexError):
@@ -341,7 +341,7 @@ class TableRun:
         await self._writes.set_aside()
 
     async def _batches(self, differences: AsyncGenerator[Differences, None]) -> AsyncGenerator[RowBatch, None]:
-        """Yield batches of the rows that differ, read and split."""
+        """Read and split the rows that differ, and yield them in batches."""
         is_ready = False
         async with aclosing(differences) as pages:
             async for page in pages:

@@ -44,7 +44,7 @@ class RowWrites:
         self.table: ComparedTable
 
     async def _hold(self, connection: Connection, *, alone: bool = False) -> None:
-        """Take a writer's first locks, then the lock of the table's source."""
+        """Lock the collection, then the followed table; raise `StoppedError` if it is not followed as before."""
         await share_writing(connection, self._indexer.collection)
         if not await hold_table(connection, self._names, self._stored, alone=alone):
             raise StoppedError
@@ -171,7 +171,7 @@ class RowWrites:
             await self._queue.settle(connection, claimed, done=done)
 
     async def end(self, keys: Sequence[str], changes: Sequence[Change] = ()) -> None:
-        """Remove claimed queue entries, and those of rows that are stored unchanged; later changes have their own."""
+        """Remove `changes`, and the entries of rows that are stored unchanged, from the queue."""
         claimed = [*changes, *self._notes.claims_of(keys)]
         done = keys if self._notes.has_problems else ()
         if claimed or done:

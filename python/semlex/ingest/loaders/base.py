@@ -42,7 +42,7 @@ class LoadOptions:
     """How files are read; the same for all files of a run.
 
     Attributes:
-        text_fields: Fields of tables and JSON Lines that are text, joined by blank lines; empty for all texts.
+        text_fields: Fields of tables and JSON Lines that are text, joined by blank lines; empty: all fields with text.
         id_field: Field of tables and JSON Lines that names a record, or None.
         detect_encoding: Whether text that is not UTF-8 is read in its most probable encoding.
         on_bad_text: For undecodable bytes and characters that cannot be stored (NUL, lone surrogates): ``error``
@@ -95,17 +95,17 @@ def suffix_of(uri: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A part of a text that is cut separately: a table row, a notebook cell, a finished chunk.
+    """A part of a text that is split separately: a table row, a notebook cell, a finished chunk.
 
     Attributes:
         start: First character in the text.
         end: Last character, exclusive.
-        structure: As of `LoadedDocument`; None for that of the whole text.
-        metadata: JSON values of its chunks, beside the document's.
+        structure: As in `LoadedDocument`; None: the structure of the whole text.
+        metadata: JSON values that its chunks get in addition to the document's.
         titles: Titles above it, outermost first, instead of headings.
         is_chunk: Whether it stays whole.
-        line: Line of the file that it begins on, from 1; None for that of the text.
-        place: Its row, cell or sheet, and the characters of the text where the next row begins, the one after it, …
+        line: Line of the file where it begins, from 1, or None; used if the text does not have the lines of the file.
+        place: Its row, cell or sheet; if it has several rows, also the characters where the later ones begin.
     """
 
     start: int
@@ -126,9 +126,9 @@ class LoadedDocument:
     Attributes:
         structure: ``plain``, ``markdown``, ``restructuredtext``, or ``code:`` with a suffix (``code:py``).
         title: None to use its first heading of level 1.
-        metadata: JSON values of every chunk.
+        metadata: JSON values that every chunk gets.
         pages: First character of each page, ascending; empty without pages.
-        records: Parts to cut separately, ascending; text outside is left out. Empty: cut the text as a whole.
+        records: Parts to split separately, ascending; text outside of them is left out. Empty: split the whole text.
         encoding: The detected encoding, or None.
         format: Name of the format, if it is not the loader's.
         repaired: Number of replaced characters.
@@ -167,11 +167,11 @@ class Loader(Protocol):
 
     @property
     def version(self) -> int:
-        """Changes when the loader's output changes; documents of older versions can be cut again."""
+        """Changes when the loader's output changes; documents of older versions can be split again."""
         ...
 
     def load(self, file: FileBytes, options: LoadOptions) -> LoadedDocument:
-        """Turn a file into text; called in any thread.
+        """Turn a file into text; any thread may call this.
 
         Raises:
             LoadError: It cannot be read.
@@ -192,7 +192,7 @@ class MetadataExtraction:
     Attributes:
         extract: Receives a `Document` (text, metadata so far, path or id); returns a mapping or an awaitable. A
             function without ``async`` is called in another thread than the event loop's.
-        per: Whether it gets each ``document`` or each ``chunk``. An added document is one chunk.
+        per: ``document`` or ``chunk``: what each call gets. An added document is one chunk.
     """
 
     extract: Extract
@@ -230,7 +230,7 @@ def extracted_metadata(
 
 
 def checked_extraction(value: MetadataExtraction | Extract | None) -> MetadataExtraction | None:
-    """Return the option `extract_metadata` as a value."""
+    """Return the option `extract_metadata` as a `MetadataExtraction`, or None."""
     return value if value is None or isinstance(value, MetadataExtraction) else MetadataExtraction(value)
 
 

@@ -33,7 +33,7 @@ class Decoded(NamedTuple):
 
 
 def decode(data: bytes, options: LoadOptions) -> Decoded:
-    """Decode UTF-8, with or without a byte order mark, or UTF-16 with one; detect others only on request."""
+    """Decode UTF-8, with or without a byte order mark, or UTF-16 with one; detect other encodings only on request."""
     # A wrong guess is stored as nonsense that nobody finds.
     try:
         return _decoded(data, options)
@@ -49,7 +49,7 @@ def _is_wide(data: bytes) -> bool:
 
 
 def _repaired(data: bytes, options: LoadOptions) -> Decoded | None:
-    """Return the text with U+FFFD for everything undecodable, or None if too much of it is."""
+    """Return the text with U+FFFD for everything undecodable, or None if too much is undecodable."""
     guess = _guessed(data) if options.detect_encoding and not _is_wide(data) and b"\0" not in data else None
     encoding = "utf-16" if _is_wide(data) else guess or "utf-8"
     text = data.decode(encoding, "replace").removeprefix("\ufeff")
@@ -73,7 +73,7 @@ def _decoded(data: bytes, options: LoadOptions) -> Decoded:
         encoding = _guessed(data)
         if encoding is None:
             message = (
-                f"byte {error.start} is not UTF-8, and it looks like no other encoding: convert the file with iconv"
+                f"byte {error.start} is not UTF-8, and no other encoding was recognised: convert the file with iconv"
             )
             raise LoadError("not_utf8", message) from None
         if not options.detect_encoding:

@@ -1,4 +1,4 @@
-"""Read formats of JSON: notebooks, JSON Lines, chunks that were cut elsewhere; other JSON is source code."""
+"""Read JSON: notebooks, JSON Lines, and chunks that another program made. Other JSON is read as source code."""
 
 from __future__ import annotations
 
@@ -124,7 +124,6 @@ def _source(cell: Mapping[str, Any]) -> str:
 
 
 def _outputs(cell: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the texts of a cell's outputs."""
     outputs = cell.get("outputs")
     for output in outputs if isinstance(outputs, list) else ():
         # Errors of both formats have only a traceback.
@@ -140,7 +139,7 @@ def _joined(text: object, limit: int | None = None) -> str:
 
 
 def _parts(source: str, above: list[Heading]) -> Iterator[tuple[str, list[Heading]]]:
-    """Yield the text of a Markdown cell, split where a heading closes those above."""
+    """Yield the text of a Markdown cell in parts, each with the headings of earlier cells that are above it."""
     start, outer = 0, list(above)
     for heading in headings(source):
         while above and above[-1].level >= heading.level:

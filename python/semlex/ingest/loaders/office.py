@@ -80,7 +80,7 @@ class MissingOfficeLoader(OfficeLoader):
     """Replaces a loader whose package is not installed."""
 
     def load(self, file: FileBytes, options: LoadOptions) -> LoadedDocument:  # noqa: ARG002 - the same for every loader
-        """Raise the error that names the extra."""
+        """Raise an error that names the extra to install."""
         raise LoadError("no_reader", f'files of the format {self.name} need an extra: pip install "semlex[{EXTRA}]"')
 
 

@@ -86,7 +86,7 @@ def _finite(text: str) -> float:
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     made = dict(pairs)
     if len(made) != len(pairs):
-        raise _RefusedError("an object has one name twice: keep one of them")
+        raise _RefusedError("an object has the same key twice: keep one of them")
     return made
 
 
@@ -145,7 +145,7 @@ class Rows:
                 raise LoadError("unknown_field", _unknown(name, known))
 
     def add(self, row: Mapping[str, Any], line: int, number: int) -> bool:
-        """Add a row, which begins on a line; returns False for one without text, which is left out."""
+        """Add the row that begins on this line; return False if it has no text and is left out."""
         self._count += 1
         if self._count > MAX_RECORDS:  # rows without text take time, too
             raise _too_many()
@@ -189,7 +189,7 @@ class Rows:
             or not isinstance(value, str | int)
             or (isinstance(value, str) and not value.strip())
         ):
-            message = f"line {line}: the field {shown}, which names a record, holds no text and no whole number"
+            message = f"line {line}: the field {shown}, which names a record, holds neither text nor a whole number"
             raise LoadError("missing_id", f"{message}: fill it in")
         first = self._lines.setdefault((type(value), value), line)
         if first != line:

@@ -70,7 +70,7 @@ def loader_named(uri: str, known: Mapping[str, Loader]) -> Loader:
 
 
 def structure_named(uri: str) -> str:
-    """Return the structure of a document's text by its name, as for `semlex._core.split_text`."""
+    """Return the structure of a text by the document's name, as for `semlex._core.split_text`."""
     suffix = suffix_of(uri)
     loader = loader_named(uri, loaders())
     if isinstance(loader, CodeLoader):

@@ -232,7 +232,7 @@ def _write_frame(stream: IO[bytes], header: Mapping[str, Any], data: bytes) -> N
 
 
 def _read_frame(stream: IO[bytes], max_data: int = MAX_TEXT_BYTES) -> tuple[dict[str, Any], bytes]:
-    """Read a frame; raises EOFError if the other side ended or wrote nonsense."""
+    """Read a frame; raise EOFError if the other process ended or wrote something else."""
     lengths = stream.read(_LENGTHS.size)
     if len(lengths) < _LENGTHS.size:
         raise EOFError
