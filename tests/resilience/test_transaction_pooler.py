@@ -374,7 +374,7 @@ async def test_the_doctor_sees_the_pooler_and_the_log_passes_it(database_url: st
             found = await client.diagnose()
         assert found.is_well
         (finding,) = [one for one in found.findings if one.code == "pooler"]
-        assert "lends each transaction another session" in finding.what
+        assert "may give each transaction a different session" in finding.what
     async with retriever_of(database_url) as retriever:
         assert (await retriever.queries.summary()).logged == 10
     async with Client(database_url, HashEmbedder(16), use_reranking=False) as client:

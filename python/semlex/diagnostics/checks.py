@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ModelFacts:
-    """The models of this machine that were tried, with what failed."""
+    """The embedding model that was tried on this machine, and how to compare it with a collection's."""
 
     tried: ModelExamination | None
     dimensions: int | None
@@ -73,7 +73,7 @@ class Subject:
         return self.given
 
     def begun(self, connection: Connection) -> Subject:
-        """Return a copy without findings, for a check on this connection."""
+        """Return a copy without findings, for a check on a given connection."""
         return Subject(self.collection, self.models, self.check, connection)
 
     @property
@@ -90,7 +90,7 @@ class Subject:
         self.findings.append(Finding(code, severity, self.where, what, remedy, command))
 
     def skip(self, reason: str) -> None:
-        """Record why the check was not made."""
+        """Record why the check cannot be made."""
         self.not_checked.append(NotChecked(self.check, self.where, reason))
 
     def note(self, what: str) -> None:
@@ -125,7 +125,7 @@ async def check_privileges(subject: Subject) -> None:
             code,
             "error" if code == "privilege_read" else "hint",
             f"{what}: it lacks {', '.join(missing)} on {_listed(lacking)}",
-            "if it should, let the owner of the tables run",
+            "if the role needs this, let the owner of the tables run",
             grant(connection, names.schema, missing, lacking),
         )
         return
@@ -134,9 +134,9 @@ async def check_privileges(subject: Subject) -> None:
         subject.find(
             "privilege_migrate",
             "hint",
-            "can be written, but not migrated, by this role, nor can its indexes be built: its tables belong to "
-            + ", ".join(owners),
-            "after an update of semlex, let that role run",
+            "can be written by this role, but not migrated, and this role cannot build its indexes: its tables belong "
+            "to " + ", ".join(owners),
+            "after an update of semlex, let the owner of the tables run",
             "semlex maintain migrate",
         )
 
@@ -164,14 +164,14 @@ def findings_of_settings(settings: list[Advice]) -> Iterator[Finding]:
 def findings_of_pooling(pooling: Pooling, server: str) -> Iterator[Finding]:
     """Yield a finding if the server is reached through a connection pooler."""
     if pooling != "none":
-        how = ", which lends each transaction another session" if pooling == "transaction" else ""
+        how = ", which may give each transaction a different session" if pooling == "transaction" else ""
         yield Finding(
             "pooler",
             "hint",
             f"server {server}",
             f"is reached through a pooler{how}",
-            "only concurrent index builds are affected, because they block writers here: run semlex maintain "
-            "create-index --concurrently with the address of the server itself",
+            "through it, index builds block writers even with --concurrently, and nothing else is affected: run "
+            "semlex maintain create-index --concurrently with the address of the server itself",
         )
 
 
@@ -189,7 +189,7 @@ def findings_of_models(examinations: Iterable[ModelExamination]) -> Iterator[Fin
 
 
 async def check_model(subject: Subject) -> None:
-    """Check that this machine's model made the collection's vectors, without opening a model that is only named."""
+    """Check that the configured model made the collection's vectors, or that the collection's own model is usable."""
     stored, models = subject.collection.versions.answering, subject.models
     if stored is None:
         return
@@ -210,7 +210,7 @@ async def check_model(subject: Subject) -> None:
             subject.find(
                 "model_missing",
                 "warning",
-                f"has vectors of {stored.model!r}, which cannot be used here: only words answer",
+                f"has vectors of {stored.model!r}, which cannot be used here: only keyword search works",
                 problem,
             )
 
@@ -221,7 +221,7 @@ def _differs(subject: Subject, what: str) -> None:
         "model_differs",
         "error",
         f"has vectors of another model than the one that is configured here: {what}",
-        "name the collection's model (--model, SEMLEX_EMBEDDING_MODEL), or change the collection's",
+        "configure the collection's model here (--model, SEMLEX_EMBEDDING_MODEL), or give the collection another model",
         subject.command(f"models set{named}"),
     )
 
@@ -240,7 +240,7 @@ async def check_missing(subject: Subject) -> None:
     wanted = wanted_vector_index(collection, found)
     is_large_enough = await has_rows(connection, collection.names.chunk, INDEX_FROM_ROWS)
     if wanted is not None and wanted.is_missing(found) and (wanted.is_chosen or is_large_enough):
-        without = "searches by vectors compare every vector" if found.used is None else "another one is used"
+        without = "each vector search compares all vectors" if found.used is None else "another index is used"
         subject.find(
             "vector_index_missing",
             "warning",
@@ -278,7 +278,7 @@ async def check_recall(subject: Subject) -> None:
     if recall.found >= MIN_RECALL:
         return
     remedy = (
-        "look at more candidates (ef_search= of a search), or build a better graph"
+        "search more candidates (ef_search= of a search), or build a better graph"
         if used.kind == "hnsw"
         else "search more lists (probes= of a search), or use a graph (hnsw), which stays good as rows change"
     )
@@ -312,23 +312,23 @@ async def check_keyword_index(subject: Subject) -> None:
         subject.find(
             "analyzer_version",
             "error",
-            f"has a keyword index of version {state.version} of the analyzer, this is {_core.ANALYZER_VERSION}: "
-            "words are not searched, and nothing can be written",
-            "rebuild it",
+            f"has a keyword index made by version {state.version} of the analyzer, but this semlex has version "
+            f"{_core.ANALYZER_VERSION}: keyword search does not work, and nothing can be written",
+            "rebuild the keyword index",
             subject.command("maintain reindex"),
         )
         return
     large = await is_large(connection, collection.names.chunk)
     figures = await index.statistics(connection, collection, counted=not large)
     if large:
-        subject.skip("whether every chunk is in it: there are too many ids; semlex status --exact compares them")
+        subject.skip("it has too many chunks to check that every chunk is indexed; semlex status --exact does")
     if figures["index_problem"] is not None:
         subject.find("keyword_index_damaged", "error", "has a damaged keyword index", figures["index_problem"])
     if figures["chunks_not_indexed"]:
         subject.find(
             "chunks_not_indexed",
             "warning",
-            f"has {figures['chunks_not_indexed']:,} chunks that searches by words do not find: they were written "
+            f"has {figures['chunks_not_indexed']:,} chunks that keyword search does not find: they were written "
             "without semlex",
             "rebuild the keyword index",
             subject.command("maintain reindex"),
@@ -343,8 +343,8 @@ async def _check_tombstones(subject: Subject, generation: int) -> None:
             "tombstones",
             "hint",
             f"has {tombstones:,} tombstones among the {chunks:,} chunks of its keyword index: deleted chunks that take "
-            "room and time until a merge",
-            "merge them away",
+            "space and time until segments are merged",
+            "merge the segments",
             subject.command("maintain optimize"),
         )
 
@@ -370,7 +370,7 @@ async def check_orphans(subject: Subject) -> None:
             "chunks_orphaned",
             "warning",
             f"has {chunks.counted('chunk')} whose document is gone: searches find them, but nothing updates them",
-            "index the folders again with the files changed, or delete them by their ids (semlex delete)",
+            "change the files and index their folders again, or delete the chunks by their ids (semlex delete)",
         )
     documents = await health.documents_without_source(connection, names)
     if documents.found:
@@ -378,7 +378,7 @@ async def check_orphans(subject: Subject) -> None:
             "documents_orphaned",
             "warning",
             f"has {documents.counted('document')} whose source is gone: semlex index and sync never update them",
-            "delete them by their names (semlex delete --document), and index their folder again",
+            "delete the documents by their names (semlex delete --document), and index their folder again",
         )
     if not chunks.sample.is_whole or not documents.sample.is_whole:
         subject.note(
@@ -399,7 +399,7 @@ async def check_missing_vectors(subject: Subject) -> None:
         subject.find(
             "vectors_missing",
             "warning",
-            f"has {share.counted('chunk')} without a vector: searches by vectors do not find them",
+            f"has {share.counted('chunk')} without a vector: vector search does not find them",
             "embed them",
             subject.command("models fill"),
         )
@@ -414,8 +414,8 @@ async def check_empty_documents(subject: Subject) -> None:
         subject.find(
             "documents_empty",
             "hint",
-            f"has {share.counted('document')} without text: empty files, or nothing could be read",
-            "check whether the files are scans or pictures; their names are in",
+            f"has {share.counted('document')} without text: the files are empty, or no text could be read",
+            "check whether the files are scans or pictures; this command lists their names:",
             subject.command("documents"),
         )
 
@@ -437,7 +437,7 @@ async def check_cut_chunks(subject: Subject) -> None:
             "warning",
             f"has {share.counted('chunk')} with more tokens than its model reads ({tried.max_tokens:,}): "
             "only their beginnings are embedded",
-            "cut the files into smaller chunks",
+            "split the files into smaller chunks",
             subject.command("maintain rechunk --chunk-tokens 500"),
         )
 
@@ -457,9 +457,9 @@ async def check_near_duplicates(subject: Subject) -> None:
         subject.find(
             "near_duplicates",
             "hint",
-            f"has {copies:,} near-duplicates among {len(texts):,} chunks: {NEAR_SHARE:.0%} of their sequences of "
-            "five words occur in another one",
-            "leave copies of files out (semlex index --exclude), or text that is on every page",
+            f"has {copies:,} near-duplicates among {len(texts):,} chunks: at least {NEAR_SHARE:.0%} of their "
+            "sequences of five words occur in another chunk",
+            "exclude copies of files (semlex index --exclude), or remove text that is on every page",
         )
 
 
@@ -467,7 +467,7 @@ async def check_dead_rows(subject: Subject) -> None:
     """Check for dead rows that are not cleaned up."""
     connection, collection = subject.connection, subject.collection
     if await is_standby(connection):
-        subject.skip("a standby keeps no statistics: ask the primary server")
+        subject.skip("a standby keeps no statistics: check the primary server")
         return
     names = collection.names
     tables = [names.document, names.chunk, *(names.embedding(one.version) for one in collection.versions.standing)]
@@ -485,20 +485,20 @@ async def check_dead_rows(subject: Subject) -> None:
 
 
 QUESTION_DAYS = 30
-# A few questions without hits mean nothing.
+# A few queries without hits mean nothing.
 MIN_QUESTIONS, MAX_SHARE_WITHOUT_HITS = 10, 0.2
 
 
 async def check_questions(subject: Subject) -> None:
-    """Check for logged questions without hits."""
+    """Check for logged queries without hits."""
     since = await server_time(subject.connection) - timedelta(days=QUESTION_DAYS)
     asked, nothing = await count_since(subject.connection, subject.collection.names, since)
     if asked >= MIN_QUESTIONS and nothing > MAX_SHARE_WITHOUT_HITS * asked:
         subject.find(
             "queries_without_hits",
             "hint",
-            f"was asked {asked:,} questions in {QUESTION_DAYS} days, of which {nothing:,} found nothing",
-            "see which questions, and what the documents lack",
+            f"got {asked:,} queries in {QUESTION_DAYS} days, of which {nothing:,} found nothing",
+            "list the queries, and see what the documents lack",
             subject.command("eval queries"),
         )
 
@@ -515,5 +515,5 @@ CHECKS = (
     Check("chunks that the model cuts", check_cut_chunks),
     Check("near-duplicates", check_near_duplicates),
     Check("dead rows", check_dead_rows),
-    Check("questions without hits", check_questions),
+    Check("queries without hits", check_questions),
 )

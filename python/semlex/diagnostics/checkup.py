@@ -100,7 +100,7 @@ def share_of(found: int, asked: int) -> Share:
 
 
 def of_documents(outcomes: Sequence[Outcome], chunks: Mapping[DocumentName, int]) -> tuple[DocumentCheckup, ...]:
-    """Return documents with their headings: first those without any found section, the largest first."""
+    """Return documents with their headings: first those without any found section, each by most missed headings."""
     by_document: dict[DocumentName, list[Outcome]] = defaultdict(list)
     for one in outcomes:
         by_document[one.section.source, one.section.document].append(one)
@@ -118,7 +118,7 @@ def _asked(one: Outcome) -> AskedHeading:
 
 
 def dominating(outcomes: Sequence[Outcome], chunks: Mapping[DocumentName, int]) -> tuple[Dominating, ...]:
-    """Return documents that are far more often among the first hits of others' headings than their size suggests."""
+    """Return documents that are first hits for other documents' headings far more often than their size suggests."""
     hits: Counter[DocumentName] = Counter()
     for one in outcomes:
         own = (one.section.source, one.section.document)
@@ -138,7 +138,7 @@ def dominating(outcomes: Sequence[Outcome], chunks: Mapping[DocumentName, int]) 
 
 
 def alone(outcomes: Sequence[Outcome]) -> dict[str, float]:
-    """Return the share of sections that each search finds alone; empty if only one search ran."""
+    """Return the share of sections that vector and keyword search would each find alone; empty if only one ran."""
     ranks = [one.standing.by_leg for one in outcomes if one.standing.by_leg is not None]
     if not ranks or len(ranks) < len(outcomes):
         return {}
@@ -201,7 +201,7 @@ class CheckupRun:
         self._notes: dict[str, None] = {}
 
     async def run(self, sample: int | None, seed: int) -> Checkup:
-        """Search the headings."""
+        """Search for a sample of the headings, and sum up the ranks of their sections."""
         started = time.perf_counter()
         opened = self._opened
         state = self._begun("heading")
@@ -233,9 +233,9 @@ class CheckupRun:
         if not outcomes:
             raise ConfigurationError(
                 f"none of the {choice.headings:,} headings of collection {opened.info.names.collection!r} can be "
-                f"asked: {choice.repeated:,} occur in three or more places, {choice.wide:,} have more than "
-                f"{MAX_SECTION_CHUNKS} chunks below them, and the others have no word, or nothing below them; "
-                "`semlex eval` takes questions of your own"
+                f"searched: {choice.repeated:,} occur in three or more places, {choice.wide:,} have more than "
+                f"{MAX_SECTION_CHUNKS} chunks below them, and the others have no word, or no text below them; "
+                "`semlex eval` takes queries of your own"
             )
         self._left_out["not_drawn"] = len(choice.sections) - taken
         return self._checkup(choice, outcomes, state, seed, time.perf_counter() - started)
@@ -251,12 +251,12 @@ class CheckupRun:
         name, settings = self._opened.info.names.collection, self._opened.info.settings
         if not choice.chunks.total():
             raise ConfigurationError(
-                f"collection {name!r} is empty, so nothing can be asked: semlex index PATH --collection {name} fills it"
+                f"collection {name!r} is empty: fill it with semlex index PATH --collection {name}"
             )
         if not choice.headings:
             raise ConfigurationError(
-                f"no chunk of collection {name!r} has a heading above it, so a checkup has nothing to ask; `semlex "
-                "eval` takes questions of your own"
+                f"no chunk of collection {name!r} has a heading above it, so a checkup has nothing to search for; "
+                "`semlex eval` takes queries of your own"
             )
         if "keyword" in state.legs and state.collection.keyword.index is None:
             raise ConfigurationError(

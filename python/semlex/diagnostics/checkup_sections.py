@@ -72,7 +72,7 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The headings that can be searched, and the numbers of those that cannot."""
+    """The headings that can be searched, and how many cannot be, by reason."""
 
     sections: list[Section]
     headings: int
@@ -89,7 +89,7 @@ def words_of(text: str) -> Words:
 
 
 def question_of(heading: str) -> str:
-    """Return a heading as a query, without quotes and dashes that would demand or exclude words."""
+    """Return a heading as a query, without quotes and dashes, which would require or exclude words."""
     plain = "".join(" " if one in _QUOTES or unicodedata.category(one) == "Cc" else one for one in heading)
     return " ".join(_DASHES.sub(" ", plain[:MAX_QUESTION_CHARACTERS]).split())
 
@@ -191,7 +191,7 @@ def _text_without(words: Words, text: str, *, is_cut: bool) -> str:
 
 
 def _begins(own: Words, words: Words) -> bool:
-    """Return whether words begin with other words, the last of which may be cut off."""
+    """Return whether a line's words begin with the heading's words; the heading's last word may be cut."""
     last = len(words) - 1
     return len(own) > last and own[:last] == words[:last] and own[last].startswith(words[last])
 
@@ -207,7 +207,7 @@ RESOLUTION = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """A section whose heading is searched; its new vectors are float32, shape (m, d), or None without vector search."""
+    """A section whose heading is searched; `vectors` are those of its texts without the heading, float32, (m, d)."""
 
     chunks: Sequence[SectionChunk]
     contexts: Sequence[str]
@@ -240,7 +240,7 @@ class LegScores:
 # and boundaries of chunks stay: each changes by less than the section's share of the collection.
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """The rank of a section, from 1, which is its best chunk's rank; None if no chunk of it is a candidate."""
+    """The rank of a section: the rank of its best chunk, from 1; None if none of its chunks is a candidate."""
 
     rank: int | None
     best: int
@@ -293,7 +293,7 @@ def similarities(
 
 
 def _leg(others: NDArray[np.float64], own: NDArray[np.float64], keys: Sequence[Key], probe: Probe) -> LegScores:
-    """Return the scores of a search, with the best of all chunks as candidates; ties are broken by key."""
+    """Return the scores of a search, and mark the best chunks as candidates; ties are broken by key."""
     scores = np.concatenate([others, own])
     every = [*keys, *(chunk.key for chunk in probe.chunks)]
     order = sorted(
@@ -307,7 +307,7 @@ def _leg(others: NDArray[np.float64], own: NDArray[np.float64], keys: Sequence[K
 def standing(
     legs: dict[str, LegScores], keys: Sequence[Key], own: int, spread: Spread | None, weight: float
 ) -> Standing:
-    """Return the rank of the section's best chunk."""
+    """Return the rank of a section from the scores of each search, fused if both ran."""
     found = np.any([leg.found for leg in legs.values()], axis=0)
     columns = {name: np.concatenate([leg.others, leg.own]) for name, leg in legs.items()}
     shares = None if "keyword" not in legs else bool((np.nan_to_num(legs["keyword"].own) > 0).any())
@@ -343,7 +343,7 @@ def fused_scores(
 
 
 def _rank(scores: NDArray[np.float64], found: NDArray[np.bool_], own: int) -> int | None:
-    """Return the rank of the best own chunk among the candidates; None if no own chunk is one."""
+    """Return the best rank of the last `own` chunks among the candidates; None if none of them is a candidate."""
     listed = np.where(found & ~np.isnan(scores), scores, -np.inf)
     border = len(scores) - own
     best = listed[border:].max(initial=-np.inf)

@@ -161,7 +161,7 @@ def _reason(error: SemlexError) -> str:
     if isinstance(error, PrivilegeError):
         return "this role may not read the tables that the check needs"
     if isinstance(error, SearchTimeoutError):
-        return f"the server took more than {CHECK_SECONDS} s, or less if statement_timeout is lower"
+        return f"the check took longer than {CHECK_SECONDS} s, or than a lower statement_timeout of the server"
     if isinstance(error, CollectionNotFoundError):
         return "one of its tables does not exist, or was dropped in the meantime"
     return str(error)

@@ -64,7 +64,7 @@ class CollectionStatus:
         pgvector: Version of pgvector; empty if it is missing.
         partitions: Partitions of the tables of documents, chunks and vectors; 0: plain tables.
         language: Language of documents without one.
-        chunk_settings: How files are cut; None before the first file.
+        chunk_settings: How files are split; None before the first file.
         embedding_model: Model of the vectors used here, or None.
         vector_storage: ``vector`` (float32) or ``halfvec`` (float16), or None.
         embedding_version: Number of the set of vectors used here, or None.
@@ -84,8 +84,8 @@ class CollectionStatus:
         index_problem: The damage with its remedy, or None.
         query_log: Figures of this process's query log; None if queries are not logged.
         last_run: The newest run over files, or None.
-        calibration: The stored curve as by `ConfidenceCurve.to_dict`, or None.
-        followed: The followed tables, by name; None if this role may not read about them.
+        calibration: The stored curve, as `ConfidenceCurve.to_dict` returns it, or None.
+        followed: The followed tables, by name; None if this role may not read their list.
         read_from: The server that was read, with its lag, if the client has ``read_from="replica"``; otherwise None.
     """
 
@@ -236,7 +236,7 @@ async def collection_status(
 
 
 async def server_health(reach: Callable[[], Awaitable[Database]], *, deadline: float | None = None) -> ServerHealth:
-    """Check whether the database answers in time; a database that does not answer raises no error."""
+    """Check whether the database answers in time; no error is raised if it does not."""
     started = time.perf_counter()
     try:
         database = await reach()

@@ -58,7 +58,7 @@ class Advice:
 
 
 async def examine_settings(connection: Connection) -> list[Advice]:
-    """Examine the settings of a server; its machine is known only if it is this one."""
+    """Examine the settings of a server; its memory and cores are known only if it runs on this machine."""
     found = await read_server_settings(connection, (*NAMES, "cluster_name"))
     is_embedded = MARK.fullmatch(found.pop("cluster_name").text) is not None
     machine = Machine()
@@ -87,14 +87,14 @@ def advise(settings: dict[str, ServerSetting], machine: Machine) -> Iterator[Adv
     yield _at_least(
         settings["work_mem"],
         None if memory is None else min(MAX_WORK_MEMORY, max(MIN_WORK_MEMORY, memory // 8 // connections)),
-        "16MB to 64MB, times max_connections at most an eighth of the memory",
-        "a filtered search stores here what an HNSW scan has visited; if it is full, the search becomes an exact one",
+        "an eighth of the memory divided by max_connections, from 16MB to 64MB",
+        "a filtered search keeps the rows that an HNSW scan has visited in it; if it is full, the search becomes exact",
     )
     yield _at_least(
         settings["maintenance_work_mem"],
         None if memory is None else min(MAX_BUILD_MEMORY, max(MIN_BUILD_MEMORY, memory // 16)),
         "256MB, or the estimate of semlex maintain create-index --dry-run",
-        "a graph that fits into it is built several times as fast; a build of semlex uses only what it needs",
+        "an HNSW graph that fits into it is built several times as fast; semlex uses only what a build needs",
     )
     workers = None if cores is None else max(2, min(cores - 1, MAX_WORKERS))
     yield _at_least(
@@ -105,9 +105,8 @@ def advise(settings: dict[str, ServerSetting], machine: Machine) -> Iterator[Adv
         unit="",
     )
     for name in ("max_parallel_workers", "max_worker_processes"):
-        yield _at_least(
-            settings[name], workers, "the cores, or more", "no more workers than that are started at all", unit=""
-        )
+        reason = "the server starts no more worker processes than this"
+        yield _at_least(settings[name], workers, "the cores, or more", reason, unit="")
     yield _at_least(
         settings["max_wal_size"],
         WAL_BYTES,
@@ -135,7 +134,7 @@ def advise(settings: dict[str, ServerSetting], machine: Machine) -> Iterator[Adv
 
 
 def _at_least(setting: ServerSetting, advised: int | None, words: str, reason: str, *, unit: str = "B") -> Advice:
-    """Return advice on a minimum value; a memory setting is accepted from half of the minimum on."""
+    """Return advice on a minimum value; half of it is enough for a memory setting."""
     if advised is None:
         return Advice(setting.name, setting.text, words, None, reason)
     value = _size(advised) if unit else str(advised)

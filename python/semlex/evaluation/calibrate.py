@@ -49,7 +49,7 @@ _SEED = 1
 
 
 def fitted(cosines: Numbers, relevant: Truths) -> tuple[float, float]:
-    """Return slope and intercept of the logistic curve that fits cosines and relevance best, both (n,)."""
+    """Return slope and intercept of the logistic curve that best fits cosines, (n,), and relevance, (n,)."""
     # Platt, "Probabilistic outputs for support vector machines and comparisons to regularized likelihood methods",
     # 1999: each of n relevant hits has the target (n + 1) / (n + 2), each of m others 1 / (m + 2), so that a curve
     # always exists. It is found by Newton's method with halved steps (Lin, Lin and Weng, "A note on Platt's
@@ -83,7 +83,7 @@ def fitted(cosines: Numbers, relevant: Truths) -> tuple[float, float]:
 
 
 def cross_validated(cosines: Numbers, relevant: Truths, queries: Labels, folds: int) -> CurveFigures:
-    """Return how good curves are on queries that they were not learned from."""
+    """Return how well curves predict relevance on queries that they were not learned from."""
     known = np.unique(queries)
     parts = np.array_split(np.random.default_rng(_SEED).permutation(known), min(folds, len(known)))
     confidences, base = np.zeros(len(cosines)), np.zeros(len(cosines))
@@ -240,7 +240,7 @@ async def calibrate(
     if slope == 0:
         notes.append("a greater cosine does not mean more relevance here: every hit gets the same confidence")
     elif curve.figures.brier >= curve.figures.brier_base:
-        notes.append("the confidences predict relevance no better than one share for all hits (Brier score)")
+        notes.append("the confidences predict relevance no better than one value for all hits (Brier score)")
     return CalibrationReport(curve, sum(hits.unjudged for hits in ordered), notes)
 
 

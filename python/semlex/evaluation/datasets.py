@@ -202,7 +202,7 @@ class JudgementFolder:
         return {text: judged[query] for query, text in queries.items() if query in judged}
 
     def note(self, question: str, relevance: Mapping[str, int | None]) -> dict[str, int]:
-        """Store judgements of a question, and return all judgements of it."""
+        """Store judgements of a question, and return all of its judgements."""
         check_judgements(question, relevance)
         text = question_text(question)
         queries, judgements = self._read()
@@ -240,7 +240,8 @@ def check_judgements(question: str, relevance: Mapping[str, int | None]) -> None
     for judged, value in relevance.items():
         if not is_column(judged):
             raise ConfigurationError(
-                f"the id {judged[:80]!a} cannot be written to {QRELS_FILE}: it has a tab, a line break, or outer blanks"
+                f"the id {judged[:80]!a} cannot be written to {QRELS_FILE}: it contains a tab or a line break, or "
+                "begins or ends with a blank"
             )
         if value is not None:
             check_range("relevance", value, 0, MAX_RELEVANCE)

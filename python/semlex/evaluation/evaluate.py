@@ -48,7 +48,7 @@ _SHOWN = 5
 def on_its_loop(
     measure: Callable[Concatenate[PostgreSQLRetriever, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate[PostgreSQLRetriever | SyncRetriever, P], Coroutine[Any, Any, T]]:
-    """Let a measurement also take a `SyncRetriever`, on whose event loop it then runs."""
+    """Let a measurement also accept a `SyncRetriever`, and run it on the event loop of that retriever."""
 
     @wraps(measure)
     async def run(retriever: PostgreSQLRetriever | SyncRetriever, *given: P.args, **options: P.kwargs) -> T:
@@ -334,7 +334,7 @@ def _measured(runs: Mapping[str, Run], judgements: Judgements, k: int, deep: int
 
 
 async def each(queries: Mapping[str, str], work: Callable[[str], Awaitable[None]]) -> None:
-    """Run the work on every query, a few at a time; the first failure ends all."""
+    """Run the work on every query, a few at a time; the first failure stops the rest."""
     waiting = iter(list(queries))
 
     async def worker() -> None:

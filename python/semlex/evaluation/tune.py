@@ -225,7 +225,7 @@ def choose_weight(
     default: float = DEFAULT_VECTOR_WEIGHT,
     folds: int = FOLDS,
 ) -> TuningReport:
-    """Choose a weight by cross-validation, from nDCG by query and weight, (queries, 21), and by search alone."""
+    """Choose a weight by cross-validation, from `values`, nDCG by query and weight: (queries, 21)."""
     count = len(values)
     usual = int(np.abs(GRID - default).argmin())
     parts = np.array_split(np.random.default_rng(_SEED).permutation(count), min(folds, count))
@@ -259,7 +259,7 @@ def choose_weight(
         best=float(GRID[best]),
         default=float(GRID[usual]),
         keep_default=bool(reason),
-        reason=reason or f"queries that were not used to choose it gain {gain:+.3f} (p {p:.3f})",
+        reason=reason or f"on queries that were not used to choose the weight, nDCG rises by {gain:.3f} (p {p:.3f})",
         curve={float(weight): float(mean) for weight, mean in zip(GRID, means, strict=True)},
         held_out=float(held_out.mean()),
         default_ndcg=float(means[usual]),

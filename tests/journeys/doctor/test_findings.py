@@ -376,7 +376,7 @@ def test_questions_without_hits(indexed: str) -> None:
     ask(2, 0)
     finding = only(indexed)
     assert (finding.code, finding.severity) == ("queries_without_hits", "hint")
-    assert "11 questions in 30 days, of which 3 found nothing" in finding.what
+    assert "11 queries in 30 days, of which 3 found nothing" in finding.what
 
 
 # --- roles, standbys, time ------------------------------------------------------------------------------------------

@@ -225,7 +225,7 @@ async def test_hostile_headings(database_url: str) -> None:
 
 async def test_what_cannot_be_asked_is_refused(database_url: str) -> None:
     async with opened(database_url, "none") as retriever:
-        with pytest.raises(ConfigurationError, match="is empty, so nothing can be asked: semlex index PATH"):
+        with pytest.raises(ConfigurationError, match="is empty: fill it with semlex index PATH"):
             await retriever.checkup()
         await retriever.add_documents([Document("a text"), Document("another")])
         with pytest.raises(ConfigurationError, match="no chunk of collection 'default_collection' has a heading"):

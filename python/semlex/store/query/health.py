@@ -374,7 +374,7 @@ async def find_problems(connection: Connection, server: ServerInfo, only: Names 
                     "error",
                     f"schema {schema}",
                     "cannot be checked: this role may not read all of its tables",
-                    "if it should, let the owner of the tables run",
+                    "if the role needs this, let the owner of the tables run",
                     f"GRANT USAGE ON SCHEMA {name} TO {_role(connection)}; "
                     f"GRANT SELECT ON ALL TABLES IN SCHEMA {name} TO {_role(connection)};",
                 )
