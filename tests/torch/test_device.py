@@ -72,7 +72,7 @@ def test_every_precision_has_a_reason(monkeypatch):
         monkeypatch.setattr(torch.cuda, "get_device_capability", lambda capability=capability: capability)
         assert device.choose_placement("cuda", None).reason.endswith(reason)
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
-    for version, reason in (("2.13.0", "right on MPS from torch 2.13"), ("2.12.0", "wrongly on MPS")):
+    for version, reason in (("2.13.0", "correct on MPS from torch 2.13"), ("2.12.0", "wrongly on MPS")):
         monkeypatch.setattr(torch, "__version__", version)
         assert device.choose_placement("mps", None).reason.endswith(reason)
 

@@ -320,7 +320,7 @@ def test_of_a_name_with_onnx_in_front_one_onnx_file_is_pulled(hub, tmp_path):
     assert pull_model(f"onnx:{NAME}").fetched_bytes == 0
     assert find_model(NAME, weights="onnx") == find_cached(NAME, COMMIT, "onnx") == pulled.folder
     assert find_cached(NAME) is None
-    with pytest.raises(ModelNotFoundError, match=r"incomplete: it is there as onnx:NAME alone"):
+    with pytest.raises(ModelNotFoundError, match=r"incomplete: it has ONNX weights only: onnx:NAME"):
         find_model(NAME)
     # The name of a file takes precedence over the rule.
     assert pull_model(f"onnx:{NAME}#onnx/model_O4.onnx").fetched_bytes == len("onnx/model_O4.onnx")

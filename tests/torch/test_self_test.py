@@ -157,9 +157,9 @@ def test_the_rows_of_either_kind_of_device_pass(monkeypatch, model, batches):
         (Raising, "raised NotImplementedError"),
         (NotFinite, "gave values that are not finite"),
         (Neighbourly, "made the state of a row depend on its batch"),
-        (Forgetful, "gave other states than the model"),
-        (Slanted, "gave other states than the model"),
-        (Lonely, "gave other states than the model for a single row"),
+        (Forgetful, "gave different states from the model"),
+        (Slanted, "gave different states from the model"),
+        (Lonely, "gave different states from the model for a single row"),
         (Peeking, "let later tokens leak into earlier ones"),
     ],
 )
@@ -271,7 +271,7 @@ def test_a_model_that_fails_everywhere_is_refused(folder, with_forms):
         with pytest.raises(ModelError, match="fails the self-test in every configuration") as caught:
             broken.last_hidden(ROWS)
     message = str(caught.value)
-    for part in ("packed attention on cpu in bfloat16 gave other", "reference attention on cpu in float32 raised"):
+    for part in ("packed attention on cpu in bfloat16 gave different", "reference attention on cpu in float32 raised"):
         assert part in message
     assert broken.report is None
 

@@ -88,8 +88,8 @@ def _run(operations: Operations, operation: FollowTable | UnfollowTable) -> None
     context = operations.migration_context
     if context.as_sql:
         raise ConfigurationError(
-            "a table is followed by a migration that runs on its database (without --sql); semlex follow --sql prints "
-            "the statements of its triggers"
+            "following a table needs a migration that runs on the database, without --sql; semlex follow --sql prints "
+            "the statements of the triggers"
         )
     bind = operations.get_bind()
     driver: Any = bind.connection.driver_connection

@@ -95,7 +95,8 @@ class RowSearch:
         found = among(hits, conditions)
         if len(found) < k and len(hits) == MAX_TOP_K:
             logger.warning(
-                "of the best %d rows of %r only %d meet the conditions: make the column live, and filter by @row",
+                "of the best %d rows of %r only %d meet the conditions: make the columns of the conditions live, and "
+                "filter by @row",
                 MAX_TOP_K,
                 self._name,
                 len(found),

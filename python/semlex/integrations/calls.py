@@ -38,7 +38,7 @@ def checked_collection(collection: object) -> AnyCollection:
 def both_ways(
     function: Callable[P, Coroutine[Any, Any, T]],
 ) -> tuple[Callable[P, T], Callable[P, Coroutine[Any, Any, T]]]:
-    """Make a synchronous and an asynchronous method from an asynchronous one; the object's `_runner` runs both."""
+    """Make a synchronous and an asynchronous method from a coroutine function; the object's `_runner` runs both."""
 
     @wraps(function)
     def waiting(*arguments: P.args, **options: P.kwargs) -> T:
@@ -57,7 +57,7 @@ def both_ways(
 
 
 class CollectionRunner:
-    """Runs coroutines on the event loop of a collection; `collection` is the asynchronous one behind the given one."""
+    """Runs coroutines on the event loop of a collection; `collection` is always the asynchronous collection."""
 
     def __init__(self, collection: object) -> None:
         self.given = checked_collection(collection)
@@ -83,7 +83,7 @@ class CollectionRunner:
 
 
 async def searched(collection: Collection, *arguments: Any, **options: Any) -> SearchResults:
-    """Search a collection; an empty one has no hits in any mode. Warnings are logged."""
+    """Search a collection; an empty one gives no hits in any mode. Warnings are logged."""
     try:
         results = await collection.search(*arguments, **options)
     except EmbeddingsMissingError:

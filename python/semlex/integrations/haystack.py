@@ -83,7 +83,7 @@ def _kind(value: object) -> str:
 
 
 def stored_documents(documents: Sequence[Document]) -> list[SemlexDocument]:
-    """Convert checked documents; their times ascend, because documents are listed by time."""
+    """Convert checked documents; give them ascending times, because documents are listed by time."""
     # Haystack's contract compares lists of documents, so their order must be that of the call.
     now = utc_now()
     return [
@@ -330,7 +330,7 @@ class SemlexDocumentStore:
         self._opened: tuple[SyncClient, CollectionRunner] | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the store as a dict; of a database address, only the environment variable's name is included."""
+        """Return the store as a dict; it names the address's environment variable, and never contains the address."""
         made: dict[str, Any] = default_to_dict(
             self,
             db_url=None if self.db_url is None else self.db_url.to_dict(),
@@ -426,7 +426,7 @@ class SemlexDocumentStore:
 
         Args:
             documents: Documents with a text, without blob and sparse embedding.
-            policy: What happens to a document whose id is stored. ``NONE`` is ``FAIL``.
+            policy: What happens to a document whose id is stored. ``NONE`` means ``FAIL``.
 
         Raises:
             ValidationError: With every error of every document, a ValueError; nothing was written.
@@ -643,7 +643,7 @@ class SemlexKeywordRetriever(StoreRetriever):
         top_k: int | None = None,
         terms: str | list[str] | None = None,
     ) -> Found:
-        """Return the documents with the words of the query, and of terms that the documents would use."""
+        """Return the best documents that contain words of the query, or of `terms`: words that documents would use."""
         return await self._search(filters, top_k, query=query, terms=terms, mode="keyword", rerank=False)
 
     run, run_async = map(FOUND, both_ways(_run))
@@ -662,7 +662,7 @@ class SemlexHybridRetriever(StoreRetriever):
         top_k: Number of documents, 1 to 1,000.
         filter_policy: Whether filters of a run replace these, or are merged with them.
         return_embedding: Whether the documents have their embeddings.
-        alpha: Share of the vectors in the fused score, 0 (words alone) to 1. Default: the model's own, else 0.5.
+        alpha: Weight of vector search in the fused score, 0 (words alone) to 1. Default: the model's own, else 0.5.
         rerank: Whether the store's reranker orders the best 4 x `top_k` candidates.
         min_similarity: Minimum cosine of a document, -1 to 1.
     """
@@ -697,9 +697,9 @@ class SemlexHybridRetriever(StoreRetriever):
         top_k: int | None = None,
         terms: str | list[str] | None = None,
     ) -> Found:
-        """Return the documents that fit a query, and terms that the documents would use, best.
+        """Return the documents that best fit a query and `terms`, which are words that the documents would use.
 
-        Without `query_embedding` the store's own model embeds the query.
+        Without `query_embedding`, the store's own model embeds the query.
         """
         return await self._search(
             filters,

@@ -70,7 +70,7 @@ NAMES = ("model", "model_name", "model_id", "deployment")
 
 
 class LangChainEmbedder(BaseEmbedder):
-    """An embedding model of LangChain for `semlex.connect` and the like.
+    """An embedding model of LangChain for `semlex.connect` and `connect_sync`.
 
     Args:
         embeddings: The model; it is called from several threads, as LangChain does.
@@ -91,7 +91,7 @@ class LangChainEmbedder(BaseEmbedder):
 
     @cached_property
     def identity(self) -> EmbedderIdentity:
-        """Return the identity, which says what the vectors depend on."""
+        """Return the identity: everything that the vectors depend on."""
         dimensions = self._dimensions or len(self.embeddings.embed_query("dimensions"))
         return EmbedderIdentity(self._name, "langchain", dimensions, None, "unknown", normalised=False)
 
@@ -234,7 +234,7 @@ class SemlexRetriever(BaseRetriever):
         filters: LangChain's mappings, or a filter of semlex; see docs/reference/filters.md.
         mode: ``vector``, ``keyword`` or ``hybrid``. Default: hybrid if both searches are possible.
         search_kwargs: Other arguments of `Collection.search`, such as ``rerank``, ``min_similarity``, ``boost``.
-        details: Whether the metadata gets places and scores (`SearchResults.to_documents`).
+        details: Whether the metadata contains places and scores (`SearchResults.to_documents`).
         supported: Whether to return no documents if `SearchResults.support` is ``unlikely``.
     """
 

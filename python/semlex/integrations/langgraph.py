@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from semlex.integrations.calls import AnyCollection
 
 
-NOTHING_FOUND = "Nothing was found: it is probably not in here. Ask with other terms."
+NOTHING_FOUND = "Nothing was found: the answer is probably not in here. Ask with other terms."
 HOW_TO_ASK = (
     "Give the user's question as query, and always terms. If the texts do not answer, or the result says "
     '"probably not in here", try once more with other terms.'
@@ -101,7 +101,7 @@ def retrieval_tool(
     Args:
         collection: A collection or a retriever, as for `SemlexRetriever`.
         name: Name of the tool for the model.
-        description: Description of the collection's content, for the model; how to ask is added to it.
+        description: Description of the collection's content, for the model; instructions on searching are added.
         document_prompt: Prompt that turns a document into text. Default: its text alone.
         options: Fields of `SemlexRetriever`: ``k``, ``filters``, ``mode``, ``search_kwargs``.
     """
@@ -131,7 +131,7 @@ def retrieval_tool(
 
 @contextmanager
 def _refused_to_the_model() -> Iterator[None]:
-    """Turn errors that the model can correct into tool errors, which it reads."""
+    """Turn errors that the model can correct into tool errors, which the model reads."""
     try:
         yield
     except (SearchTimeoutError, ValidationError) as error:

@@ -200,7 +200,7 @@ def scored_node(hit: SearchResult) -> NodeWithScore:
 
 
 def of_documents(ref_doc_ids: Sequence[str]) -> FilterTree:
-    """Return a filter for nodes that were cut from one of these documents, and for added parts of the documents."""
+    """Return a filter for nodes that refer to one of these documents, and for added chunks with one as parent."""
     ids = list(ref_doc_ids)
     return key_field(NODE, REF_DOC_ID).in_(ids) | (F("@parent").in_(ids) & ~F("@source_document").exists())
 
@@ -247,7 +247,7 @@ class SemlexVectorStore(BasePydanticVectorStore):
         """Store nodes and return their ids, in order.
 
         Nodes without an embedding are embedded by the collection's model; without a model, only keyword search finds
-        them. `on_duplicate` is as of `Collection.add_documents`.
+        them. `on_duplicate` is as for `Collection.add_documents`.
 
         Raises:
             ValidationError: With every error of every node; nothing was written.
@@ -261,7 +261,7 @@ class SemlexVectorStore(BasePydanticVectorStore):
     add, async_add = both_ways(_add)
 
     async def _delete(self, ref_doc_id: str) -> None:
-        """Delete the nodes that were cut from a document; it need not have any."""
+        """Delete the nodes that were made from a document, if there are any."""
         await self._runner.collection.delete(filters=of_documents([ref_doc_id]))
 
     delete, adelete = both_ways(_delete)
@@ -283,7 +283,7 @@ class SemlexVectorStore(BasePydanticVectorStore):
     get_nodes, aget_nodes = both_ways(_get_nodes)
 
     async def _delete_nodes(self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None) -> None:
-        """Delete nodes that have one of the ids and pass the filter, as far as given; `clear` deletes all."""
+        """Delete the nodes that have one of the ids, if given, and pass the filter, if given; `clear` deletes all."""
         if node_ids is not None and not node_ids:
             return
         tree = None if filters is None else tree_of_filters(filters, needed=node_ids is None)
@@ -316,7 +316,8 @@ class SemlexVectorStore(BasePydanticVectorStore):
         | mmr | by vectors, unlike each other | ``similarity_top_k`` | cosine; not in descending order |
 
         `mmr_threshold` is from 0 (as different as possible) to 1 (as relevant as possible), by default 0.5; `options`
-        are further options of `Collection.search`. Hits of a fallback without scores have no similarities.
+        are further options of `Collection.search`. If a fallback returned hits without scores, the result has no
+        similarities.
         """
         mode = VectorStoreQueryMode(query.mode)
         if mode not in MODES:
@@ -389,8 +390,8 @@ class SemlexRetriever(BaseRetriever):
     score of a node is the mixed one if a reranker answered, else the fused one, else that of the search.
 
     Without `embed_model`, the ``custom_embedding_strs`` of a `QueryBundle` are its ``terms``: words that the documents
-    would use, searched together with the question. Of longer texts, such as a HyDE passage, the first 1,024 bytes are
-    used, and a warning is logged.
+    would use, searched together with the question. Longer texts, such as a HyDE passage, are cut to the first 1,024
+    bytes, and a warning is logged.
 
     Args:
         collection: A collection of `semlex.connect_sync` (synchronous and asynchronous calls) or of `semlex.connect`
@@ -399,7 +400,7 @@ class SemlexRetriever(BaseRetriever):
         mode: ``vector``, ``keyword`` or ``hybrid``. Default: hybrid if both searches are possible.
         filters: `MetadataFilters`, or a filter of semlex.
         embed_model: Model of LlamaIndex that embeds the queries. Default: the collection's own model, if it has one.
-        callback_manager: As of `BaseRetriever`.
+        callback_manager: As for `BaseRetriever`.
         search_options: Other options of `Collection.search`, such as ``weights``, ``rerank`` or ``min_similarity``.
     """
 
@@ -441,7 +442,7 @@ class SemlexRetriever(BaseRetriever):
 
 
 def _terms(query: QueryBundle) -> str:
-    """Return the texts of a query besides its question, as plain words, cut to what a search accepts."""
+    """Return the texts of a query except its question, as plain words, cut to what a search accepts."""
     words = words_of_terms(one for one in query.custom_embedding_strs or () if one != query.query_str)
     given = words.encode("utf-8", "surrogatepass")
     if len(given) <= MAX_TERMS_BYTES:

@@ -74,14 +74,14 @@ class NamedModel(BaseEmbedder):
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """Return the identity of such a text."""
+        """Read the identity from the text in the column `MODEL`."""
         try:
             values = json.loads(text)
             counter_name = values.pop("counter_name")
             return cls(EmbedderIdentity(**values), counter_name)
         except (ValueError, TypeError, KeyError, AttributeError):
             raise ConfigurationError(
-                f"the column {MODEL!r} is not what SemlexEmbed writes: rename yours, or name it in metadata_fields"
+                f"the column {MODEL!r} was not written by SemlexEmbed: rename it, or name it in metadata_fields"
             ) from None
 
     def embed_documents(self, texts: Sequence[str]) -> NDArray[np.float32]:  # noqa: ARG002
@@ -91,7 +91,7 @@ class NamedModel(BaseEmbedder):
 
 @dataclass(frozen=True)
 class Address:
-    """A collection, as it travels to workers.
+    """The address of a collection, as it is sent to workers.
 
     Attributes:
         url: libpq connection string; None: ``DATABASE_URL`` of the process that opens it.
@@ -106,7 +106,7 @@ class Address:
     options: CollectionOptions
 
     def checked(self) -> Address:
-        """Return this address after checking its arguments, with the address of the driver's database."""
+        """Check the arguments; return this address, with ``DATABASE_URL`` of this process if it has no url."""
         check_parameters(
             text_parameter("url", self.url),
             text_errors("collection", self.collection, blank=False),
@@ -147,7 +147,7 @@ def _model(name: str, device: str | None, dimensions: int | None) -> Embedder:
 
 
 def _again_if_dropped(call: Callable[[], T]) -> T:
-    """Repeat the call if the open collection was dropped; the second call opens the one that has its name now."""
+    """Repeat a call if the open collection was dropped; the second call opens the one that now has this name."""
     try:
         return call()
     except CollectionDroppedError:
@@ -168,14 +168,14 @@ class SemlexSink(Datasink[int]):
         schema: Schema of its tables.
         options: Options of a new collection; an existing one must have them.
         embedding_model: Name of the model that made the vectors, if they do not come from `SemlexEmbed`, which names
-            its own. None: vectors from elsewhere, which are searched by words and by vectors, not by texts.
+            its own. None: semlex has no model for the vectors, so searches need words or your own vectors.
         text_field: As for `Collection.tables.load`, as are the next four.
         vector_field: Column of the vectors.
         id_field: Column of the ids; without ids, they are computed from text and metadata.
         metadata_fields: Columns that become metadata; by default all others.
         metadata_field: Column of objects, or of their JSON text, whose keys become metadata.
         on_duplicate: ``update`` replaces a stored row of the same id, ``skip`` keeps it.
-        build_indexes: Whether the driver packs the keyword index and builds the vector index at the end.
+        build_indexes: Whether the driver merges the keyword index and builds the vector index at the end.
 
     Raises:
         ConfigurationError: An argument is refused.
@@ -216,7 +216,7 @@ class SemlexSink(Datasink[int]):
         return "Semlex"
 
     def on_write_start(self, schema: Any = None) -> None:  # noqa: ARG002
-        """Look at the collection from the driver, so that a wrong address or option fails before any work."""
+        """Open the collection from the driver, so that a wrong address or option fails before any work."""
         try:
             self.address.open("none", create=False).open()
         except CollectionNotFoundError:
@@ -272,14 +272,14 @@ class SemlexSink(Datasink[int]):
 class SemlexEmbed:
     """Embeds the texts of batches: ``dataset.map_batches(SemlexEmbed("static"))``.
 
-    It adds the columns of the vectors and of the model's identity, and embeds what `Collection.add_documents` would
-    embed: titles in the metadata with the text. Each worker process loads the model once. For a GPU give Ray the class:
+    It adds the columns of the vectors and of the model's identity. As in `Collection.add_documents`, titles in the
+    metadata are embedded with the text. Each worker process loads the model once. For a GPU give Ray the class:
     ``map_batches(SemlexEmbed, fn_constructor_args=["Qwen/Qwen3-Embedding-0.6B"], num_gpus=1, batch_size=1024)``.
 
     Args:
         model: A model's name or folder, as for `connect`; or an `Embedder` that can be pickled.
-        skip_stored: Sink of the dataset. A row whose text its collection holds under the row's id, with a vector of
-            this model, is not embedded again: it gets that vector.
+        skip_stored: Sink of the dataset. If its collection has the same text under the same id, with a vector of this
+            model, the row gets that vector instead of being embedded again.
         text_field: Column of the text. This and the next four are by default those of `skip_stored`, else as for
             `SemlexSink`.
         vector_field: Column of the vectors; one that exists is replaced.
@@ -433,7 +433,7 @@ def read_semlex(
 ) -> ray.data.Dataset:
     """Return a collection as a dataset, read by many workers.
 
-    Each task reads one range of keys, page by page, and sees each page as it is then.
+    Each task reads one range of keys, page by page; a page has what the collection holds when the page is read.
 
     Args:
         url: As for `SemlexSink`.

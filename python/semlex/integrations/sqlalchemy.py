@@ -46,11 +46,11 @@ def register(model: type, collection: AnyCollection, name: str | None = None) ->
 
 
 class ModelOptions(SearchOptions, total=False):
-    """Options of `search_models`: those of `Collection.search`, and its own.
+    """Options of `search_models`: those of `Collection.search`, and these.
 
     Attributes:
-        where: Conditions of SQLAlchemy, such as ``[Article.tenant_id == 3]``. You get `k` entities if as many meet
-            them; see docs/how-to/sqlalchemy-and-django.md.
+        where: Conditions of SQLAlchemy, such as ``[Article.tenant_id == 3]``. You get `k` entities if at least `k`
+            meet them; see docs/how-to/sqlalchemy-and-django.md.
         filters: As for `Collection.search`.
         loading: Loader options of the statement that loads the entities, such as ``[selectinload(Article.author)]``.
         collection: The collection. Default: that of `register`.
@@ -155,7 +155,7 @@ def _search(
 ) -> list[M]:
     mapper: Mapper[M] = inspect(model)
     if "hit" in mapper.all_orm_descriptors:
-        raise ConfigurationError(f"{model.__name__} already has an attribute 'hit': map it by another name")
+        raise ConfigurationError(f"{model.__name__} already has an attribute 'hit': give that attribute another name")
     if session.autoflush:
         session.flush()
     rows = RowSearch(search, name, [column.name for column in mapper.primary_key], filters, options)
@@ -178,7 +178,7 @@ class _Criteria:
         return statement.where(columns.in_(list(keys)), *self._where)
 
     def _own(self, key: RowKey) -> RowKey:
-        """Return a key in the model's types: a UUID may be a text there."""
+        """Convert a key to the types of the model's columns: some models read a UUID as text."""
         parts = key if isinstance(key, tuple) else (key,)
         kept = [getattr(column.type, "as_uuid", True) for column in self._columns]
         own = tuple(part if is_kept else str(part) for part, is_kept in zip(parts, kept, strict=True))

@@ -1,4 +1,4 @@
-"""Runs blocking model calls on dedicated threads, and cancels them with their caller."""
+"""Runs blocking model calls on dedicated threads, and cancels them when their caller is cancelled."""
 
 from __future__ import annotations
 

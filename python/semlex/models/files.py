@@ -199,7 +199,7 @@ def digest_weights(digest: hashlib._Hash, folder: Path, path: Path) -> None:
 
 
 def leads_to_onnx(name: str, revision: str | None = None) -> bool:
-    """Return whether a name requires an ONNX file, or the model is on this machine only as such a file."""
+    """Return whether a name requires an ONNX file, or this machine has the model only as an ONNX file."""
     if name.startswith(ONNX_PREFIX):
         return name != ONNX_PREFIX
     local = Path(name).expanduser()
@@ -209,7 +209,7 @@ def leads_to_onnx(name: str, revision: str | None = None) -> bool:
 
 
 def onnx_file(folder: Path, wanted: str | None = None) -> str | None:
-    """Return the ONNX file of a folder that is used; None if none exists, or the wanted one does not."""
+    """Return the ONNX file to use from a folder; None if it has none, or not the wanted one."""
     return choose_file((path.relative_to(folder).as_posix() for path in sorted(folder.rglob("*.onnx"))), wanted)
 
 
@@ -290,7 +290,7 @@ def _missing_file(folder: Path, weights: Weights, file: str | None) -> str | Non
         return f"{len(missing)} of {len(shards)} files of weights are missing, the first is {missing[0]}"
     if any(file.is_file() for file in folder.rglob("*.safetensors")):
         return None
-    return "its weights are missing" if onnx_file(folder) is None else f"it is there as {ONNX_PREFIX}NAME alone"
+    return "its weights are missing" if onnx_file(folder) is None else f"it has ONNX weights only: {ONNX_PREFIX}NAME"
 
 
 # A hub that refuses delays a loader for most of a minute, one that never answers for many minutes. So the network is

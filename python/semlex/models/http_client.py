@@ -219,7 +219,6 @@ class ModelServer:
         self._requests = None
 
     def _run(self, work: Callable[..., Coroutine[Any, Any, Result]], *arguments: Any) -> Result:
-        """Run a coroutine on the loop, and wait for it."""
         cancellation.check()
         requests = self._open()
         future = requests.submit(work(*arguments))
@@ -338,7 +337,7 @@ class ModelServer:
             place = "api_key" if self._key_variable is None else f"the environment variable {self._key_variable}"
             remedy = f"check the key in {place}" if self._has_key else f"the server needs a key: set {place}"
         elif FIRST_REDIRECTION <= status < FIRST_ERROR:
-            remedy = "redirects are not followed; give the address that it leads to"
+            remedy = "redirects are not followed; give the address that the redirect leads to"
         else:
             remedy = REMEDIES.get(status, "look at the server's own log" if self.is_local else "try again later")
         return ModelServerError(f"{self.host}{path} answered {status}{quoted(answer.body)}; {remedy}", status=status)

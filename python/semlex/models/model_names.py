@@ -109,7 +109,7 @@ def is_path_or_hub_id(name: str) -> bool:
 
 
 def leads_to(name: str) -> Literal["server", "folder"] | None:
-    """Return whether a model's name means a server or a folder; None for a hub id, "static" and the like."""
+    """Return whether a model's name means a server or a folder; None for other names: a hub id, "static", "none"."""
     local = bare_name(name)
     if "://" in local or scheme_of(local) or local in _SERVER_NAMES:
         return "server"
@@ -191,7 +191,7 @@ def ollama_address() -> str:
 
 
 def key_for(variable: str, address: str) -> tuple[str | None, str]:
-    """Return the environment's key for a server that is not a known provider's, and its variable."""
+    """Return the environment's key for a server of an unknown provider, or None; and its variable, for messages."""
     # If the environment also names an address, the key is for that host only; else it is for the address that the user
     # names.
     key = environment(variable)

@@ -110,7 +110,7 @@ class RemoteModel:
 
     @property
     def calls_at_once(self) -> int:
-        """Return how many searches may use it at the same time."""
+        """Return how many searches may use the model at the same time."""
         return CALLS_AT_ONCE
 
     def close(self) -> None:
@@ -129,7 +129,7 @@ class RemoteModel:
     def _ask_or_halve(
         self, ask: Callable[[list[str]], NDArray[np.float32]], texts: list[str], first: int
     ) -> NDArray[np.float32]:
-        """Return the answer for texts, the first of which is row `first`; halve them if the server refuses."""
+        """Return the answer for texts, the first of which is row `first`; if the server refuses, ask for each half."""
         try:
             return ask(texts)
         except ModelServerError as error:

@@ -66,7 +66,7 @@ class TokenRows:
         return np.diff(self.offsets)
 
     def select(self, rows: NDArray[np.int64]) -> TokenRows:
-        """Return the rows with these numbers, in this order, without `cut`."""
+        """Return the rows with these numbers, in this order; the result does not say which rows were cut."""
         return TokenRows.of([self[int(row)] for row in rows])
 
 
@@ -74,7 +74,7 @@ class TokenRows:
 # both agree. transformers is not used, because it rebuilds parts of a file and has dropped end tokens. Nothing is added
 # to texts here; callers add the tokens that their model needs.
 class TextTokenizer(ABC):
-    """Token ids, counts and offsets of texts. Safe for several threads. `engine` names the encoder and the reason."""
+    """Token ids, counts and offsets of texts. Safe for several threads. `engine` names the encoder, and why."""
 
     engine = "rust"
 
@@ -87,7 +87,7 @@ class TextTokenizer(ABC):
         """Return the id of a token, or None."""
 
     def end_ids(self) -> list[int]:
-        """Return the ids that the file's post-processor adds after a text; the whole row if some come before it."""
+        """Return the ids that the file's post-processor adds after a text; the whole row if it also adds ids before."""
         bare, closed = self._bare_and_closed("a")
         return closed[len(bare) :] if closed[: len(bare)] == bare else closed
 
@@ -123,7 +123,7 @@ class TextTokenizer(ABC):
 
     @abstractmethod
     def _bare_and_closed(self, text: str) -> tuple[list[int], list[int]]:
-        """Return the ids of a text, without and with those that the file's post-processor adds."""
+        """Return the ids of a text twice: without and with the ids that the file's post-processor adds."""
 
 
 class _CoreTokenizer(TextTokenizer):
@@ -285,7 +285,7 @@ class TokenCounter(Protocol):
         ...
 
     def token_offsets(self, text: str) -> NDArray[np.int64]:
-        """Return (t, 2) start and end in characters, starts ascending; tokens of one character have equal rows."""
+        """Return (t, 2) start and end in characters, starts ascending; tokens of parts of one character are equal."""
         ...
 
     def count_tokens(self, texts: Sequence[str]) -> NDArray[np.int64]:
@@ -299,7 +299,7 @@ TOKENS_PER_WORD = 2
 
 
 class WordCounter:
-    """Counts Unicode words (Annex 29) instead of tokens. A lone surrogate is a ``ValueError``."""
+    """Counts Unicode words (Annex 29) instead of tokens. A lone surrogate raises ``ValueError``."""
 
     counter_name = UNICODE_WORDS
 
@@ -313,7 +313,7 @@ class WordCounter:
 
 
 class TokenEstimate(WordCounter):
-    """Unicode words instead of a model's tokens: each counts as `TOKENS_PER_WORD`."""
+    """Estimates a model's tokens: each Unicode word counts as `TOKENS_PER_WORD`."""
 
     counter_name = f"{TOKENS_PER_WORD}*{UNICODE_WORDS}"
 

@@ -134,9 +134,9 @@ def _automatic_precision(device: str) -> str:
 
 def _reason(device: str, precision: str) -> str:
     return {
-        ("cuda", "bfloat16"): "the GPU computes in it, and the models were trained in it",
+        ("cuda", "bfloat16"): "the GPU computes in bfloat16, and the models were trained in it",
         ("cuda", "float16"): "the GPU has no units for bfloat16",
-        ("mps", "bfloat16"): "half the memory, and right on MPS from torch 2.13",
+        ("mps", "bfloat16"): "half the memory of float32, and correct on MPS from torch 2.13",
         ("mps", "float32"): "torch before 2.13 computes half precision wrongly on MPS",
         ("cpu", "bfloat16"): f"this CPU has {' and '.join(bfloat16_units())}",
     }.get((device, precision), "this CPU would only emulate bfloat16")
@@ -214,7 +214,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def sentence_model(kind: str, folder: ModelFolder, placement: Placement, remedy: str, **options: Any) -> Any:
-    """Load a model with a class of sentence-transformers: safetensors only, no code of the model, no network."""
+    """Load a model with a class of sentence-transformers from local safetensors; the model's own code is not run."""
     with quiet_transformers():
         import sentence_transformers  # noqa: PLC0415 (seconds, and not in the base install)
         import torch  # noqa: PLC0415 (as above)

@@ -239,7 +239,7 @@ def _packed_attention(
 
 
 def _mask(queries: int, keys: int, device: Any) -> Tensor:
-    """Return a causal mask (queries, keys), true where a token is visible; any lower right corner is a smaller mask."""
+    """Return a causal mask, (queries, keys), true if a token is visible; its lower right corners are smaller masks."""
     import torch  # noqa: PLC0415 (loaded already)
 
     return torch.ones(queries, keys, dtype=torch.bool, device=device).tril(keys - queries)
@@ -247,7 +247,7 @@ def _mask(queries: int, keys: int, device: Any) -> Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Numbers of rows that go through the model together, and their tokens in the form that the forward pass needs."""
+    """Row numbers of a batch, and the tokens of its rows in the form that the forward pass needs."""
 
     rows: NDArray[np.int64]
     tokens: Any
@@ -329,7 +329,7 @@ class PackedForward:
         return states
 
     def _known(self, rows: TokenRows, ids: NDArray[np.int64] | None) -> SharedPrefix | None:
-        """Return the kept prefix, if all rows begin with these ids and have more tokens."""
+        """Return the kept prefix, if all rows begin with its ids and are longer."""
         if ids is None or not ids.size:
             return None
         heads = [rows[row][: ids.size + 1] for row in range(len(rows))]

@@ -28,7 +28,7 @@ def _norm_and_rotate(states, weight, cos, sin, epsilon, stride, HEADS: tl.conste
 
 
 def norm_and_rotate(states: Any, norm: Any, cos: Any, sin: Any) -> Any:
-    """Normalise and rotate heads in place: (t, heads, head size), both powers of two; angles (t, 1, half)."""
+    """Normalise and rotate heads, (t, heads, size), in place, with angles (t, 1, size / 2); heads and size are 2^n."""
     tokens, heads, size = states.shape
     _norm_and_rotate[tokens,](
         states, norm.weight, cos, sin, norm.variance_epsilon, cos.stride(0), HEADS=heads, HALF=size // 2

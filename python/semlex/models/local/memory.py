@@ -111,7 +111,7 @@ def remedy(device: str, precision: str | None = None) -> str:
 
 
 def usual_batch(device: str) -> int:
-    """Return the default batch size of sentence-transformers. Small batches leave a GPU idle between kernels."""
+    """Return the batch size for models of sentence-transformers; a GPU needs larger batches to be busy."""
     return 256 if device == "cuda" else 32
 
 

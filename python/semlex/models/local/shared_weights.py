@@ -66,11 +66,11 @@ def find_defect(model: Any, form: type[Forward], precision: str) -> tuple[str | 
     agree = _close(together, expected, exact=exact)
     single = _close(alone, expected[1:2], exact=exact).all()
     if agree.all():
-        return (None, forward) if single else ("gave other states than the model for a single row", None)
+        return (None, forward) if single else ("gave different states from the model for a single row", None)
     # A whole row has no later tokens to see: where it agrees and a prefix does not, later tokens were seen.
     if agree[-1]:
         return "let later tokens leak into earlier ones", None
-    return ("made the state of a row depend on its batch" if single else "gave other states than the model"), None
+    return ("made the state of a row depend on its batch" if single else "gave different states from the model"), None
 
 
 def _rows(vocabulary: int, length: int) -> NDArray[np.int64]:
@@ -124,7 +124,7 @@ CLASSES = {"none": "AutoModel", "lm": "AutoModelForCausalLM", "classifier": "Aut
 
 
 def load_weights(folder: ModelFolder, head: str, placement: Placement) -> Any:
-    """Load a model: safetensors only, no code of the model, no missing weights."""
+    """Load a model from safetensors; its own code is not run, and missing weights are an error."""
     import torch  # noqa: PLC0415 (seconds, and not in the base install)
 
     exhausted = False

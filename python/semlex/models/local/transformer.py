@@ -72,7 +72,7 @@ class TokenBudget:
         return min(candidate for candidate, speeds in self._speeds.items() if max(speeds) >= (1 - WORTH) * fastest)
 
     def trial(self, tokens: int) -> int | None:
-        """Return the candidate to measure next, if more tokens wait than the largest candidate has."""
+        """Return the candidate to measure next, if more tokens are waiting than the largest candidate has."""
         if self.measured or tokens <= self.portion:
             return None
         return min(self._candidates, key=lambda candidate: len(self._speeds[candidate]))
