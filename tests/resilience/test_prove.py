@@ -77,7 +77,7 @@ def test_every_scenario_finds_nothing(make_site: Callable[..., Site]) -> None:
     assert {one["name"] for one in found["scenarios"] if one["tries"]} == names
     assert found["not_run"].keys() == set(KINDS) - names
     [soaked] = [one["notes"] for one in found["scenarios"] if one["name"] == "soak"]
-    assert "memory since the first round in KiB" in soaked  # also if it is 0, or less
+    assert "memory growth since the first round in KiB" in soaked  # also if it is 0, or less
     assert found["kills"] > 0
     assert found["versions"]["fsync"] == "on"
     assert found["versions"]["pgvector"][0].isdigit()

@@ -1,4 +1,4 @@
-"""Compare the data and the answers of a collection with the expected ones; a difference is a fault."""
+"""Compares the data and the answers of a collection with the expected ones; a difference is a fault."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ LIMIT_SECONDS = 120.0
 TOLERANCE = 1e-5
 SHOWN = 5
 KINDS_OF_FAULTS: dict[str, Kind] = {
-    "a chunk id that stands twice": "doubled",
+    "a chunk id that is stored twice": "doubled",
     "a chunk without a vector": "lost",
     "a vector without a chunk": "doubled",
     "a wrong number of chunks": "lost",
     "a chunk without a document": "lost",
-    "a file that stands twice": "doubled",
+    "a file that is stored twice": "doubled",
     "a chunk under another name than its document": "wrong",
 }
 # Documents that a program adds belong to no file.
@@ -44,7 +44,7 @@ OF_FILES = {"a chunk without a document"}
 
 
 class Fault(Exception):  # noqa: N818 - a finding
-    """A try of a scenario has found a fault."""
+    """A fault that a try of a scenario has found."""
 
     def __init__(self, kind: Kind, what: str) -> None:
         super().__init__(what)
@@ -69,11 +69,11 @@ def check_stored(
 ) -> dict[str, str]:
     """Check that a collection of added documents equals one of the states (id -> text); return that state.
 
-    With `own_vectors`, some vectors are the caller's, and not compared with the model's.
+    With `own_vectors`, vectors are not compared with the model's, because callers gave some of them.
     """
     found = stored_collection(url, names, version)
     if found is None:
-        expect({} in states, "lost", "the collection is not there")
+        expect({} in states, "lost", "the collection does not exist")
         return {}
     state = _matching(found.chunks, states)
     _refuse(found, OF_FILES)
@@ -83,7 +83,7 @@ def check_stored(
 
 
 def _matching(chunks: Sequence[StoredChunk], states: Sequence[dict[str, str]]) -> dict[str, str]:
-    """Return the state that the chunks are in, or raise the difference from the nearest one."""
+    """Return the state that the chunks equal, or raise a fault with the differences from the most similar state."""
     counted = Counter(chunk.id for chunk in chunks)
     twice = [one for one, count in counted.items() if count > 1]
     expect(not twice, "doubled", f"chunks that are stored twice: {twice[:SHOWN]}")
@@ -97,7 +97,7 @@ def _matching(chunks: Sequence[StoredChunk], states: Sequence[dict[str, str]]) -
     lost = [one for one in nearest if one not in found]
     more = [one for one in found if one not in nearest]
     other = [one for one in found if one in nearest and found[one] != nearest[one]]
-    what = f"of {len(nearest)} chunks: lost {lost[:SHOWN]}, too many {more[:SHOWN]}, other texts {other[:SHOWN]}"
+    what = f"{len(nearest)} chunks expected: lost {lost[:SHOWN]}, too many {more[:SHOWN]}, wrong text {other[:SHOWN]}"
     raise Fault("lost" if lost else "doubled" if more else "wrong", what)
 
 
@@ -139,7 +139,7 @@ def check_present(stored: Mapping[str, T], present: Mapping[str, T], noun: str) 
     expect(not lost, "lost", f"{noun}s that are not stored: {sorted(lost)[:SHOWN]}")
     expect(not more, "doubled", f"documents whose {noun} is gone: {sorted(more)[:SHOWN]}")
     stale = [name for name in present if present[name] != stored[name]]
-    expect(not stale, "wrong", f"{noun}s that are stored as they were: {stale[:SHOWN]}")
+    expect(not stale, "wrong", f"{noun}s whose old content is stored: {stale[:SHOWN]}")
 
 
 def check_answers(collection: SyncCollection, texts: Mapping[str, str], chance: random.Random) -> None:
@@ -149,7 +149,7 @@ def check_answers(collection: SyncCollection, texts: Mapping[str, str], chance: 
     if texts:
         wanted = chance.choice(sorted(texts))
         best = collection.search(texts[wanted], 1, mode="vector")
-        expect(len(best) == 1, "lost", "a search by vectors found nothing")
+        expect(len(best) == 1, "lost", "vector search found nothing")
         is_found = (best[0].vector_score or 0.0) >= 1 - TOLERANCE
         expect(is_found, "wrong", f"the text of {wanted} is not found by its own vector")
 
@@ -184,9 +184,9 @@ def plain_bm25(
     Args:
         texts: Id -> (language, text).
         query: Optional words only: no phrase, no exclusion.
-        stop_words: Whether they are left out.
-        k1: Saturation.
-        b: Weight of the length.
+        stop_words: Whether stop words are left out.
+        k1: Saturation of repeated words.
+        b: Weight of a text's length.
     """
     analyzers = {language: _core.Analyzer(language, stop_words) for language, _ in texts.values()}
     counts = {key: Counter(analyzers[language].terms(text)) for key, (language, text) in texts.items()}

@@ -1,4 +1,4 @@
-"""Processes of a proof, which begin at once, and the moments of transactions at which they stop or kill themselves."""
+"""Processes of a proof, which start quickly, and the moments of transactions at which they stop or kill themselves."""
 
 from __future__ import annotations
 
@@ -55,13 +55,13 @@ class Child:
         return Path(self._output.name).read_text(encoding="utf-8")
 
     def ended(self) -> int:
-        """Wait for its end and return the exit code."""
+        """Wait for the end of the process and return its exit code."""
         until(lambda: not self.is_running, "the end of a process")
         return int(self._exit_code() or 0)
 
     @property
     def is_running(self) -> bool:
-        """Whether it has not ended."""
+        """Whether the process still runs."""
         return self._exit_code() is None
 
     def _exit_code(self) -> int | None:
@@ -132,7 +132,7 @@ def until(condition: Callable[[], Any], what: str) -> None:
     ends = time.monotonic() + LIMIT_SECONDS
     while not condition():
         if time.monotonic() > ends:
-            raise Fault("hung", f"not within {LIMIT_SECONDS:g} s: {what}")
+            raise Fault("hung", f"waited more than {LIMIT_SECONDS:g} s for {what}")
         time.sleep(PAUSE_SECONDS)
 
 
@@ -144,7 +144,7 @@ class Moments:
     """Calls a function at every moment of every transaction.
 
     A moment has the transaction's name and one of these: ``before``; ``copying``, whenever a block was sent;
-    ``worked``, when everything but the commit is done; ``committed``, before the caller hears of it.
+    ``worked``, when everything but the commit is done; ``committed``, before the caller learns of it.
 
     Args:
         reached: Gets the name and the moment.
@@ -158,7 +158,7 @@ class Moments:
         self.backend = 0
 
     def watch(self) -> None:
-        """Wrap functions of semlex and of the driver, without changing them."""
+        """Wrap functions of semlex and of the driver, so that they report their moments."""
         run, write, send = Database._run, Database.write, psycopg.AsyncCopy.write
 
         async def running(
@@ -202,7 +202,7 @@ def set_limits(limits: Mapping[str, Mapping[str, float]]) -> None:
 
 
 def say(what: object) -> None:
-    """Write a line."""
+    """Write a line to the output of this process, without delay."""
     sys.stdout.write(f"{what}\n")
     sys.stdout.flush()
 

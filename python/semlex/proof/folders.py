@@ -1,4 +1,4 @@
-"""Folders to which much happens at once: indexing and syncing them end correctly, also after kills or side by side."""
+"""Folders whose files change while processes, some of them killed, index and sync them; in the end all is correct."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ class StirredFolder:
     """Files of a few sections, each with a unique word.
 
     Args:
-        root: Where it is made.
-        chance: What decides.
+        root: Path of the folder, which is made.
+        chance: Random numbers for the changes.
 
     Attributes:
-        texts: SHA-256 of the bytes of every file that ever was here -> its text.
-        words: The words that single sections of those texts have -> the same.
+        texts: Text of every file that was ever in the folder, by the SHA-256 of its bytes.
+        words: SHA-256 of the file that contains a section's unique word, by this word.
     """
 
     def __init__(self, root: Path, chance: random.Random) -> None:
@@ -134,21 +134,21 @@ def check_files(url: str, names: Names, folder: StirredFolder, model: Embedder, 
     """Check that every document equals a text that its file had; if `complete`, the present text."""
     documents = whole_documents(url, names, model)
     if documents is None:
-        expect(not complete, "lost", "the collection is not there")
+        expect(not complete, "lost", "the collection does not exist")
         return
     for name, digest, stored in documents:
         text = folder.texts.get(digest)
         expect(text is not None, "wrong", f"{name}: a text that its file never had")
-        expect(stored.split() == str(text).split(), "wrong", f"{name}: of two texts, or half of one")
+        expect(stored.split() == str(text).split(), "wrong", f"{name}: parts of two texts, or only a part of one")
     if complete:
         check_present({name: digest for name, digest, _ in documents}, folder.digests(), "file")
 
 
 class Indexing(Killed):
-    """Index a folder of which most files have changed."""
+    """Index a folder after most of its files have changed."""
 
     name = "kill-index"
-    what = "a folder indexed in which most files have changed"
+    what = "a folder indexed after most of its files have changed"
     deletes = False
 
     def begin(self) -> None:
@@ -184,19 +184,19 @@ class Indexing(Killed):
         self._check_words()
 
     def _check_words(self) -> None:
-        """Check that the word of a section is found in that section, and nowhere else."""
+        """Check that a section's unique word is found in every file with that section, and nowhere else."""
         stored = Counter(self.folder.digests().values())
         for word, digest in self.chance.sample(sorted(self.folder.words.items()), 3):
             hits = self.collection.search(word, 10, mode="keyword")
             is_right = len(hits) == stored[digest] and all(word in hit.content for hit in hits)
-            expect(is_right, "wrong", f"a word of {stored[digest]} files is found {len(hits)} times")
+            expect(is_right, "wrong", f"a word that is in {stored[digest]} files is found {len(hits)} times")
 
 
 class Syncing(Indexing):
-    """A folder kept in step: files changed, made, moved and deleted."""
+    """Sync a folder after its files were changed, made, moved and deleted."""
 
     name = "kill-sync"
-    what = "a folder kept in step whose files were changed, made, moved and deleted"
+    what = "a folder synced after its files were changed, made, moved and deleted"
     deletes = True
 
     @staticmethod
@@ -206,7 +206,7 @@ class Syncing(Indexing):
 
 
 class FolderHistories(Syncing):
-    """Change a folder while two processes synchronise it; then synchronise it once more, undisturbed."""
+    """Change a folder while two processes sync it; then sync it once more, undisturbed."""
 
     name = "folder"
     group = ""

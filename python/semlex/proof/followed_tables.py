@@ -1,4 +1,4 @@
-"""Followed tables that change in every way during syncs, some of them killed: in the end each row is stored once."""
+"""Followed tables whose rows change during syncs, some of which are killed; in the end each row is stored once."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ WAYS: tuple[Literal["trigger", "comparison"], ...] = ("trigger", "comparison")
 
 
 class FollowedArticles:
-    """A table that a collection follows, and every text that a row of it ever had.
+    """A table that a collection follows, and every text that its rows ever had.
 
     Args:
-        url: The server of both.
-        names: The tables of the collection.
-        chance: What decides.
+        url: The server of the table and the collection.
+        names: Names of the collection's tables.
+        chance: Random numbers for the changes.
     """
 
     def __init__(self, url: str, names: Names, chance: random.Random) -> None:
@@ -39,7 +39,7 @@ class FollowedArticles:
         self._ever: set[tuple[str, str]] = set()
 
     def follow(self, collection: SyncCollection) -> None:
-        """Make the table, and let the collection follow it in both ways, under a name for each."""
+        """Make the table, and let the collection follow it twice: once for each way of finding changes."""
         collection.count()  # makes the schema
         with connected(self._url) as connection:
             self.table.create(connection)
@@ -56,16 +56,16 @@ class FollowedArticles:
             self.table.delete(connection, self.some(connection, 4))
 
     def drawn(self, count: int, first: int = 0) -> dict[int, str]:
-        """Draw keys, from `first` on, with texts."""
+        """Draw random keys, not below `first`, with random texts."""
         return {one: draw_text(self._chance) for one in self._chance.sample(range(first, first + ROWS), count)}
 
     def some(self, connection: Connection, count: int) -> list[int]:
-        """Draw keys from the first rows of the table."""
+        """Draw random keys of existing rows, below `ROWS`."""
         present = sorted(one for one in self.table.rows(connection) if one < ROWS)
         return self._chance.sample(present, min(count, len(present)))
 
     def note(self, connection: Connection) -> dict[str, str]:
-        """Return the texts of the present rows by the names of their documents, and remember them."""
+        """Return the texts of the present rows by the names of their documents, and remember them as allowed."""
         rows = {f"{way}/{one}": text for one, text in self.table.rows(connection).items() for way in WAYS}
         self._ever.update(rows.items())
         return rows
@@ -133,13 +133,13 @@ ACTS = ("put", "put", "delete", "move", "truncate", "begin", "begin", "end", "en
 
 
 class TableHistories(Following):
-    """Two sessions write a table, one in long transactions, during syncs; then a sync runs undisturbed."""
+    """Two sessions, one with long transactions, write a table during syncs; then a sync runs undisturbed."""
 
     name = "table"
     group = ""
     what = (
-        "rows added, changed, deleted, moved to other keys and truncated, in transactions that are committed late or "
-        "rolled back, while two processes keep a collection in step, one of which is killed"
+        "rows added, changed, deleted, moved to other keys and truncated, in transactions that commit late or roll "
+        "back, while two processes keep a collection in step; one of them is killed"
     )
     weight = 1.0
 

@@ -133,7 +133,7 @@ def nested(draw: random.Random) -> Any:
 
 
 def mapping(draw: random.Random, depth: int = 0) -> dict[Any, Any]:
-    """Return metadata whose names are mostly texts."""
+    """Return metadata whose keys are mostly texts."""
     names = ("key", "source_document", "similarity", "token_count", "$gt", "metadata", "subsection_title")
     found: dict[Any, Any] = {}
     for _ in range(draw.randrange(4)):

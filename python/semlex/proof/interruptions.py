@@ -1,4 +1,4 @@
-"""Servers and networks that go away under writers and searchers: acknowledged writes stay, clients reconnect."""
+"""Servers and networks that fail while clients write and search: acknowledged writes stay, clients reconnect."""
 
 from __future__ import annotations
 
@@ -53,11 +53,11 @@ class Interrupted(Scenario):
     @property
     @abstractmethod
     def address(self) -> str:
-        """The server that clients name."""
+        """Address of the server that clients connect to."""
 
     @property
     def stored_at(self) -> str:
-        """The server that holds the stored data."""
+        """Address of the server that holds the stored data."""
         return self.address
 
     @abstractmethod
@@ -73,7 +73,7 @@ class Interrupted(Scenario):
         await self.with_traffic()
 
     async def with_traffic(self) -> None:
-        """Start traffic, interrupt it, and compare the stored data."""
+        """Interrupt the server or network during traffic, then check the stored data."""
         application = self.site.application(self.name)
         async with self.site.async_client(application, self.address) as client:
             collection = client.collection(self.names.collection)
@@ -108,7 +108,7 @@ class Crashes(Interrupted):
     """Crash a separate server repeatedly."""
 
     name = "crash"
-    what = "the server killed or stopped at once, or one of its backends killed, under writers, searchers and a merger"
+    what = "the server killed, stopped at once, or one backend killed, while clients write, search and merge segments"
     own_server = True
     weight = 2.0
 
@@ -155,8 +155,8 @@ class Failovers(Interrupted):
 
     name = "failover"
     what = (
-        "the primary killed and its standby promoted under writers, searchers and a merger; commits wait for the "
-        "standby"
+        "the primary killed and its standby promoted while clients write, search and merge segments; commits wait for "
+        "the standby"
     )
     own_server = True
     _standby: EmbeddedServer | None = None
@@ -238,7 +238,7 @@ DISK_MIB = 320
 BLOCK_BYTES = 64 * 1024
 # The write-ahead log must fit with the data.
 SMALL = {"max_wal_size": "64MB", "min_wal_size": "32MB"}
-NEEDS = "needs its own file system in memory, which root may mount on Linux"
+NEEDS = "needs a file system in memory, which only root on Linux can mount"
 
 
 def can_mount() -> bool:
@@ -250,7 +250,7 @@ class FullDisks(Interrupted):
     """A server on a small file system in memory, which is filled and emptied."""
 
     name = "disk-full"
-    what = "the server's disk filled under writers, searchers and a merger until writes are refused, and emptied again"
+    what = "the server's disk filled, until writes are refused, and emptied, while clients write, search and merge"
     own_server = True
     needs = "" if can_mount() else NEEDS
 
@@ -280,7 +280,6 @@ class FullDisks(Interrupted):
 
     @staticmethod
     def _fill(ballast: os.PathLike[str]) -> bool:
-        """Take all room that is left."""
         with suppress(OSError), open(ballast, "ab", buffering=0) as file:  # noqa: PTH123 - it is appended to
             while file.write(bytes(BLOCK_BYTES)):
                 pass
@@ -291,10 +290,10 @@ POOL_SIZE = 4
 
 
 class PoolerRestarts(Interrupted):
-    """A pooler that lends the server's connections for a transaction, and is restarted at the same address."""
+    """Restart a pooler in transaction mode at the same address."""
 
     name = "pooler"
-    what = "a pooler in transaction mode restarted under writers, searchers and a merger"
+    what = "a pooler in transaction mode restarted while clients write, search and merge segments"
     own_server = True
 
     def begin(self) -> None:
@@ -333,7 +332,7 @@ class EndedBackends(Scenario):
     """End one or two backends whenever every client has made a call."""
 
     name = "backends"
-    what = "one or two of a client's backends ended at a time under writers and searchers, whose calls must not fail"
+    what = "one or two of a client's backends ended repeatedly while it writes and searches; no call may fail"
 
     def attempt(self) -> Tries:
         ended = asyncio.run(self._round())
@@ -482,7 +481,7 @@ class BlackHole(Scenario):
                 await asyncio.sleep(before)
                 proxy.hearing.set()
                 is_same = _found(await collection.search("key vault", 5)) == expected
-                expect(is_same, "wrong", "a search after a silence finds something else than before")
+                expect(is_same, "wrong", "a search after a silence finds other chunks than before")
             finally:
                 proxy.hearing.set()  # nothing is closed in silence
 

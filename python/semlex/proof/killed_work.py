@@ -24,7 +24,7 @@ class Adding(Killed):
     """Add documents in batches: new ones, and replacements of stored ones."""
 
     name = "kill-add"
-    what = "documents added in batches, some in the place of stored ones"
+    what = "documents added in batches, some of which replace stored ones"
 
     def draw(self) -> list[dict[str, str]]:
         if self.chance.random() < 0.1:

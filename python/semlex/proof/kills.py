@@ -37,8 +37,8 @@ class Order:
     """What a process does, and when it is killed.
 
     Attributes:
-        moment: At which moment of its transactions; 0: at none.
-        seconds: After which time; None: never.
+        moment: Number of the moment of its transactions at which it is killed; 0: at none.
+        seconds: Time after which it is killed; None: never.
     """
 
     url: str
@@ -51,7 +51,7 @@ class Order:
 
 
 def run(order: Order) -> None:
-    """Work until killed."""
+    """Do the ordered work, until it is done or this process is killed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which kills its children
     set_limits(order.limits)
     passed = 0
@@ -73,7 +73,7 @@ def run(order: Order) -> None:
 
 
 class Killed(Scenario):
-    """Work on a separate collection: a process is killed at it, and the work is then repeated to its end."""
+    """Work on a separate collection: a process is killed while it works, and the work is then repeated to its end."""
 
     group = "kill"
     weight = 2.0
@@ -112,7 +112,7 @@ class Killed(Scenario):
         check_stored(self.site.url, self.names, states, self.model)
 
     def states(self, arguments: Any) -> list[dict[str, str]]:
-        """Return the texts before the work and after each of its parts."""
+        """Return the texts that must be stored before the work and after each of its parts."""
         del arguments
         return [self.texts] * 2
 
@@ -193,7 +193,7 @@ class Killed(Scenario):
         return code != 0
 
     def _learn(self, order: Order, said: str) -> None:
-        """Learn the length of a run from runs that ended; until one has ended, choose later and later moments."""
+        """Learn the length of a run from runs that ended; until one has ended, choose later moments each time."""
         ended = [line.split()[1:] for line in said.splitlines() if line.startswith("ended ")]
         for moments, seconds in ended:
             known = (self._moments, self._seconds) if self._is_known else (1, 0.0)

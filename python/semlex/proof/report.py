@@ -1,4 +1,4 @@
-"""The report of a proof: what was tried, what was found, and on what; also as one HTML page."""
+"""The report of a proof: what was tried on which server, and what was found; also as one HTML page."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class ScenarioReport:
     Attributes:
         tries: Rounds or calls that were checked.
         kills: Number of processes killed, servers crashed and connections ended.
-        found: Faults by their kind.
-        seconds: Time that it took; scenarios run beside each other.
+        found: Number of faults of each kind.
+        seconds: Time that it took; scenarios run at the same time.
         notes: Other figures, by their names.
         faults: The first faults: their kind, what was found, and in which try.
     """
@@ -62,7 +62,7 @@ class ScenarioReport:
 
 @dataclass
 class ProofReport:
-    """What a proof did, on what, and with which result."""
+    """What a proof did, on which server, and with which result."""
 
     server: str
     facts: dict[str, str]
@@ -168,7 +168,7 @@ def html_page(report: Mapping[str, Any]) -> str:
         parts.append(f"<h2>Not run</h2><ul>{rows}</ul>")
     facts = {"server": report["server"], **report["versions"], "vectors": report["vectors"]}
     rows = "".join(f"<tr><th>{escape(name)}<td>{escape(str(value))}" for name, value in facts.items())
-    parts.append(f"<h2>On what</h2><table>{rows}</table></html>")
+    parts.append(f"<h2>Server and machine</h2><table>{rows}</table></html>")
     return "\n".join(parts)
 
 

@@ -1,4 +1,4 @@
-"""All scenarios by name; they run beside each other until the time is over, and what they find is counted."""
+"""All scenarios by name; they run at the same time until the time is over, and what they find is counted."""
 
 from __future__ import annotations
 
@@ -91,8 +91,8 @@ class Proof:
         site: An open site.
         kinds: The scenarios.
         seed: Seed of the random numbers from which each scenario draws its actions.
-        seconds: After which no try begins; each scenario has at least one.
-        lanes: How many run beside each other.
+        seconds: After this time no try begins; each scenario has at least one try.
+        lanes: Number of scenarios that run at the same time.
         tell: Called now and then with the current report.
     """
 

@@ -1,4 +1,4 @@
-"""A scenario: tries that do something terrible, and check that nothing is lost, doubled or wrong; and its site."""
+"""Scenarios, whose tries disturb semlex and then check that no data is lost, doubled or wrong; and their servers."""
 
 from __future__ import annotations
 
@@ -38,19 +38,19 @@ class Tries:
 
 
 class Scenario(ABC):
-    """One scenario, kept from try to try; after a fault another is made, with a new collection.
+    """A scenario with its collection, used for one try after another; after a fault, a new one replaces it.
 
     Attributes:
         name: Its name, as ``--only`` takes it.
-        group: The name of several scenarios; empty if it is alone.
+        group: Name of a group of scenarios that it belongs to; empty without a group.
         what: A sentence for the report.
         own_server: Whether it needs a server that the proof starts itself.
         needs: What this machine lacks for it; empty if nothing.
-        weight: Its share of the time, beside 1 of others.
-        names: The tables of its collection.
-        texts: What must be stored in it, by the ids.
+        weight: Its share of the running time; most scenarios have 1.
+        names: Names of its collection's tables.
+        texts: The texts that must be stored in the collection, by id.
         notes: Figures for the report.
-        opened: What ends with it.
+        opened: Clients and processes that are closed when the scenario ends.
     """
 
     name: ClassVar[str]
@@ -75,7 +75,7 @@ class Scenario(ABC):
         """Do one try; raise a `Fault` if the stored data or the answers are wrong."""
 
     def check_texts(self, url: str | None = None) -> None:
-        """Check at the end of a try that exactly the texts are stored, at the site's server or another one."""
+        """Check at the end of a try that exactly `texts` are stored, on the site's server or the one at `url`."""
         self.site.sabotage(self.names, url)
         check_stored(url or self.site.url, self.names, [self.texts], WordDirections())
 
@@ -92,9 +92,9 @@ class Site:
     Args:
         url: Address of the user's server; None: a new embedded server, which is removed afterwards.
         schema: Name of the schema; it must not exist.
-        place: Where folders are made; None: where the system has temporary files.
+        place: Folder in which new folders are made; None: the system's folder for temporary files.
         major: Version of the embedded servers.
-        template: Makes the folder of an embedded server; None: the server makes it.
+        template: Function that makes the folder of an embedded server; None: the server makes it.
         sabotage: Called with an address and a collection before the last check of a try, to damage data on purpose.
 
     Attributes:
@@ -146,7 +146,7 @@ class Site:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def server(self, name: str) -> EmbeddedServer:
-        """Return a server that the proof starts, by its name; it is started when it is first needed."""
+        """Return the embedded server of this name; the first call starts it."""
         with self._lock:
             if name not in self._servers:
                 self._servers[name] = self._started(self.folder / name)
@@ -166,7 +166,7 @@ class Site:
         return server
 
     def names(self, collection: str) -> Names:
-        """Return the tables of a new collection."""
+        """Return the table names of a new collection."""
         return Names(self.schema, f"{collection}_{next(self._numbers)}")
 
     def new_folder(self, name: str) -> Path:
@@ -174,11 +174,11 @@ class Site:
         return self.folder / f"{name}-{next(self._numbers)}"
 
     def client(self, application: str, url: str | None = None, **options: Any) -> SyncClient:
-        """Return a client of the site; its connections carry a name."""
+        """Return a client for the site's server; `application` names its connections."""
         return SyncClient(named_clients(url or self.url, application), **self._options(options))
 
     def async_client(self, application: str, url: str | None = None, **options: Any) -> Client:
-        """Return a client for programs with an event loop."""
+        """Return an asynchronous client; otherwise as `client`."""
         return Client(named_clients(url or self.url, application), **self._options(options))
 
     def _options(self, options: dict[str, Any]) -> dict[str, Any]:

@@ -36,8 +36,8 @@ class Soak(Scenario):
 
     name = "soak"
     what = (
-        f"one client with {SEARCHES} searches and {WRITES} writes a second, of whose backends {ENDED} are ended every "
-        f"{PAUSE_SECONDS:g} s; no call may fail"
+        f"one client with {SEARCHES} searches and {WRITES} writes a second; {ENDED} of its backends are ended every "
+        f"{PAUSE_SECONDS:g} s, and no call may fail"
     )
 
     def begin(self) -> None:
@@ -115,11 +115,12 @@ class Soak(Scenario):
         self._memory.append((time.monotonic(), resident_kib()))
         began, first = self._memory[0]
         memory = self._memory[-1][1]
-        self.notes["memory since the first round in KiB"] = memory - first
+        self.notes["memory growth since the first round in KiB"] = memory - first
         warm = [one for one in self._memory if one[0] - began >= WARMING_SECONDS]
         if len(warm) > 1:
             slope = linear_regression(*zip(*warm, strict=True)).slope
-            self.notes[f"memory an hour, after {WARMING_SECONDS / 60:.0f} minutes, in KiB"] = round(3600 * slope)
+            note = f"memory growth an hour in KiB, after the first {WARMING_SECONDS / 60:.0f} minutes"
+            self.notes[note] = round(3600 * slope)
 
 
 def resident_kib() -> int:

@@ -1,4 +1,4 @@
-"""The texts of scenarios, of few words, so that every search finds several; and their vectors."""
+"""Texts for scenarios, made of few different words, so that every search finds several; and their vectors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writers and searchers at once: answers equal plain computations, and the end equals writes one after another."""
+"""Writers and searchers at once: answers equal plain computations, and the last state that of writes in sequence."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ BULK = BulkIngestConfig(small_batch_rows=8)
 class Together(Scenario):
     """Rounds of writers, a merger, a rebuilder and searchers on one collection.
 
-    Each writer has its own ids, whose texts must be those of its last writes; ids that all share must have what one
-    of the writers wrote last.
+    In the end, an id that one writer owns must have the text that it wrote last. An id that all writers use must have
+    the last text of one of them.
     """
 
     name = "together"
     what = (
         f"{WRITERS} writers, {SEARCHERS} searchers, a merger and a rebuilder at once; every answer is compared with "
-        "BM25 and an exact scan in its own snapshot, the end with the writes in their order"
+        "BM25 and an exact scan in the same snapshot, and the final texts with the last writes"
     )
 
     def begin(self) -> None:

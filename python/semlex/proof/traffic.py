@@ -1,4 +1,4 @@
-"""Writers and searchers of one collection in one event loop, and the texts that their acknowledged writes give."""
+"""Writers and searchers of one collection in one event loop, and the texts that their acknowledged writes stored."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class Traffic:
     """Clients that write their own ids, and clients that search, until they are stopped.
 
     Attributes:
-        texts: What is stored, by all acknowledged writes.
-        uncertain: Writes that failed, by their writer: each is stored as a whole, or not at all.
-        done: Calls that have succeeded, by who made them.
+        texts: Texts by id, as all acknowledged writes left them.
+        uncertain: Running or failed write of each writer: it is stored as a whole, or not at all.
+        done: Number of calls that have succeeded, by client.
         failed: Errors of calls.
     """
 
@@ -77,7 +77,7 @@ class Traffic:
         return any(task.done() for task in self._tasks if task.get_name().startswith("writer"))
 
     def states(self) -> list[dict[str, str]]:
-        """Return the possible states of the collection."""
+        """Return the states that the collection may have, as the uncertain writes are stored or not."""
         found = []
         for chosen in itertools.product((False, True), repeat=len(self.uncertain)):
             state = dict(self.texts)
@@ -144,4 +144,4 @@ async def in_time(what: str) -> AsyncIterator[None]:
         async with asyncio.timeout(LIMIT_SECONDS):
             yield
     except TimeoutError:
-        raise Fault("hung", f"not within {LIMIT_SECONDS:g} s: {what}") from None
+        raise Fault("hung", f"waited more than {LIMIT_SECONDS:g} s for {what}") from None

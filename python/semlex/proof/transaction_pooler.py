@@ -33,7 +33,7 @@ async def read_message(reader: asyncio.StreamReader) -> tuple[bytes, bytes]:
 
 
 async def read_startup(reader: asyncio.StreamReader) -> tuple[int, bytes]:
-    """Read the untyped message that begins every connection; return its code and body."""
+    """Read the start-up message of a connection, which has no type; return its code and body."""
     length, code = struct.unpack("!ii", await reader.readexactly(8))
     return code, await reader.readexactly(length - 8)
 
@@ -44,7 +44,7 @@ def message(kind: bytes, body: bytes) -> bytes:
 
 
 def startup(code: int, body: bytes) -> bytes:
-    """Return a message without a type, with which a connection begins."""
+    """Return a start-up message: the first message of a connection, which has no type."""
     return struct.pack("!ii", len(body) + 8, code) + body
 
 
@@ -88,9 +88,9 @@ class Server:
     """A connection to the server.
 
     Attributes:
-        client: Whom it is lent to, or None.
+        client: The client that uses it, or None.
         parameters: The messages with which it reported its settings at the start.
-        key: For cancelling.
+        key: Process number and secret, with which its queries are cancelled.
         cancelling: Held while a cancellation is on its way, which must not hit the next client.
     """
 
@@ -136,8 +136,8 @@ class TransactionPooler:
         size: Number of connections to it; also an attribute.
 
     Attributes:
-        address: Where clients connect to, once open.
-        lent: How often a connection was lent.
+        address: Address for clients, once the pooler is open.
+        lent: How often a server connection was given to a client.
         discarded: Number of connections closed because their client vanished in the middle of a query or transaction.
     """
 

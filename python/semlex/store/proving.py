@@ -274,7 +274,7 @@ class Articles:
 
 # SQL that counts what must not be there; the collection's tables are named in it.
 FAULTS = {
-    "a chunk id that stands twice": "SELECT count(*) - count(DISTINCT chunk_id) FROM {chunk}",
+    "a chunk id that is stored twice": "SELECT count(*) - count(DISTINCT chunk_id) FROM {chunk}",
     "a chunk without a vector": "SELECT count(*) FROM {chunk} c WHERE NOT EXISTS (SELECT FROM {vectors} e "
     "WHERE (e.document_id, e.chunk_id) = (c.document_id, c.chunk_id))",
     "a vector without a chunk": "SELECT count(*) FROM {vectors} e WHERE NOT EXISTS (SELECT FROM {chunk} c "
@@ -283,7 +283,7 @@ FAULTS = {
     "(SELECT count(*) FROM {chunk} c WHERE c.document_id = d.document_id)",
     "a chunk without a document": "SELECT count(*) FROM {chunk} c WHERE NOT EXISTS "
     "(SELECT FROM {document} d WHERE d.document_id = c.document_id)",
-    "a file that stands twice": "SELECT count(*) - count(DISTINCT (source_id, uri)) FROM {document}",
+    "a file that is stored twice": "SELECT count(*) - count(DISTINCT (source_id, uri)) FROM {document}",
     "a chunk under another name than its document": "SELECT count(*) FROM {chunk} c JOIN {document} d "
     "USING (document_id) WHERE c.source_document <> d.uri",
 }
