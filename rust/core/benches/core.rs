@@ -37,7 +37,7 @@ impl Numbers {
         (self.0 >> 33) as f64 / f64::from(1_u32 << 31)
     }
 
-    /// A word, the more frequent the smaller its number, about as in prose.
+    /// A word with a number; small numbers are frequent, about as words are in prose.
     fn word(&mut self) -> String {
         format!("w{}", WORDS.powf(self.next()) as u32)
     }
@@ -48,7 +48,7 @@ impl Numbers {
     }
 }
 
-/// A segment of so many chunks; between their ids there is room for those of another one.
+/// A segment of this many chunks, with every second id, so that another segment can have the others.
 fn segment(id: &SegmentId, chunks: usize, first: i64) -> EncodedSegment {
     let (mut numbers, mut builder) = (Numbers(first as u64), SegmentBuilder::new());
     for chunk in 0..chunks as i64 {

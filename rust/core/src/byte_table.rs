@@ -1,4 +1,4 @@
-//! Tables by byte.
+//! Tables with one value for each byte.
 
 /// A value for each byte.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -29,8 +29,8 @@ pub fn identity<'a>(
     identity
 }
 
-/// Hashes words of texts and of queries. It is seeded at random: who writes documents must not be able to choose words
-/// that collide.
+/// Hashes words of texts and of queries. It is seeded at random, so that writers of documents cannot choose words that
+/// collide.
 pub(crate) type WordState = foldhash::fast::RandomState;
 
 /// A map by word.

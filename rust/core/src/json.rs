@@ -12,9 +12,9 @@ use crate::field_error::{Code, RuleError};
 
 /// Digits of an integer: what Python reads back at its default setting (`sys.int_info.default_max_str_digits`).
 pub const MAX_DIGITS: usize = 4300;
-/// From here on the shortest form of a number has an exponent and no point.
+/// The shortest form of numbers from here on has an exponent and no point.
 const EXACT_DIGITS: f64 = 1e16;
-/// Numbers of fewer digits are further apart than two that are equally near to a float64.
+/// Two numbers can be equally near to a float64, and shortest, only if they have at least this many digits.
 const TIED_DIGITS: usize = 16;
 
 /// Bounds of one document.

@@ -3,7 +3,7 @@
 /// Why vectors cannot be cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NormaliseError {
-    /// The rows are shorter than what is wanted of them, or nothing is wanted.
+    /// More components are wanted than a row has, or none.
     Dimensions {
         /// Components of a row.
         width: usize,

@@ -21,7 +21,7 @@ pub(crate) fn process_seed() -> Seed {
     *SEED
 }
 
-/// Up to 15 bytes, and behind them their number and 1; the default is no string.
+/// Up to 15 bytes, and in the last byte their number plus 1; the default value is not a string.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct ShortString {
     low: u64,

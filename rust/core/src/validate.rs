@@ -16,9 +16,9 @@ pub const MAX_IDENTIFIER_CHARACTERS: usize = 48;
 /// Bounds of a text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TextLimits {
-    /// Fewest characters.
+    /// Minimum number of characters.
     pub min_chars: usize,
-    /// Most bytes of UTF-8; `None` is no bound.
+    /// Maximum bytes of UTF-8; `None`: no limit.
     pub max_bytes: Option<usize>,
 }
 

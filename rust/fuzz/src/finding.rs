@@ -1,4 +1,4 @@
-//! Inputs that a target does not survive: kept in a file, and shown so that they can become the example of a test.
+//! Inputs that crash a target: they are kept in a file and printed, so that they can become examples of tests.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ pub(crate) fn is_reported(code: i32) -> bool {
     code == i32::from(PANICKED) || code == i32::from(HANGS)
 }
 
-/// What belongs to a target.
+/// The folder with the inputs of a target.
 pub(crate) fn folder(target: &str) -> PathBuf {
     Path::new(".state/fuzz").join(target)
 }

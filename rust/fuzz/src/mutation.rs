@@ -2,7 +2,7 @@
 
 use crate::random::Random;
 
-/// Inputs are not longer: whatever takes more than linear time shows within the limit of a hang.
+/// Maximum length of an input: long enough to find code that takes more than linear time, by the limit of a hang.
 const MAX_BYTES: usize = 1 << 16;
 
 /// Bytes at which counts, lengths and characters change their meaning.

@@ -15,7 +15,7 @@ use crate::mutation::mutate;
 use crate::random::Random;
 use crate::targets::Target;
 
-/// An input that takes longer hangs. Those of this length take a hundredth of it even beside other work.
+/// An input that takes longer counts as a hang. The longest inputs take a hundredth of it, even beside other work.
 const HANG: Duration = Duration::from_secs(10);
 const POLL: Duration = Duration::from_millis(250);
 

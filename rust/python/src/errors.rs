@@ -1,5 +1,5 @@
-//! The one door into Rust: release the interpreter, run, turn a panic into an ordinary exception. And the one place
-//! where the core's errors become `semlex.errors.ValidationError`.
+//! Every call of Rust goes through here: the interpreter is released, and a panic becomes an ordinary exception. The
+//! core's errors become `semlex.errors.ValidationError` here, too.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -56,7 +56,7 @@ pub(crate) fn caught<T>(work: impl FnOnce() -> PyResult<T>) -> PyResult<T> {
     catch_unwind(AssertUnwindSafe(work)).map_err(internal_error)?
 }
 
-/// What a panic said, as an exception.
+/// The exception for a panic, with its message.
 #[allow(clippy::needless_pass_by_value, reason = "a panic is handed over")]
 fn internal_error(panic: Box<dyn Any + Send>) -> PyErr {
     let said = panic.downcast_ref::<&str>().copied();

@@ -1,4 +1,4 @@
-//! What is asked of any Python value: its type's name, its items, its text.
+//! Reads from Python values: the name of the type, the items, the text.
 
 use pyo3::exceptions::PyUnicodeEncodeError;
 use pyo3::prelude::*;

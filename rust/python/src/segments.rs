@@ -123,7 +123,7 @@ struct Building {
 /// Bytes of what builders have learnt of the words of all analyzers.
 const MAX_KEPT_BYTES: usize = 64 << 20;
 
-/// What builders have learnt: one has an analyzer's at a time, others begin with nothing.
+/// What builders have learnt of each analyzer's words: one builder at a time has it, others begin with nothing.
 fn kept() -> MutexGuard<'static, Vocabularies> {
     static KEPT: Mutex<Vocabularies> = Mutex::new(Vocabularies::new(MAX_KEPT_BYTES));
     KEPT.lock().unwrap_or_else(PoisonError::into_inner)
@@ -150,7 +150,7 @@ impl Building {
     }
 }
 
-/// Why a builder is not used any more.
+/// Message for a builder that cannot be used any more.
 const HALF_DONE: &str =
     "an internal error left this builder half-done; build the segment with a new one";
 

@@ -12,7 +12,7 @@ use crate::analyzing::Analyzer;
 use crate::arguments::utf8;
 use crate::errors::detached;
 
-/// Most words of a question that are looked for.
+/// Maximum number of a question's words that are searched for.
 const MAX_TERMS: usize = 64;
 
 /// (start, end, kind)

@@ -1,4 +1,4 @@
-//! Rows of like length, within a budget of tokens.
+//! Batches of rows of similar length, within a budget of tokens.
 
 use std::cmp::Reverse;
 use std::fmt;

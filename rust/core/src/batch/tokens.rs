@@ -21,7 +21,7 @@ pub struct TokenBatch {
     pub rows: Vec<i64>,
     /// Token ids, row behind row, without the tokens that the plan skips.
     pub ids: Vec<i64>,
-    /// Place of every token in its own row, the skipped ones counted.
+    /// Place of every token in its own row; skipped tokens count.
     pub positions: Vec<i64>,
     /// Which row of the batch every token belongs to, from 0.
     pub documents: Vec<i64>,

@@ -15,11 +15,11 @@ pub(super) enum Level {
     Lines,
     /// Sentences inside a line.
     Sentences,
-    /// What stands between blanks.
+    /// Characters between blanks.
     Words,
     /// Unicode words, and the marks between them.
     WordParts,
-    /// What readers take for one character.
+    /// Grapheme clusters: what readers see as one character.
     Graphemes,
     /// Characters.
     Characters,
@@ -39,12 +39,12 @@ impl Level {
     }
 }
 
-/// What Python's `str.isspace` says of one character: Unicode's white space and the four separators of ASCII.
+/// Whether Python's `str.isspace` is true for a character: Unicode's white space and the four separators of ASCII.
 pub(crate) fn is_blank(character: char) -> bool {
     character.is_whitespace() || matches!(character, '\u{1c}'..='\u{1f}')
 }
 
-/// The range without the blanks at its ends; empty when there is nothing else.
+/// The range without the blanks at its ends; empty if it has only blanks.
 pub(super) fn trimmed(text: &str, range: Range<usize>) -> Range<usize> {
     let whole = slice(text, &range);
     let rest = whole.trim_start_matches(is_blank);
@@ -52,7 +52,7 @@ pub(super) fn trimmed(text: &str, range: Range<usize>) -> Range<usize> {
     start..start + rest.trim_end_matches(is_blank).len()
 }
 
-/// The text of a range; empty when the range is none of this text.
+/// The text of a range; empty if the range is not in this text.
 pub(super) fn slice<'a>(text: &'a str, range: &Range<usize>) -> &'a str {
     text.get(range.clone()).unwrap_or_default()
 }
@@ -66,7 +66,7 @@ pub(super) fn lies_in_fence(range: &Range<usize>, fences: &[Range<usize>]) -> bo
         .is_some_and(|fence| range.end <= fence.end)
 }
 
-/// Where the line from `start` ends: before its line break, and behind it.
+/// Where the line that begins at `start` ends: without and with its line break.
 pub(super) fn line_end(text: &str, start: usize) -> (usize, usize) {
     let rest = text.as_bytes().get(start..).unwrap_or_default();
     let Some(length) = rest.iter().position(|byte| matches!(byte, b'\n' | b'\r')) else {

@@ -42,7 +42,7 @@ impl Language {
     }
 }
 
-/// Words before a definition's own.
+/// Words that may precede the keyword of a definition.
 const MODIFIERS: &[&str] = &[
     "export",
     "default",
@@ -76,7 +76,7 @@ const MODIFIERS: &[&str] = &[
     "typedef",
     "noncopyable",
 ];
-/// Definitions that hold others.
+/// Keywords of definitions that contain other definitions.
 const CONTAINERS: &[&str] = &[
     "class",
     "struct",
@@ -98,7 +98,7 @@ const CONTAINERS: &[&str] = &[
     "contract",
     "library",
 ];
-/// Definitions that hold statements or fields.
+/// Keywords of definitions that contain statements or fields.
 const LEAVES: &[&str] = &[
     "def",
     "fn",
@@ -114,7 +114,7 @@ const LEAVES: &[&str] = &[
     "message",
     "type",
 ];
-/// Words that stand before parentheses and define nothing.
+/// Words before parentheses that define nothing.
 const CONTROL: &[&str] = &[
     "if",
     "for",
@@ -148,7 +148,7 @@ const CONTROL: &[&str] = &[
     "or",
     "not",
 ];
-/// Of texts of several lines in Python.
+/// Quotes of Python's texts of several lines.
 const QUOTES: [&str; 2] = ["\"\"\"", "'''"];
 const MAX_LINE: usize = 2_000; // bytes; no definition is longer, and generated lines are
 
@@ -334,7 +334,7 @@ fn is_whole(words: &str, next: &str, indent: usize) -> bool {
     !words.ends_with([':', '{', '(', ',']) && !goes_on
 }
 
-/// Name of what a line defines, and whether it holds definitions.
+/// Name of what a line defines, and whether it contains definitions.
 fn definition(words: &str, next: &str, language: Language) -> Option<(String, bool)> {
     match language {
         Language::Other => return None,
@@ -372,7 +372,7 @@ fn definition(words: &str, next: &str, language: Language) -> Option<(String, bo
     None
 }
 
-/// The name behind a keyword; of an implementation all up to its brace.
+/// The name after a keyword; for an implementation, everything up to its brace.
 fn name_of<'a>(keyword: &str, behind: &'a str) -> &'a str {
     let is_name =
         |one: char| one.is_alphanumeric() || matches!(one, '_' | '.' | ':' | '$' | '?' | '!');

@@ -8,9 +8,9 @@ use super::boundaries::{is_blank, line_end, slice, trimmed};
 
 /// Deepest level of a heading.
 pub const LEVELS: usize = 6;
-/// Longer titles are cut: they stand above every chunk of their section.
+/// Longer titles are cut, because every chunk of their section repeats them.
 pub const MAX_TITLE_CHARACTERS: usize = 256;
-/// Longer introductions are not said again above a piece of what they introduce.
+/// Longer introductions are not repeated above the later parts of a list, table or code.
 const MAX_INTRODUCTION_BYTES: usize = 600;
 
 /// The titles above a text by level, outermost first, as numbers into `Outline::titles`; nothing for a level without a
@@ -48,7 +48,7 @@ pub struct Section {
     pub path: Path,
 }
 
-/// A list, a table or code, and the words that say what it is.
+/// A list, a table or code, and the words that introduce it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Introduced {
     /// What is introduced.
@@ -92,7 +92,7 @@ impl Outline {
             .map(|one| &one.introduction)
     }
 
-    /// Keeps a title, its blanks made single spaces; nothing for an empty one.
+    /// Keeps a title with single spaces and returns its number; `None` for an empty title.
     fn number(&mut self, title: &str) -> Option<u32> {
         let mut words = title.split(is_blank).filter(|word| !word.is_empty());
         let mut kept = String::new();
@@ -130,7 +130,7 @@ pub(super) struct OutlineBuilder<'a> {
     outline: Outline,
     path: Path,
     heading: Heading,
-    /// The block before, where it announces what follows.
+    /// The block before, if it announces what follows.
     lead_in: Option<LeadIn>,
     list: Option<List>,
 }
@@ -205,7 +205,7 @@ impl<'a> OutlineBuilder<'a> {
         self.lead_in = Some(LeadIn::Heading);
     }
 
-    /// Goes on with the text above `level`, behind a section that has ended without another heading.
+    /// Continues the section above `level` after a section that has ended without another heading.
     pub(super) fn resume(&mut self, start: usize, level: u8) {
         self.close(start);
         self.leave(level);
@@ -379,7 +379,7 @@ pub(super) fn lines(text: &str, mut place: usize) -> impl Iterator<Item = Line> 
     })
 }
 
-/// Whether the last line of a text announces what follows it; an option of a directive (`:name:`) does not.
+/// Whether the last line of a text announces what follows, as one with a colon does; an option (`:name:`) does not.
 pub(super) fn leads_in(text: &str) -> bool {
     let words =
         text.trim_end_matches(|character| is_blank(character) || matches!(character, '*' | '_'));

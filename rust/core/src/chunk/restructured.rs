@@ -9,7 +9,7 @@ use super::boundaries::{is_blank, slice};
 use super::markdown::begins_nested;
 use super::outline::{Kind, LEVELS, Line, Outline, OutlineBuilder, lines};
 
-/// Directives that hold no prose.
+/// Directives whose content is not prose.
 const CODE: &[&str] = &[
     "code-block",
     "code",
@@ -76,7 +76,7 @@ const OBJECTS: &[&str] = &[
     "rst:directive",
     "glossary-term",
 ];
-/// Directives about what follows them, which hold nothing to read.
+/// Directives about what follows them, without text for readers.
 const MARKS: &[&str] = &[
     "index",
     "highlight",
@@ -131,7 +131,7 @@ struct Block {
 struct Reader<'a> {
     builder: OutlineBuilder<'a>,
     lines: Vec<Line>,
-    /// Mark of the underline, and whether there is one above as well, by depth.
+    /// By depth of the heading: character of the underline, and whether an overline exists.
     styles: Vec<(char, bool)>,
     level: u8,
     /// Descriptions that are open: by how much their directive is indented, and their level.
@@ -139,7 +139,7 @@ struct Reader<'a> {
     block: Option<Block>,
     /// Indentation of a paragraph that ended with `::`.
     literal: Option<usize>,
-    /// Where labels and the like began that stand right before this line.
+    /// Where the labels begin that are right before this line.
     marks: Option<usize>,
     /// Whether the end of a simple table was still to be found.
     has_tables: bool,
@@ -208,7 +208,7 @@ impl<'a> Reader<'a> {
         number + 1
     }
 
-    /// What begins with this line and is no paragraph; gives the line behind what was read.
+    /// Reads what begins with this line, unless it is a paragraph; returns the number of the next line.
     fn structure(&mut self, number: usize, indent: usize) -> Option<usize> {
         let shown = self.shown(number);
         let words = shown.trim_matches(is_blank);
@@ -424,7 +424,7 @@ fn level_of(depth: usize) -> u8 {
     u8::try_from(depth.min(LEVELS)).unwrap_or(1)
 }
 
-/// The mark of a line that is nothing else.
+/// The character of a line that repeats one punctuation character.
 fn adornment(line: &str) -> Option<char> {
     let mark = line.chars().next().filter(char::is_ascii_punctuation)?;
     (line.len() > 1 && line.chars().all(|one| one == mark)).then_some(mark)

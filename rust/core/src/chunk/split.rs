@@ -45,7 +45,7 @@ pub(super) fn split(
 /// The chunk that is being filled.
 struct Open {
     range: Range<usize>,
-    /// Where it stops repeating the chunk before.
+    /// Where its own text begins, after what it repeats of the chunk before.
     own_start: usize,
     /// The last place where it may end.
     last_end: usize,
@@ -126,7 +126,7 @@ impl Packer<'_> {
         self.add(start..unit.end, Level::Blocks);
     }
 
-    /// Whether a part fits into a chunk of its own.
+    /// Whether a part fits into one chunk.
     fn fits(&self, part: &Range<usize>) -> bool {
         part.end <= self.last_end(part.start)
     }
@@ -156,7 +156,7 @@ impl Packer<'_> {
         by_tokens.min(start.saturating_add(self.options.max_bytes))
     }
 
-    /// A chunk with less text of its own than wanted is filled up with a piece of the next part.
+    /// Whether the open chunk has enough text of its own; if not, a piece of the next part fills it up.
     fn open_is_large_enough(&self) -> bool {
         self.open.as_ref().is_none_or(|open| {
             let own = open.own_start..open.range.end;

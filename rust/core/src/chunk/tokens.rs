@@ -1,4 +1,4 @@
-//! Where the tokens of a text stand, and how many touch a range: one tokenisation answers every question of size.
+//! Offsets of a text's tokens, and how many touch a range, so that a text is tokenised only once.
 
 use std::fmt;
 use std::ops::Range;

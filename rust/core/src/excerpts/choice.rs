@@ -58,7 +58,7 @@ fn best(counts: impl Iterator<Item = (usize, usize)>) -> Option<usize> {
         .map(|(number, _)| number)
 }
 
-/// By their numbers, the pieces that hold matched words, with these.
+/// The pieces that contain matched words, by their numbers, with these words.
 fn words_by_piece(
     text: &str,
     pieces: &[Piece],

@@ -14,7 +14,7 @@ use choice::chosen;
 use lengths::{LONGEST_SENTENCE, MAX_CHARACTERS, MAX_CODE_LINES};
 use pieces::{Piece, characters, pieces};
 
-/// Of a sentence that is cut, characters in front of its first match.
+/// Characters before the first match that are shown of a sentence that is cut.
 const BEFORE_MATCH: usize = MAX_CHARACTERS / 3;
 const MARK: &str = "**";
 const ELLIPSIS: char = '…';
@@ -24,7 +24,7 @@ const ELLIPSIS: char = '…';
 pub struct Excerpt {
     /// Sentences with marks; `…` stands where text was left out.
     pub shown: String,
-    /// The character of the text with the first matched word that is shown, else with the first of all.
+    /// Character of the text at which the first shown matched word begins, else the first matched word of all.
     pub first_match: Option<usize>,
 }
 
@@ -54,14 +54,14 @@ pub fn excerpt(text: &str, matches: &[Range<usize>]) -> Excerpt {
     Excerpt { shown, first_match }
 }
 
-/// The byte that is so many characters behind another one, at most the end of the text.
+/// The byte that is this many characters after another one, at most the end of the text.
 fn forward(text: &str, from: usize, characters: usize) -> usize {
     let rest = text.get(from..).unwrap_or_default();
     let found = rest.char_indices().nth(characters);
     found.map_or(text.len(), |(at, _)| from + at)
 }
 
-/// The byte that is so many characters in front of another one, at least the first.
+/// The byte that is this many characters before another one, at least the first.
 fn back(text: &str, from: usize, characters: usize) -> usize {
     let before = text.get(..from).unwrap_or_default();
     let found = characters
@@ -137,7 +137,7 @@ fn apart(piece: &Piece) -> char {
     if piece.is_code { '\n' } else { ' ' }
 }
 
-/// Which part of a piece is shown: all of it, or that around its first match if it is very long.
+/// The part of a piece that is shown: all of it, or the part around its first match if it is very long.
 fn cut(text: &str, piece: &Piece, matches: &[Range<usize>]) -> Range<usize> {
     let Range { mut start, mut end } = piece.range;
     let is_inside = |place: &&Range<usize>| place.start >= start && place.end <= end;

@@ -3,7 +3,7 @@
 pub(super) const BLANKS: [char; 2] = [' ', '\t'];
 const COMMENT_END: &str = "-->";
 const RULES: [&str; 2] = ["+++", "---"];
-/// Begin such lines, besides the rules.
+/// Beginnings of lines that may steer a renderer, besides `RULES`.
 const SIGNS: [&str; 10] = [
     "..", "__", ":::", "```", "~~~", "(", "[", "<!--", "{%", "{{",
 ];

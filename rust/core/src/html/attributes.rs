@@ -29,7 +29,7 @@ pub(super) fn values<'a>(
     })
 }
 
-/// The value that an equals sign gives, and what follows it.
+/// The value after an equals sign, and the rest of the text.
 fn value(text: &str) -> Option<(&str, &str)> {
     let text = text.trim_start_matches(is_blank).strip_prefix('=')?;
     let text = text.trim_start_matches(is_blank);

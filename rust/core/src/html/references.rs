@@ -9,7 +9,7 @@ const MAX_NAME: usize = 32;
 /// Python makes no number of more decimal digits, and leaves such a text as it is.
 const MAX_DIGITS: usize = 4300;
 const DECIMAL: u32 = 10;
-/// What the numbers from 0x80 to 0x9f stand for: the characters of windows-1252.
+/// The characters that the numbers 0x80 to 0x9f mean: those of windows-1252.
 const WESTERN: &str = "€\u{81}‚ƒ„…†‡ˆ‰Š‹Œ\u{8d}Ž\u{8f}\u{90}‘’“”•–—˜™š›œ\u{9d}žŸ";
 
 /// The named references.
@@ -39,7 +39,7 @@ impl References {
             .map_or(Cow::Borrowed(text), Cow::Owned)
     }
 
-    /// Nothing where a number is too long.
+    /// As `replaced`; `None` if a number is too long.
     fn try_replaced(&self, text: &str) -> Option<String> {
         let mut pieces = text.split('&');
         let mut replaced = String::with_capacity(text.len());
@@ -101,7 +101,7 @@ fn numbered(piece: &str) -> Option<(Number<'_>, &str)> {
 }
 
 impl Number<'_> {
-    /// The character with this number: nothing where text must not hold it, a mark where there is none.
+    /// The character with this number; `None` if text must not contain it, and U+FFFD if none has this number.
     fn character(&self) -> Option<char> {
         let digits = self.digits.chars().filter_map(|it| it.to_digit(self.radix));
         let code = digits.fold(0_u32, |code, digit| {

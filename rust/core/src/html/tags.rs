@@ -39,7 +39,7 @@ impl<'a> Tokens<'a> {
         }
     }
 
-    /// Up to the end tag of a raw element, where there is one.
+    /// The content of a raw element up to its end tag, if it has one.
     fn raw_content(&mut self, name: &'static str) -> Option<&'a str> {
         if self.endless.contains(&name) {
             return None;

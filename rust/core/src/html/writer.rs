@@ -10,7 +10,7 @@ use crate::chunk::is_blank;
 const HIDDEN: [&str; 5] = ["script", "style", "template", "noscript", "svg"];
 /// Menus, side bars and the like: the same words on every page of a site, which would be found for any of them.
 const SURROUNDINGS: [&str; 3] = ["nav", "aside", "footer"];
-/// What they are called where they are other elements.
+/// Classes, ids and roles of other elements that are menus, side bars and the like.
 const SURROUNDING_NAMES: [&str; 13] = [
     "navigation",
     "search",
@@ -271,7 +271,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// A block is written; the dash of an item stands before the first one only.
+    /// Separates the next block from the text so far; later blocks of a list item get no dash.
     fn begin(&mut self) {
         if !self.text.is_empty() {
             self.text.push_str("\n\n");

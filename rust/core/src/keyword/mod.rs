@@ -1,4 +1,4 @@
-//! Search by words: what cuts text into terms, and the index that counts them.
+//! Keyword search: the analyzer, which makes terms of texts, and the index of these terms.
 
 pub mod analyzer;
 pub mod build;

@@ -1,4 +1,4 @@
-//! The caller's buffer: what is written into it goes behind what stands there.
+//! The caller's buffer, to which values are appended.
 
 use super::MAX_VALUE_BYTES;
 use crate::field_error::{Code, RuleError};

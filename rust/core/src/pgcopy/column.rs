@@ -8,7 +8,7 @@ use crate::field_error::{Code, RuleError};
 /// One value a row, with an optional mask of NULLs.
 #[derive(Clone, Copy, Debug)]
 pub struct Cells<'a, T> {
-    /// One value a row; what stands under a NULL is ignored.
+    /// One value a row; the value of a NULL row is ignored.
     pub values: &'a [T],
     /// True where the row is NULL; as long as `values`.
     pub nulls: Option<&'a [bool]>,

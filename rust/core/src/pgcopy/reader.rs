@@ -1,4 +1,4 @@
-//! A stream back into columns. Every malformed stream is an error value; memory grows only with what was really there.
+//! Reads a stream into columns. A malformed stream is an error; memory use is bounded by the length of the stream.
 
 use half::f16;
 

@@ -37,7 +37,7 @@ impl IdSet {
         Self { ranges }
     }
 
-    /// How many there are; `u64::MAX` where they are more than that counts.
+    /// Number of ids; `u64::MAX` if it has more.
     #[must_use]
     pub fn len(&self) -> u64 {
         let counts = self.ranges.iter();

@@ -133,7 +133,7 @@ impl IdRanges {
         Some(found)
     }
 
-    /// The ids that the other has as well: a range of these ids, and the first and the last common id in it.
+    /// The ids that both have: for each shared part, a range of these ids and the part's first and last id.
     pub(crate) fn common<'a>(
         &'a self,
         other: &'a Self,

@@ -1,4 +1,4 @@
-//! What a snapshot of the tables lists.
+//! The segments and tombstones that a snapshot of the tables lists.
 
 use std::cmp::Reverse;
 use std::sync::Arc;

@@ -10,7 +10,7 @@ static NEXT: AtomicU64 = AtomicU64::new(1);
 /// The deleted chunks of a segment, the same for all snapshots in which the same are deleted.
 #[derive(Debug)]
 pub(crate) struct Liveness {
-    /// Distinguishes what was ever known to be deleted; never 0.
+    /// Number of this set of deleted chunks, different for each set; never 0.
     pub(crate) number: u64,
     /// The number of the state that this one was derived from, and the ordinals that were deleted since, ascending.
     pub(crate) before: Option<(u64, Vec<u32>)>,

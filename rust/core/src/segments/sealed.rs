@@ -60,7 +60,7 @@ pub(crate) fn open<'a>(
     Ok(content)
 }
 
-/// What reading a part gives: the part, or what is wrong.
+/// The result of reading a part: the part, or what is wrong with it.
 pub(crate) type Read<T> = Result<T, &'static str>;
 
 const ENDS_EARLY: &str = "content ends early";
@@ -89,7 +89,7 @@ impl<'a> ByteReader<'a> {
         self.rest
     }
 
-    /// Demands that nothing is left.
+    /// Returns an error if bytes are left.
     pub(crate) fn end(&self) -> Read<()> {
         if self.rest.is_empty() {
             Ok(())

@@ -15,7 +15,7 @@ struct Span {
     last: i64,
     /// The last id of this segment and all before it.
     reach: i64,
-    /// Which segment.
+    /// Number of the segment.
     number: usize,
 }
 

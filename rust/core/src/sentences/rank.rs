@@ -56,13 +56,13 @@ const CODE_FACTOR: f64 = 0.8;
 /// Wanted terms that are told apart; those behind count as one.
 const MAX_TERMS: usize = 128;
 
-/// What a text holds of the question.
+/// The words of the question that a text contains.
 #[derive(Clone, Default)]
 struct Held {
     terms: u128,
     /// Terms that stand near another one.
     near: u128,
-    /// Of all words, wanted or not.
+    /// Number of terms of all words, wanted or not.
     length: usize,
 }
 
@@ -118,7 +118,7 @@ pub fn rank(analyzer: &Analyzer, wanted: &[String], passages: &[Passage<'_>]) ->
     ranked
 }
 
-/// What form and length make of a score.
+/// The factor of a score for a sentence's form and length.
 fn form(kind: Kind, length: usize) -> f64 {
     let by_kind = match kind {
         Kind::Prose => 1.0,

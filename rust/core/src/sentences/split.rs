@@ -18,7 +18,7 @@ pub enum Kind {
     Code,
 }
 
-/// A sentence, or what takes the place of one.
+/// A sentence, a heading, or a piece of code or of a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sentence {
     /// Bytes of the text, without blanks at its ends; never empty.

@@ -17,11 +17,11 @@ use super::stored::{Tables, id_of, missing_rows};
 enum Step {
     /// Chunks of one language; ids between those of the addition before, or behind them.
     Add(usize, bool, Vec<Vec<String>>),
-    /// Every so many ids, from one on.
+    /// Deletes chunks at regular steps of ids, from a first id on.
     Bury(prop::sample::Index, usize),
     /// Two segments become one; the tombstones become one as well, without what is done.
     Merge(prop::sample::Index, bool),
-    /// As many commits ago.
+    /// A search in the state of this many commits ago.
     Search(usize, Vec<String>, usize),
 }
 

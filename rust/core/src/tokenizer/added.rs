@@ -11,7 +11,7 @@ use super::parts::ReadError;
 #[derive(Clone, Debug)]
 pub(super) struct AddedToken {
     pub(super) id: u32,
-    /// What is searched for; in normal form where the text is searched in normal form.
+    /// The text that is searched for; in normal form if texts are searched in normal form.
     pub(super) spelling: String,
     pub(super) is_special: bool,
     /// Found only where no letter, digit, mark or `_` stands beside it.

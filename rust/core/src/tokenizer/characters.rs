@@ -44,7 +44,7 @@ static PROPERTIES: LazyLock<Option<CharacterProperties>> =
     LazyLock::new(CharacterProperties::build);
 
 impl CharacterProperties {
-    /// The one table; nothing where the tables of Unicode are not to be had.
+    /// The only table, made once; `None` if the tables of Unicode are missing.
     pub(super) fn shared() -> Option<&'static Self> {
         PROPERTIES.as_ref()
     }

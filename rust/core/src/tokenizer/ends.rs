@@ -1,4 +1,4 @@
-//! What a file's post-processor puts before and behind a text.
+//! The tokens that a file's post-processor adds before and after a text.
 
 use serde_json::Value;
 

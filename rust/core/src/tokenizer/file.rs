@@ -20,7 +20,7 @@ const MAX_BYTES: usize = 1 << 28;
 /// Ids end before this one: tables are as long as the greatest id.
 const MAX_IDS: u32 = 1 << 24;
 
-/// A file whose every wish can be met.
+/// The content of a file that the encoder supports.
 pub(super) struct File {
     /// Spelling -> id.
     pub(super) vocabulary: FxHashMap<String, u32>,
@@ -34,7 +34,7 @@ pub(super) struct File {
     pub(super) merges: Vec<(u32, u32, u32)>,
     /// Whether a piece that the vocabulary holds is one token even if no merges lead there.
     pub(super) ignores_merges: bool,
-    /// What texts are brought into.
+    /// The normal form of texts.
     pub(super) form: Form,
     /// The added tokens and their ids.
     pub(super) added: Vec<(Added, u32)>,

@@ -1,4 +1,4 @@
-//! Tokens of whole pieces: those that are one token, and those that were met a moment ago.
+//! Tokens of whole pieces: of pieces that are one token, and of pieces that were encoded recently.
 
 use rustc_hash::FxHashMap;
 

@@ -12,7 +12,7 @@ use super::file::FirstTokens;
 
 /// Pieces of up to this many first tokens look for the next pair by scanning all: faster than a heap, up to here.
 const SCANNED_TOKENS: usize = 96;
-/// More memory than pieces of this length need is given back.
+/// Memory for pieces up to this length is kept; more is freed.
 const KEPT_LINKS: usize = 1 << 14;
 const NO_RANK: u32 = u32::MAX;
 const NONE: usize = usize::MAX;
@@ -46,7 +46,7 @@ pub(super) struct Workspace {
 }
 
 impl Workspace {
-    /// Gives back what an uncommonly long piece needed.
+    /// Frees the memory that an uncommonly long piece needed.
     pub(super) fn release_excess(&mut self) {
         if self.links.capacity() > KEPT_LINKS {
             *self = Self::default();

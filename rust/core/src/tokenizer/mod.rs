@@ -55,7 +55,7 @@ pub struct Tokenizer {
     /// Bytes of every token of the vocabulary, by id.
     lengths: Vec<usize>,
     special_prefix_suffix: (Vec<i64>, Vec<i64>),
-    /// What one call leaves to the next.
+    /// Memory that one call leaves to the next.
     memory: Mutex<Option<Box<Memory>>>,
 }
 

@@ -6,7 +6,7 @@ use unicode_normalization_alignments::{IsNormalized, UnicodeNormalization, is_nf
 
 use super::characters::CharacterProperties;
 
-/// What a text is brought into before it is cut.
+/// The form that a text is converted to before it is split.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Form {
     /// It stays as it is.

@@ -1,4 +1,4 @@
-//! The parts of a file as they are looked at, and why a file is not read.
+//! Reading the parts of a file, and why a file cannot be read.
 
 use std::fmt;
 
@@ -7,9 +7,9 @@ use serde_json::Value;
 /// Why a file is not read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ReadError {
-    /// No program can read it.
+    /// The file is malformed.
     Malformed(String),
-    /// It asks for something that is not done here.
+    /// The file needs a feature that this encoder lacks.
     Unsupported(String),
 }
 
@@ -27,7 +27,7 @@ pub(super) fn unsupported<T>(what: impl Into<String>) -> Result<T, ReadError> {
     Err(ReadError::Unsupported(what.into()))
 }
 
-/// What a part calls itself.
+/// The type that a part states.
 pub(super) fn kind(part: &Value) -> &str {
     part.get("type")
         .and_then(Value::as_str)

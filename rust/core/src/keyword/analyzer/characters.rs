@@ -9,7 +9,7 @@ const CODE_POINTS: usize = 0x11_0000;
 /// Kind of a character.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(super) enum CharacterKind {
-    /// Stands between words.
+    /// Separates words.
     #[default]
     Break,
     /// A letter or number of a script whose marks are accents: they are dropped.
@@ -22,11 +22,11 @@ pub(super) enum CharacterKind {
     Pair,
     /// A character of a script without spaces whose tokens are three characters long.
     Triple,
-    /// Combines with what stands before it.
+    /// Combines with the character before it.
     Mark,
     /// Invisible; belongs to what stands before it.
     Format,
-    /// An apostrophe, hyphen or the like that belongs to a word where letters stand on both sides.
+    /// An apostrophe, hyphen or similar character, which belongs to a word if letters are on both sides.
     Joiner,
 }
 
@@ -77,7 +77,7 @@ pub(super) struct CharacterKinds {
 static KINDS: LazyLock<Option<CharacterKinds>> = LazyLock::new(CharacterKinds::build);
 
 impl CharacterKinds {
-    /// The one table; nothing where the tables of Unicode are not to be had.
+    /// The only table, made once; `None` if the tables of Unicode are missing.
     pub(super) fn shared() -> Option<&'static Self> {
         KINDS.as_ref()
     }
@@ -90,7 +90,7 @@ impl CharacterKinds {
         kind.copied().unwrap_or_default()
     }
 
-    /// Whether words are made of it that end at spaces.
+    /// Whether it belongs to words that end at spaces.
     #[inline]
     pub(super) fn is_word(&self, character: char) -> bool {
         matches!(
@@ -110,7 +110,7 @@ impl CharacterKinds {
         )
     }
 
-    /// The same digit as ASCII has it; other characters as they are.
+    /// The ASCII form of a digit; other characters are unchanged.
     pub(super) fn ascii_digit(&self, character: char) -> char {
         if character.is_ascii() {
             return character;
@@ -138,7 +138,7 @@ impl CharacterKinds {
     }
 }
 
-/// Whether a letter has a lower-case form, those among them that Unicode calls title case.
+/// Whether a letter has a lower-case form; this includes Unicode's title case letters.
 pub(super) fn is_upper(character: char) -> bool {
     character.is_uppercase() || character.to_lowercase().next() != Some(character)
 }

@@ -40,12 +40,12 @@ impl Classes {
         Self(text.bytes().fold(0, |all, byte| all | CLASSES.of(byte)))
     }
 
-    /// Whether there are any of these.
+    /// Whether at least one character has one of these classes.
     pub(super) fn has(self, classes: u8) -> bool {
         self.0 & classes != 0
     }
 
-    /// Whether there are only these.
+    /// Whether all characters have one of these classes.
     pub(super) fn is(self, classes: u8) -> bool {
         self.0 & !classes == 0
     }

@@ -97,10 +97,10 @@ pub static LANGUAGES: [&str; TABLE.len()] = {
     names
 };
 
-/// A language that is not there.
+/// An unknown language.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownLanguage {
-    /// What was asked for, cut at 40 characters.
+    /// The given name, cut to 40 characters.
     pub name: String,
 }
 

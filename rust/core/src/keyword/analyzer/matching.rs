@@ -9,7 +9,7 @@ use super::{Analyzer, TermSource};
 use crate::hashing::{WordMap, WordSet};
 use crate::keyword::between;
 
-/// Most tokens that are remembered from text to text.
+/// Maximum number of tokens that are remembered from text to text.
 const MAX_KNOWN: usize = 1 << 16;
 
 impl Analyzer {
@@ -99,7 +99,7 @@ impl Analyzer {
         places.collect()
     }
 
-    /// Where pairs of characters are wanted, one of the two alone says little.
+    /// Whether single characters are ignored, because a wanted term is a pair of characters, which says more.
     pub(super) fn ignores_single(&self, wanted: &[String]) -> bool {
         let of_pairs = |&it: &char| self.characters.kind(it) == CharacterKind::Pair;
         wanted
@@ -140,15 +140,15 @@ impl FirstLetters {
     }
 }
 
-/// Whether of a token only those terms count that a phrase would ask for.
+/// Whether only the terms of a token that a phrase would use count.
 pub(super) fn leads_only(analyzer: &Analyzer, token: &str, ignores_single: bool) -> bool {
     ignores_single && token.starts_with(|it| analyzer.characters.kind(it) == CharacterKind::Pair)
 }
 
-/// By token: number and positions of each wanted term in it, and how many positions the token takes.
+/// For each token: number and positions of each wanted term in it, and how many positions the token takes.
 type Known<'t> = WordMap<&'t str, (Box<[(usize, Range<usize>)]>, usize)>;
 
-/// Where the terms of phrases stand in one text.
+/// Positions of the terms of phrases in one text.
 struct Occurrences {
     /// For each term, ascending by start.
     terms: Vec<Vec<(usize, usize)>>,
@@ -184,7 +184,7 @@ impl Occurrences {
         self.positions += positions;
     }
 
-    /// Whether the terms stand one behind the other.
+    /// Whether the terms follow each other in the text.
     fn hold(&mut self, phrase: &[usize]) -> bool {
         for steps in &mut self.reached {
             steps.resize(self.positions + 1, 0);

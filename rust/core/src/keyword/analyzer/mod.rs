@@ -45,7 +45,7 @@ const APOSTROPHES: [char; 5] = ['\'', '\u{2019}', '\u{2BC}', '\u{2BB}', '\u{FF07
 #[derive(Clone)]
 pub struct Analyzer {
     language: &'static language::Language,
-    /// The language's, for what is remembered of several.
+    /// Number of the language, for caches of several languages.
     number: u8,
     stemmer: Option<Stemmer>,
     stop_words: HashSet<String, WordState>,
@@ -57,7 +57,7 @@ pub struct Analyzer {
 pub enum AnalyzerError {
     /// No such language.
     Language(UnknownLanguage),
-    /// The tables of Unicode are not to be had: a defect of the build.
+    /// The tables of Unicode are missing: a defect of the build.
     Tables,
 }
 
@@ -161,7 +161,7 @@ impl Analyzer {
     }
 }
 
-/// Folded, but for apostrophes, which tell `we'll` from `well`.
+/// The folded word with its apostrophes, which distinguish `we'll` from `well`.
 fn with_apostrophes(word: &str, characters: &CharacterKinds) -> String {
     let mut folded = String::with_capacity(word.len());
     for (number, part) in word.split(APOSTROPHES).enumerate() {

@@ -24,9 +24,9 @@ const TERM_BITS: u32 = 32;
 pub struct ParsedQuery<'q> {
     /// What is wanted, phrases among it, in order.
     pub wanted: Vec<&'q str>,
-    /// What must stand in the text as it is.
+    /// Phrases that a text must contain.
     pub phrases: Vec<&'q str>,
-    /// Words and phrases that must not stand in it.
+    /// Words and phrases that a text must not contain.
     pub excluded: Vec<&'q str>,
 }
 
@@ -94,7 +94,7 @@ pub fn parse_query(text: &str) -> ParsedQuery<'_> {
 struct Special<'q> {
     content: &'q str,
     is_excluded: bool,
-    /// All of it, with dash and quotes.
+    /// Length in bytes, with dash and quotes.
     bytes: usize,
 }
 

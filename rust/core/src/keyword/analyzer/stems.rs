@@ -4,7 +4,7 @@ use std::cell::RefCell;
 
 use crate::short_string::{FIXED_SEED, ShortString};
 
-/// Each has one place in which it may stand; 1.25 MiB a thread that analyses.
+/// Number of places; each word has one place. 1.25 MiB for each thread that analyses.
 const PLACES: usize = 1 << 15;
 
 thread_local! {

@@ -203,7 +203,7 @@ impl<'a> TokenTerms<'a> {
         self.over_positions(before, positions, whole);
     }
 
-    /// Folded, with what stands between the words.
+    /// Adds the folded text with the characters between its words.
     fn as_written(&mut self, text: &str, classes: Classes) -> Range<usize> {
         let start = self.letters.len();
         if !classes.has(OTHER | FOREIGN) {
@@ -448,7 +448,7 @@ impl<'a> TokenTerms<'a> {
         self.found.insert(at.min(self.found.len()), found);
     }
 
-    /// The term, or what stands for it where it is too long.
+    /// The term, or its beginning and a hash if it is too long.
     fn bounded(&mut self, letters: Range<usize>) -> Range<usize> {
         if letters.len() <= MAX_TERM_BYTES {
             return letters;

@@ -88,7 +88,7 @@ impl Scanner<'_> {
         self.text.get(place..)?.chars().next()
     }
 
-    /// What stands before a place, marks left out.
+    /// The character before a place; marks are skipped.
     fn before(&self, place: usize) -> Option<char> {
         let is_mark = |it: &char| {
             matches!(

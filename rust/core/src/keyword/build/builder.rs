@@ -8,7 +8,7 @@ use crate::keyword::format::{EncodedSegment, Posting};
 use crate::keyword::{TermSource, is_typed};
 use crate::segments::{MAX_CHUNKS, SegmentError, SegmentId, impossible};
 
-/// Fewest counts that there is room for.
+/// Minimum number of counts that memory is reserved for.
 const MIN_ROOM: usize = 1 << 10;
 
 const UNKNOWN_TERM: &str = "a term without a count";

@@ -10,12 +10,12 @@ use crate::short_string::{Seed, ShortString, process_seed};
 /// Stands for a word that was not found; no word has this number.
 pub(crate) const NOT_FOUND: u32 = u32::MAX;
 
-/// Fewest places of a table that has any.
+/// Minimum number of places of a table that is not empty.
 const MIN_PLACES: usize = 256;
 
 /// A number for each of many byte strings.
 pub(crate) struct Dictionary {
-    /// Random: who writes the texts must not be able to choose words that collide.
+    /// Random, so that writers of texts cannot choose words that collide.
     seed: Seed,
     state: WordState,
     /// Short words: open addressing, places a power of two, at most half of them taken. One look at memory finds one.

@@ -21,7 +21,7 @@ pub struct Source<'a> {
 /// Walks over the terms of one source, row after row.
 struct SegmentCursor<'a> {
     header: Header,
-    /// The new ordinal of each chunk; nothing for the dead.
+    /// The new ordinal of each chunk; `None` for deleted chunks.
     moved: Vec<Option<u16>>,
     rows: std::vec::IntoIter<(&'a [u8], &'a [u8])>,
     row: Option<RowReader<'a>>,
@@ -30,7 +30,7 @@ struct SegmentCursor<'a> {
 }
 
 impl<'a> SegmentCursor<'a> {
-    /// Steps to the next term and writes it into `term`; false behind the last.
+    /// Goes to the next term and writes it into `term`; false after the last term.
     fn next(&mut self, term: &mut Vec<u8>) -> Result<bool, SegmentError> {
         let damaged = SegmentError::damaged(&self.header.id);
         loop {

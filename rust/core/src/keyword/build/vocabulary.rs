@@ -8,7 +8,7 @@ use crate::segments::{SegmentError, impossible};
 /// Longer tokens are not remembered: they seldom come again.
 const MAX_REMEMBERED_TOKEN: usize = 64;
 
-/// Number of what is no term, such as a stop word; terms are numbered from 1.
+/// Number for tokens without a term, such as stop words; terms are numbered from 1.
 pub(super) const NO_TERM: u32 = 0;
 
 /// In the number of a term that does not add to the length of its chunk. Only lists of several terms hold such.
@@ -19,7 +19,7 @@ pub(super) const UNCOUNTED: u32 = 1 << 31;
 struct Meaning(u32);
 
 impl Meaning {
-    /// It has to be looked up.
+    /// The token has to be looked up.
     const UNKNOWN: Self = Self(NOT_FOUND);
 
     /// From here on a meaning is a place among the lists of terms, below it the number of a term.
@@ -75,13 +75,13 @@ impl Vocabularies {
         }
     }
 
-    /// Takes that of a source out; an empty one where there is none, or another builder has it.
+    /// Takes out the vocabulary of a source; an empty one if none is kept, or another builder has it.
     pub fn take(&mut self, source: u64) -> Vocabulary {
         let place = self.kept.iter().position(|(own, _)| *own == source);
         place.map_or_else(Vocabulary::default, |place| self.kept.remove(place).1)
     }
 
-    /// Keeps that of a source, unless another builder has learnt more of it meanwhile.
+    /// Keeps the vocabulary of a source, unless another builder has learnt more of the source meanwhile.
     pub fn put(&mut self, source: u64, vocabulary: Vocabulary) {
         let known = self.take(source);
         let more = if known.memory() > vocabulary.memory() {
@@ -108,7 +108,7 @@ impl Vocabularies {
 /// It changes no segment, only the time that it takes to build one.
 #[derive(Default)]
 pub struct Vocabulary {
-    /// Its numbers are meanings.
+    /// The number of each token is its meaning.
     tokens: Dictionary,
     /// For each token with several terms: their number, then the terms.
     lists: Vec<u32>,

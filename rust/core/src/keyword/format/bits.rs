@@ -110,7 +110,7 @@ pub(crate) struct BitReader<'a> {
 }
 
 const ENDS_EARLY: &str = "bits end early";
-/// So many zeros, a one, 16 bits and a count of 16 bits are seen at one look.
+/// One look sees this many zeros, a one, 16 bits and a count of 16 bits.
 const SOON: u32 = 24;
 const GAP: &str = "a gap is too large";
 
@@ -160,7 +160,7 @@ impl<'a> BitReader<'a> {
         }
     }
 
-    /// Demands that the end was not passed.
+    /// Returns an error if the end was passed.
     pub(crate) fn within(&mut self) -> Read<()> {
         self.step(0)
     }
@@ -243,7 +243,7 @@ impl<'a> BitReader<'a> {
         Ok(1 << below | self.bits(below)?)
     }
 
-    /// Demands that nothing is left but what fills the last byte.
+    /// Returns an error if more is left than the filling of the last byte.
     pub(crate) fn end(&self) -> Read<()> {
         if self.at.div_ceil(8) == self.bytes.len() && self.window() == 0 {
             Ok(())

@@ -19,7 +19,7 @@ use crate::segments::{SegmentError, impossible};
 /// Looking one chunk up costs about as much as reading this many postings.
 pub(crate) const POSTINGS_PER_LOOKUP: usize = 8;
 
-/// What only a defect of the program can do to a list: each was checked when it was read.
+/// Message for a list that cannot be unpacked: only a defect of the program, because lists are checked when read.
 const UNPACKED: &str = "a posting list in memory does not fit together";
 
 /// Bytes of a skip entry.

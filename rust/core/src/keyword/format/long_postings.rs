@@ -11,7 +11,7 @@ use crate::segments::{SegmentError, impossible};
 
 const LOST: &str = "a frequency belongs to no posting";
 
-/// Frequencies whose steps are longer are rare.
+/// Longest step; few frequencies need a longer one, and these are stored as exceptions.
 const MAX_STEP: u32 = 24;
 
 /// Appends a list, of at least one posting. Ordinals ascend below `chunks`, frequencies are at least 1.

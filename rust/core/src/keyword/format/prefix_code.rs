@@ -1,5 +1,5 @@
-//! Codes of fewer bits for what is more frequent: D. A. Huffman, "A method for the construction of minimum-redundancy
-//! codes" (1952), in canonical form, so that the lengths tell the code.
+//! Codes that have fewer bits for more frequent symbols: D. A. Huffman, "A method for the construction of
+//! minimum-redundancy codes" (1952), in canonical form, so that the code follows from the lengths.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -40,7 +40,7 @@ pub(crate) struct PrefixCode {
     lengths: ByteTable<u8>,
     /// The codes, their first bit lowest.
     codes: ByteTable<u16>,
-    /// By the next bits: the symbol, and how many of them are its code; none of them where there is no code.
+    /// For the next bits: the symbol that they begin with, and the length of its code; 0 if they are not a code.
     meanings: Box<[(u8, u8)]>,
 }
 

@@ -33,7 +33,7 @@ const LOST: &str = "a row has lost one of its terms";
 const ALONE: u8 = 0;
 const SHARED: u8 = 1;
 
-/// Stands behind each term; no byte of UTF-8.
+/// Ends each term; UTF-8 does not contain this byte.
 const END: u8 = 0xff;
 
 /// One row of posting lists.
@@ -54,7 +54,7 @@ pub(crate) struct FinishedRows {
 
 /// A term that waits for its row.
 struct Entry {
-    /// Where its bytes end among all terms', and its postings among all that wait.
+    /// Where its bytes end among those of all waiting terms, and its postings among theirs.
     term_end: usize,
     postings_end: usize,
     /// The content of a row of its own.
@@ -400,7 +400,7 @@ impl<'a> RowReader<'a> {
 pub(crate) struct IndexedRow {
     key: Box<[u8]>,
     data: Box<[u8]>,
-    /// Made when the first term is looked for.
+    /// Made by the first look-up of a term.
     places: OnceLock<Places>,
 }
 

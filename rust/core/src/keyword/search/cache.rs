@@ -86,7 +86,7 @@ struct State {
     clock: u64,
     counters: Counters,
     view: Option<Arc<View>>,
-    /// The last one of a snapshot that was older.
+    /// The last view of a snapshot that was older than the known state.
     older: Option<Arc<View>>,
 }
 

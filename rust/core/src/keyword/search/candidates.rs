@@ -14,7 +14,7 @@ use crate::segments::{SegmentError, impossible};
 pub(crate) struct Weighted<'a> {
     pub(crate) list: &'a List,
     pub(crate) idf: f32,
-    /// At least what the list adds to any chunk's score.
+    /// An upper bound of what the list adds to a chunk's score.
     pub(crate) bound: f32,
 }
 
@@ -193,7 +193,7 @@ struct CandidateCollector<'a> {
     context: &'a ScoringContext<'a>,
     k: usize,
     slack: f32,
-    /// At least what the lists that are not yet read can add.
+    /// An upper bound of what the lists that are not yet read can add.
     rest: f32,
     /// The least score that a chunk must be able to reach.
     floor: f32,
@@ -295,7 +295,7 @@ impl<'a> CandidateCollector<'a> {
         Ok(())
     }
 
-    /// A list is no longer among those that can still add something.
+    /// Removes a list from those that can still add to a score.
     fn pass(&mut self, weighted: &Weighted<'_>) {
         self.rest = (self.rest - weighted.bound).max(0.0) * self.slack;
         self.level();

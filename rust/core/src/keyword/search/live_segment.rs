@@ -39,7 +39,7 @@ impl LiveSegment {
             .transpose()
     }
 
-    /// `length` is that of the state that this one was derived from.
+    /// Makes a segment; `length` is the length of the state that this one was derived from.
     fn made(
         segment: &Arc<ReadSegment>,
         liveness: Liveness,

@@ -12,7 +12,7 @@ use crate::keyword::format::list::List;
 use crate::segments::known_index::KnownIndex;
 use crate::segments::{SegmentError, SegmentId, impossible};
 
-/// A term's list in a segment; nothing when the segment is known not to hold the term.
+/// A term's list in a segment; `None` if the segment is known not to contain the term.
 pub(crate) type CachedList = Option<Arc<List>>;
 
 /// Lists of one term, by segment.

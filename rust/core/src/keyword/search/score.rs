@@ -32,11 +32,11 @@ pub(crate) struct SegmentLists {
     pub(crate) wanted: Vec<(usize, Arc<List>)>,
     /// The slots that have a term in the segment's language, whether it is in the segment or not.
     pub(crate) asked: Arc<[usize]>,
-    /// Each must hold the chunk.
+    /// Lists that must all contain the chunk.
     pub(crate) required: Vec<Arc<List>>,
     /// Whether a required term is in no chunk of the segment.
     pub(crate) unsatisfiable: bool,
-    /// None may hold the chunk.
+    /// Lists of which none may contain the chunk.
     pub(crate) excluded: Vec<Arc<List>>,
 }
 
@@ -73,7 +73,7 @@ pub struct Found {
     pub best: Vec<(f64, i64)>,
     /// Scores of `score_ids`; NaN for the chunks that cannot be found.
     pub scores: Vec<f64>,
-    /// What that took, `score_ids` not counted.
+    /// The work of the search, without that for `score_ids`.
     pub work: Work,
 }
 

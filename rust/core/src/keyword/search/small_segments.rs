@@ -1,5 +1,5 @@
-//! Small segments with all their rows. Most commits add one, and each query needs other lists of it: so no query has to
-//! read them again.
+//! Small segments with all their rows. Most commits add one, and each query needs different lists of it; kept whole, it
+//! is read only once.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -42,7 +42,7 @@ impl SmallSegment {
 #[derive(Debug, Default)]
 pub(crate) struct SmallSegments {
     kept: FxHashMap<SegmentId, Arc<SmallSegment>>,
-    /// Those that were read last are last.
+    /// Ids in the order in which the segments were read, the latest last.
     order: VecDeque<SegmentId>,
     bytes: usize,
 }

@@ -1,4 +1,4 @@
-//! The best so far, with everything that ties with the last of them.
+//! The best chunks so far, with those whose score equals that of the last.
 
 /// Ids beyond `k` that are kept because their score equals the k-th.
 const MAX_TIES: usize = 1_000;

@@ -15,7 +15,7 @@ use crate::segments::{IdRanges, SegmentError, SegmentId};
 #[derive(Debug)]
 pub(crate) struct View {
     pub(crate) segments: Vec<Arc<LiveSegment>>,
-    /// What it is the view of.
+    /// The segments and tombstones of the view.
     pub(crate) known: Arc<KnownIndex<ReadSegment>>,
     spans: Spans,
     /// Living chunks.
@@ -103,7 +103,7 @@ impl View {
     }
 }
 
-/// What the one list has and the other has not; both are sorted by id.
+/// The tombstones of one list that the other lacks; both are sorted by id.
 fn lacking<'t>(one: &'t [Tombstone], other: &[Tombstone]) -> Vec<&'t IdRanges> {
     let lacks = |id: &SegmentId| other.binary_search_by(|(known, _)| known.cmp(id)).is_err();
     one.iter()
