@@ -76,7 +76,7 @@ impl ShortString {
         ((self.low ^ other.low) | (self.high ^ other.high)) == 0
     }
 
-    /// Where to look first in a table of so many places, a power of two: the halves of a product, folded, so that every
+    /// The first place to look in a table of this many places, a power of two: halves of a product, folded, so that each
     /// bit moves all others.
     #[inline]
     #[allow(

@@ -26,7 +26,7 @@ pub(crate) type FieldErrorTuple = (
 /// bound, keyword search runs on the event loop (`MAX_POSTINGS_ON_LOOP`).
 const WORTH_RELEASING: usize = 500_000;
 
-/// Runs `work`, which takes about so many nanoseconds; the interpreter is released if that is worth it.
+/// Runs `work`, which takes about this many nanoseconds; the interpreter is released if that is worth it.
 pub(crate) fn run<T, F>(py: Python<'_>, nanoseconds: usize, work: F) -> PyResult<T>
 where
     T: Send,
@@ -95,7 +95,7 @@ pub(crate) fn field_error_tuple(
     )
 }
 
-/// The id, or nothing if it is not a usable text.
+/// The id, or `None` if it is not a usable text.
 fn shortened(id: &Bound<'_, PyAny>) -> Option<String> {
     let text = id.cast::<PyString>().ok()?.to_str().ok()?;
     Some(text.chars().take(SHOWN_ID_CHARACTERS).collect())

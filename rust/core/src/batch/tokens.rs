@@ -1,4 +1,4 @@
-//! Token ids of many rows, and the packed batches of a plan: rows one behind the other, without padding.
+//! Token ids of many rows, and the packed batches of a plan: rows one after the other, without padding.
 
 use std::fmt;
 
@@ -138,7 +138,7 @@ impl TokenPlan {
         self.plan.boundaries.len() - 1
     }
 
-    /// The buffers of one batch, or nothing when there are fewer batches.
+    /// The buffers of one batch, or `None` if there are fewer batches.
     #[must_use]
     pub fn batch(&self, number: usize) -> Option<TokenBatch> {
         let place = |at: usize| usize::try_from(*self.plan.boundaries.get(at)?).ok();

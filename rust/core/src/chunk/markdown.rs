@@ -209,7 +209,7 @@ impl Reader<'_> {
 /// A line that is indented so far begins no block of its own outside a list.
 const CODE_INDENT: usize = 4;
 
-/// The line without its indentation; nothing when that is four columns or more.
+/// The line without its indentation; `None` if that is four columns or more.
 fn unindented(line: &str) -> Option<&str> {
     let rest = line.trim_start_matches(' ');
     (line.len() - rest.len() < 4 && !rest.starts_with('\t')).then_some(rest)

@@ -21,7 +21,7 @@ impl<'a> OffsetConverter<'a> {
         }
     }
 
-    /// The byte at which a character begins (or at which the text ends); nothing when it lies behind the text or before
+    /// The byte at which a character begins (or at which the text ends); `None` if it lies behind the text or before
     /// the last one asked for.
     pub fn byte(&mut self, character: usize) -> Option<usize> {
         if self.is_ascii {
@@ -41,7 +41,7 @@ impl<'a> OffsetConverter<'a> {
         Some(self.bytes)
     }
 
-    /// The number of characters before a byte; nothing when it is no boundary, or before the last one asked for.
+    /// The number of characters before a byte; `None` if it is no boundary, or before the last one asked for.
     pub fn character(&mut self, byte: usize) -> Option<usize> {
         if self.is_ascii {
             return (byte <= self.text.len()).then_some(byte);

@@ -94,7 +94,7 @@ const MARKS: &[&str] = &[
     "rst-class",
     "cssclass",
 ];
-/// An underline of so many characters makes a heading even of a longer line.
+/// An underline of this many characters makes a heading even of a longer line.
 const LONG_UNDERLINE: usize = 4;
 
 /// Reads the structure of a text, in one pass over its lines.

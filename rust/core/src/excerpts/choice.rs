@@ -50,7 +50,7 @@ pub(super) fn chosen(text: &str, pieces: &[Piece], matches: &[Range<usize>]) -> 
     taken.into_iter().collect()
 }
 
-/// The number with the greatest count above 0, the first of equals.
+/// The number with the greatest count above 0; the first one if several have it.
 fn best(counts: impl Iterator<Item = (usize, usize)>) -> Option<usize> {
     let found = counts.max_by_key(|&(number, count)| (count, Reverse(number)));
     found

@@ -60,7 +60,7 @@ impl<'a> Tokens<'a> {
         Some(text)
     }
 
-    /// The tag that begins here; nothing for one that never ends.
+    /// The tag that begins here; `None` for one that never ends.
     fn tag(&mut self) -> Option<Token<'a>> {
         let behind = self.rest.strip_prefix('<')?;
         let (is_end, behind) = match behind.strip_prefix('/') {
@@ -118,7 +118,7 @@ pub(super) fn after_word<'a>(text: &'a str, word: &str) -> Option<&'a str> {
     start.eq_ignore_ascii_case(word).then_some(rest)
 }
 
-/// What follows a mark; nothing where it is missing.
+/// The text after a mark; empty if the mark is missing.
 fn after<'a>(text: &'a str, mark: &str) -> &'a str {
     text.split_once(mark).map_or("", |(_, rest)| rest)
 }

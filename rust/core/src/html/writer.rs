@@ -26,7 +26,7 @@ const SURROUNDING_NAMES: [&str; 13] = [
     "headerlink",
     "headeranchor",
 ];
-/// Of these elements, which end where their end tag stands.
+/// Elements that are surroundings if their class, id or role says so; they end at their end tag.
 const NAMED: [&str; 7] = ["a", "div", "header", "ol", "section", "table", "ul"];
 /// Elements that begin and end a line of their own, beside headings; sorted.
 const BLOCKS: [&str; 37] = [

@@ -14,7 +14,7 @@ pub struct IdRange {
 }
 
 impl IdRange {
-    /// How far an id stands behind the first, or nothing when the range does not hold it.
+    /// How far an id stands behind the first, or `None` if the range does not hold it.
     #[inline]
     pub(crate) fn distance(&self, id: i64) -> Option<u32> {
         let distance = u32::try_from(id.checked_sub(self.start)?).ok()?;
@@ -42,7 +42,7 @@ pub struct IdRanges {
 }
 
 impl IdRanges {
-    /// The ranges of ascending ids without repetition; nothing when they are not, or are more than 32 bits can count.
+    /// The ranges of ascending ids without repetition; `None` if they are not, or are more than 32 bits can count.
     #[must_use]
     pub fn new(ids: impl IntoIterator<Item = i64>) -> Option<Self> {
         let mut ranges = Vec::<IdRange>::new();
@@ -64,7 +64,7 @@ impl IdRanges {
         Some(Self { ranges, count })
     }
 
-    /// These ranges, as first and last ids, which ascend with a gap behind each; nothing when they hold more ids than 32
+    /// These ranges, as first and last ids, which ascend with a gap behind each; `None` if they hold more ids than 32
     /// bits can count.
     pub(crate) fn joined(ranges: impl IntoIterator<Item = (i64, i64)>) -> Option<Self> {
         let mut joined = Self::default();

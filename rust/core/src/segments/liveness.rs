@@ -16,7 +16,7 @@ pub(crate) struct Liveness {
     pub(crate) before: Option<(u64, Vec<u32>)>,
     /// Ordinals of the deleted chunks, ascending.
     pub(crate) dead: Vec<u32>,
-    /// The others; nothing when none is deleted.
+    /// The others; `None` if none is deleted.
     pub(crate) alive: Option<Bitmap>,
 }
 
@@ -29,7 +29,7 @@ impl Liveness {
         Ok(Self::made(None, ids, fallen(ids, None, tombstones)?))
     }
 
-    /// The state in which the chunks that further tombstones name are deleted as well; nothing if it is the same.
+    /// The state in which the chunks that further tombstones name are deleted as well; `None` if it is the same.
     pub(crate) fn without<'t>(
         &self,
         ids: &IdRanges,

@@ -41,7 +41,7 @@ const BEHIND: f64 = 1.0; // in the one before: the sentence follows what the que
 const BEFORE: f64 = 0.3; // in the one after it
 const ABOVE: f64 = 0.35; // in the titles
 const AROUND: f64 = 0.15; // anywhere in the passage
-/// What a word that stands at most so many terms behind another word of the question counts for more.
+/// A word at most this many terms after another word of the question counts for `NEAR` more.
 const NEAR_TERMS: usize = 6;
 const NEAR: f64 = 0.25;
 /// By how much each passage counts for less than the one before.

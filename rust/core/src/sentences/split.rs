@@ -29,7 +29,7 @@ pub struct Sentence {
 
 /// Most lines of a piece of code.
 const MAX_CODE_LINES: usize = 8;
-/// Behind these a full stop ends no sentence, in lower case. What has a full stop inside (`e.g`, `z.B`) is none of them.
+/// Words, in lower case, after which a full stop ends no sentence; words with a full stop inside (`e.g`) are not here.
 const ABBREVIATIONS: [&str; 46] = [
     "abs", "al", "approx", "art", "bzw", "ca", "cf", "ch", "co", "corp", "dept", "dr", "ed", "eq",
     "esp", "est", "etc", "evtl", "ff", "fig", "figs", "ggf", "inc", "incl", "inkl", "jr", "ltd",

@@ -28,7 +28,7 @@ pub(super) struct File {
     pub(super) entries: Vec<(Vec<u8>, u32)>,
     /// The tokens that pieces begin as.
     pub(super) first: FirstTokens,
-    /// Where texts may be cut; nothing where Qwen's pattern cuts them.
+    /// Where texts may be cut; `None` if Qwen's pattern cuts them.
     pub(super) joints: Option<Joints>,
     /// (left, right, merged), in the order in which they were learnt.
     pub(super) merges: Vec<(u32, u32, u32)>,

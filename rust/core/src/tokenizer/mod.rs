@@ -59,7 +59,7 @@ pub struct Tokenizer {
     memory: Mutex<Option<Box<Memory>>>,
 }
 
-/// Rows of token ids, one behind the other.
+/// Rows of token ids, one after the other.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Rows {
     /// The ids of all rows.

@@ -15,7 +15,7 @@ const MAX_KNOWN: usize = 1 << 16;
 impl Analyzer {
     /// For each text, whether it holds every phrase and none that is excluded.
     ///
-    /// Phrases are those of [`super::QueryTerms`]: terms that stand one behind the other. Stop words take no position,
+    /// Phrases are those of [`super::QueryTerms`]: terms that stand one after the other. Stop words take no position,
     /// neither in the text nor in the phrase; a word takes one, whichever of its terms is asked for; a whole (`e-mail`
     /// as `email`) takes the positions of its words. A phrase without terms is in every text.
     pub fn matches<'t>(

@@ -139,7 +139,7 @@ impl Analyzer {
         });
     }
 
-    /// Appends the stem of a word with its accents; nothing if the word has none, or its stem.
+    /// Appends the stem of a word with its accents, or nothing if the word or its stem has no accents.
     fn stem_with_accents(&self, letters: &mut String, written: &str) {
         let start = letters.len();
         with_accents(letters, written, self.characters);

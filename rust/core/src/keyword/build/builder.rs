@@ -21,7 +21,7 @@ struct Chunk {
     end: usize,
 }
 
-/// State of a term in the segment at hand.
+/// State of a term in the current segment.
 #[derive(Clone, Copy, Default)]
 struct Known {
     /// Behind its place in `counts`, as of the last chunk that has it.
@@ -45,15 +45,15 @@ struct Counts {
     known: Vec<Known>,
     /// (term, frequency) of chunk after chunk, then room for more. The first of each chunk counts what is no term.
     counts: Vec<(u32, u32)>,
-    /// Where the counts of the chunk at hand begin, and where the room does.
+    /// Where the counts of the current chunk begin, and where the room does.
     start: usize,
     end: usize,
-    /// Terms of the chunk at hand, repeats included, and what is no term.
+    /// Number of terms of the current chunk, repeats included, and of its tokens without a term.
     length: u64,
 }
 
 impl Counts {
-    /// Counts a term of the chunk at hand, or what is none.
+    /// Counts a term of the current chunk, or a token without a term.
     ///
     /// Whether a chunk has had a term before cannot be guessed, so that this is done without a branch.
     #[inline]
@@ -97,7 +97,7 @@ impl Counts {
         self.add(NO_TERM)
     }
 
-    /// The number of terms of the chunk at hand, repeats included.
+    /// The number of terms of the current chunk, repeats included.
     fn length(&self) -> Result<u32, SegmentError> {
         let no_terms = self.counts.get(self.start);
         let (_, no_terms) = no_terms.ok_or_else(|| impossible(UNCOUNTED_CHUNK))?;
@@ -105,7 +105,7 @@ impl Counts {
         Ok(length - no_terms)
     }
 
-    /// Takes back what was counted since the beginning of the chunk at hand.
+    /// Takes back what was counted since the beginning of the current chunk.
     fn take_back(&mut self) -> Result<(), SegmentError> {
         let counted = self.counts.get(self.start..self.end);
         for (term, _) in counted.ok_or_else(|| impossible(UNCOUNTED_CHUNK))? {

@@ -94,7 +94,7 @@ impl Dictionary {
         self.long.find(hash, same).map(|entry| entry.number)
     }
 
-    /// Adds a word that is not there yet; gives its place for [`Self::bytes`], or nothing when there is no room.
+    /// Adds a word that is not there yet; gives its place for [`Self::bytes`], or `None` if there is no room.
     pub(crate) fn insert(&mut self, word: &[u8], number: u32) -> Option<(u32, u32)> {
         let start = u32::try_from(self.bytes.len()).ok()?;
         let end = u32::try_from(self.bytes.len() + word.len()).ok()?;

@@ -57,7 +57,7 @@ impl<'a> SegmentCursor<'a> {
         }
     }
 
-    /// Appends the postings of the term at hand, renumbered, without the dead.
+    /// Appends the postings of the current term, renumbered, without the dead.
     fn postings(&mut self, out: &mut Vec<Posting>) -> Result<(), SegmentError> {
         let row = self.row.as_mut();
         let row = row.ok_or_else(|| impossible("postings of no row"))?;

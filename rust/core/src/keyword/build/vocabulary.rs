@@ -25,7 +25,7 @@ impl Meaning {
     /// From here on a meaning is a place among the lists of terms, below it the number of a term.
     const FIRST_LIST: u32 = 1 << 31;
 
-    /// Several terms, by the place of their list; nothing when there is no such number.
+    /// Several terms, by the place of their list; `None` if no such number exists.
     fn list(place: usize) -> Option<Self> {
         let meaning = Self(u32::try_from(place).ok()?.checked_add(Self::FIRST_LIST)?);
         (meaning != Self::UNKNOWN).then_some(meaning)
@@ -115,7 +115,7 @@ pub struct Vocabulary {
     terms: Dictionary,
     /// For each term its place in the dictionary's bytes, but for the first.
     spelled: Vec<(u32, u32)>,
-    /// Start, end and meaning of the tokens of the text at hand.
+    /// Start, end and meaning of the tokens of the current text.
     at_hand: Vec<(usize, usize, Meaning)>,
 }
 

@@ -19,12 +19,12 @@ const _: () = assert!(BLOCK == BitPacker4x::BLOCK_LEN);
 /// Limits are up to this, so that no sum wraps.
 const MAX_LIMIT: u32 = 1 << 22;
 
-/// Bytes of a block in so many bits each.
+/// Bytes of a block whose numbers have this many bits each.
 pub(crate) const fn packed_bytes(bits: u8) -> usize {
     bits as usize * BLOCK / 8
 }
 
-/// How many lowest bits there are, with so many numbers below a limit.
+/// Number of lowest bits that are stored together, for this many numbers below a limit.
 fn low_bits(count: u32, limit: u32) -> u8 {
     // Best for random gaps: the logarithm of ln 2 times their mean.
     let mean = limit / count.max(1);

@@ -8,7 +8,7 @@ use crate::segments::{MAX_CHUNKS, SegmentError, SegmentId, impossible};
 /// Lengths below this are numbered through a table, longer ones (rare) by search, as are those of few chunks.
 const TABLE_LENGTHS: usize = 1 << 16;
 
-/// From so many chunks on a table is worth its making.
+/// Minimum number of chunks for which a table is worth making.
 const WORTH_A_TABLE: usize = 1 << 10;
 
 /// Ids and lengths of a segment's chunks.

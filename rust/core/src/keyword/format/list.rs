@@ -130,7 +130,7 @@ pub(crate) struct List {
 const DEAD_BITS: u32 = 17;
 
 impl List {
-    /// Takes the list at the reader's place, in a segment of so many chunks, and checks all of it.
+    /// Takes the list at the reader's place, in a segment of this many chunks, and checks all of it.
     pub(crate) fn read(reader: &mut BitReader<'_>, chunks: u32) -> Read<Self> {
         let mut encoder = BlockEncoder::new(0);
         let count = each_posting(reader, chunks, |ordinal, tf_minus_one| {
@@ -309,7 +309,7 @@ impl<'a> Cursor<'a> {
         frequency
     }
 
-    /// What is left of the block at hand: ordinals, and frequencies less 1.
+    /// What is left of the current block: ordinals, and frequencies less 1.
     fn rest(&self) -> Option<(&[u32], &[u32])> {
         let rest = self.place..self.filled;
         Some((

@@ -65,7 +65,7 @@ impl PrefixCode {
         }
     }
 
-    /// The code of these lengths; nothing when there is none.
+    /// The code of these lengths; `None` if none exists.
     fn canonical(lengths: ByteTable<u8>) -> Option<Self> {
         let mut codes = [0; SYMBOLS];
         let mut meanings = vec![(0, 0); 1 << MAX_BITS];

@@ -177,7 +177,7 @@ struct RowPacker<'a> {
     chunks: u32,
     codes: &'a TermCodes,
     rows: Vec<EncodedRow>,
-    /// The row at hand: its key, the number of its terms, and their bits.
+    /// The current row: its key, the number of its terms, and their bits.
     key: Vec<u8>,
     terms: u64,
     bits: BitWriter,
@@ -211,7 +211,7 @@ impl<'a> RowPacker<'a> {
         Ok(())
     }
 
-    /// Writes a term into the row at hand, if there is room: how many bytes it shares with the one before, and its own.
+    /// Writes a term into the current row, if there is room: how many bytes it shares with the one before, and its own.
     fn fits(&mut self, shared: u8, own: &[u8], postings: &[Posting]) -> Result<bool, SegmentError> {
         let mark = self.bits.mark();
         if self.terms > 0 {
@@ -233,7 +233,7 @@ impl<'a> RowPacker<'a> {
         Ok(fits)
     }
 
-    /// Ends the row at hand.
+    /// Ends the current row.
     fn flush(&mut self) {
         let key = std::mem::take(&mut self.key);
         let mut bits = self.bits.finish();
@@ -273,7 +273,7 @@ pub(crate) struct RowReader<'a> {
     key: &'a [u8],
     begun: bool,
     left: u64,
-    /// The term at hand.
+    /// The current term.
     pub(crate) term: Vec<u8>,
 }
 
@@ -349,7 +349,7 @@ impl<'a> RowReader<'a> {
         Ok(true)
     }
 
-    /// Reads the postings of the term at hand.
+    /// Reads the postings of the current term.
     pub(crate) fn postings(
         &mut self,
         chunks: u32,
@@ -372,7 +372,7 @@ impl<'a> RowReader<'a> {
         read.map(|_| ())
     }
 
-    /// Takes the list of the term at hand.
+    /// Takes the list of the current term.
     fn list(&mut self, chunks: u32) -> Read<List> {
         match self.alone {
             Some(content) => List::read_long(content, chunks),
@@ -386,7 +386,7 @@ impl<'a> RowReader<'a> {
             .map_or_else(|| self.bits.bytes(), |content| content.left())
     }
 
-    /// Passes over the list of the term at hand.
+    /// Passes over the list of the current term.
     fn skip(&mut self, chunks: u32) -> Read<()> {
         match self.alone {
             Some(_) => Ok(()),
@@ -410,7 +410,7 @@ struct Places {
     /// Where the bits of the lists begin, or the only list.
     content: usize,
     is_alone: bool,
-    /// All terms, one behind the other.
+    /// All terms, one after the other.
     terms: Box<[u8]>,
     /// Of each term, where it ends, and at which bit its list begins.
     entries: Box<[(usize, usize)]>,
@@ -437,7 +437,7 @@ impl IndexedRow {
         INDEXED_RATIO * (self.key.len() + self.data.len())
     }
 
-    /// The list of a term; nothing when the row does not hold it.
+    /// The list of a term; `None` if the row does not hold it.
     pub(crate) fn list(&self, header: &Header, term: &[u8]) -> Result<Option<List>, SegmentError> {
         let places = match self.places.get() {
             Some(places) => places,

@@ -88,8 +88,8 @@ impl TfNormTable {
         one.max(other) / one.min(other) - 1.0
     }
 
-    /// The tf norm of a frequency, given less 1, in a chunk with the length of this number; nothing if the segment has no
-    /// such length.
+    /// The tf norm of a frequency, given less 1, in a chunk with the length of this number; `None` if the segment lacks
+    /// this length.
     #[inline]
     pub(crate) fn tf_norm(&self, number: u16, tf_minus_one: u32) -> Option<f32> {
         let number = usize::from(number);
@@ -101,7 +101,7 @@ impl TfNormTable {
         Some(frequency * self.factor / (frequency + self.norms.get(number)?))
     }
 
-    /// At least the tf norm of each posting of the list.
+    /// An upper bound of the tf norms of the list's postings.
     pub(crate) fn bound(&self, list: &List) -> f32 {
         let Some(impacts) = list.impacts() else {
             return self.factor;

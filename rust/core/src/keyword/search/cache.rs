@@ -39,7 +39,7 @@ pub struct GivenRow<'a> {
     pub segment: SegmentId,
     /// The term that it was looked up for.
     pub term: &'a [u8],
-    /// First term and data of the row with the greatest first term up to that term; nothing when there is none.
+    /// First term and data of the row with the greatest first term up to that term; `None` if none exists.
     pub row: Option<(&'a [u8], &'a [u8])>,
 }
 

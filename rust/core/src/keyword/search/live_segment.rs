@@ -28,7 +28,7 @@ impl LiveSegment {
         Self::made(segment, liveness, header.total_length)
     }
 
-    /// The segment without what further tombstones name as well; nothing when that changes nothing.
+    /// The segment without what further tombstones name as well; `None` if that changes nothing.
     pub(crate) fn without<'t>(
         &self,
         tombstones: impl IntoIterator<Item = &'t IdRanges>,

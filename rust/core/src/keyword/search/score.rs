@@ -445,7 +445,7 @@ impl Snapshot {
         is_old.collect()
     }
 
-    /// A score that no chunk of the earlier snapshot exceeds now, but those that were found in it; nothing if none is
+    /// A score that no chunk of the earlier snapshot exceeds now, but those that were found in it; `None` if none is
     /// known.
     fn most_of_others(
         &self,
@@ -493,7 +493,7 @@ impl Snapshot {
         }
     }
 
-    /// For each segment the allowed chunks; nothing where there are none.
+    /// For each segment the allowed chunks; `None` if none exists.
     fn allowed(&self, ids: &[i64]) -> Result<Vec<Option<Bitmap>>, SegmentError> {
         let mut allowed: Vec<Option<Bitmap>> = vec![None; self.view.segments.len()];
         let mut hint = Hint::default();

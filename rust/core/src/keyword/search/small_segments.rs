@@ -29,7 +29,7 @@ impl SmallSegment {
         Self { rows, bytes }
     }
 
-    /// The list of a term; nothing when the segment does not hold it.
+    /// The list of a term; `None` if the segment does not hold it.
     pub(crate) fn list(&self, header: &Header, term: &[u8]) -> Result<CachedList, SegmentError> {
         let behind = self.rows.partition_point(|row| row.key() <= term);
         let row = behind.checked_sub(1).and_then(|place| self.rows.get(place));
