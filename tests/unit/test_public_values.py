@@ -358,7 +358,9 @@ def test_documents_are_made_of_mappings_and_data_frames() -> None:
     [array] = documents_in(Frame(text=["a"], tags=[np.array(["x", "y"])]))  # as pandas reads lists from Parquet
     assert array.metadata == {"tags": ["x", "y"]}
     twice = pa.table([["a"], [1], [2]], names=["text", "year", "year"])
-    with pytest.raises(ValidationError, match=r"one column of each name .several are called year: rename them"):
+    with pytest.raises(
+        ValidationError, match=r"whose columns have different names .several are called year: rename them"
+    ):
         documents_in(twice)
     with pytest.raises(ValidationError, match="with its rows in memory; got a SimpleNamespace"):
         documents_in(SimpleNamespace(columns=["text"]))  # type: ignore[arg-type] # as a lazy frame

@@ -33,7 +33,7 @@ class CacheFigures:
 
     @property
     def hit_rate(self) -> float:
-        """Return the share of queries that the cache answered, 0 to 1; 0 before the first."""
+        """Return the share of queries that the cache answered, 0 to 1; 0 before the first query."""
         asked = self.hits + self.misses
         return self.hits / asked if asked else 0.0
 

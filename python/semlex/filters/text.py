@@ -108,7 +108,7 @@ class _Parser:
         return found[0].lower() if found else self._text[self.position : self.position + 1]
 
     def _has(self, token: str) -> bool:
-        """Take a word or a sign if it comes next."""
+        """Take a word or a symbol if it comes next."""
         if self._next() != token:
             return False
         self.position += len(token)

@@ -151,6 +151,6 @@ def given_version(embeddings: Vectors, model: EmbeddingVersion | None) -> Embedd
     if model.dimensions != dimensions:
         raise ModelMismatchError(
             f"the given vectors have {dimensions} dimensions, {model.model} makes {model.dimensions}; "
-            "if another model made them, name the model 'none' (embedding_model=, --model)"
+            "if another model made them, set the model to 'none' (embedding_model=, --model)"
         )
     return model

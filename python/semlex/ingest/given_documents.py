@@ -102,7 +102,7 @@ def _rows_of(frame: Any) -> list[Mapping[str, Any]]:
         )
         raise ValidationError([FieldError(-1, None, "documents", "wrong_type", limit, type(frame).__name__)])
     if twice := [name for name, count in Counter(names).items() if count > 1]:  # all but one would be left out
-        limit = f"a data frame with one column of each name (several are called {_shown(twice)}: rename them)"
+        limit = f"a data frame whose columns have different names (several are called {_shown(twice)}: rename them)"
         raise ValidationError([FieldError(-1, None, "documents", "wrong_type", limit, type(frame).__name__)])
     method = next((name for name in ROWS if hasattr(frame, name)), None)
     if method is None:  # such as a lazy frame
@@ -133,7 +133,7 @@ def _is_missing(value: object) -> bool:
 
 
 def _document_of(given: Mapping[str, Any]) -> Any:
-    """Return the document of a mapping: ``content`` or ``text``, fields of `Document`; all other keys are metadata."""
+    """Make a document of a mapping with ``content`` or ``text``; keys that `Document` lacks are metadata."""
     rest = dict(given)
     content = rest.pop("content" if "content" in rest else "text", None)
     known = {name: rest.pop(name) for name in DOCUMENT_FIELDS & rest.keys()}
@@ -254,7 +254,7 @@ class GivenDocuments:
     ) -> ArrayLike | Sequence[ArrayLike | None] | None:
         """Return the documents' own vectors, else the given ones."""
         if embeddings is not None and self.vectors is not None:
-            raise ConfigurationError("these documents bring their vectors: leave embeddings= out")
+            raise ConfigurationError("these documents have their own vectors: leave embeddings= out")
         return self.vectors if embeddings is None else embeddings
 
     async def extracted(self, extraction: MetadataExtraction | None) -> GivenDocuments:

@@ -314,7 +314,7 @@ class Indexer:
     def refuse_read_only(self) -> None:
         """Refuse to write on a standby."""
         if self.collection.server.read_only:
-            raise ReadOnlyError("this server is read-only (a standby?); documents are added on the primary")
+            raise ReadOnlyError("this server is read-only (a standby?): write on the primary")
 
     def token_counter(self) -> TokenCounter:
         """Return the token counter of this collection."""
@@ -518,7 +518,7 @@ class RunChunker:
             self.note_stored()
 
     async def settle(self, connection: Connection) -> None:
-        """Store this run's settings, in the transaction that writes the first documents; the first run decides."""
+        """Store this run's settings with its first documents, in one transaction; the first of several runs decides."""
         wanted = self._unstored
         if wanted is None:
             return

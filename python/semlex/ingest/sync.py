@@ -379,7 +379,7 @@ class SyncRun(FileRun):
         return SyncReport(work.plan, done, done != work.plan.counts() or run.failed > len(work.plan.problems), run)
 
     async def _move(self, work: Work) -> tuple[int, list[FoundFile]]:
-        """Move documents in one transaction; returns how many, and the files that another run changed meanwhile."""
+        """Move documents in one transaction; return how many, and the files that another run changed meanwhile."""
         moves = [move for move, _ in work.moves]
         if not moves:
             return 0, []

@@ -115,7 +115,7 @@ class FolderWatch:
 
 
 def _looked_up(paths: Sequence[Path]) -> tuple[dict[Path, Path], set[Path]]:
-    """Return the paths by the real paths that they lead to, and the folders to watch."""
+    """Return a mapping from real paths, without links, to the given paths; and the folders to watch."""
     real = {Path(os.path.realpath(path)): path for path in paths}
     # A file is watched through its folder: editors replace files.
     return real, {path if path.is_dir() else path.parent for path in real}

@@ -96,7 +96,7 @@ class Attempt:
         self._is_stopping = self._is_cancelled = self._is_lost = False
 
     async def run(self) -> Outcome:
-        """Run the job and store its outcome; only cancellation from outside is raised."""
+        """Run the job and store its outcome; raise only if it is cancelled from outside."""
         self._work = work = asyncio.create_task(self._do())
         try:
             await self._keep(work)

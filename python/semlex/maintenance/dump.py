@@ -220,7 +220,7 @@ class Manifest:
 
     @property
     def counts(self) -> dict[str, int]:
-        """Return the rows of each table, and the vectors."""
+        """Return the number of rows of each table, and of vectors."""
         return {table: file.rows for table, file in self.files.items()} | {"vectors": self.vectors}
 
     def write(self, folder: Path) -> None:

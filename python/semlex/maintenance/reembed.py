@@ -62,7 +62,7 @@ class EmbeddingFigures:
     Attributes:
         version: Number, from 1; never reused.
         state: ``serving`` (in use), ``building``, or ``old``: processes with its model still use it, and
-            `rollback_embeddings` returns to it.
+            `Embeddings.roll_back` returns to it.
         storage: ``vector`` or ``halfvec``.
         vectors: Chunks with a vector.
         lacking: Chunks without a vector.
@@ -181,7 +181,7 @@ class EmbeddingChecks:
             )
 
     async def _recall(self, texts: list[str]) -> float | None:
-        """Return the recall of the index for the first words of sampled texts."""
+        """Return the recall of the index, with the first words of sampled texts as queries."""
         queries = [await self._query(" ".join(text.split()[:QUERY_WORDS])) for text in texts if text.strip()]
 
         async def ask(snapshot: Snapshot) -> float | None:

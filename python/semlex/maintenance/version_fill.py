@@ -152,7 +152,7 @@ class VersionFill:
         return lacking
 
     async def _try_switch(self, *, force: bool) -> int | None:
-        """Switch to the version, or return None if too many vectors are missing to make writers wait."""
+        """Switch to the version; return None if too many vectors are missing, since writers would wait too long."""
         most, version = self._most_at_last(), self._run.version
 
         async def work(connection: Connection) -> tuple[int | None, int]:

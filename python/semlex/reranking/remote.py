@@ -1,4 +1,4 @@
-"""The common part of rerankers behind a server. They read one score per text; answers may have any order."""
+"""The common part of rerankers behind a server. They read one score per text, in any order."""
 
 from __future__ import annotations
 

@@ -109,7 +109,7 @@ class Context:
 
     Attributes:
         text: All passages with numbers and places, each between two lines with `mark`, a random word that no document
-            can know. Control characters and marks that turn the direction of writing are removed.
+            can know. Control characters, and those that change the direction of writing, are removed.
         tokens: Number of tokens of `text`, counted as `counter` says.
         left_out: Hits that did not fit, or that were changed or deleted while the context was made, best first.
         warnings: What did not go as requested, the search's own warnings included.

@@ -85,7 +85,7 @@ LINE_END = Html("<br>")
 
 
 def text(value: str) -> Html:
-    """Return a text escaped for HTML, without characters that turn the direction of writing."""
+    """Return a text escaped for HTML, without characters that change the direction of writing."""
     shown = value if len(value) <= MAX_CHARACTERS else f"{value[:MAX_CHARACTERS]}…"
     return Html(escape(printable(shown)))
 

@@ -57,7 +57,7 @@ class QueryLogOptions:
 
 
 def query_log_options(given: QueryLogMode | QueryLogOptions) -> QueryLogOptions:
-    """Return the options for a mode or for options; raise `ConfigurationError` for anything else."""
+    """Return the options of a mode, or options as they are; raise `ConfigurationError` for anything else."""
     check_parameters(kind_errors("query_log", given, str, QueryLogOptions))
     return given if isinstance(given, QueryLogOptions) else QueryLogOptions(given)
 

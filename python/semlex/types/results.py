@@ -66,7 +66,7 @@ _METADATA = Document.__dict__["metadata"]
 
 
 class Shown(NamedTuple):
-    """Attributes of a hit that are made when they are first read: its excerpt and place."""
+    """Attributes of a hit that are computed when they are first read: its excerpt and place."""
 
     excerpt: str
     match_line: int | None
@@ -195,10 +195,10 @@ _EXCERPT = SearchResult.__dict__["excerpt"]
 
 
 def _shown(slot: MemberDescriptorType) -> property:
-    """Return the property of an attribute that is made when it is first read."""
+    """Return the property of an attribute that is computed when it is first read."""
 
     def shown(hit: SearchResult) -> Any:
-        """Return the attribute, made now if necessary; see the attributes of `SearchResult`."""
+        """Return the attribute, computed now if necessary; see the attributes of `SearchResult`."""
         pending = _EXCERPT.__get__(hit)
         if isinstance(pending, tuple):
             make, before = pending

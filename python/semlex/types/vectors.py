@@ -1,4 +1,4 @@
-"""Vectors that a caller gives, checked."""
+"""Checks the vectors that a caller gives."""
 
 from __future__ import annotations
 

@@ -254,7 +254,7 @@ async def test_vectors_that_chunks_bring_are_used(database_url: str) -> None:
             (3, "c0", "embedding", "missing"),
             (4, "d", "embedding", "missing"),
         ]
-        with pytest.raises(ConfigurationError, match="bring their vectors"):
+        with pytest.raises(ConfigurationError, match="have their own vectors"):
             await store.add_documents(given, np.eye(16, dtype=np.float32)[:3])
         assert await store.count() == 3
 

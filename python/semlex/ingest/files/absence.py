@@ -193,9 +193,7 @@ def _never_seen(
         if not Path(root).is_dir():
             text = f"the document does not exist, and the folder of its source ({root}) cannot be reached from here"
             return Reason("never_seen", text + also, f"semlex documents move {shlex.quote(places[0][0])} FOLDER")
-        return Reason(
-            "never_seen", f"the document does not exist, and neither does such a file in {root}{also}", "check the name"
-        )
+        return Reason("never_seen", f"no such document exists, and no such file in {root}{also}", "check the name")
     if not _database_alone.get() and os.path.lexists(name):
         path = shlex.quote(os.path.realpath(name))
         text = "it is a file outside the folders of all sources, and was never read"

@@ -52,7 +52,7 @@ class FoundFile:
 
     @property
     def state(self) -> str:
-        """The file's size, times and inode as text. If it is equal, the file is unchanged and need not be read."""
+        """The file's size, times and inode as text. A file with the stored state is unchanged and need not be read."""
         return f"{self.size}:{self.mtime_ns}:{self.ctime_ns}:{self.inode}"
 
     @property

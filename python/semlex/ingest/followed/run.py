@@ -82,7 +82,7 @@ class RowEmbedding:
         batch.documents, batch.chunks = kept.documents, kept.chunks
 
     async def _embed(self, batch: RowBatch, wanted: Sequence[int], refused: dict[int, Exception]) -> None:
-        """Embed chunks; find a text that the model refuses by halving."""
+        """Embed chunks; if the model refuses a text, find it by halving."""
         if not wanted:
             return
         try:

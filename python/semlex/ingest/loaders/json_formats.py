@@ -94,7 +94,7 @@ class NotebookLoader:
 
 
 def _cells(notebook: object) -> Iterator[Mapping[str, Any]]:
-    """Yield the cells of format 4, or of the sheets of format 3."""
+    """Yield the cells of a notebook of format 4, or those of all worksheets of format 3."""
     cells: Any = None
     if isinstance(notebook, dict):
         cells = notebook.get("cells")
@@ -174,7 +174,7 @@ class JsonLinesLoader:
     reads_fields = True
 
     def load(self, file: FileBytes, options: LoadOptions) -> LoadedDocument:
-        """Return the text of a file without blank lines and objects without text."""
+        """Return the text of a file; blank lines and objects without text are left out."""
         # Without `LoadOptions.text_fields` all texts of an object are its record's text.
         text, encoding, repaired = decode(file.data, options)
         rows = Rows(options)
@@ -205,7 +205,7 @@ _BEGINNING = re.compile(r'\s*+(?:\{[^\[]*?"chunks"\s*+:\s*+)?\[\s*+')
 
 
 class PrechunkedLoader:
-    """Reads JSON that holds finished chunks; other JSON is source code."""
+    """Reads JSON that holds finished chunks; other JSON is read as source code."""
 
     # Chunks are a list of objects with the fields of `ChunkMetadata`, or such a list named "chunks" in an object.
 

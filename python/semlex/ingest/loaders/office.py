@@ -156,7 +156,7 @@ def _document(
     last_page: int,
     first_rows: Mapping[str, int] | None,
 ) -> LoadedDocument:
-    """Join the blocks of a document into its text, with the pages, or the sheets and their rows, as places."""
+    """Join the blocks of a document into its text, with its places: pages, or sheets and their rows."""
     nodes: Sequence[Mapping[str, Any]] = structure.get("nodes") or []
     join_words = word_joiner([found for node in nodes for found in _texts(node["content"])])
     pages: list[int] = []

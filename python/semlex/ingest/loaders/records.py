@@ -240,7 +240,7 @@ class TableLoader:
     reads_fields = True
 
     def load(self, file: FileBytes, options: LoadOptions) -> LoadedDocument:
-        """Return the text of a file without blank lines and rows without text."""
+        """Return the text of a file; blank lines and rows without text are left out."""
         # Without `LoadOptions.text_fields` all fields of a row are its text. A column of numbers, except ids, becomes
         # numeric metadata.
         text, encoding, repaired = decode(file.data, options)
