@@ -4,66 +4,41 @@
         await retriever.add_documents([Document("Postgres keeps rows in heap pages.", id="heap")])
         hits = await retriever.search("how are rows stored?", top_k=5)
 
-One server, many collections: connect, Client: A server with its collections, which share a pool and models. Collection:
-    One collection: add documents, search. connect_sync, SyncClient, SyncCollection: The same for programs without an
-    event loop.
+Classes whose name begins with ``Sync`` are for programs without an event loop. The public names by task:
 
-Retrievers: PostgreSQLRetriever: One collection with its own pool and models. SyncRetriever: The same for programs
-    without an event loop. DocumentRetriever: The methods that an application needs; base class of retrievers.
-    JSONKBRetriever, SyncJSONKBRetriever: Search JSON files in memory; a fallback for when the database fails.
-    from_settings, from_settings_sync: Make a retriever from the environment and settings files. SearchDefaults: A
-    retriever's defaults of search options. SearchOptions, Tuning, ContextOptions, AnswerOptions: Keyword arguments of
-    its methods, for your own signatures.
+- One collection: PostgreSQLRetriever, SyncRetriever; or made from the environment and settings files: from_settings,
+  from_settings_sync.
+- Many collections on one server, with one pool and one set of models: connect, Client, Collection; connect_sync,
+  SyncClient, SyncCollection.
+- Several collections searched together, on any servers: KnowledgeBase, SyncKnowledgeBase; their results:
+  KnowledgeResults, KnowledgeHit.
+- JSON files searched in memory, for example if the database fails: JSONKBRetriever, SyncJSONKBRetriever. Base class of
+  all retrievers: DocumentRetriever.
+- Documents: Document; with your own chunks or vectors: ChunkMetadata, VectorDocument; as stored: StoredChunk,
+  WholeDocument, Outline, Heading.
+- Searches: SearchQuery; filters written as F("year") >= 2020: F, FilterTree; options: SearchOptions, SearchDefaults,
+  Tuning; results: SearchResults, SearchResult, DocumentHits, LegReport, Route, ConfidenceCurve.
+- Contexts for prompts, and answers: ContextOptions, Context, ContextSource; AnswerOptions, Answer, AnswerSentence,
+  Citation.
+- Why a document is found or missing: Explanation, Reason, LegFigures, QueryTerm, SearchExplanation, HitExplanation.
+- Metadata: FieldSummaries, FieldSummary; counts of values: Facets, Facet, FacetValue.
+- Checks and logs: Checkup, Diagnosis, Finding, QueryLogOptions, QueryLogSummary, LoggedQuery.
+- Embedding models: StaticEmbedder, Qwen3EmbeddingEncoder, SentenceTransformersEmbedder, OpenAIEmbedder, GeminiEmbedder;
+  to write your own: BaseEmbedder, Embedder, EmbedderIdentity.
+- Rerankers: TermOverlapReranker, Qwen3Reranker, CrossEncoderReranker, LLMReranker, CohereReranker, TEIReranker; to
+  write your own: Reranker.
+- Language models for answers and chunk descriptions: OpenAIChatModel, Enrichment; to write your own: ChatModel.
+- Reading files: preview_chunks, FileLimits, MetadataExtraction; for a format of your own: register_loader, Loader,
+  FileBytes, LoadOptions, LoadedDocument, Record, LoadError.
+- Options of collections and writes: CollectionOptions, Bm25Options, BulkIngestConfig, RowFields; vector indexes:
+  HnswIndex, IvfflatIndex, NoIndex.
+- Jobs that a worker runs later: Job, SyncJob. Progress and reports of long calls: Progress, IndexReport, DeleteReport,
+  LoadReport, TransferReport, TableImport, ReembedReport, EmbeddingFigures, EnrichmentReport, EnrichmentEstimate,
+  SyncReport, SyncPlan, SyncCounts, DocumentStates, DocumentInfo, DocumentName, MovedDocument.
+- Errors: SemlexError, the base of all errors in `semlex.errors`; ValidationError, which names the field, the row and
+  the broken rule of each refused value.
 
-Several collections at once: KnowledgeBase, SyncKnowledgeBase: Collections of any servers, searched together.
-    KnowledgeResults, KnowledgeHit: Their hits in one list, and one hit with its collection.
-
-Values: Document: A text with its metadata. SearchQuery: A checked query. F: A field, to write filters with: F("year")
-    >= 2020. FilterTree: A filter written with F. SearchResults: The hits of one search, and how they were found.
-    DocumentHits: A document with its best chunks, from a search grouped by document. Facet, FacetValue, Facets: The
-    values of a field with numbers of chunks, one value, and several fields. LegReport: How one leg of a search
-    answered. Context, ContextSource: Numbered passages for a prompt, and one of them. Answer, AnswerSentence, Citation:
-    An answer, a sentence of it, and a quote that was looked up. SearchResult: One hit, with its rank and score in every
-    stage. Route: The kind of a question by which a search was made. ConfidenceCurve: From a hit's cosine to the
-    probability that it is relevant. Explanation, Reason, LegFigures, QueryTerm: Why a document has its rank among the
-    hits, or why it is missing. SearchExplanation, HitExplanation: Why a search found its hits, and one hit of it.
-    Checkup: How well a collection can be searched. StoredChunk: A document as it is stored. WholeDocument, Outline,
-    Heading: A document with all its text; its headings, and one of them. FieldSummary, FieldSummaries: A field of the
-    metadata, and all of a collection. ChunkMetadata: A chunk with its metadata, as in a JSON file. VectorDocument: A
-    chunk with its metadata and its vector. QueryLogSummary, LoggedQuery: A summary of the query log, and one logged
-    question. Diagnosis, Finding: The problems of a database, and one problem with its remedy.
-
-Models that embed: StaticEmbedder, Qwen3EmbeddingEncoder, SentenceTransformersEmbedder, OpenAIEmbedder, GeminiEmbedder
-    BaseEmbedder, Embedder, EmbedderIdentity: For an embedder of your own.
-
-Models that rerank: TermOverlapReranker, Qwen3Reranker, CrossEncoderReranker, LLMReranker, CohereReranker, TEIReranker
-    Reranker: For a reranker of your own.
-
-Models that write answers and chunk descriptions: OpenAIChatModel: A model behind a server. ChatModel: For a model of
-    your own. Enrichment: How a model describes each chunk in one line.
-
-Long work: Job, SyncJob: Work that a worker does later: `Collection.jobs.submit`, `Client.jobs`, `Client.work`.
-    Progress: Passed to your callback during long work. IndexReport, DeleteReport, LoadReport, TransferReport: The
-    result of an operation, in numbers. TableImport: The result of importing another library's table. ReembedReport,
-    EmbeddingFigures: The result of a change of the embedding model; one set of vectors of a collection.
-    EnrichmentReport, EnrichmentEstimate: The result of describing chunks, and an estimate of its cost. SyncReport,
-    SyncPlan, SyncCounts: The differences between folders and a collection, and what a sync did. DocumentStates,
-    DocumentInfo: The documents that were read from files, with the states of their files; one of them. DocumentName,
-    MovedDocument: The name of a document; a document whose file has been renamed.
-
-Files in: preview_chunks: Split files into chunks without writing anything. register_loader, Loader, FileBytes,
-    LoadOptions, LoadedDocument, Record, LoadError: For a format of your own. MetadataExtraction: A function of your own
-    that reads metadata out of texts.
-
-Options: CollectionOptions: Options that are fixed when a collection is made. Bm25Options: Constants of the keyword
-    engine. FileLimits: The largest files that are read. HnswIndex, IvfflatIndex, NoIndex: The kind of vector index to
-    build. BulkIngestConfig: How documents are written. RowFields: The names of the fields of rows with vectors.
-    QueryLogOptions: How much of each question the query log keeps.
-
-Errors: SemlexError: Every error of semlex; `semlex.errors` has them all. ValidationError: A value was refused; its
-    `errors` name the field, the row and the rule.
-
-Each name is loaded when it is first used: `import semlex` costs nothing.
+`import semlex` costs nothing: each name is loaded when it is first used.
 """
 
 import logging

@@ -14,7 +14,7 @@ OBJECTS_BEFORE_FIRST_COLLECTION, OBJECTS_PER_COLLECTION = 250_000, 50_000
 
 
 def main() -> None:
-    """Run the command line. Ctrl-C ends it quietly with 130, also while modules are loaded."""
+    """Run the command line. Ctrl-C ends it quietly with exit code 130, also while modules are loaded."""
     gc.set_threshold(OBJECTS_BEFORE_FIRST_COLLECTION, *gc.get_threshold()[1:])
     gc.callbacks.append(_collect_more_often)
     atexit.register(gc.freeze)  # the same search, made once more at the end

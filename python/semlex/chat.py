@@ -68,7 +68,7 @@ class ChatModel(Protocol):
     def stream(
         self, messages: Sequence[Message], schema: Mapping[str, Any] | None = None
     ) -> Iterator[str | Completion]:
-        """Write the next message piece by piece, then give all of it as a `Completion`; otherwise as `complete`."""
+        """Yield the next message piece by piece, then all of it as a `Completion`; see `complete`."""
 
     def close(self) -> None:
         """Release its resources; a second call does nothing."""
@@ -313,7 +313,7 @@ class OpenAIChatModel(RemoteModel):
         timeout: Maximum seconds until a streamed answer begins, and of an attempt that is not streamed.
         pause, seconds: Maximum seconds between two pieces of a streamed answer, and from its first piece to its end.
         attempts: Maximum attempts of one request; an answer that has begun is not requested again.
-        name: Name that leads to this model; None for ``ACCOUNT:MODEL`` or ``ADDRESS#MODEL``.
+        name: Name by which settings choose this model; None: ``ACCOUNT:MODEL`` or ``ADDRESS#MODEL``.
 
     Raises:
         ConfigurationError: A parameter cannot be used, or a key is missing.

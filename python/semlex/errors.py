@@ -91,7 +91,7 @@ class CollectionSettingsError(ConfigurationError):
         remedy = "choose another collection"
         if option in ("chunk_tokens", "overlap_tokens", "min_tokens"):
             name = option.replace("_", "-")
-            remedy = f"cut its files again: semlex maintain rechunk --collection {collection} --{name} {asked}"
+            remedy = f"split its files again: semlex maintain rechunk --collection {collection} --{name} {asked}"
         super().__init__(
             f"collection {collection!r} has {option}={stored!r}, but you gave {asked!r}: leave the option out, or "
             f"{remedy}"
@@ -179,7 +179,7 @@ class DuplicateError(SemlexError, ValueError):
 
 
 class DumpError(SemlexError, ValueError):
-    """A dump is cut, changed, or of another version; nothing of it was restored.
+    """A dump is incomplete, changed, or of another version; nothing of it was restored.
 
     Remedy: Use another copy; `semlex collections dump` makes a new one.
     """

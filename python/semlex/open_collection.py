@@ -51,7 +51,7 @@ class OpenModels:
         embedder: The model that embeds, or None.
         embedding_choice: One line that says which embedder is used, and why.
         counter_name: The name of the embedder's token counter, or None.
-        names_tokenizer: Whether the user has named a tokenizer, which then must be the collection's.
+        names_tokenizer: Whether the user has named a tokenizer; it must be the one with which the collection counts.
         version: The embedding version of the embedder's vectors, or None.
         of_length_1: Whether the embedder's vectors have length 1.
         missing: The error why the collection's own model cannot be used here, or None. With an error only keyword
@@ -80,10 +80,10 @@ class OpenModels:
             return words
         if self.embedder is not None and self.counter_name == stored:
             return self.embedder
-        remedy = "choose the model that brings it" if words is None else "leave the tokenizer out"
+        remedy = "choose the model that has this tokenizer" if words is None else "leave the tokenizer out"
         if stored.startswith(FILE_COUNTER):
             remedy += (
-                ", or behind a server name the tokenizer.json whose SHA-256 begins with "
+                "; for a model behind a server, name the tokenizer.json whose SHA-256 begins with "
                 f"{stored.removeprefix(FILE_COUNTER)} (--tokenizer PATH, tokenizer= in Python)"
             )
         here = "no model is open" if self.counter_name is None else f"the open model counts with {self.counter_name}"
@@ -199,7 +199,7 @@ class OpenCollection:
         curve: ConfidenceCurve | None,
         may_be_undone: bool,
     ) -> Self:
-        """Make a newly opened collection, without remembered state, which the caller's rollback may undo."""
+        """Make a newly opened collection; `may_be_undone`: it exists only if the caller's transaction is committed."""
         remembered = (VectorSample(clock), RememberedShares(clock), RememberedIndexes(clock), RememberedRows())
         seen = SeenVersions(clock.monotonic())
         presence = Presence(info)
@@ -252,7 +252,7 @@ class OpenCollection:
         self.info = self._with(found.versions, replace(found, keyword=self.info.keyword, embedding=used))
 
     async def ensure_version(self, wanted: EmbeddingVersion, *, is_given: bool) -> None:
-        """Make sure that the collection has an embedding version for such vectors."""
+        """Make sure that the collection has this embedding version; `is_given`: the caller passes the vectors."""
         await self.look()
         if self.info.embedding is None and not is_given:
             wanted = replace(wanted, probe=await self.probe.make())
@@ -287,7 +287,7 @@ class OpenCollection:
         return self._as_seen()
 
     def _as_seen(self) -> CollectionInfo:
-        """Return the metadata with the versions that any search has read last; each may have its own snapshot."""
+        """Return the metadata with the embedding versions as they were last read, by whichever search."""
         if self.seen.versions is not None:
             self.info = self._with(self.seen.versions, self.info)
         return self.info
@@ -351,7 +351,7 @@ class OpenCollection:
         if used is None or used.version not in self.presence.incomplete:
             return []
         note = (
-            f"vector search misses some chunks of collection {name!r}: a program that holds another model wrote them; "
+            f"vector search misses some chunks of collection {name!r}: a program with another model wrote them; "
             f"a worker makes their vectors (semlex worker), or do it now: semlex models fill --collection {name}"
         )
         return [note]

@@ -56,7 +56,7 @@ RULES = {
     "key_not_string": Rule(
         "has {actual} as a key; keys of JSON are strings", "use str(key)", plain="has a key that is not a string"
     ),
-    "length_differs": Rule("must have {limit} rows, as many as the others", "give one a row", "has another length"),
+    "length_differs": Rule("must have {limit} rows, as many as the others", "give one per row", "has another length"),
     "lone_surrogate": Rule(
         "holds half of a surrogate pair{at}, which has no UTF-8 form",
         "read the text with its right encoding, or replace what is broken (text.encode(errors='replace').decode())",

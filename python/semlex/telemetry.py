@@ -1,8 +1,8 @@
-"""Record spans of OpenTelemetry, if the program has set it up; all their names are listed here.
+"""Record spans of OpenTelemetry, if the program has set it up; the names of all attributes are here.
 
 A program that wants spans has imported ``opentelemetry.trace`` and set a provider before, so it is not a dependency. A
-span holds no message of an error: a driver or a model may quote a text. Names of databases are stable conventions of
-OpenTelemetry, those of models (``gen_ai.…``) are in development, ``semlex.…`` are our own.
+span has no error messages, because a driver or a model may quote a text in them. Attributes of databases follow stable
+conventions of OpenTelemetry; those of models (``gen_ai.…``) are still in development; ``semlex.…`` are our own.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ CONTENT_VALUES = frozenset({"true", "1", "span_only", "span_and_event"})
 
 
 class Work(Enum):
-    """The kinds of spans: the first word of a span's name, and the attributes that hold the name's two words."""
+    """The kinds of spans: the kind's word, the attribute with this word, and the attribute with the object's name."""
 
     RETRIEVAL = ("retrieval", "gen_ai.operation.name", "gen_ai.data_source.id")
     EMBEDDINGS = ("embeddings", "gen_ai.operation.name", "gen_ai.request.model")

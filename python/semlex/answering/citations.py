@@ -127,7 +127,7 @@ class _Evened:
 
 # A quote must begin and end at whole words: "you can" is not in "you cannot", nor "version 8" in "version 8.5".
 def _whole_words(words: str, text: str) -> Span | None:
-    """Return the first position of words that begins and ends at whole words of the text."""
+    """Return where the words first occur in the text as whole words; None if they do not."""
     start = text.find(words) if words else -1
     while start >= 0:
         end = start + len(words)

@@ -215,8 +215,8 @@ REASONS: dict[CheckupCode, str] = {
     "duplicate": "another chunk with the same text was found instead",
     "no_shared_word": "without the heading the section shares no word with it",
     "below_top_k": "a candidate, but others rank before it",
-    "beyond_vector_depth": "no candidate: too many chunks are nearer or have better words",
-    "beyond_keyword_depth": "no candidate: too many chunks have better words",
+    "beyond_vector_depth": "no candidate: too many chunks are nearer or have higher keyword scores",
+    "beyond_keyword_depth": "no candidate: too many chunks have higher keyword scores",
 }
 
 

@@ -162,7 +162,7 @@ _WORD = re.compile(r"\w+")
 
 
 def headed_by(text: str | None, results: Mapping[str, LegResult]) -> frozenset[Key]:
-    """Return the chunks found by words whose innermost heading equals the text, ignoring case and punctuation."""
+    """Return keyword search's chunks whose innermost heading equals the text, ignoring case and punctuation."""
     keyword = results.get("keyword")
     if text is None or keyword is None or keyword.headings is None:
         return frozenset()
@@ -201,7 +201,7 @@ def fuse_completed(
 
 
 def _numbers(results: Mapping[str, LegResult]) -> dict[str, NDArray[np.int64]] | None:
-    """Number the chunks that both searches found, each with one number; None if only their keys identify them."""
+    """Return the number of each chunk, by search; None if vector search did not read the numbers."""
     values, numbers = results["vector"].side_values, results["keyword"].numbers
     if values is None or numbers is None:
         return None
@@ -277,7 +277,7 @@ class Candidates:
 
 
 def union_of(results: Mapping[str, LegResult]) -> Union:
-    """Return the union of results, by the name of the search."""
+    """Return the union of the results of searches, which are given by name."""
     # By the number of the UUID, which is hashed and compared much faster.
     found = {(document.int, chunk): (document, chunk) for result in results.values() for document, chunk in result.keys}
     numbers = {one: number for number, one in enumerate(sorted(found))}
@@ -291,7 +291,7 @@ def union_of(results: Mapping[str, LegResult]) -> Union:
 async def without_excluded(
     snapshot: Snapshot, results: dict[str, LegResult], names: Names, exclusions: Exclusions | None
 ) -> Candidates:
-    """Return the candidates without the nearest chunks that the query excludes."""
+    """Return the candidates, without chunks of vector search that the query excludes."""
     # Keyword search knows which these are. If it has not answered, excluded words are searched in the texts.
     if "vector" not in results:
         return Candidates(results)

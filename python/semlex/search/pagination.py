@@ -148,7 +148,7 @@ def read_cursor(
         _refuse(A_CURSOR, "other content")
     # As a text and back: that is how the conditions of the cursor came here.
     if required is not None and not _conditions(filter_tree(str(required))) <= _conditions(request.condition.tree):
-        limit = "conditions of the search that the cursor continues; search again with these filters"
+        limit = "conditions of the search that the cursor continues: search again with these filters"
         raise ValidationError(refuse("filters", "wrong_type", limit, "a condition that this search does not have"))
     return replace(request, page=page)
 

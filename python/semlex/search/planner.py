@@ -136,7 +136,7 @@ def searches_before_rows(
     plan: VectorPlan,
     legs: Sequence[str],
 ) -> int | None:
-    """Return the number of searches with a filter after which its rows are read; None to never read them."""
+    """Return after how many searches with a filter the rows that pass are read into memory; None: never."""
     # With `NEVER` they are read if the index finds too few, and used while it probably would.
     share = selection.share or 0.0
     expected = share * indexes.rows

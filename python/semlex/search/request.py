@@ -46,8 +46,8 @@ if TYPE_CHECKING:
 
 MAX_QUERIES = 1000  # of one call
 OPERATORS_NOTE = (
-    "the question reads as a sentence or a command line, so its dashes and quotes were searched as words; to leave "
-    "words out, use exclude"
+    "the question reads as a sentence or a command line, so words with a dash or in quotes were searched like other "
+    "words; to leave words out, use exclude"
 )
 NO_DEFAULTS = SearchDefaults()
 
@@ -130,7 +130,7 @@ class Request:
             query, vector, top_k, filters, terms = _parts_of(query, vector, top_k, filters, terms)
         rewrite = rewrite or Rewrite()
         if (words := words_of_terms(terms) or words_of_terms(rewrite.terms)) and query is None:
-            raise ConfigurationError("terms are searched together with a question as text: give one, or leave them out")
+            raise ConfigurationError("terms are searched together with a question: give its text, or leave terms out")
         top_k = defaults.get("top_k") if top_k is None else top_k
         top_k = DEFAULT_TOP_K if top_k is None else top_k
         array = None if vector is None else checked_array(vector, 1)
@@ -339,7 +339,7 @@ def _parts_of(
     if any(twice.values()):
         names = " and ".join(name for name, given in twice.items() if given)
         raise ConfigurationError(
-            f"a SearchQuery brings its own {names}: set it there (dataclasses.replace), or search by its text"
+            f"a SearchQuery brings its own {names}: change the SearchQuery (dataclasses.replace), or search its text"
         )
     return query.query_text, query.query_embedding, query.top_k, query.filters, query.terms or terms
 

@@ -74,7 +74,7 @@ DEEPER = 4  # times the candidates, when those that were found are not enough
 LEGS_SHARE = 0.8
 # Share of the rest that completing the scores may take.
 COMPLETION_SHARE = 0.5
-FEWER = "the time was over before enough chunks without the excluded words were found"
+FEWER = "time ran out before enough chunks without the excluded words were found"
 # With less time until its deadline a search reads nothing that only later searches gain by.
 SECONDS_FOR_ROWS = 2.0
 # Seconds that looking for the fields of a filter may take, when nothing passed it.
@@ -220,7 +220,7 @@ class Retrieval:
         return found
 
     def _rows_along(self, state: SearchState) -> int | None:
-        """Return how many rows keyword search returns with its keys; None if that would not be enough."""
+        """Return how many rows keyword search loads together with its keys; None if rows are loaded in a later step."""
         request, keyword = state.request, state.collection.keyword
         if state.legs != ["keyword"] or request.boosts or request.group_size or request.options.get("columns"):
             return None
@@ -231,7 +231,7 @@ class Retrieval:
         return rows_wanted(request, reranks=self._reranks)
 
     async def _written(self, snapshot: Snapshot, state: SearchState, *, exact: bool) -> Filter:
-        """Return the filter; if hits without a row were left out before, add the condition that the row exists."""
+        """Return the filter as SQL; on the `exact` attempt, also require that rows of followed tables exist."""
         names, condition = state.collection.names, state.request.condition
         if condition.unwritten is not None:
             condition = await with_rows(snapshot.connection, names, condition)

@@ -170,7 +170,7 @@ def _place(
 
 
 async def _all(opened: OpenCollection, state: SearchState, depth: int) -> list[Candidate]:
-    """Return all candidates at a depth, by running the search again with room for all of them."""
+    """Return all candidates at a depth, by running the search again with a `top_k` that keeps all of them."""
     unbounded = state.request.without("deadline", "min_similarity", top_k=2 * depth, page=None, group_size=None)
     own = state.copy()
     own.request = unbounded.with_candidates(depth)
@@ -263,7 +263,7 @@ async def _standing(
 
 
 async def _broken(snapshot: Snapshot, state: SearchState, keys: list[Key], *, by_words: bool) -> list[list[str]]:
-    """Return which quotes and exclusions of the query each chunk breaks; without keyword search, which exclusions."""
+    """Return which of the query's exclusions and (with keyword search) quoted phrases each chunk breaks."""
     collection, request = state.collection, state.request
     if by_words and collection.keyword.reads_operators:
         return await collection.keyword.broken_conditions(

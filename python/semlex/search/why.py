@@ -91,7 +91,7 @@ def _of_legs(standing: Standing) -> Iterator[Reason]:
         if vector is None:
             yield Reason("no_vector", "it has no vector yet", f"semlex models fill --collection {name}")
         elif vector.rank <= depth:
-            text = f"it is number {vector.rank:,} of the nearest, and the vector index passed it over"
+            text = f"it is number {vector.rank:,} of the nearest chunks, but the vector index did not find it"
             yield Reason("missed_by_index", text, _wider_index(standing))
         else:
             text = f"{vector.rank - 1:,} chunks are nearer, and vector search takes the nearest {depth:,}"
@@ -104,7 +104,7 @@ def _of_legs(standing: Standing) -> Iterator[Reason]:
             yield Reason("no_shared_word", "it shares no word with the question", _other_words(standing))
         else:
             before = f"{rank - 1:,}" if rank is not None else f"at least {MAX_CANDIDATES:,}"
-            text = f"{before} chunks have better words, and keyword search takes the best {depth:,}"
+            text = f"{before} chunks have higher keyword scores, and keyword search takes the best {depth:,}"
             yield Reason("beyond_keyword_depth", text, remedy)
 
 
@@ -124,7 +124,7 @@ def _wider_index(standing: Standing) -> str:
 def _other_words(standing: Standing) -> str:
     if standing.state.collection.embedding is not None and "vector" not in standing.state.legs:
         return "mode='hybrid' (--mode hybrid) finds by meaning, too"
-    return "ask with a word that it holds"
+    return "ask with a word that it contains"
 
 
 def _reach(standing: Standing) -> str:
@@ -237,7 +237,7 @@ def _beside(standing: Standing) -> Iterator[Reason]:
         text = "it has no vector yet, so only keyword search can find it"
         yield Reason("no_vector", text, f"semlex models fill --collection {name}")
     if standing.keyword is not None and standing.keyword.score == 0:
-        yield Reason("no_shared_word", "it shares no word with the question", "ask with a word that it holds")
+        yield Reason("no_shared_word", "it shares no word with the question", "ask with a word that it contains")
 
 
 NO_TERMS = "the keyword engine {!r} does not report which words are shared, or their weights"
@@ -325,7 +325,7 @@ def _legs(standing: Standing, results: SearchResults) -> Iterable[LegFigures]:
 
 
 def terms_of(terms: Sequence[TermScores] | None, number: int) -> tuple[QueryTerm, ...]:
-    """Return the words of a query for one of the chunks that they were read for, the heaviest first."""
+    """Return the words of a query with their scores in chunk `number`, the highest weight first."""
     found = [
         QueryTerm(one.term, one.weight, one.chunks, bool(one.scores[number] > 0), float(one.scores[number]))
         for one in terms or ()

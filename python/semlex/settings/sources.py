@@ -2,7 +2,7 @@
 
 An argument takes precedence over the environment, then ``semlex.toml`` and ``pyproject.toml`` of the working directory,
 the user's own settings file, and the defaults. A working directory must be trusted to set where texts or data go (see
-`semlex.settings.files`). A user's file may be one of other programs:
+`semlex.settings.files`). A user's file may be JSON that other programs use; then only its ``rag`` section is read:
 
     {"rag": {"embeddingModel": "text-embedding-3-small", "topK": 5, "hybridSearchWeight": 0.7, …}}
 

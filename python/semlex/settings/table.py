@@ -154,7 +154,7 @@ def names(value: Any) -> tuple[str, ...]:
 
 
 def shown(value: object) -> str:
-    """Return a refused value for a message; of tables and lists, which may contain anything, only the kind."""
+    """Return a refused value for a message; a table or list, which may contain anything, is only called so."""
     if isinstance(value, (dict, list, tuple)):
         return "a table" if isinstance(value, dict) else "a list"
     found = repr(value)
@@ -266,7 +266,7 @@ class Settings:
         "models behind servers or in folders that a collection may name; in the variable with commas between",
         "embeddings", leads_away=_always, example=("ollama:qwen3-embedding:0.6b",))
     dimensions: int | None = setting(
-        None, whole, "length to which vectors of new collections are cut; static models only check it", "embeddings",
+        None, whole, "shorten vectors of new collections to this length; static models only check it", "embeddings",
         others=("RAG_EMBEDDING_DIMS",), of_collection=True, example=256)
     device: str | None = setting(
         None, one_of("mps", "cuda", "cpu"),
@@ -331,7 +331,7 @@ class Settings:
         "route", None, what="what decides the kind of a question (its depth, reranker and grouping): rules or chat",
         example="rules", leads_away=lambda by: by == "chat")  # it gets every question
     rewrite: bool = search_setting(
-        "rewrite", False, what="whether the chat model puts questions into terms of the documents", leads_away=bool)
+        "rewrite", False, what="whether the chat model writes search terms for questions", leads_away=bool)
     calibration: Path | None = setting(
         None, folder, "file of a calibration, instead of the collection's own", "search", leads_away=_always,
         example="~/calibration.json")
