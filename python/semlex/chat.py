@@ -310,7 +310,7 @@ class OpenAIChatModel(RemoteModel):
         base_url: Address before ``/chat/completions``.
         api_key: Key of the account. None for the environment: ``OPENAI_API_KEY`` at OpenAI, ``OPENROUTER_API_KEY`` at
             OpenRouter, ``SEMLEX_CHAT_API_KEY`` anywhere else.
-        timeout: Maximum seconds until a streamed answer begins, and of an attempt that is not streamed.
+        timeout: Maximum seconds until a streamed answer begins, and for an attempt that is not streamed.
         pause, seconds: Maximum seconds between two pieces of a streamed answer, and from its first piece to its end.
         attempts: Maximum attempts of one request; an answer that has begun is not requested again.
         name: Name by which settings choose this model; None: ``ACCOUNT:MODEL`` or ``ADDRESS#MODEL``.

@@ -36,7 +36,7 @@ def renew_after_fork(owner: object) -> None:
 
 
 def drop(*inherited: object) -> None:
-    """Keep objects that the child inherited until it ends, so that they are never used and never finalised."""
+    """Keep inherited objects alive until the child ends, so that they are neither used nor finalised."""
     _dropped.append(inherited)
 
 

@@ -54,8 +54,8 @@ class OpenModels:
         names_tokenizer: Whether the user has named a tokenizer; it must be the one with which the collection counts.
         version: The embedding version of the embedder's vectors, or None.
         of_length_1: Whether the embedder's vectors have length 1.
-        missing: The error why the collection's own model cannot be used here, or None. With an error only keyword
-            search works.
+        missing: The error that says why the collection's own model cannot be used here, or None. With an error only
+            keyword search works.
         owned: The embedder, if it was opened here and must be closed here.
     """
 
@@ -221,7 +221,7 @@ class OpenCollection:
 
     @property
     def reader(self) -> Database:
-        """The database for reads that may be a little behind."""
+        """The database for reads that need not see the newest writes."""
         return self.database.reader
 
     async def refresh(self) -> None:

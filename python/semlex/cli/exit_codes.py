@@ -27,12 +27,12 @@ STOPPED = 128  # of a process that a signal has ended: that and the signal's num
 # The one table, of the help and of docs/reference/errors.md.
 MEANINGS = {
     0: "done",
-    OTHER: "another error, a closed pipe, an answer other than yes",
+    OTHER: "another error, a closed pipe, or an answer other than yes",
     REFUSED: "the arguments or the input were refused",
-    DATABASE: "the database",
-    MODEL: "a model, or missing vectors",
+    DATABASE: "the database cannot be reached, refuses, or fails",
+    MODEL: "a model cannot be used, or a package or vectors are missing",
     SOME_FILES: "done, but some files were not read, rows not stored or chunks not described; all are listed",
-    NO_COLLECTION: "no such collection",
+    NO_COLLECTION: "the collection does not exist",
     DEADLINE: "no answer before the deadline, or a job that has not ended",
     INTERRUPTED: "interrupted with Ctrl-C",
 }

@@ -381,7 +381,7 @@ def for_command(typed: Sequence[str], known: Iterable[str], path: str = "semlex"
 
 
 def _below(word: str) -> list[str]:
-    """Return the commands of groups that have this name."""
+    """Return the commands inside groups that have this name, such as ``documents list`` for ``list``."""
     return [name for name in EXAMPLES if " " in name and name.rsplit(" ", 1)[1] == word != "run"]
 
 

@@ -90,7 +90,7 @@ def time_with_zone(option: str, text: str | None) -> datetime | None:
     except ValueError:
         time = None
     if time is None or time.utcoffset() is None:
-        raise ConfigurationError(f"{option} must be a time with its zone, as 2026-12-24T18:00Z; got {text!a}")
+        raise ConfigurationError(f"{option} must be a time with its zone, such as 2026-12-24T18:00Z; got {text!a}")
     return time
 
 

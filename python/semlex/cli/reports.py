@@ -170,7 +170,7 @@ def print_lines(report: EnrichmentReport) -> None:
 
 
 def print_notes(report: IndexReport) -> None:
-    """Print notes about an indexing run or sync to stderr: repaired files, cut chunks, documents to cut again."""
+    """Print notes about an indexing run or sync to stderr: repaired files, cut chunks, documents to split again."""
     if report.skipped:
         inform(escape(one_line(skipped_line(report.skipped))))
     if report.repaired:
@@ -184,8 +184,8 @@ def print_notes(report: IndexReport) -> None:
     if report.outdated:
         was = "was" if report.outdated == 1 else "were"
         print_note(
-            f"{counted(report.outdated, 'document')} {was} cut by an older version; a preview of cutting them again: "
-            "semlex maintain rechunk --dry-run"
+            f"{counted(report.outdated, 'document')} {was} split by an older version; to preview splitting them "
+            "again: semlex maintain rechunk --dry-run"
         )
     if report.enrichment is not None and report.enrichment.estimate is None:
         print_lines(report.enrichment)

@@ -71,7 +71,7 @@ def is_quiet() -> bool:
 
 
 def set_verbose(verbose: bool) -> None:
-    """Turn lines about settings that a collection ignores on or off."""
+    """Turn on or off the lines about settings that a collection ignores."""
     _verbose.set(verbose)
 
 

@@ -169,7 +169,7 @@ class TableOptions(TypedDict, total=False):
     keys_every: Annotated[
         float,
         _seconds(
-            "between two runs that compare all keys, which finds deleted rows; with 'trigger', all rows",
+            "between two runs that compare all keys (with 'trigger', all rows), which finds deleted rows",
             DEFAULT_KEYS_EVERY_SECONDS,
         ),
     ]

@@ -41,7 +41,7 @@ MAX_VERSION = 2**31 - 1
 
 
 def _named(model: object) -> Errors:
-    """Return the errors of an argument that names an embedding model."""
+    """Return what is wrong with an argument that names an embedding model."""
     if model is None or isinstance(model, str):
         return text_errors("model", model, blank=False)
     return model_errors("model", model, "identity", "embed_documents", "embed_query")

@@ -53,7 +53,7 @@ class ModelOptions:
         use_reranking: As for `semlex.reranking.registry.choose_reranker`.
         device: Where local models run, or None.
         dimensions: Length of the vectors, or None.
-        models: Models behind a server or in a folder that a collection may name.
+        models: Models behind servers or in folders that may be used if a collection was made with them.
         tokenizer: The tokenizer of a model behind a server; see `semlex.models.tokenizer.given_tokenizer`.
         chat_model: As for `semlex.chat.choose_chat_model`.
         default_model: `embedding_model` of collections without vectors, or None.

@@ -45,8 +45,8 @@ class ModelKeys(TypedDict, total=False):
     models: Annotated[
         Sequence[str],
         unchecked(
-            "Models behind servers or in folders that a collection may name, beside those of SEMLEX_MODELS and of "
-            "your own settings file. Other such names are not used: only keyword search answers then, with a warning."
+            "Models behind servers or in folders that may be used if a collection was made with them, in addition to "
+            "SEMLEX_MODELS and your own settings file. With another such model, only keyword search answers."
         ),
     ]
     chat_model: Annotated[
@@ -109,13 +109,13 @@ class ServerKeys(TypedDict, total=False):
             "Maximum size of a file that is read. Default: 16 MiB; 128 MiB for PDF, office files, books and mail."
         ),
     ]
-    search_defaults: Annotated[SearchDefaults, Option("Options of searches whose call does not give them.")]
+    search_defaults: Annotated[SearchDefaults, Option("Search options for calls that leave them out.")]
     defaults: Annotated[
         Mapping[str, Any] | None,
         unchecked(
             "For new collections only: embedding_model (a name), dimensions, tokenizer (a path), and the options "
             "from language to min_tokens. An argument is refused if an existing collection has another value; a "
-            "default is not, and unused_defaults reports it. The model 'none' is for all collections."
+            "default is not, and unused_defaults reports it. The model 'none' applies to all collections."
         ),
     ]
 

@@ -108,7 +108,7 @@ class LoopThread:
             return asyncio.run_coroutine_threadsafe(call(), self._loop)
 
     def close(self, last: Callable[[], Coroutine[Any, Any, None]] | None = None) -> None:
-        """Cancel all calls, run a last one, and stop the loop and its thread."""
+        """Cancel all calls, run one last call, and stop the loop and its thread."""
         with self._lock:
             closing, self._closing = self._closing, True
             future = None if closing else asyncio.run_coroutine_threadsafe(self._finish(last), self._loop)

@@ -100,7 +100,7 @@ class SearchPipeline:
                 "turn reranking off"
             )
         for one in collection.keyword.without_words(request.exclude):
-            warnings.append(f"exclude {one!a} leaves nothing out: the keyword index has no such words")
+            warnings.append(f"exclude {one!a} leaves nothing out: the keyword index does not contain its words")
         return SearchState(request, collection, legs, request.vector, warnings=warnings)
 
     async def find(self, state: SearchState, opened: OpenCollection) -> Found:

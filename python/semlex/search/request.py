@@ -207,7 +207,7 @@ class Request:
 
     @property
     def max_filter_ids(self) -> int:
-        """Maximum number of chunks that pass a filter for it to be read as a list of their ids."""
+        """If at most this many chunks pass a filter, their ids are read as a list."""
         given = self.tuning.get("max_filter_ids")
         return MAX_FILTER_IDS if given is None else given
 

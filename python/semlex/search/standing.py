@@ -216,7 +216,7 @@ async def find_standing(
     document: str,
     places: Sequence[tuple[str, str]],
 ) -> Standing | Records:
-    """Find a document's rank; if no document has the name, return the records of its files instead."""
+    """Find a document's rank; if no document has the name, return recent runs and paths of documents instead."""
 
     async def look(snapshot: Snapshot) -> Standing | Records:
         register_vector_parameter(snapshot.connection)

@@ -1,6 +1,6 @@
 """Steps between finding hits and returning them: merge, drop near duplicates, vary. Each takes hits, best first.
 
-Any function of the user with this signature is a step as well, also an asynchronous one.
+Any function of the user with this signature, also an asynchronous one, can be a step.
 """
 
 from __future__ import annotations

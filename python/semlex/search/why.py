@@ -128,11 +128,11 @@ def _other_words(standing: Standing) -> str:
 
 
 def _reach(standing: Standing) -> str:
-    """Return the arguments that bring the document in, as the user would write them."""
+    """Return the arguments that make the document a hit, as the user would write them."""
     reach, request = standing.reach, standing.state.request
     given = []
     if reach is None or reach == Reach(request.top_k, request.candidates):
-        return "a filter that leaves fewer chunks, or words that it holds and others do not"
+        return "use a filter that fewer chunks pass, or words that it contains and other chunks do not"
     if request.page is not None:
         given.append(f"max_results={reach.top_k} (--max-results {reach.top_k})")
     elif reach.top_k != request.top_k:
@@ -215,7 +215,7 @@ def _paged(standing: Standing, place: int, order: str) -> Reason:
     most = 0 if page is None else page.max_results
     if place > most:
         return Reason(
-            "capped", f"it is number {place:,} of the list, which max_results ends at {most}", _reach(standing)
+            "capped", f"it is number {place:,} of the list, and max_results ends the list at {most}", _reach(standing)
         )
     number = (place - 1) // top_k + 1
     text = f"it is number {place:,} of the list in the order of {order}: on page {number}"
@@ -250,7 +250,7 @@ async def explain(
     document: str,
     places: Sequence[tuple[str, str]],
 ) -> Explanation | Records:
-    """Explain why a document has its rank; if no document has the name, return the records of its files instead."""
+    """Explain a document's rank; if no document has the name, return recent runs and paths of documents instead."""
     pipeline = SearchPipeline(opened, reranker)
     begun = pipeline.begin(request)
     await embed_query(begun, opened)

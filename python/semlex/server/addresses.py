@@ -47,7 +47,7 @@ def address_to_ask(listening: socket.socket) -> str:
 
 
 def places(listening: socket.socket) -> str:
-    """Return where a server listens, for people."""
+    """Return where a server listens, as text for people."""
     every = listening.getsockname()[0] in EVERY_ADDRESS
     return f"{address_to_ask(listening)}{' and every address of this machine' if every else ''}"
 

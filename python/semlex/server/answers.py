@@ -69,7 +69,7 @@ class Schemas:
         self._place = place
 
     def of(self, shape: Shape) -> Schema:
-        """Return the schema of a shape."""
+        """Return the schema of a type, or of a dict or list that describes an answer."""
         origin: Any = get_origin(shape)
         parts = get_args(shape)
         if isinstance(shape, Mapping):

@@ -249,7 +249,7 @@ class StoppingServer(uvicorn.Server):
         await super().startup(sockets)
 
     def retire(self) -> None:
-        """Take no new connections, serve those that are open to their ends, then stop."""
+        """Take no new connections, serve the open ones until they end, then stop."""
         if self._retiring is None:
             self._retiring = asyncio.ensure_future(self._retire())
 

@@ -106,13 +106,13 @@ def is_stream(scope: Scope) -> bool:
 
 
 def name_of(scope: Scope) -> str:
-    """Return by which name limits count a request: its token's, else the client's address."""
+    """Return the name under which limits count a request: its token's name, else the client's address."""
     caller = scope.get("state", {}).get("caller")
     return caller.name if caller and caller.name else (scope.get("client") or ("",))[0]
 
 
 def takes_place(scope: Scope) -> bool:
-    """Return whether a request counts among those in progress and for its caller's rate."""
+    """Return whether a request counts for the limits of requests in progress and of its caller's rate."""
     return is_counted(scope["path"]) and not is_stream(scope)
 
 
@@ -325,7 +325,7 @@ async def _leaving(receive: Receive) -> None:
 
 
 def _again(body: bytes, receive: Receive) -> Receive:
-    """Return a `receive` that gives a body that was already read, then whatever arrives."""
+    """Return a `receive` that first gives the body that was already read, then later messages."""
     given: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def receiving() -> Message:

@@ -42,7 +42,7 @@ METRICS: dict[str, tuple[str, tuple[str, ...], str]] = {
         ("method", "route", "status"),
         "Requests that were answered; 499: the client left before.",
     ),
-    "semlex_request_seconds": ("histogram", ("route",), "Time of requests, from head to end."),
+    "semlex_request_seconds": ("histogram", ("route",), "Duration of requests, from head to end of the answer."),
     "semlex_refused_total": (
         "counter",
         ("why",),

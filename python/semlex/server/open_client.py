@@ -26,7 +26,7 @@ class OpenClient:
     def __init__(self, client: Client, settings: Settings | None = None) -> None:
         self.client, self.settings = client, settings
         self.users = 0
-        self.readiness = "not asked yet"
+        self.readiness = "not checked yet"
         self.problem: SemlexError | None = None
         self._known: set[str] = set()
         self._retired: asyncio.Event | None = None
@@ -82,7 +82,7 @@ class OpenClient:
             logger.warning("collection %r is not ready: %s", settings.collection, error)
 
     def check_beside(self, serving: OpenClient) -> None:
-        """Raise this client's problem, unless the serving client has the same one: a new problem must not take over."""
+        """Raise this client's problem unless the serving client has it, too: a new problem must not begin to serve."""
         if self.problem is not None and str(self.problem) != str(serving.problem):
             raise self.problem
 

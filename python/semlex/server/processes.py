@@ -43,9 +43,9 @@ def serve_together(options: ServeOptions, tell: Callable[[str], None], arguments
     """Run the processes until a signal stops them; return the code to exit with.
 
     Args:
-        options: Address and limits; the number of processes.
+        options: Address, limits and number of processes.
         tell: Called with lines for the user.
-        arguments: Of the command line that started this process.
+        arguments: The command line's arguments that started this process.
     """
     if sys.platform == "win32":
         raise ConfigurationError("processes cannot share an address on Windows: start each on its own port")

@@ -192,7 +192,7 @@ class Setting:
 
 
 def setting(default: Any, read: Callable[[Any], Any], what: str, section: str, **more: Any) -> Any:
-    """Declare a setting as a field; `more` are attributes of `Setting`."""
+    """Declare a setting as a field; `more` sets further attributes of `Setting`."""
     # Addresses may hold secrets.
     is_shown = "leads_away" not in more
     return field(default=default, repr=is_shown, metadata={"read": read, "what": what, "section": section, **more})
@@ -263,7 +263,7 @@ class Settings:
         example="static")
     models: tuple[str, ...] = setting(
         (), names,
-        "models behind servers or in folders that a collection may name; in the variable with commas between",
+        "models behind servers or in folders that collections may use; in the variable with commas between",
         "embeddings", leads_away=_always, example=("ollama:qwen3-embedding:0.6b",))
     dimensions: int | None = setting(
         None, whole, "shorten vectors of new collections to this length; static models only check it", "embeddings",

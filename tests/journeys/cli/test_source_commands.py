@@ -114,15 +114,15 @@ def test_delete(semlex: Callable[..., Run], docs: Path) -> None:
         "documents": 1,
         "dry_run": False,
     }
-    assert "1 chunk deleted, 1 document with nothing left" in semlex("delete", "guide/c.md", "--yes").stderr
+    assert "1 chunk deleted (1 whole document)" in semlex("delete", "guide/c.md", "--yes").stderr
     semlex("index", docs)
     assert "did you mean guide/c.md?" in semlex("delete", "guide/cc.md", code=2).stderr
     assert "document 'nosuch.md' not found" in semlex("delete", "nosuch.md", "a.md", code=2).stderr
     assert "0 chunks" in semlex("delete", "c.md", "--filter", "topic == 'x'").stderr
-    assert "1 chunk would be deleted, 1 document" in semlex("delete", docs / "guide" / "c.md", "--dry-run").stderr
     assert (
-        "1 chunk deleted, 1 document with nothing left" in semlex("delete", "c.md", "--source", "docs", "--yes").stderr
+        "1 chunk would be deleted (1 whole document)" in semlex("delete", docs / "guide" / "c.md", "--dry-run").stderr
     )
+    assert "1 chunk deleted (1 whole document)" in semlex("delete", "c.md", "--source", "docs", "--yes").stderr
     assert "semlex delete: docs, guide/c.md" in semlex("why", "guide/c.md", "word").stdout
     assert "0 chunks deleted" in semlex("delete", "--filter", "topic == 'x'").stderr
     assert "name what to delete" in semlex("delete", code=2).stderr
@@ -134,11 +134,11 @@ def test_rechunk(semlex: Callable[..., Run], docs: Path) -> None:
     semlex("index", docs, "--chunk-tokens", "200")
     refused = semlex("index", docs, "--chunk-tokens", "50", code=2)
     assert "chunk_tokens=200" in refused.stderr
-    assert "3 documents would be cut" in semlex("maintain", "rechunk", "--chunk-tokens", "50", "--dry-run").stderr
+    assert "3 documents would be split" in semlex("maintain", "rechunk", "--chunk-tokens", "50", "--dry-run").stderr
     assert "3 unchanged" in semlex("index", docs).stderr
     followed(semlex, refused.stderr, "maintain rechunk")
     assert "3 unchanged" in semlex("index", docs, "--chunk-tokens", "50").stderr
-    assert "0 documents would be cut" in semlex("maintain", "rechunk", "--dry-run").stderr
+    assert "0 documents would be split" in semlex("maintain", "rechunk", "--dry-run").stderr
 
 
 @pytest.mark.slow

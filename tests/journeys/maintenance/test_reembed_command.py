@@ -83,7 +83,7 @@ def test_there_and_back(shell: Shell, tiny: Path) -> None:
 
 
 @pytest.mark.slow
-def test_what_is_in_the_making_is_shown(shell: Shell, tiny: Path) -> None:
+def test_what_is_being_made_is_shown(shell: Shell, tiny: Path) -> None:
     shell("index", "docs", "-c", "keys", "--model", "static")
     url = shell.environment["DATABASE_URL"]
     with (
@@ -91,7 +91,7 @@ def test_what_is_in_the_making_is_shown(shell: Shell, tiny: Path) -> None:
         pytest.raises(ModelError, match="gone"),
     ):
         retriever.embeddings.change(FailingEmbedder(1))
-    assert re.search(r"in the making +version 2, tests/other: 0 of 2 chunks; semlex models set", shell("status").stdout)
+    assert re.search(r"being made +version 2, tests/other: 0 of 2 chunks; semlex models set", shell("status").stdout)
     [status] = shell.objects("status", "-c", "keys")
     assert status["building_version"] == {"version": 2, "model": "tests/other", "vectors": 0, "is_running": False}
     said = shell("doctor", "server")

@@ -106,7 +106,7 @@ MIB = 1024 * 1024
 @collections_app.command()
 @with_context("collection", ..., *SERVER)
 def dump(
-    context: Context, folder: Annotated[Path, typer.Argument(help="Folder to write; it must not exist or be empty.")]
+    context: Context, folder: Annotated[Path, typer.Argument(help="Folder to write; a new or an empty one.")]
 ) -> None:
     """Write a collection with its vectors into a folder of Parquet files."""
     with context.opened() as retriever, context.progress() as progress:

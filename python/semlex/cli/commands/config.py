@@ -129,7 +129,7 @@ def _print_files(settings: Settings) -> None:
         own = None
     for path in settings.files:
         if path == own:
-            there = "" if path.exists() else " (not there)"
+            there = "" if path.exists() else " (does not exist)"
             messages.print(f"[dim]your own settings file: {escape(str(path))}{there}[/dim]")
         elif is_verbose() and path.exists():
             messages.print(f"[dim]read: {escape(str(path))}[/dim]")

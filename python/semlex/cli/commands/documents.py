@@ -68,8 +68,8 @@ def delete(
                 whole = counted(report.documents, "whole document")
                 agree(f"Delete {counted(report.chunks, 'chunk')} ({whole})?", yes=yes)
             report = _delete_all(retriever, parts, dry_run=False)
-    done = "would be deleted" if dry_run else "deleted"
-    text = f"{counted(report.chunks, 'chunk')} {done}, {counted(report.documents, 'document')} with nothing left"
+    whole = f" ({counted(report.documents, 'whole document')})" if report.documents else ""
+    text = f"{counted(report.chunks, 'chunk')} {'would be deleted' if dry_run else 'deleted'}{whole}"
     context.emit(report, lambda: messages.print(text) if dry_run else inform(text))
 
 
@@ -205,7 +205,7 @@ def add(
 ) -> None:
     """Add documents, each as one chunk: lines of JSON such as {"content": "…", "id": "a", "metadata": {"year": 2024}}.
 
-    Without an id, the id follows from the text, so adding a line twice stores it once. To cut files into chunks, use
+    Without an id, the id follows from the text, so adding a line twice stores it once. To split files into chunks, use
     `semlex index`.
     """
     documents = [document for path in files for document in _documents(path, as_texts=texts)]
@@ -305,7 +305,7 @@ def import_rows(
 ) -> None:
     """Import rows with their vectors, from files or from tables of LangChain, LlamaIndex or Haystack.
 
-    Nothing is cut or embedded. An argument that is neither a file nor a folder is a table name.
+    Nothing is split or embedded. An argument that is neither a file nor a folder is a table name.
     """
     of_tables: dict[str, Any] = {"layout": layout, "source_url": source_database, "source_schema": source_schema}
     named = {name: value for name, value in of_tables.items() if value is not None}

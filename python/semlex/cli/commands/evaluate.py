@@ -50,7 +50,7 @@ ExistingCollection = Annotated[
 ]
 Queries = Annotated[Path | None, typer.Option("--queries", help="File of the queries, instead of the folder's.")]
 Qrels = Annotated[Path | None, typer.Option("--qrels", help="File of the judgements, instead of the folder's.")]
-K = Annotated[int, integer("Depth of the measures.", "--k", "-k", between=(1, MAX_TOP_K))]
+K = Annotated[int, integer("Number of hits that are judged: k of nDCG@k.", "--k", "-k", between=(1, MAX_TOP_K))]
 LimitQueries = Annotated[
     int | None, integer("Measure a random sample of this many queries.", "--limit-queries", between=(1,))
 ]
@@ -231,7 +231,7 @@ def calibrate_confidence(
     collection: ExistingCollection = None,
     queries: Queries = None,
     qrels: Qrels = None,
-    depth: Annotated[int, integer("Hits of each query.", between=(1, MAX_TOP_K))] = 10,
+    depth: Annotated[int, integer("Number of hits of each query to learn from.", between=(1, MAX_TOP_K))] = 10,
     folds: Annotated[int, integer("Parts of the queries for cross-validation.", between=(2,))] = 5,
     file: Annotated[
         Path | None, typer.Option("--output", help="Write the calibration into this file instead of the collection.")
@@ -367,7 +367,7 @@ Sample = Annotated[
         "--sample",
         parser=whole_number_between(1, MAX_SAMPLE),
         metavar=INT,
-        help="Maximum number of headings to ask; default: 500, or 200 with a slow model; then no more than about 60 s.",
+        help="Maximum number of headings to ask. Default: 500 (200 with a slow model), until 60 s have passed.",
         show_default=False,
     ),
 ]
@@ -458,8 +458,8 @@ def print_evaluation(report: Report, left_out: tuple[str, ...], *, as_json: bool
     messages.print(f"[dim]{_query_count(len(report.queries))} · * best · {models or 'keywords only'}[/dim]")
     if len(report.systems) > 1:
         messages.print(
-            f"[dim]p: chance of such a difference in {report.measures[0]} from {report.baseline}, the better search, "
-            "if there were none (paired randomisation, two-sided)[/dim]"
+            f"[dim]p: probability that a difference this large in {report.measures[0]} from {report.baseline}, the "
+            "better search, arises by chance (paired randomisation, two-sided)[/dim]"
         )
     if report.routes:
         counts = ", ".join(f"{number} {kind}" for kind, number in report.routes.items())
@@ -527,7 +527,7 @@ def print_calibration(report: CalibrationReport, left_out: tuple[str, ...], kept
         "relevant": f"{relevant} ({share:.1%}); {report.unjudged:,} without a judgement count as not relevant",
         "calibration error": f"{figures.ece:.4f}  (one confidence for all hits: {figures.ece_base:.4f})",
         "Brier score": f"{figures.brier:.4f}  (one confidence for all hits: {figures.brier_base:.4f})",
-        "area under ROC": "unknown: no part of the queries has hits of both kinds"
+        "area under ROC": "unknown: no fold of the queries has both relevant and other hits"
         if figures.auc is None
         else f"{figures.auc:.4f}  (the cosine itself: {figures.auc_cosine:.4f})",
         "confidence by cosine": ", ".join(reached),

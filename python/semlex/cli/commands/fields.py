@@ -79,7 +79,9 @@ def add(
         str, typer.Argument(metavar="TYPE", help="How values are compared: number or text; instant for @created.")
     ],
     *,
-    force: Annotated[bool, typer.Option("--force", help="Add the index even if no chunk has such a value.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Add the index even if no chunk has a value of this type.")
+    ] = False,
 ) -> None:
     """Index a field for comparisons (<, <=, >, >=, between) and prefixes; equality needs no index."""
     with context.opened() as retriever, context.progress() as progress:
@@ -99,7 +101,7 @@ def add(
 @fields_app.command()
 @with_context(..., "collection", *SERVER)
 def remove(context: Context, name: Name) -> None:
-    """Drop the index of a field; its values stay, and filters find the same."""
+    """Drop the index of a field; its values stay, and filters find the same chunks."""
     with context.opened() as retriever:
         dropped = retriever.fields.remove(name)
     value = {"name": name, "dropped": list(dropped)}

@@ -1,4 +1,4 @@
-"""``semlex follow``: tables whose rows a collection keeps in step with."""
+"""``semlex follow``: a collection follows tables and is kept in step with their rows."""
 
 from __future__ import annotations
 

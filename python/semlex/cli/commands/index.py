@@ -137,7 +137,7 @@ def sync(
         str | None, typer.Option(help="Name of a followed table.", show_default="all, if no path is given")
     ] = None,
     compare: Annotated[
-        bool, typer.Option("--compare", help="Compare all rows of followed tables, however changes are noticed.")
+        bool, typer.Option("--compare", help="Compare all rows of followed tables, however changes are found.")
     ] = False,
     watch: Annotated[
         bool, typer.Option("--watch", help="Keep running, and sync whenever something changes, until Ctrl-C.")

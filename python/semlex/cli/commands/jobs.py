@@ -184,7 +184,7 @@ CONNECTIONS_PER_JOB = 4
 def worker(
     context: Context,
     *,
-    concurrency: Annotated[int, integer("Maximum number of jobs at a time, and of tables.")] = 1,
+    concurrency: Annotated[int, integer("Maximum number of jobs, and of tables, at a time.")] = 1,
     allow: Annotated[
         list[Path] | None,
         typer.Option(help="Folder that jobs may read, with everything below it; repeatable; default: none."),

@@ -90,7 +90,7 @@ def rechunk(context: Context, *, options: Annotated[dict[str, Any], Flags("optio
         report = retriever.documents.rechunk(**options, progress=progress)
     if options.get("dry_run") and not context.as_json:
         messages.print(
-            f"{counted(report.changed, 'document')} would be cut into {counted(report.chunks, 'chunk')}, "
+            f"{counted(report.changed, 'document')} would be split into {counted(report.chunks, 'chunk')}, "
             f"{report.embedded:,} of them embedded; {counted(report.unchanged, 'document')} would stay"
         )
         print_problems(report)
@@ -124,8 +124,8 @@ def create_index(
 ) -> None:
     """Build the missing indexes of a collection, or another kind of vector index.
 
-    It reports first what that takes. Without options, it builds the index that the settings name (index_type, hnsw_m,
-    hnsw_ef_construction), else what is missing, which a large load does automatically.
+    It first reports the memory and time that this takes. Without options, it builds the index that the settings name
+    (index_type, hnsw_m, hnsw_ef_construction), else what is missing, which a large load does automatically.
     """
     settings = context.settings()
     given = {"m": m, "ef_construction": ef_construction, "quantization": quantization, "lists": lists, "probes": probes}

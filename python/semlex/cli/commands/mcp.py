@@ -60,7 +60,7 @@ def mcp(
     allow: Annotated[
         list[Path] | None, typer.Option(help="Folder that the assistant may index; repeatable; default: none.")
     ] = None,
-    role: Annotated[str | None, typer.Option(help="Role of the database to use for everything.")] = None,
+    role: Annotated[str | None, typer.Option(help="Database role to use for everything.")] = None,
     http: Annotated[bool, typer.Option("--http", help="Serve over HTTP instead of stdin and stdout.")] = False,
     host: Annotated[str, typer.Option(help="Address for --http.")] = "127.0.0.1",
     port: Annotated[int, integer("Port for --http; 0: any free one.", between=(0, LAST_PORT))] = 8322,
@@ -87,8 +87,8 @@ def mcp(
 ) -> None:
     """Give an assistant your documents: it searches, reads and cites them (Model Context Protocol).
 
-    An assistant starts this command itself once its settings name it: --print-config prints them. It only reads, unless
-    you give --allow-writes. Over HTTP, the token of each caller decides what it reaches.
+    The assistant starts this command itself; --print-config prints the entry for its settings. It only reads, unless
+    you give --allow-writes. Over HTTP, the token of each caller decides what the caller can access.
     """
     if print_config is not None:
         _print_config(print_config, context.settings(), _given(ctx), over_http=http)

@@ -170,7 +170,7 @@ def why(
 ) -> None:
     """Explain why a search ranks a document where it is, or why it is missing, and what helps.
 
-    Give the options of that search; the settings count here, too.
+    Give the same options as for that search; the settings apply here, too.
     """
     with context.opened(searches=True) as retriever:
         told = retriever.why(document, " ".join(question), **options)

@@ -67,18 +67,18 @@ def serve(
         list[str] | None, typer.Option(help="Origin whose pages may call the server; repeatable; default: its own.")
     ] = None,
     body_bytes: Annotated[int, integer("Maximum bytes of a request body.")] = 1024 * 1024,
-    documents_bytes: Annotated[int, integer("The same for requests that add documents.")] = 1024 * 1024,
+    documents_bytes: Annotated[int, integer("Maximum bytes of a request that adds documents.")] = 1024 * 1024,
     timeout: Annotated[float, duration("Maximum seconds per request.")] = 30.0,
     rate: Annotated[
         int | None,
-        integer("Maximum requests per caller and minute, 0 for any number; default: 60 with tokens, else any."),
+        integer("Maximum requests per caller and minute; 0: no limit. Default: 60 with tokens, else no limit."),
     ] = None,
     concurrency: Annotated[
         int, integer("Maximum number of requests in progress; others wait for 1 s, then get 503.")
     ] = 16,
     connections: Annotated[int, integer("Maximum number of connections to the database.")] = 8,
-    role: Annotated[str | None, typer.Option(help="Role of the database to use for everything.")] = None,
-    processes: Annotated[int, integer("Number of processes that share the address, each with all limits.")] = 1,
+    role: Annotated[str | None, typer.Option(help="Database role to use for everything.")] = None,
+    processes: Annotated[int, integer("Number of processes that share the address; every limit is per process.")] = 1,
     jobs: Annotated[int, integer("Number of jobs that the server runs at a time; 0: workers run them.")] = 0,
     stateless: Annotated[
         bool,

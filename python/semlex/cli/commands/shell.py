@@ -125,7 +125,7 @@ def write_history(file: Path, found: Sequence[str]) -> None:
 HELP = {
     "why": ("DOC", "why a document is where it is in the last results, or why it is missing"),
     "mode": ("vector|keyword|hybrid", "mode of the next queries; no argument: choose automatically"),
-    "filter": ("EXPR", "a condition such as year >= 2020 for the next questions; without one: none"),
+    "filter": ("EXPR", "filter of the next questions, such as year >= 2020; without one: no filter"),
     "open": ("N", "open hit N of the last results in $EDITOR; without a number: the first"),
     "top": ("N", "number of hits"),
     "collection": ("NAME", "search another collection; without a name: list them"),

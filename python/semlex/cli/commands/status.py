@@ -94,7 +94,7 @@ def _vectors(figures: CollectionStatus) -> Iterable[tuple[str, str]]:
     if (building := figures.building_version) is not None:
         of = f" of {shown_count(figures.chunks, estimated=figures.estimated)} chunks"
         ended = "" if building.is_running else "; semlex models set with that model continues it"
-        yield "in the making", f"version {building.version}, {building.model}: {building.vectors:,}{of}{ended}"
+        yield "being made", f"version {building.version}, {building.model}: {building.vectors:,}{of}{ended}"
     if figures.embedding_model is None:
         yield "model", f"none: {KEYWORDS_ONLY}"
         return

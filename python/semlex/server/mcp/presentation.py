@@ -82,7 +82,7 @@ class Quotes:
 
 
 def quoted(source: str, text: str, *, label: str = "", is_cut: bool = False) -> str:
-    """One quote below its head."""
+    """Return one quote below the line that explains the marks."""
     quotes = Quotes()
     return f"{quotes.head()}\n\n{quotes.quote(source, text, label=label, is_cut=is_cut)}"
 

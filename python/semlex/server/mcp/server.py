@@ -158,7 +158,7 @@ def mcp_server(
 
 @cache  # tools are the same for all servers, and making their models takes longer than the rest of a server
 def _tool(offer: Offer) -> Tool:
-    """Return a tool that refuses unknown arguments, bound to nothing yet."""
+    """Return a tool that refuses unknown arguments; it is not bound to a `Tools` object yet."""
     unbound = MethodType(getattr(Tools, offer.name), object())
     annotations = ToolAnnotations(
         title=offer.title,
@@ -282,7 +282,7 @@ def _lacks_id(line: str) -> bool:
 
 
 class Frames:
-    """Gives the valid messages to the SDK, and answers invalid lines, which the SDK would not."""
+    """Gives the valid messages to the SDK, and answers invalid lines, which the SDK leaves unanswered."""
 
     def __init__(self, read: ReadStream[SessionMessage | Exception], write: WriteStream[SessionMessage]) -> None:
         self._read, self._write = read, write

@@ -113,7 +113,7 @@ Patterns: TypeAlias = Annotated[
 Included: TypeAlias = Annotated[Patterns | None, Field(description="Only files that fit one of them.")]
 Recursive: TypeAlias = Annotated[bool, Field(description="Whether to enter subfolders.")]
 Background: TypeAlias = Annotated[
-    bool, Field(description="Whether a worker does it later; the result has a job id for job_status.")
+    bool, Field(description="Whether a worker indexes it later; the result has a job id for job_status.")
 ]
 Values: TypeAlias = Annotated[bool, Field(description="Whether to show the most frequent values, too.")]
 JobId: TypeAlias = Annotated[
@@ -454,7 +454,7 @@ class Tools:
             result[problems] = result[problems][:MAX_PROBLEMS]
         if background:
             return tool_result(
-                result, f"Submitted as job {job_id}; a worker does it. job_status tells how far it has come."
+                result, f"Submitted as job {job_id}; a worker runs it. job_status tells how far it has come."
             )
         counts = (
             f"{report.added} documents added, {report.changed} changed, {report.unchanged} unchanged, {report.failed} "
