@@ -54,7 +54,7 @@ class ConfigurationError(SemlexError, ValueError):
 
 
 class ModelServesError(ConfigurationError):
-    """A change to the embedding model that the collection has already.
+    """The collection already has the embedding model to which it should be changed.
 
     Remedy: No action is needed: the collection has this model already.
     """
@@ -155,9 +155,9 @@ class ValidationError(SemlexError, ValueError):
 
 
 class DuplicateError(SemlexError, ValueError):
-    """Ids are stored already or given twice, and the caller wants that to fail; nothing of the batch was written.
+    """Ids are stored already or given twice, and ``on_duplicate="fail"`` refuses that; the batch was not written.
 
-    If the connection was lost during the commit and the batch was tried again, they may be ids of the batch itself.
+    If the connection was lost during the commit and the batch was tried again, the ids may be those of the batch.
 
     Remedy: Use other ids, or replace what is stored with `on_duplicate`.
 
@@ -367,7 +367,7 @@ class IncompleteWriteError(StoreError):
 
 
 class LeaseLostError(StoreError):
-    """Another worker has taken over a job, because this one was silent for too long; its writes are refused.
+    """This worker was silent for too long, so another one took over its job; this worker's writes are refused.
 
     Remedy: No action is needed; if it happens often, give the worker a longer lease.
     """

@@ -65,7 +65,7 @@ RULES = {
     "missing": Rule("must be given: {limit}", plain="must be given, and not be None"),
     "naive_timestamp": Rule("has no time zone", "give it one (value.replace(tzinfo=datetime.UTC))"),
     "norm_out_of_range": Rule(
-        "must have a length of {limit}", "divide it by its length", "has a length that no cosine can be computed of"
+        "must have a length of {limit}", "divide it by its length", "has a length for which no cosine can be computed"
     ),
     "not_ascending": Rule("must have indices that ascend{at}", "sort them and leave out repeated ones"),
     "not_binary": Rule("must hold only 0 and 1{at}", "convert it (values > 0)"),

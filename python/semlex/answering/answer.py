@@ -32,7 +32,7 @@ Ranked = tuple[int, int, int, str, float, float]
 
 
 def extracted(question: str, context: Context, analyzer: _core.Analyzer) -> list[AnswerSentence]:
-    """Return up to three consecutive sentences that answer best, each cited with its own place."""
+    """Return up to three consecutive sentences of a passage that answer best, each with a citation of its place."""
     # Three sentences from three places were measured to be no better, and read worse. A sentence that follows the
     # question's words counts as well: answers are often there.
     passages = [(source.text, source.headings) for source in context.sources]

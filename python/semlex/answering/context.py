@@ -190,7 +190,7 @@ async def make_context(
 
 
 def _reduced(results: SearchResults, options: ContextPlan) -> tuple[list[SearchResult], dict[str, list[SearchResult]]]:
-    """Return the hits to use, best first, and by id those left out because they say nearly the same."""
+    """Return the hits to use, best first, and by id the hits left out because a better one says nearly the same."""
     hits: list[SearchResult] = list(results)
     same: dict[str, list[SearchResult]] = {}
     if options.near_duplicates is not None:

@@ -58,7 +58,7 @@ class Context(SharedOptions):
         with_choice: bool = False,
         searches: bool = False,
     ) -> Iterator[SyncRetriever]:
-        """Open the collection of the settings; if none was named and only one exists, that one."""
+        """Open the collection that the settings name; if they name none and only one exists, open that one."""
         from semlex.settings.table import ARGUMENT
 
         settings = settings or self.settings()

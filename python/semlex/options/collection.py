@@ -133,7 +133,7 @@ class CollectionOptions:
             or 0 (the default) for plain tables. For millions of chunks on a server with many cores.
         chunk_tokens: Maximum tokens of a chunk, 16 to 2,000. Default: 500. Stored with the first file.
         overlap_tokens: Maximum tokens that neighbouring chunks share. Default: 50. Stored with the first file.
-        min_tokens: Sections with fewer tokens are joined with the next one if both fit, up to half of `chunk_tokens`.
+        min_tokens: Sections with fewer tokens are joined with the next one if both fit. At most half of `chunk_tokens`.
             Default: 32, or a quarter of `chunk_tokens` if that is less. Stored with the first file.
 
     Raises:

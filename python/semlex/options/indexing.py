@@ -145,7 +145,8 @@ class TableOptions(TypedDict, total=False):
     ]
     heading: Annotated[str | None, Option("Column of the title, which heads every chunk of the row.")]
     formats: Annotated[
-        Mapping[str, str], Option("Item of text -> its format, such as markdown or html.", offered=False)
+        Mapping[str, str],
+        Option("Mapping of items of text to their formats, such as {'body': 'markdown'}.", offered=False),
     ]
     metadata: Annotated[str | Sequence[str], _columns("Columns that are copied to the metadata of chunks.")]
     live: Annotated[

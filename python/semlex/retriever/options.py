@@ -166,7 +166,7 @@ class CollectionKeys(TypedDict, total=False):
     min_tokens: Annotated[
         int | None,
         unchecked(
-            "Sections with fewer tokens are joined with the next one if both fit, up to half of chunk_tokens. "
+            "Sections with fewer tokens are joined with the next one if both fit. At most half of chunk_tokens. "
             "Default: 32, or a quarter of chunk_tokens if that is less. Stored with the first file."
         ),
     ]

@@ -99,7 +99,7 @@ class ServedReranker:
 
 
 async def open_with_models(collection: Collection) -> None:
-    """Open a collection and every model that searches and answers use; models are opened even if it does not exist."""
+    """Open a collection and the models of its searches and answers; if it does not exist, open the models and raise."""
     resources = await collection._handle.resources.ready()  # noqa: SLF001 - of this package
     await resources.chat_model()
     await resources.reranker()

@@ -95,7 +95,7 @@ def vector_weight(weights: Mapping[str, float] | None, declared: float) -> float
         shares = {name: weight / greatest for name, weight in given.items()}  # their sum may be beyond float64
         return shares["vector"] / (shares["vector"] + shares["keyword"])
     if greatest > 1:
-        raise ConfigurationError(f"one weight alone must be between 0 and 1 in score fusion; got {greatest!r}")
+        raise ConfigurationError(f"a single weight must be between 0 and 1 in score fusion; got {greatest!r}")
     return given["vector"] if "vector" in given else 1 - given["keyword"]
 
 

@@ -142,7 +142,7 @@ def _host(models: OpenModels) -> str | None:
 def _take(
     state: SearchState, made: dict[str, NDArray[np.float32]] | Exception, seconds: float, *, is_late: bool
 ) -> None:
-    """Set the query's vector from the vectors of its texts, or the failure of vector search."""
+    """Set the query's vector from the vectors of its texts, or record the failure of vector search."""
     # `seconds` is the time that embedding took.
     reason = made if isinstance(made, Exception) else None
     if not isinstance(made, Exception):

@@ -186,7 +186,9 @@ def _of_candidate(standing: Standing, results: SearchResults) -> Reason:
     if order == "the reranking":
         remedy = f"top_k={place} (--top-k {place})" if place <= MAX_TOP_K else ""
         if (ranking.place or 0) <= request.top_k:
-            remedy = f"rerank=False, in whose order it is number {ranking.place}" + (f"; or {remedy}" if remedy else "")
+            remedy = f"rerank=False: without the reranker it is number {ranking.place}" + (
+                f"; or {remedy}" if remedy else ""
+            )
         text = f"the reranking put it at place {place:,}, and the results end at {request.top_k}"
         return Reason("reranked_below", text, remedy)
     of = "document" if request.group_size is not None else "place"

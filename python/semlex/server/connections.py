@@ -244,7 +244,7 @@ class StoppingServer(uvicorn.Server):
         self._retiring: asyncio.Task[None] | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start to listen, and give every request the event of the server's stop."""
+        """Start to listen, and give every request the event that is set when the server stops."""
         self.lifespan.state[STOPPING] = self._stopping
         await super().startup(sockets)
 

@@ -99,7 +99,7 @@ class _Processes:
         return -(self._signal or 0)
 
     async def _start_all(self) -> int | None:
-        """Start the processes; return the code to exit with if one of them could not."""
+        """Start the processes; return the code to exit with if one of them could not be started."""
         # The first one alone: what is wrong is said once.
         for number in (1, self._options.processes - 1):
             for error in await asyncio.gather(*(self._add() for _ in range(number)), return_exceptions=True):

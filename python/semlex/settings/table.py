@@ -154,7 +154,7 @@ def names(value: Any) -> tuple[str, ...]:
 
 
 def shown(value: object) -> str:
-    """Return a refused value for a message; a table or list, which may contain anything, is only called so."""
+    """Return a refused value for a message; a table or list, which may contain anything, is only named as one."""
     if isinstance(value, (dict, list, tuple)):
         return "a table" if isinstance(value, dict) else "a list"
     found = repr(value)
@@ -288,7 +288,7 @@ class Settings:
         example=16)
     hnsw_ef_construction: int | None = setting(
         None, whole_between(4, 1000),
-        "candidates examined during its build, 4 to 1,000 and at least twice hnsw_m; not set: 64", "embeddings",
+        "candidates examined while HNSW is built, 4 to 1,000 and at least twice hnsw_m; not set: 64", "embeddings",
         example=64)
 
     max_file_mib: int = setting(
@@ -339,7 +339,7 @@ class Settings:
         None, folder, "folder of JSON files that are searched if nothing is found", "search", leads_away=_always,
         example="~/knowledge")
     use_database: bool = setting(
-        True, switch, "false: from_settings() searches fallback_folder alone; the command line ignores it", "search",
+        True, switch, "false: from_settings() searches only fallback_folder; the command line ignores this", "search",
         others=("RAG_ENABLED",))
     query_log: QueryLogMode = setting(
         "off", query_log_mode, "what the query log keeps: off, hash or text", "search", leads_away=keeps_questions)
@@ -366,7 +366,7 @@ class Settings:
 
     @property
     def server_options(self) -> dict[str, Any]:
-        """Return which server and schema to use, by the parameters of a client."""
+        """Return the server and schema to use, as parameters of a client."""
         return {
             "db_url": self.database_url,
             "data_folder": self.server_folder if self.database_url is None else None,

@@ -196,7 +196,7 @@ async def test_a_reranker_puts_it_below(database_url: str) -> None:
         assert told.fused_rank == fused.index("d0") + 1
         assert "at place 31" in told.reasons[0].text
         if fused.index("d0") < 8:
-            assert f"rerank=False, in whose order it is number {told.fused_rank}" in told.reasons[0].remedy
+            assert f"rerank=False: without the reranker it is number {told.fused_rank}" in told.reasons[0].remedy
         assert (told.mixed_score or 0) < (told.last_mixed_score or 0)
         assert "d0" in {hit.id for hit in await retriever.search("key vault", 31)}
         assert "top_k=31" in told.reasons[0].remedy

@@ -184,7 +184,7 @@ def _print_troubles(status: FollowedStatus) -> None:
     if status.error is not None:
         print_note(one_line(f"{name}: {status.error}"))
     for problem in status.problems[:SHOWN_PROBLEMS]:
-        again = "" if problem.due_at is None else f"; tried again at {problem.due_at:%Y-%m-%d %H:%M} UTC"
+        again = "" if problem.due_at is None else f"; next try at {problem.due_at:%Y-%m-%d %H:%M} UTC"
         print_note(one_line(f"{name}/{problem.key} is not stored: {problem.message} ({problem.code}){again}"))
     if status.failed > SHOWN_PROBLEMS:
         print_note(f"{counted(status.failed, 'row')} of {one_line(name)} are not stored; --json lists the first 100")
