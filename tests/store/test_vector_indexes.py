@@ -330,10 +330,10 @@ def test_numbers_out_of_range(kind: type, values: dict[str, Any], message: str) 
 @pytest.mark.parametrize(
     ("index", "dimensions", "distance", "message"),
     [
-        (HnswIndex(quantization="bit"), 8, "l2", "keeps the direction of a vector alone"),
+        (HnswIndex(quantization="bit"), 8, "l2", "works only with distance 'cosine'"),
         (HnswIndex(quantization="bit"), 8, "inner_product", "quantization='halfvec', or none"),
-        (HnswIndex(quantization="halfvec"), 4001, "cosine", "take HnswIndex"),
-        (HnswIndex(), 4001, "l2", "take NoIndex"),
+        (HnswIndex(quantization="halfvec"), 4001, "cosine", "use HnswIndex"),
+        (HnswIndex(), 4001, "l2", "use NoIndex"),
         (IvfflatIndex(), 4001, "cosine", "at most 4,000 dimensions of halfvec; these vectors have 4,001"),
     ],
 )

@@ -62,7 +62,7 @@ def with_line(context: str, line: str) -> str:
 
 
 class LineSelection(NamedTuple):
-    """Which chunks are checked for a missing description."""
+    """The chunks to check for a missing description."""
 
     # Of the model and prompt that will write; a description with another mark counts as missing.
     mark: bytes

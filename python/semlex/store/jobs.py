@@ -70,7 +70,7 @@ async def first_row(
 
 
 def job_of(row: tuple[Any, ...]) -> JobInfo:
-    """Return the job of a row of `COLUMNS`."""
+    """Return the job from a row with the columns `COLUMNS`."""
     *first, stage, done, total, unit, code, message, result, due, submitted, started, finished = row
     progress = None if stage is None else JobProgress(stage, done, total, unit)
     error = None if code is None else JobError(code, message)
@@ -144,7 +144,7 @@ class JobQueue:
             ) from None
 
     async def submit(self, job: NewJob) -> JobInfo:
-        """Store a job; if a job with its key is queued, return the queued job instead."""
+        """Store a job; if a queued job has the same unique key, return that job instead."""
         job_id = uuid.uuid4()
 
         async def work(connection: Connection) -> JobInfo:
@@ -222,7 +222,7 @@ class JobQueue:
 
 
 async def store_job(connection: Connection, schema: str, job: NewJob, job_id: UUID | None = None) -> JobInfo:
-    """Store a job in a transaction; if a job with its key is queued, return the queued job instead."""
+    """Store a job in a transaction; if a queued job has the same unique key, return that job instead."""
     table = job_table(schema)
     if job.unique_key is not None:
         # Only keys are unique, so submitters of a job with this key wait for each other.
@@ -315,7 +315,7 @@ class JobLeases:
         self._lease = timedelta(seconds=seconds)
 
     async def claim(self) -> Claim | None:
-        """Take the next job that may be taken, if any."""
+        """Take the next job that is due; None if none is."""
         # On the way, end jobs that are to be cancelled, and those whose worker went silent in their last attempt.
 
         async def work(connection: Connection) -> Claim | None:
@@ -381,7 +381,7 @@ class JobLeases:
         await self._keep("give a job back", claim, changes, {})
 
     async def forgive(self, claim: Claim) -> None:
-        """Do not count an attempt that ended because the job was taken from a live worker, up to a limit."""
+        """Take back, up to a limit, an attempt that failed only because another worker took the job."""
 
         async def work(connection: Connection) -> None:
             await connection.execute(
@@ -448,7 +448,7 @@ class JobLeases:
             raise _lost(claim)
 
     async def remove_ended(self, seconds: float) -> int:
-        """Remove jobs that ended longer ago than that; return how many."""
+        """Remove jobs that ended more than `seconds` ago; return how many."""
 
         async def work(connection: Connection) -> int:
             now = await server_time(connection)

@@ -1,4 +1,4 @@
-"""SQL of `semlex prove`: its own schema, checks of what tables hold, ended backends and damaged rows."""
+"""SQL of `semlex prove`: make its schema, check tables, end processes of the server, and damage rows."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def named_clients(url: str, application: str) -> str:
 
 @dataclass
 class Ground:
-    """A schema on a server, in which the collections of a proof are; names of its clients begin with `clients`."""
+    """A schema on a server for the collections of a proof; names of its clients begin with `clients`."""
 
     url: str
     schema: str
@@ -142,7 +142,7 @@ def _text(connection: Connection, statement: Any) -> str:
 
 
 def backends(connection: Connection, application: str) -> list[int]:
-    """Return the processes of the server that serve the clients of a name."""
+    """Return the ids of the server's processes for clients with the name `application`."""
     rows = connection.execute(
         "SELECT pid FROM pg_stat_activity WHERE application_name = %s AND datname = current_database()", [application]
     ).fetchall()
@@ -218,7 +218,7 @@ def job_states(connection: Connection, schema: str, ids: list[str]) -> dict[str,
 
 
 def waits_for_standby(connection: Connection) -> bool:
-    """Return whether commits wait for a standby, so that it has whatever was acknowledged."""
+    """Return whether commits wait for a standby, so that it has every acknowledged commit."""
     rows = connection.execute("SELECT sync_state FROM pg_stat_replication").fetchall()
     return ("sync",) in rows
 
@@ -256,7 +256,7 @@ class Articles:
         connection.execute(sql.SQL("DELETE FROM {} WHERE id = ANY(%s)").format(self._table), [ids])
 
     def move(self, connection: Connection, ids: Mapping[int, int]) -> None:
-        """Change the keys of rows, in one statement; keys of rows that exist are left out."""
+        """Change the keys of rows in one statement; a row keeps its key if another row has the new one."""
         statement = sql.SQL(
             "UPDATE {table} AS t SET id = m.after FROM unnest(%s::bigint[], %s::bigint[]) AS m (before, after) "
             "WHERE t.id = m.before AND NOT EXISTS (SELECT FROM {table} AS o WHERE o.id = m.after)"
@@ -313,12 +313,12 @@ class StoredChunk:
 
 @dataclass(frozen=True, slots=True)
 class StoredCollection:
-    """What a collection has in one snapshot.
+    """The contents of a collection in one snapshot.
 
     Attributes:
-        chunks: Those of a document in their order.
-        documents: Key, name and content hash of each that was read from a file.
-        faults: As of `count_faults`.
+        chunks: All chunks; those of one document in their order.
+        documents: Key, name and content hash of each document that was read from a file.
+        faults: What `count_faults` returns.
         index: What a check of the keyword index found.
     """
 
@@ -380,13 +380,13 @@ def count_rows(connection: Connection, names: Names) -> tuple[int, ...]:
 
 
 class IndexFindings:
-    """What a check of a keyword index found.
+    """The result of a check of a keyword index.
 
     Attributes:
         missing: Ids of chunks that the index lacks.
-        surplus: Ids in the index that no chunk has, or that it has twice.
+        surplus: Ids that the index has although no chunk has them, or that it has twice.
         wrong: Other faults, in words.
-        figures: Numbers of its parts.
+        figures: Number of segments, tombstones and deleted chunks in the index.
     """
 
     def __init__(self) -> None:
@@ -473,7 +473,7 @@ def _check_generation(
     }
     for segment_id, own, count, header in segments:
         if len(held[segment_id]) != count:
-            findings.wrong.append(f"segment {segment_id} says {count} chunks and has {len(held[segment_id])}")
+            findings.wrong.append(f"segment {segment_id} lists {count} chunks and contains {len(held[segment_id])}")
         columns = "SELECT first_term, data FROM {} WHERE segment_id = {} ORDER BY first_term"
         rows = _rows(connection, columns, names.posting, segment_id)
         found = _core.merge_segments(bytes(16), [(segment_id.bytes, header, rows)], dead)
@@ -486,7 +486,7 @@ def _check_generation(
             list(expected.first_terms),
             list(expected.data),
         ):
-            findings.wrong.append(f"segment {segment_id} differs from the one that its texts give")
+            findings.wrong.append(f"segment {segment_id} differs from a segment built from its texts")
 
 
 def _plainly_built(language: str, stop_words: bool, texts: dict[int, list[str]]) -> _core.EncodedSegment | None:

@@ -44,7 +44,7 @@ class Question:
 
 
 def hash_of(collection: CollectionIdentity, text: str) -> bytes:
-    """Return the hash of a question: the same for the same words in any case, another one in every collection."""
+    """Return the hash of a question, which ignores case and spacing; hashes differ between collections."""
     # The key is not a secret: every process that searches would need it. It only keeps the hashes of collections apart.
     words = " ".join(unicodedata.normalize("NFC", text).casefold().split())
     return hashlib.blake2b(
@@ -129,7 +129,7 @@ async def _grouped(
 
 
 async def count_since(connection: Connection, names: Names, since: datetime) -> tuple[int, int]:
-    """Return how many questions were asked since then, and how many of them found nothing."""
+    """Return how many questions were asked since `since`, and how many of them found nothing."""
     cursor = await connection.execute(
         sql.SQL("SELECT count(*), count(*) FILTER (WHERE hits = 0) FROM {} WHERE asked_at >= %s").format(
             names.query_log

@@ -76,7 +76,7 @@ def choose_packing(sizes: Sequence[int]) -> list[int]:
 
 
 def _filled(sizes: Sequence[int], begun: list[int], others: Sequence[int]) -> list[int]:
-    """Return the positions begun and, in order, all others that fit."""
+    """Return `begun`, and those of the other positions whose segments fit with them into one segment."""
     filled = list(begun)
     room = SEGMENT_CHUNKS - sum(sizes[position] for position in begun)
     for position in others:

@@ -192,9 +192,9 @@ async def copy_page(
     after: Key | None,
     limit: int,
 ) -> list[RowPart]:
-    """Return chunks with their vectors, in the order of their keys: `PAGE_COLUMNS` and `VECTOR`, if there are any.
+    """Return chunks with their vectors, in the order of their keys: `PAGE_COLUMNS`, and `VECTOR` if there are any.
 
-    `documents` are the first and the last key of a document.
+    `documents` are the first and the last document key to read.
     """
     first, last = map(sql.Literal, documents)
     begin = (
@@ -221,7 +221,7 @@ async def copy_parts(connection: Connection, statement: sql.Composed, types: lis
 
 
 class _Reading:
-    """Read a part's messages in a thread: waiting through the event loop costs more than the rows."""
+    """Reads the messages of a part in a thread, because waiting in the event loop takes longer than reading."""
 
     def __init__(self, pgconn: PGconn, messages: list[bytes | bytearray | memoryview]) -> None:
         self._pgconn = pgconn
@@ -255,7 +255,7 @@ class _Reading:
         result = self._pgconn.get_result()
         while self._pgconn.get_result() is not None:
             pass
-        return psycopg.OperationalError("the stream has no end") if result is None else error_from_result(result)
+        return psycopg.OperationalError("the stream ended too early") if result is None else error_from_result(result)
 
     def stop(self) -> None:
         """Wait until reading has stopped, which takes a moment."""

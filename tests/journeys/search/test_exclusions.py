@@ -155,7 +155,7 @@ async def test_a_search_by_vectors_alone_says_why_a_document_is_left_out(databas
         await retriever.add_documents([Document("a secret apple", id="a"), Document("an apple", id="b")])
         told = await retriever.why("a", "apple -secrets", mode="vector")
         assert (told.found, told.code) == (False, "excluded")
-        assert 'it holds "secret"' in told.reasons[0].text
+        assert 'it contains "secret"' in told.reasons[0].text
         assert (await retriever.why("b", "apple -secrets", mode="vector")).found
 
 

@@ -66,8 +66,8 @@ async def test_words_that_the_question_excludes_or_demands(database_url: str) ->
     async with opened(database_url, 16) as retriever:
         await retriever.add_documents([Document("dogs chase a cat", id="a"), Document("a cat chases dogs", id="b")])
         for question, text in (
-            ("cat -dog", 'it holds "dog", which the question excludes'),
-            ('cat -"dogs chase"', 'it holds "dog chase", which the question excludes'),
+            ("cat -dog", 'it contains "dog", which the query excludes'),
+            ('cat -"dogs chase"', 'it contains "dog chase", which the query excludes'),
             ('"cat chases" dogs', 'it lacks the phrase "cat chase"'),
         ):
             for mode in (None, "keyword"):

@@ -250,7 +250,7 @@ def test_a_halted_server_is_not_waited_for_longer_than_allowed(folder: Path) -> 
         try:
             with (
                 ThreadPoolExecutor() as threads,
-                pytest.raises(EmbeddedServerError, match=r"no connections after 0.5 s"),
+                pytest.raises(EmbeddedServerError, match=r"not accept connections after 0.5 s"),
             ):
                 threads.submit(EmbeddedServer(folder, start_timeout=0.5).start).result(LIMIT)  # expires
         finally:

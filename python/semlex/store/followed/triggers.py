@@ -212,7 +212,7 @@ class TableTriggers:
         ]
 
     async def ddl(self, connection: Connection) -> str:
-        """Return a script for psql that makes the function and all triggers, whatever exists already."""
+        """Return a script for psql that makes the function and all triggers, also if some of them exist."""
         members = await self._members(connection)
         statements = [*self.function_statements, *(one for m in members for one in self.trigger_statements(m))]
         return _script(

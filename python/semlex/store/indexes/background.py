@@ -47,7 +47,7 @@ class _Build:
             listener(name, done, total, unit)
 
     async def settle(self, clock: Clock) -> None:
-        """Wait until nothing is written any more."""
+        """Wait until writes have paused for some seconds, the longest wait is over, or a caller is in a hurry."""
         began = now = clock.monotonic()
         wanted = asyncio.create_task(self._is_wanted_now.wait())
         try:

@@ -1,4 +1,4 @@
-"""Build indexes: none while a collection is small, after a load once it is large, or on request."""
+"""Build indexes on request, or after a load once the collection is large."""
 
 # One process at a time builds the indexes of a collection. Progress is read on a second connection.
 
@@ -53,7 +53,7 @@ SECONDS_BETWEEN_LOOKS = 0.5
 async def watched(
     database: Database, connection: Connection, name: str, tell: TellBuild | None, *, concurrently: bool
 ) -> AsyncIterator[None]:
-    """Report progress of the build that runs in the block; never fail because of it."""
+    """Report progress of the build that runs in the block; if the report fails, the build continues."""
     # Reports need a connection of their own: with a caller's pool or connection, nothing is reported. A concurrent
     # build waits for transactions that began before it; the log names the process of one.
     if database.url is None or (tell is None and not concurrently):
@@ -121,7 +121,7 @@ async def is_alone(connection: Connection, collection: CollectionInfo) -> bool:
 
 @asynccontextmanager
 async def concurrent_session(database: Database, collection: CollectionInfo) -> AsyncIterator[Connection | None]:
-    """Yield a session that alone may build concurrently; None if another process builds."""
+    """Yield the only session that may build indexes concurrently; None if another process is building."""
     # A concurrent build waits for every transaction with an earlier snapshot, so it would wait for a holder of the lock
     # that reads, and for every process that waits for the lock. The holder is a connection that reads nothing, in READ
     # COMMITTED, where a statement without bound values leaves no snapshot behind; and no process waits.
@@ -159,8 +159,8 @@ class IndexesBuilt(list[str]):
 
     Attributes:
         busy: Names of missing indexes that another process is building.
-        dropped: Names of vector indexes that another one has replaced, or that were never built to their end.
-        warnings: About the build, for users.
+        dropped: Names of vector indexes that another one has replaced, or whose build was not completed.
+        warnings: Warnings about the build, for users.
     """
 
     def __init__(self) -> None:
@@ -182,7 +182,7 @@ class _Plan:
     is_pooled: bool
 
     def warnings(self, *, concurrently: bool) -> list[str]:
-        """Return warnings before the build."""
+        """Return the warnings to give before the build."""
         found = [] if self.estimate is None else list(self.estimate.warnings)
         if concurrently and self.is_pooled:
             found.append(
@@ -329,7 +329,7 @@ class IndexBuilder:
         except StoreError as error:
             if workers == 0 or error.sqlstate not in NO_SHARED_MEMORY or self.database.joins_transaction:
                 raise
-            logger.warning("%s: once more, without parallel workers: %s", doing, error)
+            logger.warning("%s: lacks shared memory; repeated without parallel workers: %s", doing, error)
             return await run(0)
 
     async def _run_concurrently(self, plan: _Plan) -> None:
@@ -491,7 +491,7 @@ class IndexBuilder:
         return index.suffix
 
     async def _settle(self, plan: _Plan, connection: Connection, *, concurrently: bool) -> list[str]:
-        """Store which index is wanted, and drop those that it replaces; return their names."""
+        """Store which vector index is wanted; drop the indexes that it replaces, and return their names."""
         if plan.vector is None:
             return []
         if plan.given is not None:
@@ -522,7 +522,7 @@ def _build_settings(memory: int, workers: int | None) -> dict[str, str | int]:
 
 
 async def build_where_wanted(database: Database, collection: CollectionInfo, begin: Callable[[], None]) -> list[str]:
-    """Build the indexes of a collection that has become large. Never fail: the rows are stored already."""
+    """Build the indexes of a collection that has become large; return a warning instead of raising an error."""
     try:
         if await database.read("look at the indexes", lambda connection: indexes_wanted(connection, collection)):
             begin()
@@ -534,7 +534,7 @@ async def build_where_wanted(database: Database, collection: CollectionInfo, beg
 
 def without_indexes(collection: CollectionInfo, error: SemlexError) -> str:
     """Log that indexes could not be built after a load; return the warning."""
-    warning = f"everything is stored, but without all indexes, so that searches are slower: {error}"
+    warning = f"everything is stored, but an index could not be built, so searches are slower: {error}"
     logger.warning(
         "%s: %s; indexes.create(), the next load and a worker try again", collection.names.collection, warning
     )

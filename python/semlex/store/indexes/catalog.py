@@ -82,8 +82,8 @@ def value_for(collection: CollectionInfo, index: HnswIndex | IvfflatIndex) -> In
     wanted = index.quantization if isinstance(index, HnswIndex) else None
     if wanted == "bit" and distance != "cosine":
         raise ConfigurationError(
-            f"quantization 'bit' keeps the direction of a vector alone, which is what distance 'cosine' compares; this "
-            f"collection has {distance!r}: take quantization='halfvec', or none"
+            f"quantization 'bit' works only with distance 'cosine'; this collection has {distance!r}: use "
+            "quantization='halfvec', or none"
         )
     element: Element = wanted or embedding.storage
     if wanted is None and dimensions > MAX_INDEXED_DIMENSIONS[element]:
@@ -94,7 +94,7 @@ def value_for(collection: CollectionInfo, index: HnswIndex | IvfflatIndex) -> In
         instead = "HnswIndex(quantization='bit')" if distance == "cosine" else "NoIndex(), which searches exactly"
         raise ConfigurationError(
             f"pgvector indexes at most {MAX_INDEXED_DIMENSIONS[element]:,} dimensions of {element}; these vectors have "
-            f"{dimensions:,}: take {instead}"
+            f"{dimensions:,}: use {instead}"
         )
     return indexed_value(collection, element)
 
@@ -294,7 +294,7 @@ def searched_tables(collection: CollectionInfo) -> list[sql.Identifier]:
 
 
 async def read_running_builds(connection: Connection, collection: CollectionInfo) -> tuple[RunningBuild, ...]:
-    """Read the builds of a collection's indexes, as far as this role sees what others do."""
+    """Read the builds of a collection's indexes, as far as this role may see other sessions."""
     tables = [table.as_string(connection) for table in searched_tables(collection)]
     cursor = await connection.execute(_RUNNING, [tables])
     found = []

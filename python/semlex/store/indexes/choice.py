@@ -141,7 +141,7 @@ async def missing_others(connection: Connection, collection: CollectionInfo) -> 
 
 @dataclass(slots=True)
 class Looks:
-    """Decides when a writer checks for wanted indexes: after every load, but not after every row of an agent."""
+    """Decides when a writer checks for wanted indexes: after every load, but not after every single row."""
 
     clock: Clock = SYSTEM
     _rows: int = field(default=0, init=False)

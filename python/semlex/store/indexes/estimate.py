@@ -43,12 +43,12 @@ class IndexEstimate:
     """Estimate of building a vector index.
 
     Attributes:
-        rows: Vectors.
+        rows: Number of vectors.
         index_bytes: Size of the index.
         memory_bytes: Memory for building it at full speed.
-        granted_bytes: The part of that memory that the build gets: a limited share of the server's.
+        granted_bytes: Memory that the build gets: at most a limited share of the server's memory.
         workers: Parallel workers that help; 0 if the build is short.
-        seconds: How long it takes, within a factor of three.
+        seconds: Duration of the build, within a factor of three.
         warnings: Warnings to read before the build begins.
     """
 
@@ -82,7 +82,7 @@ class _Server:
 async def estimate_build(
     connection: Connection, collection: CollectionInfo, value: IndexedValue, index: HnswIndex | IvfflatIndex
 ) -> IndexEstimate:
-    """Estimate what building an index takes."""
+    """Estimate memory, time and size of building an index."""
     server = await _read_server(connection, collection)
     granted = server.share(connection)
     workers = server.workers if collection.server.parallel_index_builds else 0

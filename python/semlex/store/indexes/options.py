@@ -22,11 +22,11 @@ class HnswIndex:
 
     Attributes:
         m: Connections per node and layer, 2 to 100.
-        ef_construction: Candidates looked at while building, 4 to 1,000 and at least 2 m.
+        ef_construction: Candidates examined for each new vector, 4 to 1,000 and at least 2 m.
         quantization: The form in which the index stores each vector: ``halfvec`` (float16, half the size), ``bit``
-            (signs, about a twentieth of the size; distance ``cosine`` only), or None for the whole vector. Hits of a
-            smaller index are compared again by the whole vectors. None becomes ``halfvec`` above 2,000 dimensions and
-            ``bit`` above 4,000, where pgvector indexes nothing else.
+            (one bit per dimension, about a twentieth of the size; distance ``cosine`` only), or None for the whole
+            vector. Hits of a smaller form are rescored with the whole vectors. None becomes ``halfvec`` above 2,000
+            dimensions and ``bit`` above 4,000, because pgvector can index only these there.
 
     Raises:
         ConfigurationError: A number is out of range.
@@ -50,7 +50,7 @@ class HnswIndex:
 
 @dataclass(frozen=True, slots=True)
 class IvfflatIndex:
-    """An IVFFlat index: lists around centres; built faster than a graph and smaller in memory, but slower to search.
+    """An IVFFlat index: lists around centres; quicker and smaller to build than a graph, but slower to search.
 
     It is made for the existing rows: build it after the load, and again when the collection has grown much.
 
@@ -102,7 +102,7 @@ def as_text(index: VectorIndex) -> str:
 
 
 def from_text(text: str | None) -> VectorIndex | None:
-    """Return the index with a stored form; None if the text is not one."""
+    """Return the index that a stored form describes; None for any other text."""
     try:
         found: Any = json.loads(text or "")
         return KINDS[found.pop("index")](**found)

@@ -61,7 +61,7 @@ async def loose_indexes(connection: Connection, collection: CollectionInfo) -> l
 
 @dataclass(slots=True)
 class PartitionedBuild:
-    """The build of one index, by the process that alone builds indexes of the collection."""
+    """The build of one index on all partitions; the process must hold the building lock of the collection."""
 
     database: Database
     names: Names

@@ -1,1 +1,1 @@
-"""Keyword engines behind one interface; a score is called BM25 only if it is."""
+"""Keyword engines behind one interface."""

@@ -32,7 +32,7 @@ class Analyzers:
 
     @classmethod
     def known(cls, language: str, *, stop_words: bool = True) -> Self:
-        """Return the analyzers of a language that Postgres knows; semlex may not know it."""
+        """Return the analyzers of a language of Postgres; those of ``simple`` if semlex does not know it."""
         return cls(language if language in _core.ANALYZER_LANGUAGES else "simple", stop_words)
 
     def of(self, language: str | None) -> _core.Analyzer:
@@ -140,7 +140,7 @@ _DASHES = re.compile(r"(?<!\S)-(?=\w)")
 
 
 def without_operators(query: str) -> str | None:
-    """Return the words of a sentence or command line whose dashes and quotes would exclude or demand; else None."""
+    """Return the query without operators if it is a sentence or command line that has some; else None."""
     if not _PROSE.search(query):
         return None
     read = PLAIN.query(query, MAX_CONDITIONS)
@@ -165,7 +165,7 @@ class Exclusions:
         return cls(analyzers, text) if PLAIN.query(text, MAX_CONDITIONS).excluded else None
 
     def held(self, rows: Sequence[Row]) -> NDArray[np.bool_]:
-        """Return whether each of n chunks contains an exclusion: bool, shape (n,)."""
+        """Return whether each of n chunks contains an excluded word or phrase: bool, shape (n,)."""
         held = np.zeros(len(rows), dtype=bool)
         analyzers = [self.analyzers.of(row[0]) for row in rows]
         for analyzer in set(analyzers):
@@ -174,10 +174,10 @@ class Exclusions:
         return held
 
     def broken(self, row: Row) -> list[str]:
-        """Return the exclusions that one chunk contains, in words."""
+        """Return a sentence for each excluded word or phrase that the chunk contains."""
         analyzer = self.analyzers.of(row[0])
         return [
-            f'it holds "{" ".join(group)}", which the question excludes'
+            f'it contains "{" ".join(group)}", which the query excludes'
             for group in self._groups(analyzer)
             if row[2] is not None and not analyzer.matches([_whole(row)], [], [group])[0]
         ]

@@ -70,14 +70,15 @@ class KeywordEngine:
     async def term_scores(
         self, snapshot: Snapshot, names: Names, query: str, keys: Sequence[Key]
     ) -> list[TermScores] | None:
-        """Return the words of a query, each with its part of the scores of chunks; None if the engine cannot."""
+        """Return the words of a query, each with its part of the scores; None if the engine cannot compute it."""
         del snapshot, names, query, keys
         return None
 
     async def changed_scores(
         self, snapshot: Snapshot, names: Names, query: str, keys: Sequence[Key], changed: Sequence[ChangedText]
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
-        """Return the scores of chunks, and of some with other texts; None if the engine cannot compute them."""
+        """Return the scores that chunks would have if some had other texts, then the scores of these texts."""
+        # None if the engine cannot compute them.
         del snapshot, names, query, keys, changed
         return None
 
@@ -91,13 +92,13 @@ class KeywordEngine:
         return Exclusions.of(self._analyzers, text) if text else None
 
     def without_words(self, exclude: Sequence[str]) -> list[str]:
-        """Return those exclusions that consist only of stop words of the collection's language."""
+        """Return the exclusions that consist only of stop words of the collection's language."""
         own = self._analyzers.of(None)
         return [one for one in exclude if not own.terms(one)]
 
     async def broken_conditions(
         self, snapshot: Snapshot, names: Names, query: str, keys: Sequence[Key], *, with_phrases: bool = True
     ) -> list[list[str]]:
-        """Return which quotes and exclusions of the query each of some chunks violates, in words."""
+        """Describe, for each chunk, the required phrases and the exclusions of the query that it violates."""
         del snapshot, names, query, with_phrases
         return [[] for _ in keys]

@@ -108,7 +108,7 @@ class PgTextsearchLeg(PlainKeywordLeg, Scorer):
         return ranked(found, self, warnings=warnings)
 
     def _best(self, depth: int) -> Statement:
-        """Return the statement for the best chunks that pass the filter, and for their number with ties of the last."""
+        """Return the statement for the best chunks that pass the filter, and their number with ties of the last."""
         # Past the depth the extension continues while the filter keeps too few; a chunk may then come twice.
         text = sql.SQL(
             "SELECT DISTINCT document_id, chunk_id, -distance AS score, count(*) OVER () FROM ("
@@ -121,7 +121,7 @@ class PgTextsearchLeg(PlainKeywordLeg, Scorer):
         return Statement(text, {**self._parameters, "depth": depth})
 
     def _sizes(self) -> Statement:
-        """Return the statement that asks if the collection exceeds the extension's limit and the filter keeps few."""
+        """Return the statement that asks if the collection exceeds `MAX_DEPTH`, and if few chunks pass the filter."""
         text = sql.SQL(
             "SELECT (SELECT count(*) FROM (SELECT FROM {chunk} LIMIT {deepest} + 1) AS bounded) > {deepest}, "
             "(SELECT count(*) FROM (SELECT FROM {chunk} AS c WHERE {condition} LIMIT {narrow} + 1) AS kept) <= {narrow}"

@@ -36,7 +36,7 @@ QUOTED_LEXEME = sql.SQL("'''' || replace(replace(lexeme, '\\', '\\\\'), '''', ''
 
 
 def analyzers_of(language: str) -> Analyzers:
-    """Check the name of a text-search configuration; Postgres may have some that semlex does not know."""
+    """Check the form of a configuration's name, and return its analyzers; only Postgres knows all configurations."""
     if not re.fullmatch(r"[a-z_]{1,63}", language):
         raise ConfigurationError(f"language must be a text-search configuration such as 'english'; got {language!r}")
     return Analyzers.known(language)

@@ -1,1 +1,1 @@
-"""The server: connections, transactions, errors; no table of semlex."""
+"""Connections, transactions and errors of Postgres; nothing here knows the tables of semlex."""

@@ -1,4 +1,4 @@
-"""Connections of the driver: a caller's that semlex joins, and semlex's own beside the pool."""
+"""Use a caller's connection in its transaction, and open connections of semlex outside the pool."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class _OwnersLock:
 
 
 class SharedConnection(psycopg.AsyncConnection[Any]):
-    """Drives the session of a caller's synchronous connection by an event loop, within the same transaction."""
+    """Runs statements on a caller's synchronous connection from an event loop, in the same transaction."""
 
     # It never begins or ends its owner's transaction. It prepares no statements, whose names could be the owner's.
 
@@ -154,13 +154,13 @@ def connection_options(url: str) -> dict[str, Any]:
 
 
 def pooled_options(url: str, timeout: float) -> dict[str, Any]:
-    """Return options of the pool's connections; an attempt without an answer is ended, so that another can begin."""
+    """Return options of the pool's connections, with a time limit for an attempt to connect."""
     limit = {} if "connect_timeout" in conninfo_to_dict(url) else {"connect_timeout": max(1, round(timeout))}
     return connection_options(url) | limit
 
 
 async def connected(url: str, timeout: float, kind: type[C]) -> C:  # noqa: ASYNC109 - of the driver
-    """Open a connection of a class; wait for the server for a number of seconds."""
+    """Open a connection of the class `kind`; wait for the server for up to `timeout` seconds."""
     try:
         return await kind.connect(url, connect_timeout=max(1, round(timeout)), **connection_options(url))
     except psycopg.Error as error:
@@ -178,12 +178,12 @@ async def own_connection(url: str, timeout: float) -> AsyncIterator[Connection]:
 
 
 Pooling = Literal["none", "session", "transaction"]
-"""No pooler; one that lent a single session during the check; one that lent several to this connection."""
+"""``none``: no pooler; ``session``: it served all checks by one session; ``transaction``: by several."""
 POOLING_LOOKS = 5
 
 
 async def look_for_pooler(connection: Connection) -> Pooling:
-    """Detect a pooler between an idle connection, outside a transaction, and the server."""
+    """Detect a pooler between a connection and the server; the connection must be outside a transaction."""
     # A pooler in transaction mode with a single idle session may lend the same session every time.
     served = set()
     for _ in range(POOLING_LOOKS):
@@ -195,7 +195,7 @@ async def look_for_pooler(connection: Connection) -> Pooling:
 
 
 async def is_pooled(connection: Connection) -> bool:
-    """Return whether a pooler is in between, which reports another process than the one that serves the connection."""
+    """Return whether a pooler is between client and server: the reported process id differs from the real one."""
     cursor = await connection.execute("SELECT pg_backend_pid()")
     row = await cursor.fetchone()
     return row is None or row[0] != connection.info.backend_pid

@@ -121,7 +121,8 @@ class Watch(Protocol):
     is_gone: bool
 
     def question(self, *, with_vectors: bool = False) -> tuple[bytes, list[Any]]:
-        """Return the check as a SELECT of one value, and its parameters; with vectors, it tells incomplete sets."""
+        """Return the check as a SELECT of one value, and its parameters."""
+        # If `with_vectors`, the check also reads which sets of vectors are incomplete.
         # All names in it are qualified, operators included. It is sent before all other statements.
         ...
 
@@ -231,7 +232,7 @@ class Database:
         return viewing
 
     def beside(self, replica: Replica) -> None:
-        """Let `reader` read on a standby, which is closed together with this database."""
+        """Set the standby that `reader` uses; `close` closes its connections, too."""
         self._replica = replica
 
     @property
@@ -244,12 +245,12 @@ class Database:
         return reading
 
     async def renew_connections(self) -> None:
-        """Replace the idle connections of the pool, because the server has been away."""
+        """Replace the idle connections of the pool after the server was unavailable."""
         if self._pool is not None:
             await self._pool.drain()
 
     async def open(self) -> None:
-        """Open the pool with a first connection, whose error says what is wrong; the pool would only time out."""
+        """Open the pool; connect once before, because the pool itself would hide an error behind a timeout."""
         if not self._owns_pool or self._pool is not None or self.url is None:
             return
         first = await connected(self.url, self.timeout, PooledConnection)
@@ -548,7 +549,7 @@ class Database:
         return is_retryable(error) and not (is_lost and self.is_replica)
 
     async def _explained(self, error: BaseException) -> BaseException:
-        """Return the error; if a role was refused, with the GRANT statement that it needs, or the page that has it."""
+        """Return the error; to a missing right, add the GRANT statement or the page that shows it."""
         if not is_refusal(error):
             return error
         if self.role is None:
@@ -577,7 +578,7 @@ class SnapshotReads(Database):
         lasting: Lasting = "whole",
         settings: Mapping[str, str | int] = NO_SETTINGS,
     ) -> T:
-        """Run `work` in the snapshot; its settings end with it."""
+        """Run `work` in the snapshot; the settings that it makes end with it."""
         # The time limits of statements end late work, and the caller that opened the snapshot checks the collection.
         del deadline, with_vectors, lasting, settings
         try:

@@ -64,7 +64,7 @@ def is_out_of_resources(error: StoreError) -> bool:
 
 
 def translate(error: BaseException, doing: str, url: str | None = None, *, writing: bool = False) -> BaseException:
-    """Translate an error of the driver into our tree; return any other unchanged."""
+    """Translate an error of the driver into one of semlex; return any other unchanged."""
     # The server's DETAIL and CONTEXT are dropped because they quote rows, and so is the primary message of the classes
     # that quote values.
     if isinstance(error, SemlexError) or not isinstance(error, psycopg.Error):
@@ -78,7 +78,7 @@ def translate(error: BaseException, doing: str, url: str | None = None, *, writi
     text = f"{doing}: {message} [{state}]"
     if state == QUERY_CANCELLED and not writing:
         return SearchTimeoutError(
-            f"{doing}: the server cancelled the statement, or its time was up [{state}]; raise the "
+            f"{doing}: the server cancelled the statement, or it took too long [{state}]; raise the "
             "deadline or the server's statement_timeout"
         )
     if state == READ_ONLY:

@@ -1,4 +1,4 @@
-"""Connections of semlex's pool, which wait for answers with few releases of the interpreter."""
+"""Connections of semlex's pool, which seldom release Python's interpreter lock while they wait."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class ConnectionQueue:
 
     @asynccontextmanager
     async def place(self) -> AsyncIterator[None]:
-        """Wait for a connection's place, and hold it inside the block."""
+        """Wait until a connection is free, and reserve it inside the block."""
         if self._free:
             self._free -= 1
             self._given += 1
@@ -108,7 +108,7 @@ class ConnectionQueue:
 
 
 class PooledConnection(psycopg.AsyncConnection[Any]):
-    """A connection of semlex's pool: cancelling does not wait for an unresponsive server, waiting costs little."""
+    """A connection of semlex's pool. Cancelling does not wait for a server that does not respond."""
 
     _searches = 0
     _reads_ahead = False
@@ -129,7 +129,7 @@ class PooledConnection(psycopg.AsyncConnection[Any]):
                 self._pipeline = None
 
     async def wait(self, gen: PQGen[RV], *limits: Any, **named: Any) -> RV:
-        """Return what a generator of the driver returns."""
+        """Run a generator of the driver to its end, and return its result."""
         if limits or named:
             return await super().wait(gen, *limits, **named)
         try:
@@ -142,7 +142,7 @@ class PooledConnection(psycopg.AsyncConnection[Any]):
 
     @contextmanager
     def reading_ahead(self) -> Iterator[None]:
-        """Read without releasing the interpreter inside the block, which is repeated if the connection is lost."""
+        """Read without releasing the interpreter lock; the caller repeats the block if the connection is lost."""
         self._reads_ahead = True
         try:
             yield
@@ -150,7 +150,7 @@ class PooledConnection(psycopg.AsyncConnection[Any]):
             self._reads_ahead = False
 
     async def note_search(self) -> None:
-        """Let the statements of searches be prepared after the first ones, if no pooler is in between."""
+        """Count a search; from the second on, let statements be prepared unless the connection goes to a pooler."""
         self._searches += 1
         if self._searches == PREPARED_FROM:
             cursor = await self.execute(IS_DIRECT, [self.info.backend_pid, _own_port(self)])
@@ -158,7 +158,7 @@ class PooledConnection(psycopg.AsyncConnection[Any]):
                 self.prepare_threshold = sys.maxsize  # only what asks for it is prepared
 
     def prepare_no_more(self) -> None:
-        """Stop using prepared statements, after the server lost one or the result of one has changed."""
+        """Stop preparing statements; call it when the server has lost one, or its result has other types."""
         self.prepare_threshold = None
 
     async def cancel_safe(self, *, timeout: float = CANCEL_SECONDS) -> None:  # noqa: ASYNC109 - the driver's
@@ -171,7 +171,7 @@ class PooledConnection(psycopg.AsyncConnection[Any]):
 
 
 def is_prepared(connection: Connection, text: object) -> bool | None:
-    """Return whether to prepare a statement, if the connection may: one rendered before and sent repeatedly."""
+    """Return True for a statement in bytes on a connection of the pool: it is sent repeatedly, so it is prepared."""
     # None leaves a caller's connection to its own rules.
     return (isinstance(connection, PooledConnection) and isinstance(text, bytes)) or None
 
@@ -183,7 +183,7 @@ def _own_port(connection: Connection) -> int:
 
 
 def starting_with(first: PooledConnection) -> type[PooledConnection]:
-    """Return a class of connections for a pool whose first connection is `first`, open already."""
+    """Return a class of connections whose first `connect` returns `first`, which is open already."""
     opened = [first]
 
     class Started(PooledConnection):
@@ -236,7 +236,7 @@ _others_ran = 0.0
 
 
 async def waited(gen: PQGen[RV], pgconn: PGconn, *, reads_ahead: bool = False) -> RV:
-    """Return what a generator of the driver returns, for a connection in non-blocking mode."""
+    """Run a generator of the driver to its end, on a connection in non-blocking mode, and return its result."""
     global _others_ran  # noqa: PLW0603 - of the process, like the driver's own
     try:
         wanted = next(gen)

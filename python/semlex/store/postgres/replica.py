@@ -194,7 +194,7 @@ class Replica:
         return f"the replica could not answer: {_first_line(error)}"
 
     def _doubt(self, reason: str, error: Exception) -> None:
-        """Read on the primary until a new connection shows that the standby is there."""
+        """Read on the primary until a new connection shows that the standby is available."""
         if self._away is None:
             self._away, self._retry_at = reason, -1.0
             logger.warning("a replica did not answer: %s", _first_line(error))

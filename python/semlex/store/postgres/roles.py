@@ -1,4 +1,4 @@
-"""Run transactions with the rights of a role, and nothing that only the login may do."""
+"""Run transactions with the rights of a role, without further rights of the login."""
 
 # The statement that sets a transaction's other settings also sets the role, as ``SET LOCAL ROLE`` does, and it ends
 # with the transaction. So it costs no round trip, works behind a transaction pooler, and never stays on a connection.
@@ -61,7 +61,7 @@ async def explain(connection: Connection, error: BaseException, role: str) -> Ba
 
 
 def of_login(error: BaseException) -> BaseException:
-    """Add a remedy to the refusal of a schema; return any other error unchanged."""
+    """Add a remedy to an error about a missing right on a schema; return any other error unchanged."""
     if not isinstance(error, PrivilegeError) or "permission denied for schema" not in str(error):
         return error
     text = f"{error}; the role of this connection lacks the right: docs/how-to/deploy.md shows what to GRANT"
@@ -69,7 +69,7 @@ def of_login(error: BaseException) -> BaseException:
 
 
 def rights_to_create(schema: str, role: str) -> str:
-    """GRANT statements that let a role make a collection in a schema."""
+    """Return the GRANT statements that let a role make a collection in a schema."""
     of, to = quoted(schema), quoted(role)
     tables = ", ".join(f"{of}.{table}" for table in sorted((*REGISTRY_TABLES, JOB_TABLE)))
     return (
@@ -97,5 +97,5 @@ def _grant(role: str, login: str) -> str:
 
 
 def quoted(*names: str) -> str:
-    """Return a name as quoted SQL, with its schema's before it if there are two."""
+    """Return a name as quoted SQL; of two names, the first is the schema."""
     return sql.Identifier(*names).as_string()

@@ -64,7 +64,7 @@ async def set_local(connection: Connection, **settings: str | int) -> None:
 
 @lru_cache(maxsize=256)
 def asking_calls(question: bytes, settings: tuple[tuple[str, str | int], ...]) -> bytes:
-    """Return a statement that sets settings as `set_local` does, with the value of a question as its first column."""
+    """Return a statement that sets settings as `set_local` does, and first selects the value of `question`."""
     # The settings hold from the next statement on: all names in the question are qualified.
     return sql.SQL("SELECT ({}), {}").format(sql.SQL(question.decode()), _calls(settings)).as_bytes()
 

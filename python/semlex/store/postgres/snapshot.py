@@ -1,4 +1,4 @@
-"""Transactions sent in few round trips: of one snapshot for reading, and of a whole write."""
+"""Run transactions in few round trips: reads in one snapshot, and whole writes."""
 
 from __future__ import annotations
 
@@ -44,12 +44,11 @@ class SnapshotEndedError(Exception):
 
 
 class SnapshotDiffersError(SnapshotEndedError):
-    """The snapshot differed from the expected state; with what is known now, a short one may suffice."""
+    """The snapshot is not in the expected state; the state is known now, so the caller can try again at once."""
 
 
 Lasting = Literal["statement", "last question", "whole"]
-"""How long a snapshot must last: for one statement; until the question that is said to be the last; until its reader
-has returned. It may always last longer."""
+"""The minimum life of a snapshot: one statement; up to the statement marked as the last; until its reader returns."""
 
 
 @dataclass(slots=True)
@@ -90,7 +89,7 @@ class Snapshot:
             self.settings = {**self.settings, **different}
 
     async def limit(self, seconds: float | None) -> None:
-        """Let no further statement take longer."""
+        """Limit the time of each further statement; None changes nothing."""
         if seconds is not None and not self.has_ended:
             await set_local(self._connection, statement_timeout=math.ceil(seconds * 1000))
 
@@ -170,7 +169,7 @@ class Snapshot:
 
 @dataclass(slots=True)
 class SingleSnapshot(Snapshot):
-    """The snapshot that one statement has, outside a transaction; it takes one round trip."""
+    """The snapshot of a single statement outside a transaction, which takes one round trip."""
 
     # Whatever else is asked, before or afterwards, is refused.
 
@@ -189,7 +188,7 @@ class SingleSnapshot(Snapshot):
         )
 
     async def limit(self, seconds: float | None) -> None:
-        """Let the statement take no longer."""
+        """Limit the time of the statement."""
         self._seconds = seconds
 
     async def execute(
@@ -232,7 +231,7 @@ async def open_snapshot(
     turns: Turns | None = None,
     question: tuple[bytes, list[Any]] | None = None,
 ) -> AsyncIterator[Snapshot]:
-    """Open a snapshot in its own transaction, on a connection that is in none."""
+    """Open a snapshot in its own transaction; the connection must be outside a transaction."""
     # If pipelined, the server gets BEGIN together with the first statement whose rows are waited for. (The driver's own
     # block of a transaction waits three times, which is longer than a search of words takes.) If `may_end`, the
     # transaction ends with the question that the caller marks as the last. `question` is of one value, and travels with
@@ -264,7 +263,7 @@ async def _set_and_ask(
 async def send_transaction(
     send: Callable[[Connection], Awaitable[None]], connection: Connection, *, role: str | None = None
 ) -> None:
-    """Send a write transaction at once, on a connection that is in none; return when all of it is answered."""
+    """Send a write transaction at once, on a connection outside a transaction; return when it has ended."""
     if not connection.autocommit:  # the driver begins a transaction automatically before any statement
         async with connection.transaction():
             await begin_writing(connection, role)
@@ -304,7 +303,7 @@ async def _pipelined(
 
 @asynccontextmanager
 async def ended_pipeline(connection: Connection) -> AsyncIterator[psycopg.AsyncPipeline]:
-    """Open the driver's pipeline without its log message about an end after an error."""
+    """Open the driver's pipeline; if the block fails, end it without a log message of the driver."""
     # If the pipeline could not be ended, close the connection.
     before = connection.pgconn.pipeline_status  # a caller's connection may be in a pipeline already
     try:

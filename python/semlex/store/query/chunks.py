@@ -51,11 +51,11 @@ class Excerpts:
         self._make = partial(excerpts_of, query, texts, languages, analyzer_for)
 
     def text(self, row: int) -> str:
-        """Return a text."""
+        """Return the text with this number."""
         return self._texts[row]
 
     def of(self, row: int) -> tuple[str, int | None]:
-        """Return the excerpt of a text, and the character of the text with its first matched word, or None."""
+        """Return the excerpt of a text, and the position in the text of its first matched word, or None."""
         return self._made[row]
 
     @cached_property
@@ -69,7 +69,7 @@ def excerpts_of(
     languages: Sequence[str | None],
     analyzer_for: Callable[[str | None], _core.Analyzer | None],
 ) -> list[tuple[str, int | None]]:
-    """Return the excerpt of each text, and the character of the text with its first matched word, or None."""
+    """Return the excerpt of each text, and the position in the text of its first matched word, or None."""
     found: list[tuple[str, int | None]] = [("", None)] * len(texts)
     for language in set(languages):
         rows = [row for row, own in enumerate(languages) if own == language]
@@ -146,7 +146,7 @@ def _hit_columns(names: Names, *, has_places: bool) -> bytes:
 
 
 def best_rows(names: Names, count: int, *, has_places: bool) -> BestRows | None:
-    """Return the columns of hits for a search that returns rows; None if they must be measured before they are sent."""
+    """Return the columns that a search adds for its hits; None if the size of the rows must be checked first."""
     # `has_places` tells whether some hits may be chunks of documents that were read from files.
     if size_seen.get() is not None and count > MEASURED_ROWS:
         return None
@@ -239,7 +239,7 @@ def _show(excerpts: Excerpts, number: int, at: StoredPlace, line: int | None, pa
 async def _rows(
     cursor: AsyncCursor[Any], statement: sql.Composed | bytes, values: dict[str, Any], most: int
 ) -> list[Any]:
-    """Return the rows of a statement with `COLUMNS`, at most `most`, measured by `size_seen`."""
+    """Return the rows of a statement with `COLUMNS`, up to `most`, and report their size to `size_seen`."""
     seen = size_seen.get()
     is_measured = seen is not None and most > MEASURED_ROWS
     if seen is not None and is_measured:
@@ -296,7 +296,7 @@ async def fetch_documents(
 async def fetch_vectors(
     connection: Connection, collection: CollectionInfo, chunk_ids: Sequence[str]
 ) -> dict[str, NDArray[np.float32]]:
-    """Vectors of chunks by id, float32 of shape (d,); chunks without one are left out."""
+    """Return the vectors of chunks by id, float32 of shape (d,); chunks without one are left out."""
     embedding = collection.embedding
     if embedding is None:
         return {}

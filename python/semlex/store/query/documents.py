@@ -118,7 +118,7 @@ async def _chunks_with_id(connection: Connection, names: Names, name: str) -> Na
 async def _document(
     connection: Connection, names: Names, name: str, places: Sequence[tuple[str, str]]
 ) -> tuple[str, UUID] | None:
-    """Find the document of a path, and its name in lists; prefer a whole path, then a place, then an ending."""
+    """Find a document by its path, one of its places on disk, or the end of its path; return its name and key."""
     cursor = await connection.cursor(binary=True).execute(
         sql.SQL(
             "SELECT d.document_id, s.name, d.uri FROM {} AS d JOIN {} AS s USING (source_id) "
@@ -205,7 +205,7 @@ NAME = sql.SQL("(s.name || ': ' || d.uri) COLLATE \"C\"")
 
 @dataclass(frozen=True, slots=True)
 class ListedDocument:
-    """A document that was read from a file, or of a row of a table."""
+    """A document that was read from a file or from a row of a followed table."""
 
     source: str
     root: str  # the source's folder

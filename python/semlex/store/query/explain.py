@@ -1,4 +1,4 @@
-"""Read facts about chunks: whether they pass a filter, which fields it compares, the exact rank of the nearest."""
+"""Read facts about chunks: whether they pass a filter, the fields that it compares, and exact vector ranks."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class ChunkFacts:
 
 @dataclass(frozen=True, slots=True)
 class VectorRank:
-    """One of the nearest chunks."""
+    """A chunk with its score and exact rank in vector search."""
 
     key: Key
     score: float  # cosine similarity, or that of the distance in use
@@ -88,7 +88,7 @@ async def read_fields(
 async def vector_rank(
     snapshot: Snapshot, collection: CollectionInfo, vector: NDArray[np.float32], condition: Filter, keys: Sequence[Key]
 ) -> VectorRank | None:
-    """Return the nearest of some chunks with its exact rank (nearer chunks are counted); None if none has a vector."""
+    """Return the nearest of `keys` with its exact rank among all chunks that pass; None if none has a vector."""
     scorer = vector_leg(collection, vector, 1, condition, plan="scan").scorer
     # Adding zero keeps the planner off the vector index, which would stop early.
     nearest = sql.SQL(

@@ -85,7 +85,7 @@ async def count_values(
 
 
 def _value(one: Field) -> sql.Composable:
-    """Return SQL of a field's value as jsonb; NULL if missing, or if it is an empty text of semlex's own."""
+    """Return SQL of a field's value as jsonb; NULL if it is missing, or an empty text in one of semlex's own fields."""
     if not one.is_own:
         return value_at(sql.SQL("%(path)s::text[]"))
     column = OWN_COLUMNS[one.path[0]]

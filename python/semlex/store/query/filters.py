@@ -71,13 +71,13 @@ _OF_ONE_DOCUMENT = sql.SQL(
 
 
 def is_of_document(value: sql.Composable) -> sql.Composed:
-    """Return SQL of whether the document of a chunk has this name, by the index on names."""
+    """Return SQL of whether the document of a chunk has this name, served by the index on names."""
     column = OWN_COLUMNS["source_document"]
     return _OF_DOCUMENT.format(column=column, column_hash=text_hash(column), value=value, value_hash=text_hash(value))
 
 
 def is_of_one_document(values: sql.Composable) -> sql.Composed:
-    """Return SQL of whether the document of a chunk has one of these names, by the index on names."""
+    """Return SQL of whether the document of a chunk has one of these names, served by the index on names."""
     column = OWN_COLUMNS["source_document"]
     value_hash = text_hash(sql.SQL("given.value"))
     return _OF_ONE_DOCUMENT.format(column=column, column_hash=text_hash(column), values=values, value_hash=value_hash)
@@ -109,7 +109,7 @@ def typed_value(value: sql.Composable, of: ValueType) -> sql.Composed:
 
 
 def about_document(name: str, condition: sql.Composable, names: Names) -> sql.Composable:
-    """Turn a condition on a column of semlex's own into one on a chunk."""
+    """Return a condition on one of semlex's own columns as a condition on chunks, also for columns of documents."""
     if name not in _OF_DOCUMENTS:
         return condition
     return _OF_DOCUMENTS[name].format(document=names.document, source=names.source, condition=condition)
@@ -193,7 +193,7 @@ class Filter:
         return replace(self, conditions=(condition,), parameters={"selected": array_text(ids.tolist())}, ids=ids)
 
     def among(self, rows: PassingRows) -> Filter:
-        """Return the same filter with the rows that pass it."""
+        """Return the same filter with `rows`, which are known to pass it."""
         return replace(self, ids=rows.ids, rows=rows)
 
     @property
@@ -265,7 +265,7 @@ def _is_of_rows(tree: FilterTree) -> bool:
 
 
 def _with_joined_rows(word: Literal["and", "or"], parts: Sequence[FilterTree]) -> Sequence[FilterTree]:
-    """Return the parts of a group, with those about rows joined into one, so that a row is looked up once."""
+    """Join the parts of a group that are about rows of followed tables, so that each row is read once."""
     of_rows = [part for part in parts if _is_of_rows(part)]
     if len(of_rows) < 2:  # noqa: PLR2004
         return parts
@@ -313,7 +313,7 @@ class _Writer:
         return of_rows(self._tables, conditions, others=holds(tree, {}))
 
     def _of_column(self, condition: Condition, table: LiveTable) -> sql.Composable:
-        """Return SQL of a condition on a live column, which an index of the user's can serve if its type allows."""
+        """Return SQL of a condition on a live column, which an index of the user can serve if the type allows."""
         path, operator, operand = condition.field.path, condition.operator, condition.value
         value = table.value(path[1])
         found = self._of_value(condition, value_at(self._path(path[2:]), value) if path[2:] else value)
@@ -368,7 +368,7 @@ class _Writer:
         return sql.SQL("ARRAY(SELECT {}) @> {}").format(elements, several)
 
     def _looked_up(self, path: tuple[str, ...], operator: str, wanted: list[Any]) -> sql.Composable:
-        """Return a condition on single values as containment."""
+        """Return a condition on single values as containment (``@>``)."""
         if operator in {"==", "contains", "all"}:
             inner = json_text(wanted if operator != "==" else wanted[0])
             return sql.SQL("c.metadata @> {}").format(self._bound(_at(path, inner), "jsonb"))
@@ -436,14 +436,14 @@ class _Writer:
 
 
 def _at(path: tuple[str, ...], inner: str) -> str:
-    """Return the text of a JSON object with a value below a path."""
+    """Return the text of a JSON object with a value at a path."""
     for part in reversed(path):
         inner = f"{{{json_text(part)}: {inner}}}"
     return inner
 
 
 async def unknown_fields(connection: Connection, names: Names, condition: Filter) -> list[str]:
-    """Return sentences about fields of a filter that no chunk has, or that hold values of another kind."""
+    """Return warnings about fields of a filter that no chunk has, or whose values have another type."""
     # A collection without chunks has none. The first of three statements may have to read every chunk.
     asked = list(condition.metadata_fields)[:MAX_LOOKED_FOR]
     is_missing = await _for_each(connection, names, _IS_MISSING, [one.path for one in asked])

@@ -85,7 +85,7 @@ MAX_ROWS = 20_000
 
 
 class Share(NamedTuple):
-    """How many rows of a sample are of a kind."""
+    """The number of rows in a sample that meet a condition."""
 
     found: int
     looked: int  # rows that were examined
@@ -116,7 +116,7 @@ async def _share(
 
 
 async def orphaned_vectors(connection: Connection, names: Names, version: int) -> list[Finding]:
-    """Vectors without their chunk."""
+    """Return a finding if vectors lack their chunk."""
     table, orphaned = names.embedding(version), is_orphaned(names.chunk)
     share = await _share(connection, table, KEY, orphaned)
     if not share.found:
@@ -145,7 +145,7 @@ async def orphaned_chunks(connection: Connection, names: Names) -> Share:
 
 
 async def chunks_without_vector(connection: Connection, names: Names, version: int) -> Share:
-    """Chunks that searches by vectors do not find."""
+    """Return the share of chunks without a vector, which vector search does not find."""
     condition = sql.SQL(
         "NOT EXISTS (SELECT FROM {} AS v WHERE v.document_id = e.document_id AND v.chunk_id = e.chunk_id)"
     ).format(names.embedding(version))
@@ -153,19 +153,19 @@ async def chunks_without_vector(connection: Connection, names: Names, version: i
 
 
 async def documents_without_source(connection: Connection, names: Names) -> Share:
-    """Documents whose source is missing."""
+    """Return the share of documents whose source is missing."""
     condition = sql.SQL("NOT EXISTS (SELECT FROM {} AS s WHERE s.source_id = e.source_id)").format(names.source)
     return await _share(connection, names.document, sql.SQL("source_id"), condition)
 
 
 async def documents_without_text(connection: Connection, names: Names) -> Share:
-    """Documents without a chunk."""
+    """Return the share of documents without a chunk."""
     condition = sql.SQL("NOT EXISTS (SELECT FROM {} AS c WHERE c.document_id = e.document_id)").format(names.chunk)
     return await _share(connection, names.document, sql.SQL("document_id"), condition)
 
 
 async def long_chunks(connection: Connection, names: Names, tokens: int) -> Share:
-    """Chunks with more tokens than a model reads."""
+    """Return the share of chunks with more tokens than a model reads."""
     condition = sql.SQL("e.token_count > {}").format(sql.Literal(tokens))
     return await _share(connection, names.chunk, sql.SQL("token_count"), condition)
 
@@ -192,7 +192,7 @@ async def is_large(connection: Connection, table: sql.Identifier) -> bool:
 
 
 async def tombstone_share(connection: Connection, names: Names, generation: int) -> tuple[int, int]:
-    """Deleted chunks and all chunks in the segments of a generation of the keyword index."""
+    """Return the number of deleted chunks, and of all chunks, in the segments of a keyword index generation."""
     cursor = await connection.execute(
         sql.SQL("SELECT coalesce(sum(chunks), 0)::bigint FROM {} WHERE generation = %s").format(names.segment),
         [generation],
@@ -493,7 +493,7 @@ async def _in_collection(
     missing = [table for table in wanted if table not in present]
     if missing == [f"{names.collection}_query_log"]:
         made = [statement.as_string(connection) for statement in m0001_initial.query_log(names)]
-        what, remedy = f"lacks the table {missing[0]}: no question is logged", "let the owner of the tables run"
+        what, remedy = f"lacks the table {missing[0]}: no query is logged", "let the owner of the tables run"
         return [Finding("table_missing", "warning", name, what, remedy, "; ".join(made) + ";")]
     if missing:
         what, remedy = f"lacks the table {', '.join(missing)}", "restore it from a backup, or drop the collection"

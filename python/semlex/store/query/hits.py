@@ -94,7 +94,7 @@ def _rows_of(listed: list[SearchResult], hits: object, columns: dict[str, str]) 
 
 
 def _row_key(hit: SearchResult) -> str | None:
-    """Return the key of the hit's row as text; of several columns a JSON array."""
+    """Return the key of the hit's row as text; a JSON array if the key has several columns."""
     return None if hit.table is None else hit.source_document.removeprefix(f"{hit.table}/")
 
 
@@ -107,7 +107,7 @@ def _check_metadata(row: int, metadata: object) -> None:
 
 
 def statement(connection: Connection, relation: Relation) -> str:
-    """Return a statement that selects the hits, a row on a line; characters that steer a terminal are escaped."""
+    """Return a statement that selects the hits, one row per line; control characters are escaped."""
     kinds = [sql.SQL(kind) for kind in relation.columns.values()]
     if relation.rows:
         rows: list[list[sql.Composable]] = [
@@ -128,7 +128,7 @@ def _cells(relation: Relation, row: dict[str, Any]) -> Iterator[tuple[Any, str]]
 
 
 def _literal(connection: Connection, value: object, kind: str) -> sql.Composable:
-    """Return a value quoted by the driver, with line ends and characters that steer a terminal as escapes."""
+    """Return a value quoted by the driver, with line ends and control characters as escapes."""
     text = sql.Literal(json.dumps(value) if kind == "jsonb" else value).as_string(connection).strip()
     if not isinstance(value, str) or not ("\n" in text or "\t" in text or UNSAFE.search(text)):
         return sql.SQL(text)
@@ -180,7 +180,7 @@ def _statements(relation: Relation, table: str) -> Iterator[tuple[sql.Composed, 
 
 
 def _check_connection(connection: Connection) -> None:
-    """Refuse a connection that cannot make a table of a transaction, before anything is sent."""
+    """Refuse a connection on which a temporary table cannot last for a transaction; send nothing to the server."""
     check_usable(connection)
     status = connection.info.transaction_status
     if status == TransactionStatus.ACTIVE:

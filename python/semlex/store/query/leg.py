@@ -43,7 +43,7 @@ class SideColumn:
 
 @dataclass(frozen=True, slots=True)
 class BestRows:
-    """Columns that a search that answers alone adds for its best chunks, so that no further statement is needed."""
+    """Columns of the best chunks that a single search returns with its hits, which saves a second statement."""
 
     columns: bytes  # rendered, over the chunk's row (alias ``c``), qualified
     large_columns: tuple[int, ...]  # places among them
@@ -75,7 +75,7 @@ class LegPlan(Protocol):
         ...
 
     def prepare(self, side_column: SideColumn | None) -> PreparedLeg:
-        """Prepare the search for sending; it computes while the server works on a search that was already sent."""
+        """Prepare the search for sending; the server may work on the other search meanwhile."""
         ...
 
 
@@ -135,7 +135,7 @@ class Scorer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LegResult:
-    """The result of vector or keyword search, or the error why it has none."""
+    """The result of vector or keyword search, or the error with which it failed."""
 
     keys: list[Key]  # (document_id, chunk_id), best first
     scores: NDArray[np.float64]  # float64, shape (n,), the leg's own scores
@@ -199,7 +199,7 @@ def scores_by_key(statement: Statement, keys: Sequence[Key]) -> ScoresInOrder:
 
 
 def key_order(key: Key) -> tuple[int, str]:
-    """Sort as Postgres sorts (document_id, chunk_id): numbers like their bytes, code points like UTF-8."""
+    """Return a sort key that orders keys as Postgres does: by document id, then by the code points of the chunk id."""
     return key[0].int, key[1]
 
 

@@ -71,7 +71,7 @@ class PassingRows:
 
     @classmethod
     def read(cls, state: str | None, file: str, horizon: str, ids: bytes | None, places: bytes | None) -> Self:
-        """Return the rows of two arrays of the same order."""
+        """Decode the rows from arrays of ids and places, which must have the same order."""
         numbers = _values(ids, _ID)["value"].astype(np.int64)
         at, order = _places(places), numbers.argsort()
         return cls(numbers[order], at[order], file, horizon, state, must_check=state is None)
@@ -82,7 +82,7 @@ class PassingRows:
 
     @cached_property
     def locations(self) -> bytes:
-        """The places in their order, as a tid[] in binary form; empty without any."""
+        """The known places in order, as a tid[] in binary form; an empty array if none is known."""
         return _array(self._ordered)
 
     @property
@@ -91,7 +91,7 @@ class PassingRows:
         return len(self._ordered)
 
     def nearest(self, query: NDArray[np.float32], limit: int) -> bytes:
-        """Return the locations among which the nearest by cosine are; of all rows if their vectors are not kept."""
+        """Return locations that include the `limit` nearest by cosine; all locations if vectors are not in memory."""
         wide = query.astype(np.float64)
         norm = math.sqrt(wide @ wide)
         if self.vectors is None or not norm or limit >= len(self.vectors):
@@ -111,7 +111,7 @@ class PassingRows:
         return replace(self, vectors=vectors[order]) if is_complete else None
 
     def among(self, ids: NDArray[np.int64], state: str | None) -> PassingRows | None:
-        """Return the rows with these ids, which pass in another state; None if the place of one is not known."""
+        """Return these rows for another state of the database, in which `ids` pass; None if a place is unknown."""
         at = np.minimum(np.searchsorted(self.ids, ids), len(self.ids) - 1)
         if not len(self.ids) or not (self.ids[at] == ids).all() or (self.places[at] == _NOWHERE).any():
             return None

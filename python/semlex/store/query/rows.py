@@ -107,7 +107,7 @@ class LiveTable:
 
     @property
     def is_own_row(self) -> sql.Composed:
-        """The condition that a row belongs to the chunk, so that either finds the other."""
+        """The condition that joins a chunk with its row, by which either is found from the other."""
         columns, kinds = [self.column(name) for name in self.definition.key], self.definition.key_kinds
         document = document_id(self.name, key_as_text(columns, kinds))
         parts: list[sql.Composable] = [_of_table([self.name]), sql.SQL("c.document_id = {}").format(document)]
@@ -132,7 +132,7 @@ class LiveTable:
         return column
 
     def own_type(self, name: str) -> OwnType | None:
-        """Return the type as which a live column can be compared; None for other types."""
+        """Return a type with which an index can serve comparisons of a live column; None for other types."""
         return _OWN_TYPES.get(self.types[name]) if name in self.live else None
 
     def json_kind(self, name: str) -> str | None:
@@ -140,7 +140,7 @@ class LiveTable:
         return _JSON_KINDS.get(self.types[name])
 
     def value(self, name: str) -> sql.Composable:
-        """Return SQL of a live column as JSON, read from the table at search time; NULL if this table has none."""
+        """Return SQL of a live column as JSON, read from the table by the search; NULL if it has no such column."""
         if name not in self.live:
             return sql.SQL("NULL::jsonb")
         kind = self.types[name]
@@ -293,21 +293,21 @@ async def read_live_tables(connection: Connection, names: Names) -> tuple[LiveTa
         for column in definition.key:
             if column not in types:
                 raise ConfigurationError(
-                    f"the key {column!r} of {definition.schema}.{definition.table} is not there any more: name the "
-                    f"columns that identify a row: semlex follow {definition.name} --change --key"
+                    f"the key column {column!r} of {definition.schema}.{definition.table} does not exist any more: "
+                    f"name the columns that identify a row: semlex follow {definition.name} --change --key"
                 )
         tables.append(LiveTable(definition, types))
     return tuple(tables)
 
 
 def check_live(tables: Sequence[LiveTable], name: str, place: str) -> None:
-    """Refuse a column that no followed table of this database has as a live one."""
+    """Refuse a name that is not a live column of any followed table of this database."""
     for table in tables:
         if name in table.definition.live and name not in table.types:
             # A filter that ignored a lost column could show rows that it should hide.
             raise ConfigurationError(
-                f"the live column {name!r} of {table.definition.schema}.{table.definition.table} is not there any "
-                f"more: semlex follow {table.name} --change --live NAMES"
+                f"the live column {name!r} of {table.definition.schema}.{table.definition.table} does not exist "
+                f"any more: semlex follow {table.name} --change --live NAMES"
             )
     known = sorted({name for table in tables for name in table.live})
     if name in known:

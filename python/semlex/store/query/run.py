@@ -118,7 +118,7 @@ async def ask(snapshot: Snapshot, queries: Mapping[str, ScoreQuery]) -> dict[str
 
 
 async def fetch(snapshot: Snapshot, statement: Statement, *, is_last: bool = False) -> list[Any]:
-    """Return the rows of a statement. After a failure, the connection is usable as far as its transaction allows."""
+    """Return the rows of a statement; a failure leaves the connection usable, unless it ended the transaction."""
     async with snapshot.in_one_go(is_last=is_last):
         cursor = await _execute(snapshot, statement)
     return await _rows(cursor, statement)
@@ -136,14 +136,14 @@ async def _execute(snapshot: Snapshot, statement: Statement) -> Cursor:
 
 
 async def _rows(cursor: Cursor, statement: Statement) -> list[Any]:
-    """Return the rows, measured by `size_seen`."""
+    """Return the rows, and report their size to `size_seen`."""
     if statement.large_columns:
         measure(cursor, statement.large_columns)
     return await cursor.fetchall()
 
 
 def measure(cursor: Cursor, large_columns: Sequence[int]) -> None:
-    """Pass the bytes of an answer's large columns to `size_seen`."""
+    """Report the bytes in large columns of a result to `size_seen`."""
     seen, result = size_seen.get(), cursor.pgresult
     if seen is not None and result is not None:
         sent = (result.get_value(row, column) for row in range(result.ntuples) for column in large_columns)

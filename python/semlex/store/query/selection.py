@@ -73,7 +73,7 @@ def sampled_chunks(names: Names, chunks: int) -> sql.Composable:
 
 
 async def sampled_share(snapshot: Snapshot, collection: CollectionInfo, condition: Filter) -> float:
-    """Return the share of about 2,000 chunks on random pages, always the same, that passes; 1 without chunks."""
+    """Return the share of chunks that pass, in a fixed sample of about 2,000; 1 for an empty collection."""
     text = sql.SQL("SELECT count(*) FILTER (WHERE {condition}), count(*) FROM {sampled}").format(
         condition=condition.expression, sampled=sampled_chunks(collection.names, SAMPLE_CHUNKS)
     )

@@ -51,7 +51,7 @@ def _count_documents(names: Names) -> sql.Composed:
 
 
 async def collection_counts(connection: Connection, schema: str, collection: str) -> dict[str, Any]:
-    """Counts of a collection of any version, for lists."""
+    """Return counts of a collection of any version, for lists of collections."""
     names = Names(schema, collection)
     tables = _documents_and_chunks(names)
     cursor = await connection.execute(
@@ -172,7 +172,7 @@ async def count_vectors(connection: Connection, collection: CollectionInfo, vers
 
 
 async def vector_counts(connection: Connection, collection: CollectionInfo, version: int) -> tuple[int, int, int]:
-    """Return of a set of vectors: chunks with a vector, chunks without, and the bytes of its table with indexes."""
+    """Return the chunks with and without a vector in a set of vectors, and the bytes of its table and indexes."""
     names, vectors = collection.names, collection.names.embedding(version)
     cursor = await connection.execute(
         sql.SQL(

@@ -46,7 +46,7 @@ TITLE = sql.SQL("(SELECT d.title FROM {document} AS d WHERE d.document_id = c.do
 
 
 class Reach(NamedTuple):
-    """How far around a chunk other chunks are read."""
+    """How many chunks are read around a chunk."""
 
     beside: int = 0  # this many chunks before and after it
     # Up to this many, if enough of a section is wanted already to be most of it.
@@ -176,7 +176,7 @@ class SectionChunk:
 
 
 async def read_sections(snapshot: Snapshot, collection: CollectionInfo) -> list[SectionRow]:
-    """Return all sections of a collection, in no order. The table is read once; the answer has a row a section."""
+    """Return all sections of a collection, in no order. The table is read once; the result has one row per section."""
     names = collection.names
     parts = {"file": _FILE, "path": _PATH, "has_heading": _HAS_HEADING}
     text = _SECTIONS.format(**parts, chunk=names.chunk, document=names.document, source=names.source)
@@ -190,7 +190,7 @@ async def read_sections(snapshot: Snapshot, collection: CollectionInfo) -> list[
 async def read_section_chunks(
     snapshot: Snapshot, collection: CollectionInfo, documents: Sequence[UUID]
 ) -> list[SectionChunk]:
-    """Return all chunks of documents, in the order of each."""
+    """Return all chunks of documents; those of one document in their order."""
     text = _CHUNKS.format(path=_PATH, chunk=collection.names.chunk)
     rows = await fetch(snapshot, Statement(text, {"documents": list(documents)}))
     return [

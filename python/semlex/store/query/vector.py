@@ -78,7 +78,7 @@ class _WireValueDumper(Dumper):
 
 
 def vector_parameter(values: NDArray[np.float32], storage: str) -> Any:
-    """Return a vector as a value that is bound to a statement, which casts it."""
+    """Return a vector as a value to bind; the statement must cast it."""
     return _WireValue(pack(">HH", len(values), 0) + values.astype(">f2" if storage == "halfvec" else ">f4").tobytes())
 
 
@@ -88,8 +88,7 @@ def register_vector_parameter(connection: Connection) -> None:
 
 
 VectorPlan = Literal["index", "rows", "keys", "scan"]
-"""How the nearest vectors are found: by the vector index; or exactly, among rows that are known to pass, or each vector
-by its key, or by a scan."""
+"""How to find the nearest vectors: by the index, or exactly among known rows, by reading each by key, or by a scan."""
 
 # Adding zero keeps the planner off the vector index, which would stop early.
 SCAN = sql.SQL(
@@ -245,7 +244,7 @@ def default_ef_search(vectors: int) -> int:
 
 
 def filtered_ef_search(share: float, vectors: int) -> int:
-    """Return the size of that list under a filter that keeps this share."""
+    """Return the size of the HNSW index's list of candidates for a filter that this share of chunks passes."""
     for_share = math.ceil(FILTERED_EF_SEARCH / max(share, MIN_SHARE))
     return min(max(for_share, default_ef_search(vectors)), MAX_FILTERED_EF_SEARCH)
 
@@ -278,7 +277,7 @@ _FOUND: dict[FoundName, sql.SQL] = {
 
 @dataclass(frozen=True, slots=True)
 class FoundBy:
-    """How the nearest vectors are found: by which statement, and by which index."""
+    """The statement that finds the nearest vectors, and what its index stores."""
 
     name: FoundName
     element: Element | None = None  # what the index holds of each vector; None for all of it
@@ -290,7 +289,7 @@ class FoundBy:
 
 @dataclass(frozen=True, slots=True)
 class StoredVectors:
-    """The vectors of a collection, as far as the text of a statement depends on them."""
+    """The facts about a collection's vectors on which the text of a statement depends."""
 
     names: Names
     version: int

@@ -54,7 +54,7 @@ DISTANCES: dict[str, Distance] = {
 
 
 def distance_named(name: str) -> Distance:
-    """Return the distance of that name."""
+    """Return the distance with this name."""
     try:
         return DISTANCES[name]
     except KeyError:
@@ -105,7 +105,7 @@ class Versions:
         )
 
     def of(self, identity_key: str) -> EmbeddingVersion | None:
-        """Return the version whose vectors are this model's and can answer: the serving one, else the newest."""
+        """Return the version with this model's vectors: the serving one, else the newest usable one; else None."""
         own = [version for version in self.standing if version.identity_key == identity_key]
         return next((version for version in own if version.version == self.serving), own[-1] if own else None)
 

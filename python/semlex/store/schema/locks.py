@@ -137,7 +137,7 @@ SHOWN_HOLDERS = 3
 
 
 def writing_lock(collection: CollectionIdentity) -> int:
-    """Return the key of the advisory lock that writers share; a change of a generation or a version takes it alone."""
+    """Return the key of the advisory lock that writers share; changes of generations or versions take it alone."""
     # The lock that counts is that of the registry's row (on a distributed Postgres, advisory locks are per node). But
     # shared locks of a row overtake a process that waits for an exclusive one, forever if enough of them come; for this
     # lock they queue.

@@ -1,4 +1,4 @@
-"""Names of a collection's tables and indexes, composed once and never formatted into a string; SQL of their storage."""
+"""Names of a collection's tables and indexes as SQL identifiers, and SQL about their storage."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class CollectionIdentity(Protocol):
 
     @property
     def collection_id(self) -> UUID:
-        """The id of the collection; never used again."""
+        """The id of the collection; ids are never reused."""
         ...
 
 
@@ -133,7 +133,7 @@ class Names:
         ]
 
     def index(self, suffix: str) -> sql.Identifier:
-        """Return the unqualified name for a new index, which lands in its table's schema."""
+        """Return the unqualified name for a new index, which gets the schema of its table."""
         # A suffix must not end with another suffix: ``a`` + ``document_source`` would be ``a_document`` + ``source``.
         return sql.Identifier(f"{self.collection}_{suffix}")
 
@@ -171,7 +171,7 @@ def oid_of(relation: sql.Identifier) -> sql.Composed:
 
 
 def stored_in(oid: sql.Composable) -> sql.Composed:
-    """Return SQL for FROM: the rows ``l`` of `pg_class` that store a table or an index, or else its partitions."""
+    """Return SQL for FROM: rows of `pg_class` (alias ``l``) of a table or an index, or of its partitions."""
     return sql.SQL(
         "(SELECT {0} AS oid UNION ALL SELECT h.inhrelid FROM pg_catalog.pg_inherits AS h WHERE h.inhparent = {0}) AS p "
         "JOIN pg_catalog.pg_class AS l ON l.oid = p.oid AND l.relkind IN ('r', 'i')"

@@ -260,7 +260,7 @@ async def _set_up(connection: Connection, names: Names, settings: CollectionSett
 
 
 def registry_statements(schema: str, version: int) -> list[sql.Composed]:
-    """Return SQL that brings the shared tables from a version to this semlex's, with a note of each step."""
+    """Return SQL that migrates the shared tables from a version to the newest, and records each step."""
     statements: list[sql.Composed] = []
     for number in range(version + 1, len(migrations.REGISTRY) + 1):
         noted = sql.SQL("INSERT INTO {} (version, fingerprint, applied_at) VALUES ({}, {}, {})").format(
@@ -271,7 +271,7 @@ def registry_statements(schema: str, version: int) -> list[sql.Composed]:
 
 
 def collection_statements(names: Names, version: int) -> list[sql.Composed]:
-    """Return SQL that brings the tables of a collection from a version to this semlex's, with a note of it."""
+    """Return SQL that migrates the tables of a collection from a version to the newest, and records it."""
     newest = len(migrations.COLLECTION)
     if version == newest:
         return []

@@ -238,7 +238,7 @@ def inserting_new(target: Target) -> bytes:
 
 
 def collection_state(names: Names, *, is_held: bool = False) -> sql.Composed:
-    """Return SQL of a text that changes with all that a writer relies on: generations, versions, the collection."""
+    """Return SQL of a text that changes with everything that a writer relies on: collection, generations, versions."""
     # With `is_held`, the statement locks the row, and reads the number of the serving set of vectors as well.
     return sql.SQL(
         "SELECT md5(r::text){} FROM {} AS r WHERE r.name = %(name)s AND r.collection_id = %(collection_id)s{}"
@@ -273,7 +273,7 @@ class _Write:
     others: tuple[sql.Identifier, ...] = ()
 
     def numbered(self, part: ChunkBatch) -> ChunkBatch:
-        """Return the rows with keyword ids, if they need any; the keyword index begins to read them."""
+        """Return the rows with keyword ids, if they need any; the keyword index begins to analyse them."""
         if self.index is not None:
             part.keyword_id = self.index.assign_ids(part.language, part.context, part.chunk_text).tolist()
         return part

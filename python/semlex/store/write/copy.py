@@ -25,16 +25,14 @@ class BulkIngestConfig:
     """How documents are written.
 
     Attributes:
-        batch_size: Maximum rows of one transaction, 1 to 100,000: enough to make its cost small, few enough to hold in
-            memory with 4,096 dimensions.
-        small_batch_rows: Up to this many rows go as arrays, 0 to 1,000. Above, COPY wins even after the temporary
-            table is paid for.
-        copy_block_bytes: Size of a block of COPY, 64 KiB to 64 MiB. A call into Rust costs a few microseconds, a block
-            of 1 MiB a hundred: larger ones gain nothing (measured), and fall out of the processor's cache.
-        build_indexes: Whether a load that passes 10,000 rows begins to build indexes; if not, call `Indexes.create`
-            when all is loaded.
-        wait_for_index: Whether such a load returns only when the indexes are built. By default it returns when the
-            rows are stored; they are searched at once, and the indexes are built meanwhile.
+        batch_size: Maximum rows of one transaction, 1 to 100,000. A batch is held in memory with its vectors.
+        small_batch_rows: Batches of up to this many rows, 0 to 1,000, are sent as arrays, larger ones by COPY.
+        copy_block_bytes: Size of a block of COPY, 64 KiB to 64 MiB. Blocks above 1 MiB are not faster (measured),
+            and exceed the processor's cache.
+        build_indexes: Whether a load begins to build missing indexes once the collection has 10,000 rows. If not, call
+            `Indexes.create` when all is loaded.
+        wait_for_index: Whether a load that builds indexes returns only when they are built. By default it returns when
+            the rows are stored; they can be searched at once, and the indexes are built meanwhile.
 
     Raises:
         ConfigurationError: A number is out of range.

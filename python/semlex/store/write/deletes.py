@@ -175,7 +175,8 @@ async def documents_that_pass(
 async def documents_named(
     connection: Connection, collection: CollectionInfo, name: str, sources: Sequence[UUID] | None
 ) -> dict[UUID, UUID | None]:
-    """Return documents with this name and their source, among some sources or all; if none match, added documents."""
+    """Return the documents with this name, each with its source; added documents if no source has one."""
+    # `sources` limits the search to some sources; None means all, and added documents.
     names = collection.names
     cursor = await connection.cursor(binary=True).execute(
         sql.SQL(

@@ -231,7 +231,7 @@ def _as_json(row: DocumentRow) -> str:
 
 
 async def lock_documents(connection: Connection, names: Names, documents: Sequence[bytes]) -> set[bytes]:
-    """Lock these documents until the transaction ends, in key order; returns the keys of those that exist."""
+    """Lock these documents until the transaction ends, in key order; return the keys of those that exist."""
     cursor = await connection.cursor(binary=True).execute(
         sql.SQL(
             "SELECT uuid_send(document_id) FROM {} WHERE document_id = ANY(%s::uuid[]) ORDER BY document_id FOR UPDATE"

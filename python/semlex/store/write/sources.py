@@ -139,7 +139,7 @@ def _source_id(key: str) -> UUID:
 
 
 async def move_source(connection: Connection, collection: CollectionInfo, name: str, root: str, now: datetime) -> None:
-    """Store the new folder of a source. Call it with the collection held."""
+    """Store the new folder of a source; call `hold_collection` first."""
     statement = sql.SQL("UPDATE {} SET root = %s, updated_at = %s WHERE name = %s").format(collection.names.source)
     await connection.execute(statement, [root, now, name])
 
@@ -192,7 +192,7 @@ def unknown_source(name: str, known: Sequence[Source]) -> ConfigurationError:
 
 @dataclass(frozen=True, slots=True)
 class FileState:
-    """The new state by which the unchanged file of a document is recognised."""
+    """A new state of a document's file (such as its time), by which the next run sees that it is unchanged."""
 
     document_id: UUID
     # What it must have, so that the state is not stored for a text that another run has stored meanwhile.

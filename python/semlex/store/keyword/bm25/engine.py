@@ -48,7 +48,7 @@ _IDS = sql.SQL(
 async def term_scores(
     snapshot: Snapshot, names: Names, index: IndexCache, text: str, keys: Sequence[Key]
 ) -> list[TermScores]:
-    """Return the words of a query, in the query's order; BM25 is a sum over words, so each is searched alone."""
+    """Return the scores of each word of a query; BM25 is a sum over words, so each is searched separately."""
     ids = await _ids(snapshot, names, keys)
     query = AnalysedQuery.of(index, text, with_phrases=False)
     # The collection's own language first, because its form of a word is shown.
@@ -110,7 +110,7 @@ async def _ids(snapshot: Snapshot, names: Names, keys: Sequence[Key]) -> NDArray
 
 
 def _term(query: AnalysedQuery, language: str, slot: int) -> str:
-    """Return the word of a query's slot in one language; "" if the query has none there."""
+    """Return the word that has this number in the query's analysis by a language; "" if it has none."""
     own = query.by_language.get(language)
     return "" if own is None else dict(own.wanted).get(slot, "")
 
@@ -146,7 +146,7 @@ async def _one(
 async def broken_conditions(
     snapshot: Snapshot, names: Names, query: AnalysedQuery, keys: Sequence[Key]
 ) -> list[list[str]]:
-    """Return which quotes and exclusions of a query each chunk violates, in words; none for a deleted chunk."""
+    """Describe the required phrases and the exclusions that each chunk violates; none for a deleted chunk."""
     exclusions = Exclusions.of(query.index.analyzers, query.text)
     broken: list[list[str]] = []
     for row in await fetch(snapshot, texts_of(names, keys)):
@@ -201,13 +201,13 @@ class Bm25Engine(KeywordEngine):
     async def changed_scores(
         self, snapshot: Snapshot, names: Names, query: str, keys: Sequence[Key], changed: Sequence[ChangedText]
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return the scores of chunks, and of some with other texts."""
+        """Return the scores that chunks would have if some had other texts, then the scores of these texts."""
         return await changed_scores(snapshot, names, self.index.cache, query, keys, changed)
 
     async def broken_conditions(
         self, snapshot: Snapshot, names: Names, query: str, keys: Sequence[Key], *, with_phrases: bool = True
     ) -> list[list[str]]:
-        """Return which quotes and exclusions of the query each of some chunks violates, in words."""
+        """Describe, for each chunk, the required phrases and the exclusions that it violates."""
         analysed = AnalysedQuery.of(self.index.cache, query, with_phrases=with_phrases)
         return await broken_conditions(snapshot, names, analysed, keys)
 

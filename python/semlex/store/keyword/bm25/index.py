@@ -120,7 +120,7 @@ class IndexCache:
         return self._quiet >= QUIET_SEARCHES
 
     def confirmed(self, state: PartIds) -> None:
-        """Note that a search found the index as it expected it."""
+        """Note that a search found the index in the expected state."""
         self.is_steady, self._state, self._in_vain = True, state, 0
         self._quiet += 1
 
@@ -129,7 +129,7 @@ class IndexCache:
         self._quiet = 0
 
     def in_vain(self) -> None:
-        """Note that a search has to read the index, because it has changed too much."""
+        """Note that the index has changed too much, so that a search has to read it."""
         self.is_steady = False
         self._in_vain += 1
 
@@ -189,7 +189,7 @@ class Bm25Index:
         await merge.merge_where_wanted(database, collection)
 
     async def end_load(self, database: Database, collection: CollectionIdentity, written: int) -> None:
-        """Pack the segments of a bulk load to full ones."""
+        """Merge the segments of a bulk load into full ones."""
         if written >= merge.BULK_LOAD_CHUNKS:
             await merge.merge_where_wanted(database, collection, written=written)
 
@@ -207,7 +207,7 @@ MAX_PASSING = 2_000_000
 
 
 class PassingIds:
-    """The ids that were read last, each array with the state of the database in which they pass."""
+    """Remembers the ids of chunks that pass recent filters, with the state of the database that they hold for."""
 
     def __init__(self) -> None:
         self._kept: OrderedDict[Hashable, tuple[str, NDArray[np.int64]]] = OrderedDict()
@@ -215,12 +215,12 @@ class PassingIds:
         self._deeper: tuple[Hashable, int] | None = None
 
     def depth(self, condition: Filter, text: str) -> int:
-        """Return how many of the best chunks to check, as learned from the last search if it was the same; else 0."""
+        """Return how many of the best chunks to check, as noted by the last search; 0 if that was another search."""
         key, depth = self._deeper or (None, 0)
         return depth if key == (condition.key, text) else 0
 
     def deepen(self, condition: Filter, text: str, depth: int) -> None:
-        """Note how many ids a search has to check, perhaps in another snapshot."""
+        """Note how many of the best chunks this search has to check, for its next attempt."""
         self._deeper = (condition.key, text), depth
 
     def wants(self, condition: Filter) -> bool:
@@ -230,7 +230,7 @@ class PassingIds:
         return condition.key == self._wanted or condition.key in self._kept
 
     def want(self, condition: Filter) -> None:
-        """Note that a search needs the ids, perhaps in another snapshot."""
+        """Note that searches with this filter need the ids, for the next attempt."""
         self._wanted = condition.key
 
     def of(self, names: Names, condition: Filter) -> PassingQuery:
@@ -265,7 +265,7 @@ class PassingQuery:
 
     @property
     def statement(self) -> Statement:
-        """One row: the state of the database, and the ids unless they are known in it."""
+        """Returns one row: the state of the database, and the ids if they are not known for this state."""
         state = database_state(self.names)
         return passing_ids(self.names, self.condition, MAX_PASSING, state=state, known=self.known)
 

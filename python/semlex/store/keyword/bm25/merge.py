@@ -65,7 +65,7 @@ async def merge_wanted(answer: Cursor) -> bool:
 
 
 async def merge_where_wanted(database: Database, collection: CollectionIdentity, *, written: int = 0) -> None:
-    """Merge the segments that are due. Never fail, because the writer's rows are stored already."""
+    """Merge the segments that are due; log an error instead of raising it."""
     headers: ReadHeaders = {}
     try:
         for _ in range(MAX_MERGES):
@@ -80,7 +80,7 @@ async def merge_where_wanted(database: Database, collection: CollectionIdentity,
 async def optimize(
     database: Database, collection: CollectionIdentity, progress: Callable[[int, int], None] | None = None
 ) -> int:
-    """Merge to few and full segments, and remove all tombstones."""
+    """Merge all segments into as few as possible, and remove all tombstones."""
     merged = steps = most = 0
     waited = 0.0
     headers: ReadHeaders = {}
@@ -127,7 +127,7 @@ async def _give_room_back(database: Database, collection: CollectionIdentity, st
 
 @dataclass(frozen=True, slots=True)
 class MergeStep:
-    """The result of one transaction."""
+    """The result of one transaction that merges segments."""
 
     done: bool
     merged: int = 0  # segments that it replaced
@@ -143,10 +143,10 @@ async def merge_once(
     *,
     thoroughly: bool = False,
 ) -> MergeStep:
-    """Merge one group of segments: of the generation that answers, else of one under construction; add to `headers`."""
+    """Merge one group of segments of the serving generation, else of one under construction."""
     # Writers add to the second generation, too, even after its rebuild was killed. Rows that a merge there drops too
     # early are restored when a rebuild makes it answer.
-    # `headers` are those that earlier merges of the same caller have read.
+    # `headers` are those that earlier merges of the same caller have read; this one adds its own.
     known: ReadHeaders = {} if headers is None else headers
 
     async def work(connection: Connection) -> MergeStep:

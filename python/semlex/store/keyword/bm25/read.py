@@ -232,7 +232,7 @@ def _uuid_arrays(state: PartIds) -> tuple[str, str]:
 
 
 def _ended(snapshot: bytes) -> int:
-    """Return how many transactions had ended when a snapshot was taken: fewer than in a later one."""
+    """Return how many transactions had ended when a snapshot was taken; a later snapshot has a larger number."""
     # Its text is xmin:xmax:list of those that run.
     _, following, running = snapshot.split(b":")
     return int(following) - len(running.split(b",") if running else ())

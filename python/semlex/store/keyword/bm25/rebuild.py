@@ -76,7 +76,7 @@ class _Rebuild:
         return Rebuilt(self._generation, chunks, self._segments)
 
     async def _begin(self, connection: Connection) -> tuple[int, int]:
-        """Begin the new generation; return the first id not to be read, and the approximate number of chunks."""
+        """Begin the new generation; return the id at which reading ends, and the approximate number of chunks."""
         state = await read_state(connection, self._collection)
         self._generation = max(state.live) + 1
         # Nobody writes now, and nobody has begun this generation or a later one: such rows are damage.
@@ -103,7 +103,7 @@ class _Rebuild:
         return row or (0, 0)
 
     async def _read(self, boundary: int, total: int) -> int:
-        """Write segments of all chunks with a smaller id; return how many there were."""
+        """Write segments of all chunks with ids below `boundary`; return the number of chunks."""
         writer = SegmentWriter(self._analyzers)
         after, done = -(2**63), 0
         page = await self._page(after, boundary)
@@ -134,7 +134,7 @@ class _Rebuild:
         return await self._database.read("read chunks", work)
 
     async def _write(self, writer: SegmentWriter, most_open: int) -> None:
-        """Write the full segments, and as many open ones as exceed the memory limit."""
+        """Write the full segments, and the largest open ones until at most `most_open` chunks wait."""
         while sum(writer.open_chunks().values()) > most_open:
             waiting = writer.open_chunks()
             writer.close(max(waiting, key=waiting.__getitem__))

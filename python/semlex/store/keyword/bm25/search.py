@@ -58,7 +58,7 @@ class Best(NamedTuple):
     work: tuple[int, int, int]  # postings unpacked, blocks skipped, chunks rescored
 
     def first(self, count: int) -> Best:
-        """Return the first hits up to a number, and those whose score equals the last one's."""
+        """Return the first `count` hits, and all further ones with the same score as the last of them."""
         if len(self.ids) <= count:
             return self
         kept = int((-self.scores).searchsorted(-self.scores[count - 1], side="right"))
@@ -66,7 +66,7 @@ class Best(NamedTuple):
 
 
 class Earlier(NamedTuple):
-    """The hits of a search in the expected state of the index; they make the search after a change faster."""
+    """Hits found in the expected state of the index; if it has changed, they shorten the search of the new state."""
 
     postings: _core.PostingSnapshot
     options: Bm25Options
@@ -253,7 +253,7 @@ class _Keys:
     size: int
 
     def text(self, condition: Filter) -> sql.Composed:
-        """Return the SQL of the columns `STATE` and so on."""
+        """Return the SQL; the constants from `STATE` on number its columns."""
         keys = sql.SQL(
             "SELECT c.document_id, c.chunk_id, c.keyword_id, {column} AS side_value, {heading} AS heading, "
             "pg_catalog.row_number() OVER {order} AS number{others} "
@@ -330,7 +330,7 @@ class Bm25Leg:
 
     @property
     def takes_long(self) -> bool:
-        """Whether the best chunks are sought among many postings or ids while the search is prepared."""
+        """Whether this search scores too many postings or ids to be prepared in the event loop."""
         return self.in_memory is not None and _takes_long(self.in_memory, self.condition.ids)
 
     def prepare(self, side_column: SideColumn | None) -> PreparedBm25Leg | ExpectingBm25Leg | FilteringBm25Leg:
@@ -482,7 +482,7 @@ class ExpectingBm25Leg:
         return given_rows(missing, found) if missing else []
 
     def _changed(self, changes: Sequence[Sequence[bytes]], found: list[Any]) -> _core.PostingSnapshot | None:
-        """Return the index with its changes; None if more of it must be read for that."""
+        """Return the index with its changes; None if applying them needs more rows of the index."""
         query, cache = self.leg.query, self.leg.query.index
         index = IndexChanges.read(cache.postings, query.plan, changes)
         if index is None:

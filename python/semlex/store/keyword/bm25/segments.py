@@ -81,7 +81,7 @@ async def write_segments(
 
 
 def few_segments(names: Names, segments: Iterable[NewSegment], keyword_id: int) -> Statement | None:
-    """Return the statement that writes segments if this transaction stored a chunk with that id; None if too many."""
+    """Return a statement that writes segments if this transaction has stored chunk `keyword_id`; None if too large."""
     new = [segment for segment in segments if segment.encoded.chunks]
     rows = _posting_rows(new)
     if len(rows) > FEW_POSTING_ROWS:
@@ -161,7 +161,7 @@ def _values(
 
 
 async def posting_rows(connection: Connection, names: Names, segment: UUID) -> list[tuple[bytes, bytes]]:
-    """First term and data of a segment's rows, in order."""
+    """Return first term and data of each posting row of a segment, in order."""
     cursor = await connection.cursor(binary=True).execute(
         sql.SQL("SELECT first_term, data FROM {} WHERE segment_id = %s ORDER BY first_term").format(names.posting),
         [segment],

@@ -121,7 +121,7 @@ class BatchIndex:
         await write_segments(connection, self._names, segments, tombstones)
 
     async def write_few(self, keyword_id: int) -> Statement | None:
-        """Return the statement that writes segments of all rows if a chunk has the id; see `few_segments`."""
+        """Return what `few_segments` returns for segments of all rows."""
         return few_segments(self._names, await self._run(None), keyword_id)
 
     async def _run(self, stored: NDArray[np.int64] | None) -> list[NewSegment]:

@@ -57,7 +57,9 @@ def server_account(data: Path) -> Account | None:
     if data.exists():
         owner = data.stat()
         if owner.st_uid == 0:
-            raise EmbeddedServerError(f"{data} belongs to root, and Postgres refuses to run as root: chown -R it")
+            raise EmbeddedServerError(
+                f"{data} belongs to root, and Postgres refuses to run as root: give it to another account (chown -R)"
+            )
         return Account(_account_name(owner.st_uid), owner.st_uid, owner.st_gid)
     for name in SERVER_ACCOUNTS:
         try:
@@ -241,7 +243,7 @@ def make_folder(folder: Path) -> None:
 
 
 def _is_ours(folder: Path) -> bool:
-    """Return whether the folder is empty or made by semlex: it begins with ``start.lock``, which stays empty."""
+    """Return whether the folder is empty or was made by semlex, which puts an empty ``start.lock`` into it first."""
     names = {path.name for path in folder.iterdir()}
     if not names:
         return True

@@ -25,7 +25,7 @@ PROGRAM = "from semlex.store.postgres.embedded.keeper import main; main()"
 
 
 def keep_server(folder: Path, seconds: float) -> bool:
-    """Have a keeper allow the server `seconds` without users from now on; call it with the start lock held."""
+    """Let a keeper stop the server after `seconds` without users; the caller must hold the start lock."""
     now = time.monotonic()
     return tell_keeper(folder, seconds, now) or _start_keeper(folder, seconds, now)
 
@@ -122,7 +122,7 @@ def _launch(folder: Path, seconds: float, since: float, tell: int) -> bool:
 
 
 def main() -> None:
-    """Run a keeper: its arguments are the folder, the seconds, since when they count, and who waits for it."""
+    """Run a keeper; arguments: folder, seconds, time from which they count, and the pipe of its starter."""
     tell = int(sys.argv[4])
     with contextlib.suppress(FileNotFoundError):  # the folder is gone
         keeper = _Keeper(Path(sys.argv[1]), float(sys.argv[2]), float(sys.argv[3]))

@@ -93,7 +93,7 @@ def program_of(folder: Path) -> str | None:
 
 
 def stop_server(folder: Path, timeout: float) -> None:
-    """End the folder's server without waiting for its sessions, and wait for its end."""
+    """Stop the folder's server, which ends its sessions, and wait until it has stopped."""
     server = running_server(folder)
     if server is None:
         return
@@ -220,7 +220,7 @@ def _is_postgres(process: Any) -> bool:
 
 
 def _is_backend(process: Any) -> bool:
-    """Return whether the process serves a postmaster (which alone has a program's path in its title), or has ended."""
+    """Return whether the process is a child of a postmaster, by its title, or has ended."""
     try:
         return "".join(process.cmdline()[:1]).startswith("postgres:")
     except _psutil().Error:

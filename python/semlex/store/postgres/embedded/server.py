@@ -149,7 +149,7 @@ def _programs(folder: Path, major: int, account: Account | None) -> Path:
 
 
 def _create(folder: Path, programs: Path, account: Account | None, start_lock: int) -> None:
-    """Make the database beside its place and move it there when complete, so that half of one is never opened."""
+    """Make the database beside its place and move it there when complete, so that an incomplete one is never opened."""
     unfinished = folder / "data.new"
     if unfinished.exists():  # its maker was killed, and has ended: it inherits the start lock that we now hold
         shutil.rmtree(unfinished)
@@ -279,7 +279,7 @@ class EmbeddedServer:
             return self._url
 
     def close(self) -> None:
-        """Release the server; when unused it stops, at once or after its time. A second call does nothing."""
+        """Release the server; when unused it stops, at once or after its keep-alive time. Idempotent."""
         self._abandoned = True
         with self._lock:
             self._abandoned = False
@@ -337,7 +337,7 @@ class EmbeddedServer:
                 self.major = database_major(self.folder)
                 return
             if time.monotonic() > deadline:
-                raise failure(self.folder, f"the server takes no connections after {self._timeout:g} s")
+                raise failure(self.folder, f"the server does not accept connections after {self._timeout:g} s")
             time.sleep(POLL_SECONDS)
         raise EmbeddedServerError(
             f"the start of the server in {self.folder} was cancelled, because it was closed meanwhile"
