@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import selectors
+import sys
 import weakref
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ from semlex.proof.interruptions import proxied
 from semlex.store.postgres.connection import connected
 from semlex.store.postgres.database import ENDING_SECONDS, Database
 from semlex.store.postgres.pool import Answer, PooledConnection
+from semlex.store.postgres.snapshot import SingleSnapshot
 from tests.support.manual_clock import ManualClock
 from tests.support.waiting import LIMIT, eventually, turns, until
 
@@ -99,6 +101,60 @@ async def test_the_task_goes_on_in_the_round_in_which_the_answer_arrives(
     monkeypatch.setattr(selectors.DefaultSelector, "select", counted)
     await connection.execute("SELECT pg_sleep(0.01)")
     assert rounds == 1
+
+
+async def test_the_interpreter_is_held_while_one_statement_is_sent(
+    connection: PooledConnection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a pipeline, the driver sends only when it is told to flush, and that call holds the interpreter."""
+    seen: list[int] = []
+    select = selectors.DefaultSelector.select
+
+    def noted(*arguments: Any) -> Any:
+        seen.append(connection.pgconn.pipeline_status)
+        return select(*arguments)
+
+    monkeypatch.setattr(selectors.DefaultSelector, "select", noted)
+    for is_qualified in (True, False):
+        await SingleSnapshot(connection).execute(b"SELECT pg_sleep(0.01)", {}, is_qualified=is_qualified)
+        assert set(seen) == {PipelineStatus.ON}
+        assert connection.pgconn.pipeline_status == PipelineStatus.OFF
+        seen.clear()
+
+
+async def single_answer(connection: PooledConnection, statement: Any, *, is_qualified: bool) -> Any:
+    """The rows of a statement that is sent alone, or its error."""
+    sent, returned, fails = statement
+    text = b"SELECT length(%(sent)s), repeat('x', %(returned)s), 1 / %(divisor)s"
+    values = {"sent": "y" * sent, "returned": returned, "divisor": 0 if fails else 1}
+    try:
+        cursor = await SingleSnapshot(connection).execute(text, values, is_qualified=is_qualified)
+    except psycopg.Error as error:
+        return type(error)
+    return await cursor.fetchall()
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=15)
+@example(statements=[(0, 1, True), (1, 8_000, False), (1, 1, True)], are_prepared=True, is_qualified=True)
+@given(statements=STATEMENTS, are_prepared=st.booleans(), is_qualified=st.booleans())
+def test_a_statement_alone_is_answered_as_by_the_driver(
+    database_url: str, statements: list[Any], are_prepared: bool, is_qualified: bool
+) -> None:
+    async def both() -> None:
+        async with asyncio.timeout(LIMIT):
+            own = await connected(database_url, LIMIT, PooledConnection)
+            theirs = await connected(database_url, LIMIT, psycopg.AsyncConnection)
+            async with own, theirs:
+                own.prepare_threshold = sys.maxsize if are_prepared else None
+                expected = await answers(theirs, statements, pipelined=False)
+                for ahead in (False, True):
+                    for statement, answer in zip(statements, expected, strict=True):
+                        with own.reading_ahead() if ahead else nullcontext():
+                            assert await single_answer(own, statement, is_qualified=is_qualified) == answer
+                        assert own.pgconn.pipeline_status == PipelineStatus.OFF
+                        assert own.info.transaction_status == TransactionStatus.IDLE
+
+    asyncio.run(both())
 
 
 async def test_others_run_while_it_waits(connection: PooledConnection) -> None:

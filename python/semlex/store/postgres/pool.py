@@ -226,9 +226,10 @@ def figures_of(pool: AsyncConnectionPool[Any], queue: ConnectionQueue | None = N
 
 # Each system call that releases the interpreter lets a busy thread take it, for 5 ms. The driver releases it when it
 # looks whether it can write, when it writes, when it reads, and in the second round of the event loop before the task
-# continues. Below, only the read is left, and if reading ahead is allowed, not even that: the answer is read before the
-# driver reads, which then finds nothing to do. Only work that can be repeated may read ahead: the driver's own read
-# finds the end of a connection that the server has closed behind its answer, and gives up that answer.
+# continues. A pipeline writes without releasing it. Below, only the read is left, and if reading ahead is allowed, not
+# even that: the answer is read before the driver reads, which then finds nothing to do. Only work that can be repeated
+# may read ahead: the driver's own read finds the end of a connection that the server has closed behind its answer, and
+# gives up that answer.
 
 # A task that never has to wait lets others run after this time.
 BUSY_SECONDS = 0.01

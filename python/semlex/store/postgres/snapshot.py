@@ -202,13 +202,13 @@ class SingleSnapshot(Snapshot):
         if self._seconds is not None:
             settings["statement_timeout"] = math.ceil(self._seconds * 1000)
         cursor, prepare = cursor_with_times(self._connection), is_prepared(self._connection, text)
-        if not settings:
-            await cursor.execute(text, parameters, prepare=prepare)
-        else:
-            # What is sent before a pipeline's end is one transaction, in which settings are local.
-            async with ended_pipeline(self._connection):
+        # What is sent before a pipeline's end is one transaction, in which settings are local. Even one statement is
+        # sent in a pipeline: otherwise the driver releases the interpreter while it wakes the server, and a busy thread
+        # takes it before the statement is awaited.
+        async with ended_pipeline(self._connection):
+            if settings:
                 await set_local(self._connection, **settings)
-                await cursor.execute(text, parameters, prepare=prepare)
+            await cursor.execute(text, parameters, prepare=prepare)
         await self._take_turn()
         return cursor
 
