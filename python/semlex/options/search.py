@@ -30,6 +30,8 @@ MAX_LISTS = 32_768  # likewise
 # 100,000 x 256 real texts, 30 rows: 1/30 exact 19 ms, index 19 ms with recall .95; 1/10 exact 44 ms, index 13 ms.
 MIN_FILTER_SHARE = 0.08
 MAX_FILTER_IDS = 20_000
+# Rows of a filter whose places are remembered, unless `max_filter_ids` is given.
+MAX_FILTER_ROWS = 100_000
 # Far below what the server's own time limits can hold.
 MAX_DEADLINE_SECONDS = 1_000_000
 # Chunks of all documents together, of a search that is grouped.

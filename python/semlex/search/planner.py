@@ -9,7 +9,7 @@ from semlex.options.search import MAX_CANDIDATES
 from semlex.store.embedding_versions import MAX_ROW_BYTES
 from semlex.store.indexes.choice import wanted_vector_index
 from semlex.store.keyword.engine import LegRequest
-from semlex.store.query.passing_rows import MAX_VECTOR_BYTES
+from semlex.store.query.passing_rows import BYTES_BESIDE, MAX_VECTOR_BYTES
 from semlex.store.query.vector import VectorPlan, filtered_ef_search, vector_leg
 from semlex.store.schema.collection import CollectionInfo, for_model
 from semlex.validation import refuse
@@ -35,6 +35,8 @@ MAX_SCANNED_NUMBERS = 256_000_000
 # candidates; of vectors that the server keeps out of line, because they have more bytes, a part of that.
 ROWS_PER_CANDIDATE = 20
 MAX_INLINE_BYTES, OUT_OF_LINE_COST = MAX_ROW_BYTES - 80, 4
+# Or if their rounded vectors are kept, and are at most so many numbers.
+MAX_COMPARED_NUMBERS = 5_120_000
 # Reading the rows costs as much as so many searches gain.
 SEARCHES_BEFORE_ROWS = 8
 NEVER = 2**31
@@ -140,7 +142,7 @@ def searches_before_rows(
     # With `NEVER` they are read if the index finds too few, and used while it probably would.
     share = selection.share or 0.0
     expected = share * indexes.rows
-    if plan == "scan" or expected > request.max_filter_ids:
+    if plan == "scan" or expected > request.max_filter_rows:
         return None
     if collection.names.partitions:  # a place says nothing without its partition
         return None
@@ -149,9 +151,10 @@ def searches_before_rows(
     tuned = any(request.tuning.get(name) is not None for name in ("min_filter_share", "ef_search", "probes"))
     if tuned or not expected:
         return None
-    if bytes_of_vectors(collection, expected) is not None:  # which are compared here
-        return SEARCHES_BEFORE_ROWS
     vectors = collection.vectors
+    keeps_vectors = bytes_of_vectors(collection, expected) is not None
+    if keeps_vectors and expected * vectors.dimensions <= MAX_COMPARED_NUMBERS:
+        return SEARCHES_BEFORE_ROWS
     is_inline = vectors.dimensions * (2 if vectors.storage == "halfvec" else 4) <= MAX_INLINE_BYTES
     listed = filtered_ef_search(share, indexes.rows)
     most = ROWS_PER_CANDIDATE / (1 if is_inline else OUT_OF_LINE_COST) * listed
@@ -160,7 +163,7 @@ def searches_before_rows(
 
 def bytes_of_vectors(collection: CollectionInfo, rows: float) -> float | None:
     """Return the bytes that the vectors of some rows take in memory; None if they are not kept."""
-    size = rows * collection.vectors.dimensions * 4
+    size = rows * (collection.vectors.dimensions + BYTES_BESIDE)
     return size if collection.distance.name == "cosine" and size <= MAX_VECTOR_BYTES else None
 
 

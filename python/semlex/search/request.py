@@ -16,6 +16,7 @@ from semlex.options.search import (
     DEFAULT_GROUP_SIZE,
     MAX_CANDIDATES,
     MAX_FILTER_IDS,
+    MAX_FILTER_ROWS,
     MAX_GROUPED,
     MIN_FILTER_SHARE,
     OLD_SCORE,
@@ -210,6 +211,12 @@ class Request:
         """If at most this many chunks pass a filter, their ids are read as a list."""
         given = self.tuning.get("max_filter_ids")
         return MAX_FILTER_IDS if given is None else given
+
+    @property
+    def max_filter_rows(self) -> int:
+        """The number of rows of a filter that are remembered, at most."""
+        given = self.tuning.get("max_filter_ids")
+        return MAX_FILTER_ROWS if given is None else given
 
     @property
     def min_filter_share(self) -> float:

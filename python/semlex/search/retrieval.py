@@ -271,8 +271,8 @@ class Retrieval:
             rows = await self._passing_rows(snapshot, state, condition, plan)
             if rows is not None:
                 return condition.among(rows), "rows"
-        is_narrow = share < request.min_filter_share
-        if is_narrow and "keyword" in state.legs and state.collection.keyword.index is not None:
+        are_few = share < request.min_filter_share and share * self._indexes.last.rows <= request.max_filter_ids
+        if are_few and "keyword" in state.legs and state.collection.keyword.index is not None:
             ids = await read_ids(snapshot, state.collection, condition, request.max_filter_ids)
             condition = condition if ids is None else condition.selecting(ids)
         return condition, exact_plan(condition) if exact else plan
@@ -288,7 +288,7 @@ class Retrieval:
         )
         if after is None:
             return None
-        found, limit = self._remembered(state), request.max_filter_ids
+        found, limit = self._remembered(state), request.max_filter_rows
         remaining = request.remaining()
         has_time = remaining is None or remaining >= SECONDS_FOR_ROWS
         leaves_out_index = plan == "index" and found.leaves_out_index()

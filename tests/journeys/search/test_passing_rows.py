@@ -23,10 +23,18 @@ from psycopg.types.json import Jsonb
 from semlex import HnswIndex, SyncRetriever
 from semlex.search import retrieval
 from semlex.store.postgres.embedded.server import EmbeddedServer
-from semlex.store.query import passing_rows
+from semlex.store.query import passing_rows, vector
 from semlex.store.query.leg import Statement
 from semlex.store.query.passing_ids import SERVER_RUN
-from semlex.store.query.passing_rows import MAX_WAIT, USES_THAT_PAY, PassingRows, RememberedFilter, RememberedRows
+from semlex.store.query.passing_rows import (
+    BYTES_BESIDE,
+    MAX_WAIT,
+    USES_THAT_PAY,
+    PassingRows,
+    RememberedFilter,
+    RememberedRows,
+    RoundedVectors,
+)
 from semlex.store.query.run import fetch
 from semlex.types.documents import Document
 from tests.support.embedded_servers import configure
@@ -84,6 +92,8 @@ def stored(new_database: Callable[[], str]) -> Iterator[Stored]:
         psycopg.connect(url, autocommit=True) as connection,
     ):
         patch.setattr(passing_rows, "MIN_WITH_VECTORS", 1)
+        patch.setattr(passing_rows, "NUMBERS_AT_ONCE", 4 * DIMENSIONS)
+        patch.setattr(vector, "MAX_NUMBERS_AT_ONCE", 6 * DIMENSIONS)
         connection.execute("CREATE TABLE other (n int)")
         yield Stored(url, retriever, connection)
 
@@ -377,25 +387,34 @@ def test_the_nearest_are_among_the_rows_that_are_compared_on_the_server(
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
     query = chance.normal(size=DIMENSIONS).astype(np.float32)
     places = (np.arange(len(vectors), dtype=np.int64) << 16) | 1
-    half = vectors.astype(np.float16).astype(np.float32)
-    kept = PassingRows(places, places, "file", "horizon", "state", must_check=False, vectors=half)
+    kept = PassingRows(
+        places, places, "file", "horizon", "state", must_check=False, vectors=rounded(vectors.astype(np.float16))
+    )
     blocks = np.frombuffer(kept.nearest(query, top_k), "V4, >u4, V2", offset=20)["f1"]
     cosines = vectors @ query
     least = np.sort(cosines)[-min(top_k, len(vectors))]
     assert set(np.flatnonzero(cosines >= least)) <= set(blocks.tolist())
 
 
+def rounded(vectors: NDArray[np.float16]) -> RoundedVectors:
+    found = RoundedVectors.of(vectors)
+    assert found is not None
+    return found
+
+
 def test_the_vectors_of_filters_that_were_not_used_for_long_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(passing_rows, "MAX_ALL_VECTOR_BYTES", 100)
+    monkeypatch.setattr(passing_rows, "MAX_ALL_VECTOR_BYTES", 220)
     monkeypatch.setattr(passing_rows, "IDLE_SEARCHES", 5)
     remembered, ids = RememberedRows(), np.arange(20)
     old = remembered.of("old")
-    assert remembered.have_room(80)
-    old.keep(PassingRows(ids, ids, "file", "horizon", "state", must_check=False, vectors=np.ones((20, 1), np.float32)))
-    assert not remembered.have_room(80)
+    assert remembered.have_room(180)
+    vectors = rounded(np.ones((20, 1), np.float16))
+    assert vectors.nbytes == 180
+    old.keep(PassingRows(ids, ids, "file", "horizon", "state", must_check=False, vectors=vectors))
+    assert not remembered.have_room(180)
     for _ in range(6):
         remembered.of("new")
-    assert remembered.have_room(80)
+    assert remembered.have_room(180)
     assert old.rows is not None
     assert old.rows.vectors is None
 
@@ -404,7 +423,7 @@ def test_searches_at_once_keep_no_more_vectors_than_there_is_room_for(
     searching: Stored, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Those of one filter are read once, and those that are on their way count as well."""
-    size = ROWS // GROUPS * DIMENSIONS * 4
+    size = ROWS // GROUPS * (DIMENSIONS + BYTES_BESIDE)
     monkeypatch.setattr(passing_rows, "MAX_ALL_VECTOR_BYTES", 3 * size)
     read, reads, seen = retrieval.read_vectors, list[bytes](), list[RememberedRows]()
 

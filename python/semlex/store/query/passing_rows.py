@@ -5,8 +5,8 @@
 # ended on the server. Afterwards the filter is evaluated again, and the locations are checked: a row that is visible
 # where it was, and older than every transaction that ran when its place was read, is the same row.
 #
-# Rows that were used twice are kept with their vectors, as far as these are few: then only those that may be among the
-# nearest are compared on the server, by the stored vectors.
+# Rows that were used twice are kept with their vectors, as far as these are few, and rounded to a byte per number: then
+# only those that may be among the nearest are compared on the server, by the stored vectors.
 
 from __future__ import annotations
 
@@ -21,22 +21,26 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterator
+    from collections.abc import Hashable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
-# Rows that are remembered of all filters: 10 MB.
-MAX_REMEMBERED = 400_000
-# Of the vectors of one filter, and of all, in float32.
-MAX_VECTOR_BYTES = 20_480_000
+# Rows that are remembered of all filters: 34 MB.
+MAX_REMEMBERED = 1_000_000
+# Of the rounded vectors of one filter, and of all.
+MAX_VECTOR_BYTES = 32 * 1024 * 1024
 MAX_ALL_VECTOR_BYTES = 64 * 1024 * 1024
 # Vectors give way to others if so many other filtered searches went by without their filter.
 IDLE_SEARCHES = 100
 # Fewer rows are compared on the server in half a millisecond.
 MIN_WITH_VECTORS = 500
 BEFORE_VECTORS = 2  # searches, in one state
-# Vectors of norm 1 come as float16, so that a cosine is wrong by at most 2 ** -11; a difference of two by twice that.
-MAX_ERROR = 2**-10 + 2**-13
+# Vectors of norm 1 come as float16, so that a cosine is wrong by at most 2 ** -11; the rest is for sums in float32.
+MAX_ERROR = 2**-11 + 2**-14
+# Of float32 that stay in the processor's cache.
+NUMBERS_AT_ONCE = 262_144
+MAX_CODE = 127
+BYTES_BESIDE = 8  # the codes: scale and error of each vector
 MAX_FILTERS = 256
 # Reading the rows costs as much as an exact search. If they were lost before so many searches used them, the next
 # searches do without: one, then three, seven and so on.
@@ -55,6 +59,75 @@ NOWHERE = "(4294967295,0)"
 _NOWHERE = 0xFFFFFFFF << 16
 
 
+@dataclass(frozen=True, slots=True)
+class RoundedVectors:
+    """Vectors of norm 1, rounded to a byte per number."""
+
+    codes: NDArray[np.int8]  # shape (n, d)
+    scales: NDArray[np.float32]  # shape (n,); a number is its code times the scale
+    errors: NDArray[np.float32]  # shape (n,); of a cosine, at most
+
+    @classmethod
+    def read(cls, array: bytes | None, places: bytes | None, *, at: NDArray[np.int64], dimensions: int) -> Self | None:
+        """Return the vectors at places, a halfvec[] in binary form; None if one is missing or all zeros."""
+        kind = np.dtype([("head", ">i4", 2), ("values", ">f2", dimensions)])
+        found = _places(places)
+        order = found.argsort()
+        return cls.of(_values(array, kind)["values"][order]) if np.array_equal(found[order], at) else None
+
+    @classmethod
+    def of(cls, vectors: NDArray[np.float16]) -> Self | None:
+        """Round vectors of shape (n, d); None if one is all zeros."""
+        number, dimensions = vectors.shape
+        rounded = cls(np.empty(vectors.shape, np.int8), np.empty(number, np.float32), np.empty(number, np.float32))
+        for part in _parts(number, dimensions):
+            exact = vectors[part].astype(np.float32)
+            scales = np.abs(exact).max(axis=1) / MAX_CODE
+            if not scales.all():
+                return None
+            codes = np.rint(exact / scales[:, None])
+            rounded.codes[part], rounded.scales[part] = codes, scales
+            rounded.errors[part] = np.linalg.norm(exact - codes * scales[:, None], axis=1) + MAX_ERROR
+        return rounded
+
+    def may_be_nearest(self, query: NDArray[np.float32], limit: int) -> NDArray[np.bool_]:
+        """Return which vectors may be among the nearest to a query of norm 1, by cosine: bool, shape (n,)."""
+        cosines = np.empty(len(self.codes), np.float32)
+        for part in _parts(*self.codes.shape):
+            # Takes one thread; a product by BLAS would wake others up for half a millisecond.
+            np.einsum("ij,j->i", self.codes[part].astype(np.float32), query, out=cosines[part])
+        cosines *= self.scales
+        least = np.partition(cosines - self.errors, -limit)[-limit]
+        may_be: NDArray[np.bool_] = cosines + self.errors >= least
+        return may_be
+
+    def at(self, places: NDArray[np.intp]) -> RoundedVectors:
+        """Return the vectors at these places."""
+        return RoundedVectors(self.codes[places], self.scales[places], self.errors[places])
+
+    @classmethod
+    def joined(cls, parts: Sequence[RoundedVectors]) -> Self:
+        """Return the vectors of several parts, one after another."""
+        return cls(
+            np.concatenate([part.codes for part in parts]),
+            np.concatenate([part.scales for part in parts]),
+            np.concatenate([part.errors for part in parts]),
+        )
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    @property
+    def nbytes(self) -> int:
+        """How many bytes they take."""
+        return self.codes.nbytes + self.scales.nbytes + self.errors.nbytes
+
+
+def _parts(number: int, dimensions: int) -> Iterator[slice]:
+    step = max(1, NUMBERS_AT_ONCE // max(1, dimensions))
+    return (slice(start, start + step) for start in range(0, number, step))
+
+
 @dataclass(frozen=True)
 class PassingRows:
     """The rows that pass a filter."""
@@ -66,8 +139,8 @@ class PassingRows:
     state: str | None  # of the database in which they pass; None if it has no name
     # Whether they were read in another state. Then they pass in one snapshot, which has to check the places.
     must_check: bool
-    # Of norm 1, in the order of `locations`: float32, shape (m, d); None if they are not kept.
-    vectors: NDArray[np.float32] | None = None
+    # In the order of `locations`; None if they are not kept.
+    vectors: RoundedVectors | None = None
 
     @classmethod
     def read(cls, state: str | None, file: str, horizon: str, ids: bytes | None, places: bytes | None) -> Self:
@@ -82,8 +155,8 @@ class PassingRows:
 
     @cached_property
     def locations(self) -> bytes:
-        """The known places in order, as a tid[] in binary form; an empty array if none is known."""
-        return _array(self._ordered)
+        """The known places in order, as a tid[] in binary form; no bytes if none is known."""
+        return location_array(self._ordered)
 
     @property
     def number(self) -> int:
@@ -96,19 +169,11 @@ class PassingRows:
         norm = math.sqrt(wide @ wide)
         if self.vectors is None or not norm or limit >= len(self.vectors):
             return self.locations
-        # Takes one thread; a product by BLAS would wake others up for half a millisecond.
-        cosines = np.einsum("ij,j->i", self.vectors, (wide / norm).astype(np.float32))
-        least = np.partition(cosines, -limit)[-limit]
-        return _array(self._ordered[cosines >= least - MAX_ERROR])
+        return location_array(self._ordered[self.vectors.may_be_nearest((wide / norm).astype(np.float32), limit)])
 
-    def with_vectors(self, array: bytes | None, places: bytes | None, dimensions: int) -> PassingRows | None:
-        """Return the rows with their vectors, a halfvec[] in binary form; None if one is missing or zero."""
-        kind = np.dtype([("head", ">i4", 2), ("values", ">f2", dimensions)])
-        vectors = _values(array, kind)["values"].astype(np.float32)
-        at = _places(places)
-        order = at.argsort()
-        is_complete = np.array_equal(at[order], self._ordered) and vectors.any(axis=1).all()
-        return replace(self, vectors=vectors[order]) if is_complete else None
+    def parts(self, size: int) -> Iterator[NDArray[np.int64]]:
+        """Return the places of the vectors in their order, in parts of at most this size."""
+        return (self._ordered[start : start + size] for start in range(0, self.number, size))
 
     def among(self, ids: NDArray[np.int64], state: str | None) -> PassingRows | None:
         """Return these rows for another state of the database, in which `ids` pass; None if a place is unknown."""
@@ -119,11 +184,12 @@ class PassingRows:
         if self.vectors is None:
             return found
         is_same = found.number == self.number
-        kept = self.vectors if is_same else self.vectors[np.searchsorted(self._ordered, found._ordered)]
+        kept = self.vectors if is_same else self.vectors.at(np.searchsorted(self._ordered, found._ordered))
         return replace(found, vectors=kept)
 
 
-def _array(places: NDArray[np.int64]) -> bytes:
+def location_array(places: NDArray[np.int64]) -> bytes:
+    """Return places as a tid[] in binary form; no bytes without any."""
     found = np.empty(len(places), _LOCATION)
     found["bytes"], found["block"], found["item"] = _TID_BYTES, places >> 16, places & 0xFFFF
     return pack(">iiIii", 1, 0, _TID, len(found), 1) + found.tobytes() if len(found) else b""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from struct import pack
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
@@ -18,6 +18,7 @@ from semlex.store.indexes.choice import INDEX_FROM_ROWS
 from semlex.store.query.filters import Filter
 from semlex.store.query.leg import Scorer, SideColumn, Statement, ranked, scores_by_key, scores_in_column
 from semlex.store.query.passing_chunks import table_state
+from semlex.store.query.passing_rows import RoundedVectors, location_array
 from semlex.store.query.run import fetch
 
 if TYPE_CHECKING:
@@ -57,6 +58,8 @@ MIN_SCANNED, MAX_SCANNED, SCANNED = 20_000, 2_000_000_000, 10
 SCAN_MEMORY = 4  # times work_mem
 # Of the vectors of a filter's rows; more are compared in a thread.
 MAX_NUMBERS_ON_LOOP = 2_000_000
+# That are read in one statement: 8 MB.
+MAX_NUMBERS_AT_ONCE = 4_000_000
 # Times the rows wanted that are compared by the whole vectors where the index holds less of them.
 OVERSAMPLING: dict[Element, float] = {"halfvec": 1.2, "bit": 4.0}
 
@@ -339,9 +342,15 @@ async def read_vectors(snapshot: Snapshot, collection: CollectionInfo, rows: Pas
     """Return rows with their vectors; None if the state has changed, or a vector is all zeros."""
     stored = StoredVectors.of(collection)
     text = VECTORS.format(**stored.parts, extension=stored.server.extension, dimensions=sql.Literal(stored.dimensions))
-    parameters = {"state": rows.state, "locations": _WireValue(rows.locations)}
-    ((vectors, places),) = await fetch(snapshot, Statement(text, parameters))
-    return await asyncio.to_thread(rows.with_vectors, vectors, places, stored.dimensions)
+    read = list[RoundedVectors]()
+    for at in rows.parts(max(1, MAX_NUMBERS_AT_ONCE // stored.dimensions)):
+        parameters = {"state": rows.state, "locations": _WireValue(location_array(at))}
+        ((vectors, places),) = await fetch(snapshot, Statement(text, parameters))
+        part = await asyncio.to_thread(RoundedVectors.read, vectors, places, at=at, dimensions=stored.dimensions)
+        if part is None:
+            return None
+        read.append(part)
+    return replace(rows, vectors=await asyncio.to_thread(RoundedVectors.joined, read))
 
 
 # Composing and rendering a text takes longer than sending it.
