@@ -30,7 +30,8 @@ MAX_LISTS = 32_768  # likewise
 # 100,000 x 256 real texts, 30 rows: 1/30 exact 19 ms, index 19 ms with recall .95; 1/10 exact 44 ms, index 13 ms.
 MIN_FILTER_SHARE = 0.08
 MAX_FILTER_IDS = 20_000
-# Rows of a filter whose places are remembered, unless `max_filter_ids` is given.
+# More rows than that are not compared exactly if the index can answer, which takes half a second to a second; nor are
+# their places remembered, unless `max_filter_ids` is given.
 MAX_FILTER_ROWS = 100_000
 # Far below what the server's own time limits can hold.
 MAX_DEADLINE_SECONDS = 1_000_000
@@ -168,7 +169,7 @@ class Tuning(TypedDict, total=False):
         float | None,
         Option(
             "The vector index is used if at least this share of the chunks passes the filter; else the search is "
-            f"exact. Default: {MIN_FILTER_SHARE:g}.",
+            f"exact. Default: {MIN_FILTER_SHARE:g}, or less if that is more than {MAX_FILTER_ROWS:,} chunks.",
             minimum=0,
             maximum=1,
             offered=False,

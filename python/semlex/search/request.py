@@ -218,11 +218,10 @@ class Request:
         given = self.tuning.get("max_filter_ids")
         return MAX_FILTER_ROWS if given is None else given
 
-    @property
-    def min_filter_share(self) -> float:
-        """Share of the chunks that must pass a filter for the vector index to be used."""
+    def min_filter_share(self, vectors: int) -> float:
+        """Return the share of this many vectors that must pass a filter for the vector index to be used."""
         given = self.tuning.get("min_filter_share")
-        return MIN_FILTER_SHARE if given is None else given
+        return min(MIN_FILTER_SHARE, MAX_FILTER_ROWS / max(vectors, 1)) if given is None else given
 
     def remaining(self) -> float | None:
         """Seconds until the deadline (at least a millisecond), or None without one."""

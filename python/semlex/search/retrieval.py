@@ -168,7 +168,8 @@ class Retrieval:
             snapshots = [longer for longer in snapshots if longer != lasting]
         if not isinstance(found, Found):
             # Ids that were read hold in that snapshot only.
-            plan = vector_plan(state.condition, has_index=True, min_share=request.min_filter_share)
+            min_share = request.min_filter_share(self._indexes.last.rows)
+            plan = vector_plan(state.condition, has_index=True, min_share=min_share)
             plans = plan_legs(state, depth, state.condition, plan=plan, indexes=self._indexes.last)
             results = state.failed | await run_remaining_legs(self._database, plans, found, seconds, request)
 
@@ -266,12 +267,14 @@ class Retrieval:
             share = await sampled_share(snapshot, state.collection, condition)
             self._filter_shares.put(condition, share)
         condition = replace(condition, share=share)
-        plan = vector_plan(condition, has_index=has_index, min_share=request.min_filter_share)
+        vectors = self._indexes.last.rows
+        min_share = request.min_filter_share(vectors)
+        plan = vector_plan(condition, has_index=has_index, min_share=min_share)
         if takes_rows and "vector" in state.legs and "vector" not in state.failed and state.vector is not None:
             rows = await self._passing_rows(snapshot, state, condition, plan)
             if rows is not None:
                 return condition.among(rows), "rows"
-        are_few = share < request.min_filter_share and share * self._indexes.last.rows <= request.max_filter_ids
+        are_few = share < min_share and share * vectors <= request.max_filter_ids
         if are_few and "keyword" in state.legs and state.collection.keyword.index is not None:
             ids = await read_ids(snapshot, state.collection, condition, request.max_filter_ids)
             condition = condition if ids is None else condition.selecting(ids)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,8 +15,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from semlex.retriever.synchronous import SyncRetriever
-from semlex.search import planner, retrieval
+from semlex.search import planner, request, retrieval
 from semlex.search.planner import SEARCHES_BEFORE_ROWS
+from semlex.store.query import vector
 from semlex.store.query.passing_rows import WITHOUT_INDEX
 from semlex.types.documents import Document
 
@@ -283,3 +285,27 @@ def test_sixteen_filtered_searches_at_once_equal_their_serial_answers(
     serial = [answer(n) for n in range(48)]
     with ThreadPoolExecutor(16) as threads:
         assert list(threads.map(answer, range(48))) == serial
+
+
+def test_of_too_many_rows_that_pass_for_an_exact_answer_the_index_finds_nearly_all(
+    indexed: tuple[str, SyncRetriever], vectors: NDArray[np.float32], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However small their share is: what it takes does not grow with the collection. A given share still decides."""
+    for module in (request, vector):
+        monkeypatch.setattr(module, "MAX_FILTER_ROWS", 20)
+    url, _ = indexed
+    recalls = list[float]()
+    with SyncRetriever(url, "none", use_reranking=False) as retriever:
+        for number in range(40):
+            kept = passing(vectors, "1/100", number % 2)
+            asked = partial(retriever.search, None, 5, {"1/100": number % 2}, vector=vectors[number], mode="vector")
+            hits, exact = asked(), asked(tuning={"min_filter_share": 1.0, "max_filter_ids": 0})
+            assert hits.legs["vector"].plan == "vector index, ef_search 400, 30 of halfvec rescored"
+            assert [hit.id for hit in exact] == nearest(vectors, vectors[number], kept, 5)
+            assert exact.legs["vector"].plan.startswith("exact")
+            assert len(hits) == 5
+            assert all(kept[int(hit.id)] for hit in hits)
+            recalls.append(len({hit.id for hit in hits} & {hit.id for hit in exact}) / 5)
+        few = retriever.search(None, 5, {"1/1000": 0}, vector=vectors[0], mode="vector")
+        assert few.legs["vector"].plan == "exact, vectors by key"
+    assert np.mean(recalls) >= 0.98
