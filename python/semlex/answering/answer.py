@@ -337,7 +337,7 @@ _WORD = re.compile(r"\w+")
 
 # One true quote must not stand for all sentences of an entry.
 def parted(written: WrittenSentence) -> Iterator[WrittenSentence]:
-    """Split what the model wrote as one sentence, without source numbers; each quote goes to the most similar one."""
+    """Split an entry of several sentences; each quote stays with the most similar one. Source numbers are removed."""
     text = _NUMBERS.sub("", written.text).strip()
     if not any(map(str.isalnum, text)):
         return

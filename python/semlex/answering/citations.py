@@ -206,7 +206,7 @@ def _occurrences(wanted: list[str], words: list[str]) -> Iterator[int]:
 
 
 def _nearly(wanted: list[str], words: list[str]) -> int | None:
-    """Return how many of the words match the wanted ones with at most one difference; None if they do not match."""
+    """Return how many of `words` the wanted ones cover if at most one word is changed, missing or added; else None."""
     same = 0
     while same < min(len(wanted), len(words)) and wanted[same] == words[same]:
         same += 1

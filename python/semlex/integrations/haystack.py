@@ -615,7 +615,7 @@ class StoreRetriever:
 class SemlexEmbeddingRetriever(StoreRetriever):
     """Finds the documents whose embeddings are nearest to the query's.
 
-    The score is the cosine, -1 to 1; with other distances, minus the L2 distance or the inner product. Its
+    The score is the cosine, -1 to 1; with other distances, the inner product or the negative L2 distance. Its
     arguments are the first five of `SemlexHybridRetriever`.
     """
 

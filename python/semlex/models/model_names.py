@@ -199,7 +199,7 @@ def key_for(variable: str, address: str) -> tuple[str | None, str]:
     host = host_of(os.environ.get(setting, ""))
     if key is None or host is None or host == host_of(address):
         return key, variable
-    return None, f"{variable} (the one that is set is for {host}, which {setting} names)"
+    return None, f"{variable} (its value is not sent: it is for {host}, the server in {setting})"
 
 
 WEIGHTS_WHEEL = "semlex-weights"

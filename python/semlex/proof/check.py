@@ -37,7 +37,7 @@ KINDS_OF_FAULTS: dict[str, Kind] = {
     "a wrong number of chunks": "lost",
     "a chunk without a document": "lost",
     "a file that is stored twice": "doubled",
-    "a chunk under another name than its document": "wrong",
+    "a chunk with a different document name than its document": "wrong",
 }
 # Documents that a program adds belong to no file.
 OF_FILES = {"a chunk without a document"}

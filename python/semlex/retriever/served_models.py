@@ -99,7 +99,7 @@ class ServedReranker:
 
 
 async def open_with_models(collection: Collection) -> None:
-    """Open a collection and the models of its searches and answers; if it does not exist, open the models and raise."""
+    """Open a collection, and load all models before its first request; they are loaded even if it does not exist."""
     resources = await collection._handle.resources.ready()  # noqa: SLF001 - of this package
     await resources.chat_model()
     await resources.reranker()

@@ -75,7 +75,7 @@ MAX_PARTS = 65_536
 
 
 class Tables(Part):
-    """Operations of a collection with tables; `Collection.tables` is one."""
+    """Import tables into a collection, or follow database tables; `Collection.tables` is one."""
 
     @operation("load vectors", "write")
     async def load(

@@ -291,7 +291,7 @@ def union_of(results: Mapping[str, LegResult]) -> Union:
 async def without_excluded(
     snapshot: Snapshot, results: dict[str, LegResult], names: Names, exclusions: Exclusions | None
 ) -> Candidates:
-    """Return the candidates, without chunks of vector search that the query excludes."""
+    """Return the candidates, without those of vector search that contain a word which the query excludes."""
     # Keyword search knows which these are. If it has not answered, excluded words are searched in the texts.
     if "vector" not in results:
         return Candidates(results)

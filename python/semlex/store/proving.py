@@ -284,7 +284,7 @@ FAULTS = {
     "a chunk without a document": "SELECT count(*) FROM {chunk} c WHERE NOT EXISTS "
     "(SELECT FROM {document} d WHERE d.document_id = c.document_id)",
     "a file that is stored twice": "SELECT count(*) - count(DISTINCT (source_id, uri)) FROM {document}",
-    "a chunk under another name than its document": "SELECT count(*) FROM {chunk} c JOIN {document} d "
+    "a chunk with a different document name than its document": "SELECT count(*) FROM {chunk} c JOIN {document} d "
     "USING (document_id) WHERE c.source_document <> d.uri",
 }
 

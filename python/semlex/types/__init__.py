@@ -1,1 +1,1 @@
-"""The values that travel through semlex: documents in, queries, results out. No input or output."""
+"""The values that travel through semlex: documents, queries, results. No module here reads or writes anything."""

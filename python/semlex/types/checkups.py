@@ -157,7 +157,7 @@ class DocumentCheckup:
 
     @property
     def is_never_found(self) -> bool:
-        """Return whether no heading finds its section."""
+        """Return whether searches for the document's headings found none of its sections."""
         return len(self.missed) == len(self.headings)
 
 

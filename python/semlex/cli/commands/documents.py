@@ -275,14 +275,14 @@ def import_rows(
     ] = None,
     source_schema: Annotated[str | None, typer.Option(show_default="public", help="For tables: their schema.")] = None,
     text_field: Annotated[
-        str | None, typer.Option(show_default="text, or as the layout says", help="Field of the text.")
+        str | None, typer.Option(show_default="the layout's, else text", help="Field of the text.")
     ] = None,
     vector_field: Annotated[
-        str | None, typer.Option(show_default="vector, or as the layout says", help="Field of the vector.")
+        str | None, typer.Option(show_default="the layout's, else vector", help="Field of the vector.")
     ] = None,
     id_field: Annotated[
         str | None,
-        typer.Option(show_default="id, if it exists, or as the layout says", help="Field that identifies a row."),
+        typer.Option(show_default="the layout's, else id if there is one", help="Field that identifies a row."),
     ] = None,
     metadata_fields: Annotated[
         list[str] | None,
@@ -292,7 +292,7 @@ def import_rows(
         str | None,
         typer.Option(
             "--merged-field",
-            show_default="metadata, or as the layout says",
+            show_default="the layout's, else metadata",
             help="Field of objects whose keys become metadata.",
         ),
     ] = None,

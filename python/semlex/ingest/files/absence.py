@@ -86,7 +86,7 @@ def why_absent(
             return gone
     failed = next((run.problems[uri] for run in records.runs for _, uri in possible if uri in run.problems), None)
     if failed is not None and not looks:
-        helps = f"docs/reference/file-formats.md says what helps with {failed}"
+        helps = f"docs/reference/file-formats.md has the remedy for {failed}"
         return Reason("unreadable", f"a run could not read it ({failed})", helps)
     if failed is not None:
         return Reason("deleted", f"a run could not read it ({failed}), and it is not there any more")
@@ -109,7 +109,7 @@ def _of_file(source: KnownSource, uri: str, records: Records, collection: str, l
         code = problem.code if problem is not None else failed.problems[uri] if failed is not None else ""
         detail = f": {problem.message}" if problem is not None else ""
         text = f"it could not be read ({code}{detail})"
-        return Reason("unreadable", text, f"docs/reference/file-formats.md says what helps with {code}; then {read}")
+        return Reason("unreadable", text, f"docs/reference/file-formats.md has the remedy for {code}; then {read}")
     gone = _deletion(source, uri, records.runs, by_name=True)
     if gone is not None:
         return Reason("deleted", gone.text, read)

@@ -171,7 +171,7 @@ class RowWrites:
             await self._queue.settle(connection, claimed, done=done)
 
     async def end(self, keys: Sequence[str], changes: Sequence[Change] = ()) -> None:
-        """Remove `changes`, and the entries of rows that are stored unchanged, from the queue."""
+        """Remove `changes`, and the entries of rows whose stored form needs no change, from the queue."""
         claimed = [*changes, *self._notes.claims_of(keys)]
         done = keys if self._notes.has_problems else ()
         if claimed or done:

@@ -427,7 +427,7 @@ class TrimmedForward(PackedForward):
         return _normed(hidden, self._model.base_model.norm)
 
     def _begin(self, batch: TokenBatch) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        """Return the tokens' states, (t, hidden size), and their rotation angles, (t, 1, half a head's size) each."""
+        """Return the tokens' states, (t, hidden size), and their rotations: cosines and sines, (t, 1, half a head)."""
         base = self._model.base_model
         hidden = base.embed_tokens(self._tensor(batch.ids))
         cos, sin = base.rotary_emb(hidden.unsqueeze(0), self._tensor(batch.positions).unsqueeze(0))

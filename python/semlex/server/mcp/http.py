@@ -253,7 +253,8 @@ def mcp_app(
     assert isinstance(inner, Route)  # noqa: S101 - it has one path
     answering: ASGIApp = Streams(Sessions(inner.app))
     if caller_of is None:
-        addresses = Addresses(host, names, remedy="only those with the host and the port of the header Host may")
+        remedy = "only web pages with the host and the port of the header Host may send requests"
+        addresses = Addresses(host, names, remedy=remedy)
         answering = Entrance(answering, addresses, find_caller)
     app.router.routes[:] = [Route(PATH, endpoint=answering)]
     return app

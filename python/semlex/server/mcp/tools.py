@@ -589,7 +589,7 @@ def _answer_text(found: Answer, result: dict[str, Any]) -> str:
         quotes = Quotes()
         label = "Passages of the documents"
         if found.documented is not None:
-            label = f"Answer (written by {found.model}; documented to {found.documented:.0%})"
+            label = f"Answer (written by {found.model}; documented by quotes: {found.documented:.0%})"
         lines = [f"{quotes.head()}\n\n{quotes.quote('', found.text, label=label)}"]
         cited = {one.source for one in found.citations}
         places = [

@@ -485,7 +485,10 @@ async def _in_collection(
         what = f"was made by a newer semlex (version {version}, known are {newest})"
         return [Finding("collection_newer", "error", name, what, "update semlex")]
     if origin == "older":
-        what, remedy = f"has version {version} of {newest}", "it is migrated when it is opened next; to do it now, run"
+        what, remedy = (
+            f"has schema version {version}; the newest is {newest}",
+            "it is migrated when it is opened next; to do it now, run",
+        )
         return [Finding("collection_old", "hint", name, what, remedy, "semlex maintain migrate")]
     tables = TABLES if registered.engine == BM25 else [table for table in TABLES if table not in OF_KEYWORD_INDEX]
     wanted = [f"{names.collection}_{table}" for table in tables]

@@ -298,5 +298,6 @@ class _Merge:
         )
         if cursor.rowcount != rows:
             raise StoreError(
-                f"read {rows} rows to merge, deleted {cursor.rowcount}; rolled back", sqlstate=SERIALIZATION_FAILURE
+                f"the merge read {rows} rows but deleted {cursor.rowcount}, so it was rolled back",
+                sqlstate=SERIALIZATION_FAILURE,
             )
