@@ -88,7 +88,7 @@ def test_nothing_to_plan():
     ("lengths", "options", "message"),
     [
         ([3, -1], {}, "lengths: row 1 must be at least 0, found -1"),
-        ([2**62, 2**62], {}, "lengths: their sum passes"),
+        ([2**62, 2**62], {}, "lengths: their sum exceeds"),
         ([1], {"token_budget": 0}, "token_budget: must be at least 1, found 0"),
         ([1], {"max_rows": 0}, "max_rows: must be at least 1, found 0"),
     ],
@@ -152,7 +152,7 @@ def test_the_common_prefix_leaves_something_of_every_row(rows):
 @pytest.mark.parametrize(
     ("ids", "offsets", "skip", "message"),
     [
-        ([1], [], 0, "offsets: must begin with 0, is empty"),
+        ([1], [], 0, "offsets: must begin with 0, but there are no offsets"),
         ([1], [1, 1], 0, "offsets: must begin with 0, found 1"),
         ([1, 2], [0, 1], 0, "offsets: must end with the number of ids, 2; found 1"),
         ([1], [0], 0, "offsets: must end with the number of ids, 1; found 0"),
@@ -160,7 +160,7 @@ def test_the_common_prefix_leaves_something_of_every_row(rows):
         ([1, 2], [0, -5, 2], 0, "offsets: row 0 ends before it begins"),
         ([1, 2], [0, 2, 2], 0, "offsets: row 1 must have more than 0 tokens, found 0"),
         ([1, 2, 3], [0, 2, 3], 1, "offsets: row 1 must have more than 1 tokens, found 1"),
-        ([1, -2], [0, 2], 0, "ids: place 1 is negative"),
+        ([1, -2], [0, 2], 0, "ids: the id at position 1 is negative"),
         ([1], [0, 1], -1, "skip: must be at least 0, found -1"),
     ],
 )
@@ -169,7 +169,7 @@ def test_token_rows_that_make_no_sense_are_named(ids, offsets, skip, message):
         _core.TokenPlan(
             np.array(ids, dtype=np.int64), np.array(offsets, dtype=np.int64), token_budget=9, max_rows=9, skip=skip
         )
-    if skip == 0 and "tokens" not in message and "ids: place" not in message:
+    if skip == 0 and "tokens" not in message and "ids: the id" not in message:
         with pytest.raises(ValueError, match=message):
             _core.common_prefix(np.array(ids, dtype=np.int64), np.array(offsets, dtype=np.int64))
 
@@ -178,5 +178,5 @@ def test_token_rows_that_make_no_sense_are_named(ids, offsets, skip, message):
 def test_there_is_no_such_batch(number):
     found = _core.TokenPlan(np.array([1]), np.array([0, 1]), token_budget=1, max_rows=1)
     assert (repr(found), repr(found.batch(0))) == ("TokenPlan(1 batches, 1 tokens)", "TokenBatch(1 rows, 1 tokens)")
-    with pytest.raises(IndexError, match=f"number: must be from 0 and below 1, found {number}"):
+    with pytest.raises(IndexError, match=f"number: must be at least 0 and below 1, found {number}"):
         found.batch(number)

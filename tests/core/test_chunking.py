@@ -156,7 +156,7 @@ def test_long_titles_are_cut():
         ({"token_offsets": np.array([[0, 99]])}, "token_offsets: row 0 lies outside the text"),
         ({"token_offsets": np.array([[-1, 1]])}, "token_offsets: row 0 lies outside the text"),
         ({"token_offsets": np.array([[0, 1], [2, 1]])}, "token_offsets: row 1 ends before it starts"),
-        ({"token_offsets": np.array([[1, 2], [0, 2]])}, "token_offsets: row 1 lies before the row above"),
+        ({"token_offsets": np.array([[1, 2], [0, 2]])}, "token_offsets: row 1 starts or ends before the previous row"),
         ({"token_offsets": np.array([[0.0, 1.0]])}, "token_offsets: .*int64.*found float64"),
         ({"token_offsets": np.array([0, 1])}, r"token_offsets: .*\(n, 2\); found int64, shape \(2\)"),
         ({"token_offsets": np.zeros((0, 3), dtype=np.int64)}, r"token_offsets: .*shape \(0, 3\)"),

@@ -415,7 +415,7 @@ def test_another_version_of_the_format_is_no_damage():
     content = segment.header[5:]
     covered = b"\x03\x01" + segment_id + (0).to_bytes(8, "little") + content
     newer = b"\x03" + zlib.crc32(covered).to_bytes(4, "little") + content
-    with pytest.raises(AnalyzerVersionError, match="version 3 of its format, this semlex reads version 2"):
+    with pytest.raises(AnalyzerVersionError, match="version 3 of its format, but this semlex reads version 2"):
         _core.segment_ids(segment_id, newer)
 
 
@@ -477,11 +477,11 @@ def test_misuse_is_refused():
     for segments, tombstones, rows, what in (
         ([(segment_id, "english", None)], [], [], "header"),
         ([], [(segment_id, None)], [], "tombstones"),
-        ([(segment_id, "english", segment.header)], [], [], "none was given"),
+        ([(segment_id, "english", segment.header)], [], [], "must be given"),
         ([(segment_id, "english", segment.header)] * 2, [], [], "listed twice"),
-        ([], [], [(segment_id, b"a", None, None)], "not listed"),
-        ([(segment_id, "english", segment.header)], [], [(segment_id, b"a", b"b", b"")], "above the term"),
-        ([(segment_id, "english", segment.header)], [], [(segment_id, b"a", b"a", None)], "or neither"),
+        ([], [], [(segment_id, b"a", None, None)], "not in segments"),
+        ([(segment_id, "english", segment.header)], [], [(segment_id, b"a", b"b", b"")], "greater than the term"),
+        ([(segment_id, "english", segment.header)], [], [(segment_id, b"a", b"a", None)], "both be None"),
     ):
         with pytest.raises(ValueError, match=what):
             cache.snapshot(plan, segments, tombstones, rows)

@@ -46,7 +46,7 @@ class Content:
         self.at = 0
 
     def take(self, count: int) -> bytes:
-        demand(count <= len(self.data) - self.at, "content ends early")
+        demand(count <= len(self.data) - self.at, "the content ends early")
         self.at += count
         return self.data[self.at - count : self.at]
 
@@ -54,7 +54,7 @@ class Content:
         return self.take(len(self.data) - self.at)
 
     def end(self) -> None:
-        demand(self.at == len(self.data), "content goes on after its end")
+        demand(self.at == len(self.data), "unexpected bytes follow the content")
 
     def varint(self, bits: int = 64) -> int:
         value = shift = 0
@@ -64,7 +64,7 @@ class Content:
             shift += 7
             demand(value < 2**bits and shift <= 70, "a number is too large")
             if byte < 0x80:
-                demand(byte > 0 or shift == 7, "a number is padded")
+                demand(byte > 0 or shift == 7, "a number is not in its shortest form")
                 return value
 
 
@@ -76,7 +76,7 @@ class Bits:
         self.at = 0
 
     def bit(self) -> int:
-        demand(self.at < len(self.bits), "bits end early")
+        demand(self.at < len(self.bits), "the bits end early")
         self.at += 1
         return self.bits[self.at - 1]
 
@@ -97,7 +97,7 @@ class Bits:
             if self.bit() == 1:
                 return zeros
         value = self.number(32)
-        demand(value >= 16, "a count has two forms")
+        demand(value >= 16, "a count is not in its shortest form")
         return value
 
     def gamma(self) -> int:
@@ -108,7 +108,7 @@ class Bits:
     def symbol(self, code: Code) -> int:
         length = value = 0
         while (length, value) not in code:
-            demand(length < MAX_CODE_BITS, "bits are no symbol's")
+            demand(length < MAX_CODE_BITS, "bits match no symbol of the prefix code")
             length, value = length + 1, 2 * value + self.bit()
         return code[length, value]
 
@@ -119,7 +119,7 @@ class Bits:
         return self.at // 8
 
     def end(self) -> None:
-        demand(self.end_of_byte() == len(self.bits) // 8, "bits go on after their end")
+        demand(self.end_of_byte() == len(self.bits) // 8, "unexpected bits follow the content")
 
 
 # Length of a code and its bits, the first one highest -> symbol.
@@ -133,13 +133,13 @@ def read_code(content: Content) -> Code:
         byte = content.take(1)[0]
         distance, length = byte >> 4, byte & 15
         symbol += 1 + distance + (content.varint() if distance == 15 else 0)
-        demand(symbol <= 255 and 1 <= length <= MAX_CODE_BITS, "a code has impossible lengths")
+        demand(symbol <= 255 and 1 <= length <= MAX_CODE_BITS, "a prefix code has impossible lengths")
         lengths.append((length, symbol))
     code: Code = {}
     length_before = value = 0
     for length, symbol in sorted(lengths):
         value <<= length - length_before
-        demand(value < 2**length, "a code has impossible lengths")
+        demand(value < 2**length, "a prefix code has impossible lengths")
         code[length, value] = symbol
         length_before, value = length, value + 1
     return code
@@ -189,19 +189,19 @@ def read_tombstone(tombstone_id: bytes, blob: bytes) -> Ranges:
 
 def read_row(segment_id: bytes, header: Header, key: bytes, blob: bytes) -> list[tuple[bytes, Postings]]:
     content = open_blob(ROW, segment_id, key, blob)
-    demand(1 <= len(key) <= MAX_TERM_BYTES and END not in key, "a row's key is no beginning of a term")
+    demand(1 <= len(key) <= MAX_TERM_BYTES and END not in key, "the key of a posting row cannot begin a term")
     form = content.take(1)[0]
     if form == LONG:
         return [(key, read_long_list(content, len(header.ids)))]
-    demand(form == SHARED, "a row has an unknown form")
+    demand(form == SHARED, "a posting row has an unknown form")
     count = content.varint()
-    demand(count > 0, "a row has no term")
+    demand(count > 0, "a posting row has no terms")
     bits = Bits(content.rest())
     terms: list[tuple[bytes, Postings]] = []
     for _ in range(count):
         before = terms[-1][0] if terms else b""
         term = read_term(bits, header, before, is_first=not terms)
-        demand(bool(terms) or term.startswith(key), "a row's first term does not begin with its key")
+        demand(bool(terms) or term.startswith(key), "the first term does not begin with the row's key")
         terms.append((term, read_short_list(bits, len(header.ids))))
     bits.end()
     return terms
@@ -209,12 +209,12 @@ def read_row(segment_id: bytes, header: Header, key: bytes, blob: bytes) -> list
 
 def read_term(bits: Bits, header: Header, before: bytes, *, is_first: bool) -> bytes:
     shared = 0 if is_first else bits.symbol(header.shared_code)
-    demand(shared <= len(before), "a term shares more than there is")
+    demand(shared <= len(before), "a term shares more bytes than the previous term has")
     own = bytearray()
     while (byte := bits.symbol(header.text_code)) != END:
         own.append(byte)
-        demand(shared + len(own) <= MAX_TERM_BYTES, "a term is too long")
-    demand(own[:1] > before[shared : shared + 1], "terms do not ascend")
+        demand(shared + len(own) <= MAX_TERM_BYTES, "a term has more than 128 bytes")
+    demand(own[:1] > before[shared : shared + 1], "terms are not in ascending order")
     return before[:shared] + bytes(own)
 
 
@@ -224,7 +224,7 @@ def width(limit: int, count: int) -> int:
 
 def read_short_list(bits: Bits, chunks: int) -> Postings:
     count = bits.gamma()
-    demand(count <= chunks, "a list has more postings than there are chunks")
+    demand(count <= chunks, "a posting list has more postings than the segment has chunks")
     repeats = bits.number(1)
     postings: Postings = []
     for _ in range(count):
@@ -234,22 +234,23 @@ def read_short_list(bits: Bits, chunks: int) -> Postings:
             ordinal = bits.number((chunks - 1).bit_length())
         postings.append((ordinal, 1 + (bits.count() if repeats else 0)))
     check_postings(postings, chunks)
-    demand(any(frequency > 1 for _, frequency in postings) == (repeats == 1), "a list does not say whether it repeats")
+    is_repeated = any(frequency > 1 for _, frequency in postings)
+    demand(is_repeated == (repeats == 1), "the repeats flag of a posting list contradicts its frequencies")
     return postings
 
 
 def check_postings(postings: Postings, chunks: int) -> None:
-    demand(all(ordinal < chunks for ordinal, _ in postings), "a posting names a chunk that is not there")
+    demand(all(ordinal < chunks for ordinal, _ in postings), "a posting names a chunk that the segment does not have")
     demand(all(frequency < 2**32 for _, frequency in postings), "a frequency is too large")
 
 
 def read_long_list(content: Content, chunks: int) -> Postings:
     impacts = content.varint()
-    demand(1 <= impacts <= 5, "a list has an impossible number of impacts")
+    demand(1 <= impacts <= 5, "a posting list has no impacts or too many")
     for _ in range(2 * impacts):
         content.varint(32)
     count = content.varint(32)
-    demand(1 <= count <= chunks, "a list has more postings than there are chunks, or none")
+    demand(1 <= count <= chunks, "a posting list is empty or has more postings than the segment has chunks")
     frequencies = [1] * count
     repeating = content.varint(32)
     if repeating:
@@ -273,7 +274,7 @@ def read_long_list(content: Content, chunks: int) -> Postings:
 
 
 def read_ascending(content: Content, count: int, limit: int) -> list[int]:
-    demand(count <= limit <= MAX_LIMIT, "more numbers than there can be")
+    demand(count <= limit <= MAX_LIMIT, "more ascending numbers than their limit allows")
     bits = width(limit, count)
     lows: list[int] = []
     for _ in range(count // 128):
@@ -286,7 +287,7 @@ def read_ascending(content: Content, count: int, limit: int) -> list[int]:
     for low in lows:
         gap = (rests.unary() << bits) + low
         numbers.append(numbers[-1] + 1 + gap if numbers else gap)
-    demand(numbers[-1] < limit, "a number is not below its limit")
+    demand(numbers[-1] < limit, "an ascending number is not below its limit")
     content.at = start + rests.end_of_byte()
     return numbers
 
@@ -303,10 +304,10 @@ def read_segment(segment_id: bytes, header_blob: bytes, rows: list[tuple[bytes, 
     before = b""
     for key, data in rows:
         for term, postings in read_row(segment_id, header, key, data):
-            demand(term > before, "terms do not ascend")
+            demand(term > before, "terms are not in ascending order")
             before = term
             terms[term] = [(header.ids[ordinal], frequency) for ordinal, frequency in postings]
-    demand(sum(map(len, terms.values())) == header.postings, "rows are missing")
+    demand(sum(map(len, terms.values())) == header.postings, "posting rows are missing")
     return Segment(dict(zip(header.ids, header.lengths, strict=True)), terms)
 
 

@@ -30,33 +30,33 @@ macro_rules! codes {
 }
 
 codes! {
-    AllZero = "all_zero", "a vector whose components are all zero has no direction, and the index leaves it out";
+    AllZero = "all_zero", "a vector must not hold only zeros: it would have no direction, and the index would leave it out";
     BadIdentifier = "bad_identifier", "a name must match [a-z_][a-z0-9_]{0,47}, so that every derived name fits 63 bytes";
-    Blank = "blank", "at least one character is needed";
+    Blank = "blank", "at least one character is required";
     KeyNotString = "key_not_string", "the keys of a JSON object must be strings";
     LengthDiffers = "length_differs", "the fields of one call must have the same number of rows";
-    LoneSurrogate = "lone_surrogate", "half of a surrogate pair is no character and has no UTF-8 form";
+    LoneSurrogate = "lone_surrogate", "the text holds half of a surrogate pair, which has no UTF-8 form";
     MalformedCopy = "malformed_copy", "the bytes are not a binary COPY stream of these types";
-    Missing = "missing", "a value is needed here";
-    NaiveTimestamp = "naive_timestamp", "a datetime without a zone names no instant: give it a tzinfo";
-    NormOutOfRange = "norm_out_of_range", "the squared length of a vector must be a normal float32, else cosines become NaN";
-    NotAscending = "not_ascending", "the indices of a sparse vector must ascend, without repetition";
-    NotBinary = "not_binary", "a bit is 0 or 1";
-    NotFinite = "not_finite", "NaN and infinity are refused";
-    Nul = "nul", "Postgres stores no NUL character in text or jsonb";
+    Missing = "missing", "a value is required";
+    NaiveTimestamp = "naive_timestamp", "a datetime must have a time zone; set its tzinfo";
+    NormOutOfRange = "norm_out_of_range", "the squared length of a vector must be a normal float32; otherwise cosines become NaN";
+    NotAscending = "not_ascending", "the indices of a sparse vector must ascend without repetition";
+    NotBinary = "not_binary", "a bit must be 0 or 1";
+    NotFinite = "not_finite", "a number must be finite, not NaN or infinity";
+    Nul = "nul", "Postgres cannot store a NUL character in text or jsonb";
     OutOfRange = "out_of_range", "the value does not fit the type";
     ReservedName = "reserved_name", "names that begin with pg_ belong to Postgres";
     TooDeep = "too_deep", "JSON is nested too deeply";
     TooLong = "too_long", "the value is longer than allowed";
     TooShort = "too_short", "the value is shorter than allowed";
-    UnknownType = "unknown_type", "there is no field type of this name";
-    UnsupportedType = "unsupported_type", "JSON holds dict, list, tuple, str, int, float, bool and None only";
-    WrongDimension = "wrong_dimension", "a vector has another number of components than needed";
-    WrongDtype = "wrong_dtype", "an array has another dtype than the field's type needs; convert it with astype";
+    UnknownType = "unknown_type", "the field type is unknown";
+    UnsupportedType = "unsupported_type", "JSON can hold only dict, list, tuple, str, int, float, bool and None";
+    WrongDimension = "wrong_dimension", "a vector does not have the required number of components";
+    WrongDtype = "wrong_dtype", "an array does not have the dtype that the field's type needs; convert it with astype";
     WrongLayout = "wrong_layout", "an array must be C-contiguous and aligned; numpy.ascontiguousarray makes it so";
-    WrongShape = "wrong_shape", "an array has another shape than the field's type needs";
-    WrongType = "wrong_type", "the value is of another Python type than the field needs";
-    ZeroValue = "zero_value", "a sparse vector names only components that are not zero";
+    WrongShape = "wrong_shape", "an array does not have the shape that the field's type needs";
+    WrongType = "wrong_type", "the value does not have the Python type that the field needs";
+    ZeroValue = "zero_value", "a sparse vector must not list components that are zero";
 }
 
 /// One broken rule, without its place.

@@ -147,7 +147,7 @@ impl ArraySource {
             let wanted = format!("({}, {})", self.rows, self.width);
             return Err(RuleError::new(Code::WrongShape)
                 .limit(wanted)
-                .actual(format!("{found:?}, changed since")));
+                .actual(format!("{found:?} after another thread changed it")));
         }
         let layout = |_| RuleError::new(Code::WrongLayout).actual(described(array.as_untyped()));
         if !array.is_c_contiguous() || !array.is_aligned() {
@@ -187,9 +187,9 @@ fn bytes(array: &Bound<'_, PyUntypedArray>, dtype: &str) -> Option<Py<PyArrayDyn
 fn held<'py, T: Element>(
     array: &Bound<'py, PyArrayDyn<T>>,
 ) -> Result<PyReadonlyArrayDyn<'py, T>, RuleError> {
-    array
-        .try_readonly()
-        .map_err(|_| RuleError::new(Code::WrongLayout).actual("memory that is being written to"))
+    array.try_readonly().map_err(|_| {
+        RuleError::new(Code::WrongLayout).actual("memory that another thread is writing to")
+    })
 }
 
 /// A one-dimensional array out of a list.
@@ -208,9 +208,9 @@ pub(crate) fn one_dimensional<'py, T: Element>(
         };
         return Err(RuleError::new(code).limit(wanted).actual(described(array)));
     };
-    typed
-        .try_readonly()
-        .map_err(|_| RuleError::new(Code::WrongLayout).actual("memory that is being written to"))
+    typed.try_readonly().map_err(|_| {
+        RuleError::new(Code::WrongLayout).actual("memory that another thread is writing to")
+    })
 }
 
 /// dtype and shape, for messages.

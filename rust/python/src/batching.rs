@@ -172,7 +172,7 @@ impl TokenPlan {
         let found = detached(py, || self.inner.batch(usize::try_from(number).ok()?))?;
         let batch = found.ok_or_else(|| {
             PyIndexError::new_err(format!(
-                "number: must be from 0 and below {}, found {number}",
+                "number: must be at least 0 and below {}, found {number}",
                 self.inner.batches()
             ))
         })?;

@@ -25,7 +25,7 @@ pub(crate) fn to_buffers(py: Python<'_>, column: OwnedColumn) -> PyResult<Bound<
         }
         OwnedColumn::Vector(values) | OwnedColumn::Halfvec(values) => lists(py, values),
         OwnedColumn::Sparsevec(_) => Err(PyTypeError::new_err(
-            "the values of sparsevec are no buffers",
+            "a sparsevec column cannot be returned as buffers",
         )),
     }
 }
@@ -67,7 +67,7 @@ fn places<'py>(py: Python<'py>, rows: &Rows) -> PyResult<(Bound<'py, PyAny>, Bou
     for row in rows {
         if let Some(range) = row {
             end = i32::try_from(range.end)
-                .map_err(|_| PyOverflowError::new_err("a column of more than 2 GiB"))?;
+                .map_err(|_| PyOverflowError::new_err("a column has more than 2 GiB of values"))?;
         }
         offsets.push(end);
     }

@@ -296,5 +296,5 @@ fn integer(value: usize) -> PyResult<i64> {
 }
 
 fn out_of_order() -> PyErr {
-    PyValueError::new_err("text: its chunks cannot be counted in characters")
+    PyValueError::new_err("text: the offsets of its chunks are out of range")
 }

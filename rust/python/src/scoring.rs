@@ -348,7 +348,7 @@ fn given_rows(rows: &[Row]) -> PyResult<Vec<GivenRow<'_>>> {
             (None, None) => None,
             _ => {
                 return Err(PyValueError::new_err(
-                    "rows: first term and data must both be given, or neither",
+                    "rows: first term and data must both be given or both be None",
                 ));
             }
         };
@@ -367,7 +367,8 @@ fn split(name: &str, joined: &[u8]) -> PyResult<Vec<SegmentId>> {
     match rest {
         [] => Ok(ids.to_vec()),
         _ => Err(PyValueError::new_err(format!(
-            "{name}: ids must have 16 bytes each"
+            "{name}: each id must have 16 bytes, found {} bytes in all",
+            joined.len()
         ))),
     }
 }
@@ -393,7 +394,7 @@ fn new_parts(rows: &[[PyBackedBytes; 5]]) -> PyResult<NewParts<'_>> {
             b"3" => {
                 let segment = segments.iter_mut().find(|segment| segment.id == part);
                 let segment = segment.ok_or_else(|| {
-                    PyValueError::new_err("new: the row of a segment comes before the segment")
+                    PyValueError::new_err("new: a row of a segment must come after the segment")
                 })?;
                 segment.rows.push((&**first, &**second));
             }
@@ -644,7 +645,11 @@ impl PostingSnapshot {
             let ids = vector::<i64>(&|| "before".to_owned(), &ids)?;
             let scores = vector::<f64>(&|| "before".to_owned(), &scores)?;
             if ids.len() != scores.len() {
-                return Err(PyValueError::new_err("before: one score per id"));
+                return Err(PyValueError::new_err(format!(
+                    "before: must have one score per id, expected {}, found {}",
+                    ids.len(),
+                    scores.len()
+                )));
             }
             let best: Vec<_> = scores.into_iter().zip(ids).collect();
             Ok((snapshot, at_least("before", k, 0)?, best))

@@ -35,9 +35,9 @@ pub(crate) fn segment_error(py: Python<'_>, error: SegmentError) -> PyErr {
                     .import("semlex.errors")?
                     .getattr("AnalyzerVersionError")?;
                 let message = format!(
-                    "segment {} of the keyword index is stored in version {found} of its format, this semlex reads \
-                     version {FORMAT_VERSION}; use the semlex that wrote it, or rebuild the index from the texts with: \
-                     semlex maintain reindex",
+                    "segment {} of the keyword index is stored in version {found} of its format, but this \
+                     semlex reads version {FORMAT_VERSION}; use the semlex that wrote it, or rebuild the index \
+                     from the texts with: semlex maintain reindex",
                     uuid.str()?
                 );
                 Ok(PyErr::from_value(class.call1((message,))?))

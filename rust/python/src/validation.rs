@@ -179,7 +179,9 @@ impl Rules {
                 .flatten()
             {
                 Some(value) if !value.is_none() => value.extract().map(Some).map_err(|_| {
-                    PyValueError::new_err(format!("{name}: the limit {key} must be an int from 0"))
+                    PyValueError::new_err(format!(
+                        "{name}: limit {key} must be an int of at least 0"
+                    ))
                 }),
                 _ => Ok(None),
             }
@@ -187,7 +189,7 @@ impl Rules {
         let at_most = |key: &str, value: usize, most: usize| {
             if value > most {
                 Err(PyValueError::new_err(format!(
-                    "{name}: the limit {key} is at most {most}"
+                    "{name}: limit {key} must be at most {most}, found {value}"
                 )))
             } else {
                 Ok(value)
@@ -221,7 +223,7 @@ impl Rules {
             _ => {
                 let kinds = "id, text, jsonb, vector, halfvec, timestamptz";
                 return Err(PyValueError::new_err(format!(
-                    "{name}: unknown kind; there are {kinds}"
+                    "{name}: unknown kind {kind:?}; known kinds: {kinds}"
                 )));
             }
         };
@@ -238,7 +240,10 @@ impl Rules {
                 .extract::<PyBackedStr>()
                 .is_ok_and(|key| known.contains(&&*key))
             {
-                let message = format!("{name}: unknown limit; {kind} has {}", known.join(", "));
+                let message = format!(
+                    "{name}: unknown limit; known limits of {kind}: {}",
+                    known.join(", ")
+                );
                 return Err(PyValueError::new_err(message));
             }
         }

@@ -41,7 +41,7 @@ impl fmt::Display for PlanError {
                     "lengths: row {row} must be at least 0, found {length}"
                 )
             }
-            Self::TooManyTokens => write!(formatter, "lengths: their sum passes 2**63 - 1 tokens"),
+            Self::TooManyTokens => write!(formatter, "lengths: their sum exceeds 2**63 - 1 tokens"),
         }
     }
 }

@@ -71,7 +71,10 @@ impl fmt::Display for TokenError {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Start { found: None } => {
-                write!(formatter, "offsets: must begin with 0, is empty")
+                write!(
+                    formatter,
+                    "offsets: must begin with 0, but there are no offsets"
+                )
             }
             Self::Start { found: Some(found) } => {
                 write!(formatter, "offsets: must begin with 0, found {found}")
@@ -87,7 +90,9 @@ impl fmt::Display for TokenError {
                 formatter,
                 "offsets: row {row} must have more than {skip} tokens, found {length}"
             ),
-            Self::NegativeId { place } => write!(formatter, "ids: place {place} is negative"),
+            Self::NegativeId { place } => {
+                write!(formatter, "ids: the id at position {place} is negative")
+            }
             Self::Plan(error) => error.fmt(formatter),
         }
     }

@@ -38,7 +38,7 @@ impl fmt::Display for OffsetError {
         let problem = match self.problem {
             OffsetProblem::OutsideText => "lies outside the text",
             OffsetProblem::EndBeforeStart => "ends before it starts",
-            OffsetProblem::NotAscending => "lies before the row above",
+            OffsetProblem::NotAscending => "starts or ends before the previous row",
         };
         write!(formatter, "row {} {problem}", self.row)
     }

@@ -1,5 +1,7 @@
 //! Reads a stream into columns. A malformed stream is an error; memory use is bounded by the length of the stream.
 
+use std::borrow::Cow;
+
 use half::f16;
 
 use super::owned::{OwnedCells, OwnedColumn, OwnedLists, OwnedScalar, OwnedSparse};
@@ -18,10 +20,12 @@ pub struct Malformed {
     /// Where the value (or the framing) begins, in bytes from the beginning of the stream.
     pub offset: usize,
     /// What is wrong there.
-    pub reason: &'static str,
+    pub reason: Cow<'static, str>,
 }
 
 type Outcome<T> = Result<T, &'static str>;
+
+const ENDS_EARLY: &str = "the data ends early";
 
 /// The unread rest of a stream or of one value.
 struct Input<'a> {
@@ -30,13 +34,13 @@ struct Input<'a> {
 
 impl<'a> Input<'a> {
     fn take(&mut self, length: usize) -> Outcome<&'a [u8]> {
-        let (taken, rest) = self.rest.split_at_checked(length).ok_or("cut short")?;
+        let (taken, rest) = self.rest.split_at_checked(length).ok_or(ENDS_EARLY)?;
         self.rest = rest;
         Ok(taken)
     }
 
     fn bytes<const N: usize>(&mut self) -> Outcome<[u8; N]> {
-        let (taken, rest) = self.rest.split_first_chunk::<N>().ok_or("cut short")?;
+        let (taken, rest) = self.rest.split_first_chunk::<N>().ok_or(ENDS_EARLY)?;
         self.rest = rest;
         Ok(*taken)
     }
@@ -50,7 +54,7 @@ impl<'a> Input<'a> {
     }
 
     fn length(&mut self) -> Outcome<usize> {
-        usize::try_from(self.int4()?).map_err(|_| "negative length")
+        usize::try_from(self.int4()?).map_err(|_| "a length is negative")
     }
 
     /// A value with its length; `None` is NULL.
@@ -58,7 +62,7 @@ impl<'a> Input<'a> {
         match self.int4()? {
             -1 => Ok(None),
             length => {
-                let length = usize::try_from(length).map_err(|_| "negative length")?;
+                let length = usize::try_from(length).map_err(|_| "a length is negative")?;
                 self.take(length).map(Some)
             }
         }
@@ -73,19 +77,24 @@ pub fn decode(data: &[u8], types: &[Type]) -> Result<Vec<OwnedColumn>, Malformed
     let mut input = Input { rest: data };
     let mut columns: Vec<OwnedColumn> = types.iter().map(|&kind| OwnedColumn::new(kind)).collect();
     let offset_of = |rest: &[u8]| data.len().saturating_sub(rest.len());
-    let malformed = |row, column, offset, reason| Malformed {
+    let malformed = |row, column, offset, reason: &'static str| Malformed {
         row,
         column,
         offset,
-        reason,
+        reason: reason.into(),
     };
 
     header(&mut input).map_err(|reason| malformed(None, None, offset_of(input.rest), reason))?;
     for row in 0_usize.. {
         let framing = offset_of(input.rest);
-        let count = input
-            .int2()
-            .map_err(|_| malformed(Some(row), None, framing, "cut short, or no trailer"))?;
+        let count = input.int2().map_err(|_| {
+            malformed(
+                Some(row),
+                None,
+                framing,
+                "the data ends without the trailer",
+            )
+        })?;
         if count == -1 {
             let rest = input.rest.is_empty();
             return if rest {
@@ -95,17 +104,18 @@ pub fn decode(data: &[u8], types: &[Type]) -> Result<Vec<OwnedColumn>, Malformed
                     Some(row),
                     None,
                     framing,
-                    "bytes after the trailer",
+                    "bytes follow the trailer",
                 ))
             };
         }
         if usize::try_from(count) != Ok(columns.len()) {
-            return Err(malformed(
-                Some(row),
-                None,
-                framing,
-                "another number of fields than types",
-            ));
+            let reason = format!("the row has {count} fields, expected {}", columns.len());
+            return Err(Malformed {
+                row: Some(row),
+                column: None,
+                offset: framing,
+                reason: reason.into(),
+            });
         }
         for (index, column) in columns.iter_mut().enumerate() {
             let offset = offset_of(input.rest);
@@ -124,11 +134,11 @@ pub fn decode(data: &[u8], types: &[Type]) -> Result<Vec<OwnedColumn>, Malformed
 
 fn header(input: &mut Input<'_>) -> Outcome<()> {
     if input.bytes()? != SIGNATURE {
-        return Err("no binary COPY signature");
+        return Err("the signature of binary COPY is missing");
     }
     // Bits 16 to 31 are critical, bit 16 meant OIDs; the others may be ignored.
     if u32::from_be_bytes(input.bytes()?) >> 16 != 0 {
-        return Err("unknown critical flag");
+        return Err("the header sets an unknown critical flag");
     }
     let extension = input.length()?;
     input.take(extension).map(drop)
@@ -146,7 +156,7 @@ fn push(column: &mut OwnedColumn, bytes: &[u8]) -> Outcome<()> {
         }
         OwnedColumn::Jsonb(lists) => {
             if value.bytes()? != [1] {
-                return Err("unknown jsonb version");
+                return Err("the version of a jsonb value is not 1");
             }
             lists.push(Some(utf8(std::mem::take(&mut value.rest))?));
         }
@@ -166,7 +176,7 @@ fn push(column: &mut OwnedColumn, bytes: &[u8]) -> Outcome<()> {
     if value.rest.is_empty() {
         Ok(())
     } else {
-        Err("bytes after the value")
+        Err("bytes follow the value")
     }
 }
 
@@ -183,7 +193,7 @@ fn push_scalar(scalar: &mut OwnedScalar, bytes: &[u8]) -> Outcome<()> {
         OwnedScalar::Float8(cells) => cells.push(Some(f64::from_be_bytes(exactly(bytes)?))),
         OwnedScalar::Bool(cells) => match exactly(bytes)? {
             [truth @ (0 | 1)] => cells.push(Some(truth)),
-            [_] => return Err("a bool that is neither 0 nor 1"),
+            [_] => return Err("a bool is neither 0 nor 1"),
         },
         OwnedScalar::Uuid(cells) => cells.push(Some(exactly(bytes)?)),
         OwnedScalar::Timestamptz(cells) => return push_timestamp(cells, bytes),
@@ -199,7 +209,7 @@ fn push_timestamp(cells: &mut OwnedCells<i64>, bytes: &[u8]) -> Outcome<()> {
             cells.push(Some(value));
             Ok(())
         }
-        None => Err("a timestamp outside the years 0001 to 9999"),
+        None => Err("a timestamp is outside the range of datetime"),
     }
 }
 
@@ -208,23 +218,23 @@ fn push_elements(elements: &mut OwnedScalar, value: &mut Input<'_>) -> Outcome<(
     let flagged = match value.int4()? {
         0 => false,
         1 => true,
-        _ => return Err("unknown array flag"),
+        _ => return Err("the NULL flag of an array is neither 0 nor 1"),
     };
     if u32::from_be_bytes(value.bytes()?) != elements.lend().kind().oid() {
-        return Err("another element type");
+        return Err("the elements of an array do not have the type of the column");
     }
     match dimensions {
-        0 if flagged => return Err("an empty array that claims to hold NULL"),
+        0 if flagged => return Err("the NULL flag of an empty array is 1"),
         0 => return Ok(()),
         1 => {}
-        _ => return Err("more than one dimension"),
+        _ => return Err("an array has more than one dimension"),
     }
     let count = value.length()?;
     if count == 0 {
-        return Err("a dimension without elements");
+        return Err("a dimension of an array has no elements");
     }
     if value.int4()? != 1 {
-        return Err("a lower bound other than 1");
+        return Err("the lower bound of an array is not 1");
     }
     let mut nulls = false;
     for _ in 0..count {
@@ -239,7 +249,7 @@ fn push_elements(elements: &mut OwnedScalar, value: &mut Input<'_>) -> Outcome<(
     if nulls == flagged {
         Ok(())
     } else {
-        Err("the array's flag contradicts its elements")
+        Err("the NULL flag of an array contradicts its elements")
     }
 }
 
@@ -251,17 +261,17 @@ fn push_vector<const N: usize>(
 ) -> Outcome<()> {
     let dimension = usize::from(u16::from_be_bytes(value.bytes()?));
     if !(1..=MAX_DIMENSIONS).contains(&dimension) {
-        return Err("a vector without dimensions, or with more than 16000");
+        return Err("a vector does not have 1 to 16,000 dimensions");
     }
     if value.int2()? != 0 {
-        return Err("an unused field that is not 0");
+        return Err("a reserved field is not 0");
     }
     let (parts, _) = value.take(dimension.saturating_mul(N))?.as_chunks::<N>();
     let start = lists.values.len();
     lists.values.extend(parts.iter().map(|&part| read(part)));
     let floats = lists.values.get(start..).unwrap_or_default();
     if !floats.iter().all(|float| float.is_finite()) {
-        return Err("a component that is not finite");
+        return Err("a component is not finite");
     }
     lists.rows.push(Some(start..lists.values.len()));
     Ok(())
@@ -275,7 +285,7 @@ fn bits(value: &mut Input<'_>) -> Outcome<Vec<u8>> {
         .flat_map(|byte| (0..8).rev().map(move |shift| (byte >> shift) & 1))
         .collect();
     if bits.get(length..).unwrap_or_default().contains(&1) {
-        return Err("bits after the last");
+        return Err("the unused bits of the last byte are not 0");
     }
     bits.truncate(length);
     Ok(bits)
@@ -286,14 +296,14 @@ fn push_sparse(sparse: &mut OwnedSparse, value: &mut Input<'_>) -> Outcome<()> {
     if !usize::try_from(dimension)
         .is_ok_and(|dimension| (1..=MAX_SPARSE_DIMENSIONS).contains(&dimension))
     {
-        return Err("a sparse vector without dimensions, or with too many");
+        return Err("a sparse vector does not have 1 to 1,000,000,000 dimensions");
     }
     let count = value.length()?;
     if count > MAX_DIMENSIONS {
-        return Err("a sparse vector with more than 16000 components");
+        return Err("a sparse vector has more than 16,000 components");
     }
     if value.int4()? != 0 {
-        return Err("an unused field that is not 0");
+        return Err("a reserved field is not 0");
     }
     let (index_parts, _) = value.take(count.saturating_mul(4))?.as_chunks::<4>();
     let (value_parts, _) = value.take(count.saturating_mul(4))?.as_chunks::<4>();
@@ -310,13 +320,13 @@ fn push_sparse(sparse: &mut OwnedSparse, value: &mut Input<'_>) -> Outcome<()> {
         .any(|pair| matches!(pair, [left, right] if left >= right))
         || indices.iter().any(|index| !(0..dimension).contains(index))
     {
-        return Err("indices of a sparse vector out of order or out of range");
+        return Err("the indices of a sparse vector do not ascend or are out of range");
     }
     if values
         .iter()
         .any(|value| !value.is_finite() || *value == 0.0)
     {
-        return Err("a component that is zero or not finite");
+        return Err("a component of a sparse vector is zero or not finite");
     }
     sparse.push(Some((dimension, &indices, &values)));
     Ok(())
@@ -325,13 +335,13 @@ fn push_sparse(sparse: &mut OwnedSparse, value: &mut Input<'_>) -> Outcome<()> {
 fn exactly<const N: usize>(bytes: &[u8]) -> Outcome<[u8; N]> {
     bytes
         .try_into()
-        .map_err(|_| "a value of another length than its type")
+        .map_err(|_| "the length of the value does not fit its type")
 }
 
 fn utf8(bytes: &[u8]) -> Outcome<&[u8]> {
     match std::str::from_utf8(bytes) {
-        Ok(_) if bytes.contains(&0) => Err("a NUL in text"),
+        Ok(_) if bytes.contains(&0) => Err("a text holds a NUL"),
         Ok(_) => Ok(bytes),
-        Err(_) => Err("text that is not UTF-8"),
+        Err(_) => Err("a text is not UTF-8"),
     }
 }

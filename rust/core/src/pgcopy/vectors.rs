@@ -183,7 +183,7 @@ pub(super) fn sparse_row<'a>(
     if indices.len() != values.len() {
         let actual = format!("{} indices, {} values", indices.len(), values.len());
         return Err(RuleError::new(Code::WrongDimension)
-            .limit("as many values as indices")
+            .limit(indices.len().to_string())
             .actual(actual));
     }
     if indices.len() > MAX_DIMENSIONS {

@@ -30,7 +30,8 @@ impl Bitmap {
     #[inline]
     pub(crate) fn insert(&mut self, ordinal: u32) -> Result<(), SegmentError> {
         let word = self.words.get_mut(ordinal as usize / 64);
-        *word.ok_or_else(|| impossible("an ordinal beyond its segment"))? |= 1 << (ordinal % 64);
+        *word.ok_or_else(|| impossible("an ordinal is outside its segment"))? |=
+            1 << (ordinal % 64);
         Ok(())
     }
 

@@ -185,7 +185,7 @@ impl IdRanges {
         let ranges = reader.varint_usize()?;
         // A range takes two bytes at least: nothing is reserved that the content cannot hold.
         if ranges > reader.left() / 2 {
-            return Err("more ranges of ids than bytes");
+            return Err("more ranges of ids than the content can hold");
         }
         let mut read = Self {
             ranges: Vec::with_capacity(ranges),
@@ -201,7 +201,7 @@ impl IdRanges {
                     .and_then(|gap| last.checked_add_unsigned(gap)),
             };
             let range = IdRange {
-                start: start.ok_or("ids are too large")?,
+                start: start.ok_or("an id is too large")?,
                 count: reader
                     .varint_u32()?
                     .checked_add(1)
@@ -212,7 +212,7 @@ impl IdRanges {
                 range
                     .start
                     .checked_add(i64::from(range.count) - 1)
-                    .ok_or("ids are too large")?,
+                    .ok_or("an id is too large")?,
             );
             read.count = read
                 .count

@@ -81,7 +81,8 @@ fn fallen<'t>(
     for ids in tombstones {
         for (range, first, last) in own.common(ids) {
             let distances = range.distance(first).zip(range.distance(last));
-            let (first, last) = distances.ok_or_else(|| impossible("an id outside its range"))?;
+            let (first, last) =
+                distances.ok_or_else(|| impossible("an id is outside its range"))?;
             let ordinals = range.ordinal + first..=range.ordinal + last;
             fallen.extend(
                 ordinals.filter(|ordinal| alive.is_none_or(|alive| alive.contains(*ordinal))),

@@ -74,10 +74,7 @@ impl fmt::Display for SegmentError {
             }
             Self::OtherVersion { id, found } => {
                 write_id(f, id)?;
-                write!(
-                    f,
-                    ": version {found} of the format, expected {FORMAT_VERSION}"
-                )
+                write!(f, ": format version {found}, expected {FORMAT_VERSION}")
             }
             Self::Refused(what) | Self::Impossible(what) => f.write_str(what),
         }

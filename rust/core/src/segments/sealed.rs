@@ -46,10 +46,10 @@ pub(crate) fn open<'a>(
     let damaged = SegmentError::damaged(id);
     let (front, content) = blob
         .split_first_chunk::<FRONT_BYTES>()
-        .ok_or_else(|| damaged("a blob is too short"))?;
+        .ok_or_else(|| damaged("a blob has fewer than 5 bytes"))?;
     let [version, found @ ..] = *front;
     if found != checksum(version, kind, id, key, content) {
-        return Err(damaged("a checksum differs"));
+        return Err(damaged("a checksum does not match"));
     }
     if version != FORMAT_VERSION {
         return Err(SegmentError::OtherVersion {
@@ -63,7 +63,7 @@ pub(crate) fn open<'a>(
 /// The result of reading a part: the part, or what is wrong with it.
 pub(crate) type Read<T> = Result<T, &'static str>;
 
-const ENDS_EARLY: &str = "content ends early";
+const ENDS_EARLY: &str = "the content ends early";
 const TOO_LARGE: &str = "a number is too large";
 
 /// Reads a content from front to back.
@@ -94,7 +94,7 @@ impl<'a> ByteReader<'a> {
         if self.rest.is_empty() {
             Ok(())
         } else {
-            Err("content goes on after its end")
+            Err("unexpected bytes follow the content")
         }
     }
 
@@ -130,7 +130,7 @@ impl<'a> ByteReader<'a> {
             value |= group << shift;
             if byte < 0x80 {
                 return if byte == 0 {
-                    Err("a number is padded")
+                    Err("a number is not in its shortest form")
                 } else {
                     Ok(value)
                 };

@@ -89,7 +89,7 @@ pub(crate) fn refuse_shared<S: Segment>(
     segments: &[Arc<S>],
     is_new: &[bool],
 ) -> Result<(), SegmentError> {
-    let damaged = |id| SegmentError::damaged(id)("a chunk stands in another segment as well");
+    let damaged = |id| SegmentError::damaged(id)("a chunk is also in another segment");
     let new = || {
         let numbered = segments.iter().enumerate().zip(is_new);
         numbered.filter(|(_, is_new)| **is_new).map(|(one, _)| one)

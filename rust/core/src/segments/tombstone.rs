@@ -11,8 +11,9 @@ use super::{SegmentError, SegmentId};
 ///
 /// Refuses more ids than 32 bits can count.
 pub fn encode_tombstone(id: &SegmentId, ids: &IdSet) -> Result<Vec<u8>, SegmentError> {
-    let ranges = IdRanges::joined(ids.ranges())
-        .ok_or(SegmentError::Refused("ids: too many for one tombstone"))?;
+    let ranges = IdRanges::joined(ids.ranges()).ok_or(SegmentError::Refused(
+        "ids: a tombstone holds at most 2**32 - 1 ids",
+    ))?;
     let mut content = Vec::new();
     ranges.write(&mut content);
     Ok(seal(BlobKind::Tombstone, id, &[], &content))

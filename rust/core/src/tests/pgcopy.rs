@@ -344,13 +344,21 @@ fn claimed_lengths_allocate_nothing() {
         decode(&array, &[Type::Array(Scalar::Text)])
             .expect_err("cut")
             .reason,
-        "cut short"
+        "the data ends early"
     );
     let field = [&head[..], &[0x7f, 0xff, 0xff, 0xff, 1]].concat();
     assert_eq!(
         decode(&field, &[Type::Bytea]).expect_err("cut").reason,
-        "cut short"
+        "the data ends early"
     );
+}
+
+#[test]
+fn a_row_with_too_many_fields_is_named() {
+    let stream = b"PGCOPY\n\xff\r\n\0\0\0\0\0\0\0\0\0\0\x02";
+    let error = decode(stream, &[Type::Bytea]).expect_err("two fields");
+    assert_eq!((error.row, error.column, error.offset), (Some(0), None, 19));
+    assert_eq!(error.reason, "the row has 2 fields, expected 1");
 }
 
 #[test]

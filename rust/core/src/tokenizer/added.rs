@@ -40,14 +40,15 @@ impl AddedTokens {
         let spellings: HashSet<&str> = tokens.iter().map(|token| &*token.spelling).collect();
         if spellings.len() < tokens.len() {
             return Err(ReadError::Unsupported(
-                "two added tokens with one spelling".into(),
+                "two added tokens with the same spelling".into(),
             ));
         }
         let begins_blank = |token: &AddedToken| token.spelling.starts_with(char::is_whitespace);
         if tokens.iter().any(|token| token.takes_blanks_behind) && tokens.iter().any(begins_blank) {
             // The blanks behind the one could be the other.
             return Err(ReadError::Unsupported(
-                "an added token that takes the white space behind it, beside one that begins with white space".into(),
+                "an added token with rstrip true, together with one that begins with white space"
+                    .into(),
             ));
         }
         let search = if tokens.is_empty() {

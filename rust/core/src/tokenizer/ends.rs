@@ -9,18 +9,20 @@ pub(super) fn special_prefix_suffix(part: &Value) -> Result<(Vec<i64>, Vec<i64>)
     match kind(part) {
         _ if part.is_null() => Ok((vec![], vec![])),
         "ByteLevel" if is(part, "trim_offsets", false) => Ok((vec![], vec![])),
-        "ByteLevel" => unsupported("post_processor that trims offsets"),
+        "ByteLevel" => unsupported("post_processor ByteLevel, unless trim_offsets is false"),
         "TemplateProcessing" => template(part),
         "Sequence" => {
             let steps = part.get("processors").and_then(Value::as_array);
             let is_template = |step: &&Value| kind(step) == "TemplateProcessing";
             let steps = || steps.into_iter().flatten();
             if steps().filter(is_template).count() > 1 {
-                return unsupported("post_processor of two templates");
+                return unsupported(
+                    "post_processor Sequence with more than one TemplateProcessing",
+                );
             }
             for step in steps().filter(|step| !is_template(step)) {
                 if kind(step) == "Sequence" {
-                    return unsupported("post_processor Sequence in a Sequence");
+                    return unsupported("post_processor Sequence inside a Sequence");
                 }
                 special_prefix_suffix(step)?;
             }
@@ -42,7 +44,9 @@ fn template(part: &Value) -> Result<(Vec<i64>, Vec<i64>), ReadError> {
     {
         if let Some(text) = piece.get("Sequence") {
             if text.get("id").and_then(Value::as_str) != Some("A") {
-                return unsupported("post_processor with a second text");
+                return unsupported(
+                    "post_processor TemplateProcessing whose \"single\" has a second text",
+                );
             }
             texts += 1;
             continue;
@@ -61,12 +65,18 @@ fn template(part: &Value) -> Result<(Vec<i64>, Vec<i64>), ReadError> {
         match ids {
             Some(ids) if texts == 0 => prefix.extend(ids),
             Some(ids) => suffix.extend(ids),
-            None => return unsupported("post_processor with a token without ids"),
+            None => {
+                return unsupported(
+                    "post_processor TemplateProcessing with a special token that has no ids",
+                );
+            }
         }
     }
     if texts == 1 {
         Ok((prefix, suffix))
     } else {
-        unsupported(format!("post_processor that repeats a text {texts} times"))
+        unsupported(format!(
+            "post_processor TemplateProcessing whose \"single\" has the text {texts} times, expected once"
+        ))
     }
 }

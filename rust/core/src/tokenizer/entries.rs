@@ -35,7 +35,7 @@ pub(super) fn single_bytes(entries: &[(Vec<u8>, u32)]) -> Result<[u32; 256], Rea
         }
     }
     if ids.contains(&u32::MAX) {
-        return unsupported("a vocabulary that lacks some of the 256 bytes");
+        return unsupported("a vocabulary without a token for each of the 256 bytes");
     }
     Ok(ids)
 }
@@ -63,7 +63,7 @@ pub(super) fn named_bytes(vocabulary: &FxHashMap<String, u32>) -> Result<[u32; 2
         }
     }
     if ids.contains(&u32::MAX) {
-        return unsupported("a vocabulary that lacks some of the 256 bytes");
+        return unsupported("a vocabulary without a token for each of the 256 bytes");
     }
     Ok(ids)
 }

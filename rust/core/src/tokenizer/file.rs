@@ -112,7 +112,7 @@ impl<'de> Deserialize<'de> for Pair {
             type Value = Pair;
 
             fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-                out.write_str("a merge: two tokens")
+                out.write_str("a merge of two tokens")
             }
 
             fn visit_str<E: serde::de::Error>(self, line: &str) -> Result<Pair, E> {
@@ -123,7 +123,7 @@ impl<'de> Deserialize<'de> for Pair {
                     Some((left, right)) if !right.contains(' ') => {
                         Ok(Pair(Some((left.to_owned(), right.to_owned()))))
                     }
-                    _ => Err(E::custom("a merge has not two tokens")),
+                    _ => Err(E::custom("a merge must have exactly two tokens")),
                 }
             }
 
@@ -134,7 +134,7 @@ impl<'de> Deserialize<'de> for Pair {
                     items.next_element::<String>()?,
                 ) {
                     (Some(left), Some(right), None) => Ok(Pair(Some((left, right)))),
-                    _ => Err(A::Error::custom("a merge has not two tokens")),
+                    _ => Err(A::Error::custom("a merge must have exactly two tokens")),
                 }
             }
         }
@@ -151,12 +151,15 @@ impl File {
     /// Reads the bytes of a `tokenizer.json`.
     pub(super) fn read(content: &[u8]) -> Result<Self, ReadError> {
         if content.len() > MAX_BYTES {
-            return unsupported(format!("a file of more than {MAX_BYTES} bytes"));
+            return unsupported(format!(
+                "a file of {} bytes; the maximum is {MAX_BYTES}",
+                content.len()
+            ));
         }
         let top: TokenizerJson<'_> =
             serde_json::from_slice(content).map_err(|error| malformed(&error))?;
-        if top.version.is_some_and(|version| version != "1.0") {
-            return unsupported("another version of the format than 1.0");
+        if let Some(version) = top.version.filter(|version| version != "1.0") {
+            return unsupported(format!("format version {version:?}, expected \"1.0\""));
         }
         let form = form(&top.normalizer)?;
         check_splitting(&top.pre_tokenizer, form)?;
@@ -165,22 +168,26 @@ impl File {
             serde_json::from_str(top.model.get()).map_err(|error| malformed(&error))?;
         check_settings(&settings, form)?;
         if form == Form::Spaced && top.added_tokens.iter().any(|token| token.normalized) {
-            return unsupported("added tokens that are searched for in spaced texts");
+            return unsupported(
+                "an added token with normalized true, together with a normalizer that replaces spaces with ▁",
+            );
         }
         let tables: Tables =
             serde_json::from_str(top.model.get()).map_err(|error| malformed(&error))?;
         let vocabulary = tables.vocab;
-        if vocabulary.values().any(|&id| id >= MAX_IDS) {
-            return unsupported(format!("token ids from {MAX_IDS}"));
+        if let Some(id) = vocabulary.values().find(|&&id| id >= MAX_IDS) {
+            return unsupported(format!("token id {id}, expected below {MAX_IDS}"));
         }
         let distinct: FxHashSet<u32> = vocabulary.values().copied().collect();
         if distinct.len() < vocabulary.len() {
-            return unsupported("one id for two entries of the vocabulary");
+            return unsupported("two tokens of the vocabulary with the same id");
         }
         let (entries, first, joints) = if form == Form::Spaced {
             let tokens = CharacterTokens::new(&vocabulary, named_bytes(&vocabulary)?);
             let Some(tokens) = tokens else {
-                return unsupported("a vocabulary that lacks the mark of spaces");
+                return unsupported(
+                    "a vocabulary without the token ▁, together with a normalizer that replaces spaces with ▁",
+                );
             };
             let first = FirstTokens::Characters(Box::new(tokens));
             (
@@ -238,7 +245,10 @@ fn check_splitting(part: &Value, form: Form) -> Result<(), ReadError> {
     if form == Form::Spaced {
         return match part {
             Value::Null => Ok(()),
-            _ => unsupported(format!("pre_tokenizer {} of spaced texts", kind(part))),
+            _ => unsupported(format!(
+                "pre_tokenizer {}, together with a normalizer that replaces spaces with ▁",
+                kind(part)
+            )),
         };
     }
     let steps = part.get("pretokenizers").and_then(Value::as_array);
@@ -246,7 +256,10 @@ fn check_splitting(part: &Value, form: Form) -> Result<(), ReadError> {
         return unsupported(format!("pre_tokenizer {}", kind(part)));
     };
     let [split, byte_level] = steps.as_slice() else {
-        return unsupported(format!("pre_tokenizer of {} steps", steps.len()));
+        return unsupported(format!(
+            "pre_tokenizer Sequence of {} steps, expected 2: Split, ByteLevel",
+            steps.len()
+        ));
     };
     let pattern = split.get("pattern").and_then(|it| it.get("Regex"));
     if kind(split) != "Split"
@@ -254,13 +267,17 @@ fn check_splitting(part: &Value, form: Form) -> Result<(), ReadError> {
         || split.get("behavior").and_then(Value::as_str) != Some("Isolated")
         || !is(split, "invert", false)
     {
-        return unsupported("another splitting pattern than Qwen's");
+        return unsupported(
+            "first step of pre_tokenizer, expected Split with Qwen's pattern, behavior Isolated and invert false",
+        );
     }
     if kind(byte_level) != "ByteLevel"
         || !is(byte_level, "add_prefix_space", false)
         || !is(byte_level, "use_regex", false)
     {
-        return unsupported("another second step of splitting than plain ByteLevel");
+        return unsupported(
+            "second step of pre_tokenizer, expected ByteLevel with add_prefix_space false and use_regex false",
+        );
     }
     Ok(())
 }
@@ -269,20 +286,25 @@ fn check_settings(settings: &Settings, form: Form) -> Result<(), ReadError> {
     let is_set = |text: &Option<String>| text.as_ref().is_some_and(|text| !text.is_empty());
     match settings.kind.as_deref() {
         Some("BPE") => {}
-        other => return unsupported(format!("model {}", other.unwrap_or("without a type"))),
+        Some(other) => return unsupported(format!("model type {other}, expected BPE")),
+        None => return unsupported("model whose type is missing, expected BPE"),
     }
-    if settings.dropout.is_some_and(|dropout| dropout != 0.0) {
-        return unsupported("dropout");
+    if let Some(dropout) = settings.dropout.filter(|dropout| *dropout != 0.0) {
+        return unsupported(format!("model with dropout {dropout}, expected 0"));
     }
     if is_set(&settings.continuing_subword_prefix) || is_set(&settings.end_of_word_suffix) {
-        return unsupported("prefixes or suffixes of words");
+        return unsupported("model with continuing_subword_prefix or end_of_word_suffix");
     }
     if form == Form::Spaced {
         if settings.byte_fallback != Some(true) {
-            return unsupported("unknown characters that do not become bytes");
+            return unsupported(
+                "model without byte_fallback, together with a normalizer that replaces spaces with ▁",
+            );
         }
         if settings.ignore_merges == Some(true) {
-            return unsupported("whole texts that are looked up");
+            return unsupported(
+                "model with ignore_merges true, together with a normalizer that replaces spaces with ▁",
+            );
         }
     }
     Ok(())
@@ -294,7 +316,7 @@ fn joints(pairs: &[Pair]) -> Result<Joints, ReadError> {
     for (left, right) in pairs() {
         // The token of a byte has one length in a text, and joins no neighbour.
         if names_byte(left) || names_byte(right) || names_byte(&format!("{left}{right}")) {
-            return unsupported("merges of the tokens of bytes");
+            return unsupported("a merge with the token of a byte, such as <0x0A>");
         }
     }
     Ok(Joints::new(
@@ -307,11 +329,16 @@ fn merges(
     vocabulary: &FxHashMap<String, u32>,
 ) -> Result<Vec<(u32, u32, u32)>, ReadError> {
     let mut found = Vec::with_capacity(pairs.len());
-    for (left, right) in pairs.into_iter().filter_map(|pair| pair.0) {
+    for (place, pair) in pairs.into_iter().enumerate() {
+        let Some((left, right)) = pair.0 else {
+            continue;
+        };
         let ids = (vocabulary.get(&left), vocabulary.get(&right));
         let merged = vocabulary.get(&(left + &right));
         let ((Some(&left), Some(&right)), Some(&merged)) = (ids, merged) else {
-            return unsupported("a merge of tokens that the vocabulary lacks");
+            return unsupported(format!(
+                "merges[{place}], because a token of it or the merged token is not in the vocabulary"
+            ));
         };
         found.push((left, right, merged));
     }
@@ -325,7 +352,7 @@ fn added_ids(
 ) -> Result<Vec<(Added, u32)>, ReadError> {
     let mut next = u32::try_from(vocabulary.len()).unwrap_or(MAX_IDS);
     let mut found = Vec::with_capacity(tokens.len());
-    for token in tokens {
+    for (place, token) in tokens.into_iter().enumerate() {
         if token.content.is_empty() {
             continue;
         }
@@ -333,8 +360,14 @@ fn added_ids(
             next = next.saturating_add(1);
             next - 1
         });
-        if id != token.id || id >= MAX_IDS {
-            return unsupported("added tokens with other ids than their order gives them");
+        if id != token.id {
+            return unsupported(format!(
+                "id {} of added_tokens[{place}], expected {id} from the vocabulary or the order of the list",
+                token.id
+            ));
+        }
+        if id >= MAX_IDS {
+            return unsupported(format!("token id {id}, expected below {MAX_IDS}"));
         }
         found.push((token, id));
     }

@@ -84,11 +84,12 @@ impl Tokenizer {
     /// The file is malformed, or asks for something else than what this module does.
     pub fn read(content: &[u8]) -> Result<Self, ReadError> {
         let unsupported = |what: &str| ReadError::Unsupported(what.to_owned());
-        let characters =
-            CharacterProperties::shared().ok_or_else(|| unsupported("tables of Unicode"))?;
+        let characters = CharacterProperties::shared().ok_or_else(|| {
+            unsupported("this build, because the Unicode tables are missing from it")
+        })?;
         let file = File::read(content)?;
         let merges = Merges::new(file.first, file.merges.into_iter())
-            .ok_or_else(|| unsupported("more merges than 32 bits can count"))?;
+            .ok_or_else(|| unsupported("more merges than 32-bit numbers can count"))?;
         let (mut lengths, mut known) = (Vec::new(), KnownPieces::default());
         let (mut workspace, mut ids) = (Workspace::default(), Vec::new());
         for (bytes, id) in &file.entries {

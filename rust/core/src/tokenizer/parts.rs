@@ -29,9 +29,12 @@ pub(super) fn unsupported<T>(what: impl Into<String>) -> Result<T, ReadError> {
 
 /// The type that a part states.
 pub(super) fn kind(part: &Value) -> &str {
-    part.get("type")
-        .and_then(Value::as_str)
-        .unwrap_or("nothing")
+    let missing = if part.is_null() {
+        "null"
+    } else {
+        "without a type"
+    };
+    part.get("type").and_then(Value::as_str).unwrap_or(missing)
 }
 
 /// Whether a part has a switch in this position.

@@ -523,7 +523,7 @@ def indexed(cache: IndexCache, plan: _core.PostingPlan, rows: IndexRows, collect
     if rows.analyzer_version != _core.ANALYZER_VERSION:
         raise AnalyzerVersionError(
             f"the keyword index of collection {collection!r} was made by version "
-            f"{rows.analyzer_version} of the analyzer, this is version {_core.ANALYZER_VERSION}; rebuild "
+            f"{rows.analyzer_version} of the analyzer, but this semlex has version {_core.ANALYZER_VERSION}; rebuild "
             f"it with: semlex maintain reindex --collection {collection}"
         )
     refuse_lost_parts(len(rows.segments) + len(rows.tombstones), rows.parts)

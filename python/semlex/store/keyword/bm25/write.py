@@ -207,7 +207,7 @@ def _check_analyzer(state: IndexState, collection: CollectionIdentity) -> None:
         if version != _core.ANALYZER_VERSION:
             name = collection.names.collection
             raise AnalyzerVersionError(
-                f"the keyword index of collection {name!r} was made by version {version} of the analyzer, this is "
-                f"version {_core.ANALYZER_VERSION}, so that nothing can be written; rebuild the index with: "
+                f"the keyword index of collection {name!r} was made by version {version} of the analyzer, but this "
+                f"semlex has version {_core.ANALYZER_VERSION}; before you write, rebuild the index with: "
                 f"semlex maintain reindex --collection {name}"
             )

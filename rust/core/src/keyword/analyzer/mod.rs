@@ -65,7 +65,9 @@ impl fmt::Display for AnalyzerError {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Language(unknown) => unknown.fmt(formatter),
-            Self::Tables => formatter.write_str("analyzer: this build lacks the tables of Unicode"),
+            Self::Tables => {
+                formatter.write_str("analyzer: the Unicode tables are missing from this build")
+            }
         }
     }
 }

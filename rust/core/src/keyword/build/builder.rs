@@ -11,9 +11,9 @@ use crate::segments::{MAX_CHUNKS, SegmentError, SegmentId, impossible};
 /// Minimum number of counts that memory is reserved for.
 const MIN_ROOM: usize = 1 << 10;
 
-const UNKNOWN_TERM: &str = "a term without a count";
-const UNCOUNTED_CHUNK: &str = "a chunk without counts";
-const LOST_POSTINGS: &str = "a list without its postings";
+const UNKNOWN_TERM: &str = "a term has no count";
+const UNCOUNTED_CHUNK: &str = "a chunk has no counts";
+const LOST_POSTINGS: &str = "a posting list has no postings";
 
 struct Chunk {
     id: i64,

@@ -49,7 +49,7 @@ impl<'a> SegmentCursor<'a> {
             let Some((first_term, data)) = self.rows.next() else {
                 self.row = None;
                 if self.postings != self.header.postings {
-                    return Err(damaged("rows are missing"));
+                    return Err(damaged("posting rows are missing"));
                 }
                 return Ok(false);
             };
@@ -60,12 +60,14 @@ impl<'a> SegmentCursor<'a> {
     /// Appends the postings of the current term, renumbered, without the dead.
     fn postings(&mut self, out: &mut Vec<Posting>) -> Result<(), SegmentError> {
         let row = self.row.as_mut();
-        let row = row.ok_or_else(|| impossible("postings of no row"))?;
+        let row = row.ok_or_else(|| impossible("postings are read without a row"))?;
         let (moved, count) = (&self.moved, &mut self.postings);
         row.postings(self.header.chunks(), |posting| {
             *count += 1;
             let moved = moved.get(usize::from(posting.ordinal));
-            if let Some(ordinal) = *moved.ok_or("a posting names a chunk that is not there")? {
+            if let Some(ordinal) =
+                *moved.ok_or("a posting names a chunk that the segment does not have")?
+            {
                 out.push(Posting { ordinal, ..posting });
             }
             Ok(())
@@ -103,7 +105,7 @@ pub fn merge(
         });
         if living.len() > MAX_CHUNKS {
             return Err(SegmentError::Refused(
-                "sources: more living chunks than the 65,536 of a segment",
+                "sources: together they have more live chunks than a segment can hold (65,536)",
             ));
         }
     }
@@ -111,10 +113,10 @@ pub fn merge(
     let mut lengths = Vec::with_capacity(living.len());
     for ((_, number, ordinal), new) in living.iter().zip(0..=u16::MAX) {
         let cursor = cursors.get_mut(*number);
-        let cursor = cursor.ok_or_else(|| impossible("a chunk of no source"))?;
+        let cursor = cursor.ok_or_else(|| impossible("a chunk belongs to no source"))?;
         lengths.push(cursor.header.length(*ordinal)?);
         let moved = cursor.moved.get_mut(*ordinal as usize);
-        *moved.ok_or_else(|| impossible("a chunk of no source"))? = Some(new);
+        *moved.ok_or_else(|| impossible("a chunk belongs to no source"))? = Some(new);
     }
     let rows = merge_terms(id, &lengths, &mut cursors)?;
     EncodedSegment::new(
@@ -146,7 +148,7 @@ fn merge_terms<'l>(
             at_hand.clone_from(&term);
         }
         let cursor = cursors.get_mut(number);
-        let cursor = cursor.ok_or_else(|| impossible("a term of no source"))?;
+        let cursor = cursor.ok_or_else(|| impossible("a term belongs to no source"))?;
         cursor.postings(&mut postings)?;
         if cursor.next(&mut term)? {
             heads.push(Reverse((term, number)));

@@ -54,7 +54,7 @@ pub(super) struct Overflow;
 
 impl Overflow {
     pub(super) fn refused(self) -> SegmentError {
-        SegmentError::Refused("a segment holds more than 32 bits can count; finish it earlier")
+        SegmentError::Refused("the segment is too large for 32-bit counters; finish it earlier")
     }
 }
 
@@ -202,7 +202,7 @@ impl Vocabulary {
         let list = self.lists.get(meaning.place()..);
         let (count, terms) = list
             .and_then(<[u32]>::split_first)
-            .ok_or_else(|| impossible("a token without its list of terms"))?;
+            .ok_or_else(|| impossible("a token has no list of terms"))?;
         let result = terms
             .iter()
             .take(*count as usize)
@@ -234,7 +234,7 @@ impl Vocabulary {
             return Err(error);
         }
         let Some([first, terms @ ..]) = self.lists.get_mut(place..) else {
-            return Err(impossible("a token without its list of terms"));
+            return Err(impossible("a token has no list of terms"));
         };
         *first = count;
         if token.len() > MAX_REMEMBERED_TOKEN {

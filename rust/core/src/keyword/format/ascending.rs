@@ -84,13 +84,13 @@ pub(crate) struct AscendingReader<'a> {
     most: usize,
 }
 
-const ENDS_EARLY: &str = "numbers end early";
+const ENDS_EARLY: &str = "ascending numbers end early";
 
 impl<'a> AscendingReader<'a> {
     /// Begins at the reader's place, with the count and the limit of the writer.
     pub(crate) fn open(mut reader: ByteReader<'a>, count: u32, limit: u32) -> Read<Self> {
         if limit > MAX_LIMIT || count > limit {
-            return Err("more numbers than there can be");
+            return Err("more ascending numbers than their limit allows");
         }
         let bits = low_bits(count, limit);
         let (blocks, rest) = (count as usize / BLOCK, count as usize % BLOCK);
@@ -134,7 +134,7 @@ impl<'a> AscendingReader<'a> {
         self.ones.copy_within(filled..self.found, 0);
         self.found -= filled;
         if out.get(last).is_none_or(|last| *last >= self.limit) {
-            return Err("a number is not below its limit");
+            return Err("an ascending number is not below its limit");
         }
         Ok(filled)
     }
@@ -182,7 +182,7 @@ impl<'a> AscendingReader<'a> {
     /// What stands behind the numbers, once all were read.
     pub(crate) fn behind(&self) -> Read<ByteReader<'a>> {
         if self.left > 0 || self.found > 0 {
-            return Err("numbers go on after their end");
+            return Err("unexpected bits follow the ascending numbers");
         }
         Ok(ByteReader::new(
             self.high.get(self.next..).ok_or(ENDS_EARLY)?,

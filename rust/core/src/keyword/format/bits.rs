@@ -109,10 +109,10 @@ pub(crate) struct BitReader<'a> {
     at: usize,
 }
 
-const ENDS_EARLY: &str = "bits end early";
+const ENDS_EARLY: &str = "the bits end early";
 /// One look sees this many zeros, a one, 16 bits and a count of 16 bits.
 const SOON: u32 = 24;
-const GAP: &str = "a gap is too large";
+const GAP: &str = "a gap between ordinals is too large";
 
 impl<'a> BitReader<'a> {
     pub(crate) fn new(bytes: &'a [u8]) -> Self {
@@ -228,7 +228,7 @@ impl<'a> BitReader<'a> {
         self.step(MAX_COUNT)?;
         let value = self.bits(32)?;
         if value < MAX_COUNT {
-            Err("a count has two forms")
+            Err("a count is not in its shortest form")
         } else {
             Ok(value)
         }
@@ -248,7 +248,7 @@ impl<'a> BitReader<'a> {
         if self.at.div_ceil(8) == self.bytes.len() && self.window() == 0 {
             Ok(())
         } else {
-            Err("bits go on after their end")
+            Err("unexpected bits follow the content")
         }
     }
 }

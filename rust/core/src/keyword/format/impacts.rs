@@ -35,7 +35,7 @@ pub(crate) fn write_impacts(
     let mut impacts = [Impact::default(); CLASSES];
     for posting in postings {
         let length = lengths.get(usize::from(posting.ordinal));
-        let length = *length.ok_or_else(|| impossible("a posting of no chunk"))?;
+        let length = *length.ok_or_else(|| impossible("a posting names an unknown chunk"))?;
         let impact = of_class(&mut impacts, posting.frequency);
         if impact.frequency == 0 || length < impact.length {
             impact.length = length;
@@ -63,7 +63,7 @@ pub(crate) fn write_impacts(
 pub(crate) fn read_impacts(reader: &mut ByteReader<'_>) -> Read<Box<[Impact]>> {
     let count = reader.varint_usize()?;
     if count == 0 || count > CLASSES {
-        return Err("a list has an impossible number of impacts");
+        return Err("a posting list has no impacts or too many");
     }
     let impacts = (0..count).map(|_| {
         Ok(Impact {

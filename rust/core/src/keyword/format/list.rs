@@ -20,7 +20,7 @@ use crate::segments::{SegmentError, impossible};
 pub(crate) const POSTINGS_PER_LOOKUP: usize = 8;
 
 /// Message for a list that cannot be unpacked: only a defect of the program, because lists are checked when read.
-const UNPACKED: &str = "a posting list in memory does not fit together";
+const UNPACKED: &str = "a posting list in memory is inconsistent";
 
 /// Bytes of a skip entry.
 const SKIP_BYTES: usize = 4;

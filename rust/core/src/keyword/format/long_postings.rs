@@ -9,7 +9,7 @@ use super::ascending::{AscendingReader, BLOCK, SIZE, write_ascending};
 use crate::segments::sealed::{ByteReader, Read, write_varint};
 use crate::segments::{SegmentError, impossible};
 
-const LOST: &str = "a frequency belongs to no posting";
+const LOST: &str = "a posting list has more frequencies than postings";
 
 /// Longest step; few frequencies need a longer one, and these are stored as exceptions.
 const MAX_STEP: u32 = 24;
@@ -63,7 +63,7 @@ pub(crate) fn each_block(
 ) -> Read<u32> {
     let count = reader.varint_u32()?;
     if count == 0 || count > chunks {
-        return Err("a list has more postings than there are chunks, or none");
+        return Err("a posting list is empty or has more postings than the segment has chunks");
     }
     let repeats = Repeats::read(&mut reader, count)?;
     let mut ordinals = [0; BLOCK];
@@ -152,7 +152,8 @@ impl Repeats {
         let mut next = self.tf_minus_one.iter_mut();
         for _ in 0..reader.varint_usize()? {
             let place = next.nth(reader.varint_usize()?);
-            let tf_minus_one = place.ok_or("a step is not there")?;
+            let tf_minus_one =
+                place.ok_or("a frequency names a posting that the list does not have")?;
             let beyond = reader.varint_u32()?;
             // The frequency itself must fit, too.
             let more = tf_minus_one

@@ -33,6 +33,6 @@ impl Posting {
     /// The frequency as it is stored.
     pub(crate) fn tf_minus_one(&self) -> Result<u32, SegmentError> {
         let less = self.frequency.checked_sub(1);
-        less.ok_or_else(|| impossible("a posting of a term that its chunk lacks"))
+        less.ok_or_else(|| impossible("a posting has the frequency 0"))
     }
 }

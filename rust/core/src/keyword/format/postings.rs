@@ -19,7 +19,7 @@ pub(crate) fn write_list(
 ) -> Result<(), SegmentError> {
     let repeats = postings.iter().any(|posting| posting.frequency > 1);
     let count = u32::try_from(postings.len()).ok().and_then(NonZeroU32::new);
-    writer.gamma(count.ok_or_else(|| impossible("a list of no postings, or too many"))?);
+    writer.gamma(count.ok_or_else(|| impossible("a posting list is empty or too long"))?);
     writer.bits(u32::from(repeats), 1);
     let widths = Widths::new(chunks, postings.len());
     let mut before = None;
@@ -47,7 +47,7 @@ pub(crate) fn each_posting(
 ) -> Read<u32> {
     let count = reader.gamma()?;
     if count > chunks {
-        return Err("a list has more postings than there are chunks");
+        return Err("a posting list has more postings than the segment has chunks");
     }
     let repeats = reader.bits(1)? == 1;
     let widths = Widths::new(chunks, count as usize);
@@ -56,7 +56,7 @@ pub(crate) fn each_posting(
     for _ in 0..count {
         let (ordinal, tf_minus_one) = read_posting(reader, widths, before, repeats)?;
         if ordinal >= chunks {
-            return Err("a posting names a chunk that is not there");
+            return Err("a posting names a chunk that the segment does not have");
         }
         if tf_minus_one == u32::MAX {
             return Err("a frequency is too large");
@@ -67,7 +67,7 @@ pub(crate) fn each_posting(
     }
     reader.within()?;
     if (any_tf_minus_one > 0) != repeats {
-        return Err("a list does not say whether it repeats");
+        return Err("the repeats flag of a posting list contradicts its frequencies");
     }
     Ok(count)
 }

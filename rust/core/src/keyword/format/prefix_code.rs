@@ -113,7 +113,7 @@ impl PrefixCode {
             let meaning = usize::try_from(place).ok();
             match meaning.and_then(|place| self.meanings.get(place)) {
                 Some((symbol, length)) if *length > 0 => Ok((*symbol, *length)),
-                _ => Err("bits are no symbol's"),
+                _ => Err("bits match no symbol of the prefix code"),
             }
         })
     }
@@ -140,7 +140,7 @@ impl PrefixCode {
 
     /// Reads what [`Self::save`] wrote.
     pub(crate) fn load(reader: &mut ByteReader<'_>) -> Read<Self> {
-        const WRONG: &str = "a code has impossible lengths";
+        const WRONG: &str = "a prefix code has impossible lengths";
         let mut lengths = [0; SYMBOLS];
         let mut places = lengths.iter_mut();
         for _ in 0..reader.varint_usize()? {

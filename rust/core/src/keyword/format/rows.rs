@@ -28,7 +28,7 @@ const LONG_LIST: usize = 512;
 /// 44 of them the tuple's own), and none is moved out of the table.
 const SHARED_ROW: usize = 1_980;
 
-const LOST: &str = "a row has lost one of its terms";
+const LOST: &str = "a term of a posting row is missing";
 
 const ALONE: u8 = 0;
 const SHARED: u8 = 1;
@@ -286,15 +286,15 @@ impl<'a> RowReader<'a> {
         let mut content = ByteReader::new(open(BlobKind::Row, id, key, data)?);
         let mut read = || {
             if key.is_empty() || key.len() > MAX_TERM || key.contains(&END) {
-                return Err("a row's key is no beginning of a term");
+                return Err("the key of a posting row cannot begin a term");
             }
             let (shared, left) = match content.byte()? {
                 ALONE => (false, 1),
                 SHARED => (true, content.varint()?),
-                _ => return Err("a row has an unknown form"),
+                _ => return Err("a posting row has an unknown form"),
             };
             if left == 0 {
-                return Err("a row has no term");
+                return Err("a posting row has no terms");
             }
             Ok((shared, left))
         };
@@ -326,7 +326,7 @@ impl<'a> RowReader<'a> {
         };
         let replaced = match self.term.get(shared..) {
             Some(rest) => rest.first().copied(),
-            None => return Err("a term shares more than there is"),
+            None => return Err("a term shares more bytes than the previous term has"),
         };
         self.term.truncate(shared);
         loop {
@@ -335,16 +335,16 @@ impl<'a> RowReader<'a> {
                 break;
             }
             if self.term.len() == MAX_TERM {
-                return Err("a term is too long");
+                return Err("a term has more than 128 bytes");
             }
             self.term.push(byte);
         }
         // Greater than the one before, and sharing all that can be shared: one form for each row.
         if self.term.get(shared).copied() <= replaced {
-            return Err("terms do not ascend");
+            return Err("terms are not in ascending order");
         }
         if first && !self.term.starts_with(self.key) {
-            return Err("a row's first term does not begin with its key");
+            return Err("the first term of a posting row does not begin with the row's key");
         }
         Ok(true)
     }

@@ -353,7 +353,7 @@ fn listed_segments(
             (None, Some(header)) => Arc::new(Header::decode(id, header)?),
             (None, None) => {
                 return Err(SegmentError::Refused(
-                    "segments: a header is missing that the plan did not know",
+                    "segments: the header of a segment that the plan does not know must not be None",
                 ));
             }
         };
@@ -385,7 +385,7 @@ fn listed_tombstones(
             (Some(known), _) => Ok(known.clone()),
             (None, Some(data)) => Ok((*id, Arc::new(decode_tombstone(id, data)?))),
             (None, None) => Err(SegmentError::Refused(
-                "tombstones: data is missing that the plan did not know",
+                "tombstones: the data of a tombstone that the plan does not know must not be None",
             )),
         });
     buried.collect()
@@ -412,7 +412,7 @@ impl ReadRows {
         rows: &[GivenRow<'_>],
     ) -> Result<Self, SegmentError> {
         if seen.lists_one_twice() {
-            return Err(SegmentError::Refused("segments: one is listed twice"));
+            return Err(SegmentError::Refused("segments: a segment is listed twice"));
         }
         let mut places = WordMap::default();
         for (language, planned) in plan.languages.iter().enumerate() {
@@ -435,7 +435,7 @@ impl ReadRows {
         for given in rows {
             let Some(segment) = seen.segment(&given.segment) else {
                 return Err(SegmentError::Refused(
-                    "rows: one belongs to a segment that is not listed",
+                    "rows: a row belongs to a segment that is not in segments",
                 ));
             };
             // The same words may have been looked up in segments of other languages; there they mean nothing.
@@ -446,7 +446,7 @@ impl ReadRows {
             match given.row {
                 Some((first_term, _)) if first_term > given.term => {
                     return Err(SegmentError::Refused(
-                        "rows: a row begins above the term it was read for",
+                        "rows: the first term of a row is greater than the term that it was read for",
                     ));
                 }
                 Some(row) => stored.push((segment, row, given.term, *place)),
@@ -503,7 +503,7 @@ impl ReadRows {
     ) -> Result<(), SegmentError> {
         let terms = self.found.get_mut(language);
         let lists = terms.and_then(|terms| terms.get_mut(term));
-        let lists = lists.ok_or_else(|| impossible("a term of no plan"))?;
+        let lists = lists.ok_or_else(|| impossible("a term is missing from the plan"))?;
         lists.insert(segment, list);
         Ok(())
     }
@@ -531,7 +531,7 @@ impl ReadRows {
                             hits += 1;
                             let missing = || {
                                 SegmentError::Refused(
-                                    "rows: none was given for a term that is not at hand",
+                                    "rows: the row of a term that the plan reports as missing must be given",
                                 )
                             };
                             held.get(&header.id).cloned().ok_or_else(missing)

@@ -287,7 +287,7 @@ impl<'a> CandidateCollector<'a> {
                 }
             }
             match beyond {
-                true => Err(impossible("a posting of no chunk")),
+                true => Err(impossible("a posting names an unknown chunk")),
                 false => Ok(()),
             }
         })?;

@@ -64,7 +64,7 @@ impl LiveSegment {
     /// The number of chunks that are not deleted.
     pub(crate) fn chunks(&self) -> Result<u64, SegmentError> {
         let living = u64::from(self.header().chunks()).checked_sub(self.liveness.dead.len() as u64);
-        living.ok_or_else(|| impossible("more deleted chunks than chunks"))
+        living.ok_or_else(|| impossible("more chunks are deleted than exist"))
     }
 
     /// Whether the same chunks of the same segment are deleted.

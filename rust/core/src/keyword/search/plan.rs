@@ -68,7 +68,9 @@ impl PostingPlan {
         slots.dedup();
         let mut names = FxHashSet::default();
         if !queries.iter().all(|query| names.insert(&query.language)) {
-            return Err(SegmentError::Refused("languages: one is named twice"));
+            return Err(SegmentError::Refused(
+                "languages: a language is named twice",
+            ));
         }
         let folded = |slot: &u64| {
             let base = slot & !u64::from(TYPED_BIT);

@@ -114,7 +114,7 @@ impl Snapshot {
                 let alive = list.count().checked_sub(dead);
                 let frequency = frequencies.get_mut(*slot).zip(alive);
                 let (frequency, alive) =
-                    frequency.ok_or_else(|| impossible("more dead postings than postings"))?;
+                    frequency.ok_or_else(|| impossible("more postings are deleted than exist"))?;
                 *frequency += u64::from(alive);
             }
         }
@@ -193,7 +193,7 @@ impl Snapshot {
         let Parameters { k1, b } = parameters;
         if !(0.0..=1_000.0).contains(&k1) || !(0.0..=1.0).contains(&b) {
             return Err(SegmentError::Refused(
-                "k1 must be from 0 to 1,000, b from 0 to 1",
+                "k1 must be 0 to 1,000, and b must be 0 to 1",
             ));
         }
         let weights = self.weights()?;
@@ -244,7 +244,7 @@ impl Snapshot {
                 let place = asked
                     .get(place)
                     .and_then(|(_, place)| scores.get_mut(*place));
-                *place.ok_or_else(|| impossible("a score of no chunk"))? = score;
+                *place.ok_or_else(|| impossible("a score belongs to no chunk"))? = score;
                 Ok(())
             })?;
             if k == 0 || known.old.get(number) == Some(&true) {
@@ -252,7 +252,8 @@ impl Snapshot {
             }
             if let Some(allowed) = &allowed {
                 let allowed = allowed.get(number);
-                let Some(allowed) = allowed.ok_or_else(|| impossible("a segment of no view"))?
+                let Some(allowed) =
+                    allowed.ok_or_else(|| impossible("a segment is missing from the view"))?
                 else {
                     continue;
                 };
@@ -319,7 +320,8 @@ impl Snapshot {
                 continue;
             };
             let segment = self.view.segments.get(number).zip(self.lists.get(number));
-            let (segment, lists) = segment.ok_or_else(|| impossible("a segment of no view"))?;
+            let (segment, lists) =
+                segment.ok_or_else(|| impossible("a segment is missing from the view"))?;
             let mut total = 0.0;
             for slot in lists.asked.iter() {
                 total += weight_of(&weights, *slot)?;
@@ -340,7 +342,7 @@ impl Snapshot {
                     }
                 });
                 let share = coverage.get_mut(*place);
-                *share.ok_or_else(|| impossible("a score of no chunk"))? =
+                *share.ok_or_else(|| impossible("a score belongs to no chunk"))? =
                     held.fold(0.0, |sum, weight| sum + weight) / total;
             }
             for (_, cursor) in cursors {
@@ -396,7 +398,8 @@ impl Snapshot {
                 continue;
             };
             let segment = self.view.segments.get(number).zip(self.lists.get(number));
-            let (segment, lists) = segment.ok_or_else(|| impossible("a segment of no view"))?;
+            let (segment, lists) =
+                segment.ok_or_else(|| impossible("a segment is missing from the view"))?;
             let scorer = self.scorer(segment, lists, weights, parameters);
             let alive = of_segment.iter();
             let alive: Vec<_> = alive
@@ -405,7 +408,7 @@ impl Snapshot {
             let ordinals = alive.iter().map(|(_, ordinal, _)| *ordinal);
             scorer.each_score(ordinals, |place, score| {
                 let id = alive.get(place).and_then(|(.., place)| ids.get(*place));
-                let id = id.ok_or_else(|| impossible("a score of no chunk"))?;
+                let id = id.ok_or_else(|| impossible("a score belongs to no chunk"))?;
                 scores.push(score);
                 if old.get(number) == Some(&true) {
                     known.scored.push((score, *id));
@@ -501,7 +504,7 @@ impl Snapshot {
             if let Some((number, ordinal)) = self.view.locate(*id, &mut hint) {
                 let of_segment = allowed.get_mut(number).zip(self.view.segments.get(number));
                 let (allowed, segment) =
-                    of_segment.ok_or_else(|| impossible("a chunk of no segment"))?;
+                    of_segment.ok_or_else(|| impossible("a chunk belongs to no segment"))?;
                 allowed
                     .get_or_insert_with(|| Bitmap::empty(segment.header().chunks()))
                     .insert(ordinal)?;
@@ -537,7 +540,7 @@ impl Work {
 /// What a slot weighs.
 fn weight_of(weights: &[f64], slot: usize) -> Result<f64, SegmentError> {
     let weight = weights.get(slot).copied();
-    weight.ok_or_else(|| impossible("a word without a weight"))
+    weight.ok_or_else(|| impossible("a word of the query has no weight"))
 }
 
 impl SegmentLists {
@@ -615,7 +618,7 @@ impl Scorer<'_> {
         let unpacked = self.each_score(ordinals.iter().copied(), |place, score| {
             let ids = &self.segment.header().ids;
             let id = ordinals.get(place).and_then(|ordinal| ids.id(*ordinal));
-            let id = id.ok_or_else(|| impossible("a candidate of no chunk"))?;
+            let id = id.ok_or_else(|| impossible("a candidate belongs to no chunk"))?;
             if score > 0.0 {
                 top.push(score, id);
             }
