@@ -22,6 +22,7 @@ HARMLESS = (
     "AsyncGenerator[Any, ",
     "tuple[Any, ...]",
     "dtype[Any]",
+    "ndarray[Any, ",  # numpy before 2.2 has no types of shapes
     "numpy.integer[Any]",
     "Connection[Any]",
     "ConnectionPool[Any]",

@@ -75,7 +75,8 @@ def slow_varlen_attn(  # noqa: PLR0917 (torch's order)
 def form(request, monkeypatch):
     """Each form of attention; torch's own kernel needs a GPU, so its documentation stands in for it."""
     chosen, version = request.param
-    monkeypatch.setattr("torch.nn.attention.varlen.varlen_attn", slow_varlen_attn, raising=False)
+    varlen = SimpleNamespace(varlen_attn=slow_varlen_attn)  # older torch has no such module
+    monkeypatch.setattr(torch.nn.attention, "varlen", varlen, raising=False)
     monkeypatch.setattr(module, "torch_version", lambda: version)
     monkeypatch.setattr(module, "form_for", lambda device, dtype: chosen)
     return chosen

@@ -256,7 +256,9 @@ if child == 0:
 assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 assert not {{"torch", "transformers", "sentence_transformers", "onnx"}} & set(sys.modules)
 """
-    done = subprocess.run([sys.executable, "-c", program], timeout=120, capture_output=True, check=False)
+    environment = os.environ | {"TOKENIZERS_PARALLELISM": "false"}  # of a fork, tokenizers before 0.23 warns otherwise
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, timeout=120, capture_output=True, check=False, env=environment)
     assert (done.returncode, done.stderr) == (0, b"")
 
 
