@@ -3,7 +3,7 @@
 What memory, disk and time a collection needs as it grows. A text is one half of a piece of documentation with the other
 half of a different piece, 113 words in the mean; its vector is the sum of the halves' static vectors, 256 dimensions,
 length 1. Each text has one metadata field. Questions are 7 to 13 words of pieces that are not stored. The vector index
-is the default one: none up to 10,000 chunks, then HNSW of float16.
+is the default one: HNSW of float16, from 10,000 chunks on.
 
 A separate program searches, ten hits each, everything warm. "Searches/s of a core" is what the processor time of a
 lone hybrid search would allow one core, client and server together. Recall is that of vector searches, against an exact
