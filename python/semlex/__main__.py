@@ -41,8 +41,9 @@ def _collect_more_often(_phase: str, _figures: object) -> None:
 
 def _interrupted(error: BaseException | None) -> bool:
     """Return whether Ctrl-C caused an error: modules being imported turn the interrupt into their own errors."""
+    # A command that raises its own exit code instead (from None) decides.
     while error is not None and not isinstance(error, KeyboardInterrupt):
-        error = error.__cause__ or error.__context__
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
     return error is not None
 
 

@@ -10,9 +10,12 @@ from pathlib import Path
 
 import psycopg
 import pytest
+import typer
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
+from semlex.__main__ import _interrupted
+from semlex.cli.commands.prove import ending_at_sigterm
 from semlex.errors import ConfigurationError, ConnectionFailedError
 from semlex.proof import check, children, soak
 from semlex.proof.check import LIMIT_SECONDS, Fault
@@ -320,6 +323,37 @@ def test_sigterm_leaves_nothing_behind(shell: Shell, database_url: str) -> None:
         started.send_signal(signal.SIGTERM)
         assert started.wait() == 128 + signal.SIGTERM
     assert schemas(database_url) == before
+
+
+def test_a_proof_that_is_interrupted_while_it_makes_its_schema_leaves_nothing(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, create = schemas(database_url), Ground.create
+
+    def interrupted(ground: Ground) -> None:
+        create(ground)
+        assert SCHEMA in schemas(database_url)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Ground, "create", interrupted)
+    with pytest.raises(KeyboardInterrupt), Site(database_url, SCHEMA):
+        pass
+    assert schemas(database_url) == before
+
+
+def test_a_code_that_a_command_raises_instead_of_an_interrupt_is_kept() -> None:
+    def stopped() -> None:
+        with ending_at_sigterm():
+            signal.raise_signal(signal.SIGTERM)
+
+    with pytest.raises(typer.Exit) as given:
+        stopped()
+    assert given.value.exit_code == 128 + signal.SIGTERM
+    assert isinstance(given.value.__context__, KeyboardInterrupt)
+    assert not _interrupted(given.value)
+    turned = ImportError()
+    turned.__context__ = KeyboardInterrupt()
+    assert _interrupted(turned)
 
 
 def test_an_interrupted_proof_ends_after_the_tries_that_have_begun(make_site: Callable[..., Site]) -> None:

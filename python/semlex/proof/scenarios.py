@@ -127,7 +127,12 @@ class Site:
             self.url = self._given or self.server("main").url
             self._ground = Ground(self.url, self.schema, self._clients)
             self.facts = self._ground.facts()
-            self._ground.create()
+            try:
+                self._ground.create()
+            except KeyboardInterrupt:
+                if self._ground.is_made:
+                    self._ground.remove()
+                raise
         except BaseException:
             self._close_servers()
             raise

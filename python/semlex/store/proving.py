@@ -55,6 +55,7 @@ class Ground:
     schema: str
     clients: str
     _brought_extension: bool = field(default=False, repr=False)
+    is_made: bool = field(default=False, repr=False)
 
     def create(self) -> None:
         """Make the schema; refuse one that exists, and a server on which no collection can be made."""
@@ -71,8 +72,10 @@ class Ground:
             if self._brought_extension:
                 _try_extension(connection)
             try:
+                self.is_made = True  # also if Ctrl-C comes before the answer
                 connection.execute(sql.SQL("CREATE SCHEMA {}").format(schema))
             except psycopg.errors.InsufficientPrivilege as error:
+                self.is_made = False
                 grant = _text(
                     connection,
                     "SELECT format('GRANT CREATE ON DATABASE %I TO %I;', current_database(), current_user)",

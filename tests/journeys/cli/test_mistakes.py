@@ -101,7 +101,7 @@ TYPED = {
         "maintain rechunk --chunk-tokens 200",
     ),
     "a folder above a source": Typed(
-        "index .", 2, ("'docs'", "Index that", "semlex delete --source docs"), "index docs"
+        "index .", 2, ("'docs'", "Index those folders", "semlex delete --source docs"), "index docs"
     ),
     "a filter without a value": Typed(
         "search keys --filter year", 2, ("--filter", "column 5", "an operator"), "search keys --filter year==2024"
