@@ -57,6 +57,15 @@ async def test_writers_go_on_while_an_index_is_built(database_url: str, caplog: 
         assert await retriever.count("year >= 2000") == 1
 
 
+async def field_index(connection: psycopg.AsyncConnection, table: str) -> tuple[str] | None:
+    """The name of a table's complete index of a field."""
+    statement = (
+        "SELECT relname FROM pg_index JOIN pg_class ON oid = indexrelid "
+        "WHERE indrelid = %s::regclass AND indisvalid AND relname ~ 'field'"
+    )
+    return await (await connection.execute(statement, [table])).fetchone()
+
+
 @pytest.mark.parametrize(("partitions", "table"), [(0, "built_chunk"), (2, "built_chunk_p0")])
 async def test_an_ended_build_is_shown_and_built_anew(database_url: str, partitions: int, table: str) -> None:
     async with retriever_of(database_url, partitions=partitions) as retriever, asyncio.timeout(120):
@@ -67,7 +76,10 @@ async def test_an_ended_build_is_shown_and_built_anew(database_url: str, partiti
         ):
             await writer.execute(sql.SQL("UPDATE {} SET summary = summary").format(sql.Identifier("semlex", table)))
             task = asyncio.create_task(retriever.fields.add("year", "text", force=True))
-            await other.execute("SELECT pg_terminate_backend(%s)", [await held_build(database_url, f"semlex.{table}")])
+            backend = await held_build(database_url, f"semlex.{table}")
+            if partitions:  # whose other index is built beside it, and would be ended on the way
+                await eventually(lambda: field_index(other, "semlex.built_chunk_p1"), "the other partition's index")
+            await other.execute("SELECT pg_terminate_backend(%s)", [backend])
             with pytest.raises(StoreError):
                 await task
             problems = await find_problems(other, retriever.info.server)
