@@ -18,6 +18,7 @@ from semlex.retriever.postgres import PostgreSQLRetriever
 from semlex.store import segments
 from semlex.store.keyword.bm25 import rebuild as rebuilding
 from semlex.store.keyword.bm25 import write as writing
+from semlex.store.keyword.bm25.merge import MergeStep, _Merge
 from semlex.store.keyword.bm25.rebuild import _Rebuild
 from semlex.store.postgres.database import Database
 from semlex.store.schema import locks
@@ -302,6 +303,45 @@ async def test_a_commit_whose_answer_is_lost_is_not_done_twice(
         assert {"begin to rebuild the keyword index", "write a segment", "switch to the rebuilt keyword index"} <= lost
         check_index(database_url)
     assert len(generations(database_url)) == 1
+
+
+async def test_a_merge_that_began_before_the_switch_does_not_end_behind_it(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A chunk dies after its page was read; a merge removes the tombstone before the chunk's segment is written."""
+    removed, switched = asyncio.Event(), asyncio.Event()
+    merge, remove = _Merge.run, _Rebuild._remove_others
+    merging: list[asyncio.Task[int]] = []
+
+    async def merged(self: _Merge) -> MergeStep:
+        step = await merge(self)
+        if step.done and self._generation == 2 and not removed.is_set():
+            removed.set()
+            await switched.wait()
+        return step
+
+    async def remove_others(self: _Rebuild) -> None:
+        if removed.is_set():
+            switched.set()
+        await remove(self)
+
+    async with bm25(database_url) as retriever, bm25(database_url) as other:
+        await retriever.add_documents(many(100))
+
+        async def change(moment: str) -> None:
+            if moment == "behind a page":
+                await other.delete(["d5"])
+            if moment == "before a segment" and not merging:
+                merging.append(asyncio.ensure_future(other.indexes.optimize()))
+                await removed.wait()
+
+        monkeypatch.setattr(_Merge, "run", merged)
+        monkeypatch.setattr(_Rebuild, "_remove_others", remove_others)
+        between(monkeypatch, change)
+        await retriever.indexes.rebuild_keyword()
+        await merging[0]
+        assert check_index(database_url)["generation"] == 2
+        assert len(await retriever.search("cat", 100, mode="keyword")) == 99
 
 
 async def test_only_an_index_of_ours_is_rebuilt(database_url: str) -> None:

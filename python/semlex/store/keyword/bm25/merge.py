@@ -161,6 +161,10 @@ async def merge_once(
             if version == _core.ANALYZER_VERSION:
                 step = await _Merge(connection, collection, generation, known, thoroughly=thoroughly).run()
                 if step.done:
+                    # The switch of a rebuild holds this row alone. It must see all of a merge, or the merge must see
+                    # it: the server refuses this lock (40001) if the switch was committed after this snapshot. Else a
+                    # tombstone that the switch still read would be gone behind it.
+                    await read_state(connection, collection, "FOR SHARE")
                     return step
         return MergeStep(done=False)
 
