@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -14,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from semlex import HnswIndex
 from semlex.retriever.synchronous import SyncRetriever
 from semlex.search import planner, request, retrieval
 from semlex.search.planner import SEARCHES_BEFORE_ROWS
@@ -192,6 +194,59 @@ def test_of_many_rows_that_pass_few_are_compared_on_the_server(
             if sent and 0 < sent[-1] < 100:
                 break
         assert 0 < sent[-1] < 100
+
+
+@pytest.mark.parametrize("ef_search", [400, 1000])
+def test_under_a_filter_a_longer_list_brings_no_more_rows_than_the_search_needs(
+    indexed: tuple[str, SyncRetriever], vectors: NDArray[np.float32], monkeypatch: pytest.MonkeyPatch, ef_search: int
+) -> None:
+    """The server ends the scan when so many rows have passed; what it finds is as good."""
+    run, scanned = retrieval.run_legs, list[float]()
+
+    def rows_of_index(plan: dict[str, Any]) -> Iterator[float]:
+        if plan["Node Type"] == "Index Scan" and "hnsw" in plan["Index Name"]:
+            yield plan["Actual Rows"]
+        for inner in plan.get("Plans", ()):
+            yield from rows_of_index(inner)
+
+    async def explained(snapshot: Any, legs: Any, *others: Any) -> Any:
+        [statement] = legs[0].prepare(None).statements
+        await snapshot.set_up(legs[0].settings)
+        async with snapshot.in_one_go():
+            text = b"EXPLAIN (ANALYZE, TIMING OFF, FORMAT JSON) " + statement.text.as_bytes()
+            cursor = await snapshot.execute(text, statement.parameters)
+        ((plans,),) = await cursor.fetchall()
+        scanned.extend(rows_of_index(plans[0]["Plan"]))
+        return await run(snapshot, legs, *others)
+
+    _, retriever = indexed
+    monkeypatch.setattr(retrieval, "run_legs", explained)
+    found = 0
+    for number in range(20):
+        hits = retriever.search(
+            None, 10, {"1/2": 1}, vector=vectors[number], mode="vector", tuning={"ef_search": ef_search}
+        )
+        assert hits.legs["vector"].plan == f"vector index, ef_search {ef_search}, 12 of halfvec rescored"
+        exact = nearest(vectors, vectors[number], passing(vectors, "1/2", 1), 10)
+        found += len({hit.id for hit in hits} & set(exact))
+    assert len(scanned) == 20
+    assert max(scanned) <= 4 * 12  # twice as many as the filter's share lets expect
+    assert found >= 0.99 * 20 * 10
+
+
+def test_under_a_filter_a_longer_list_of_bits_is_rescored_as_far_as_it_passes(
+    database_url: str, vectors: NDArray[np.float32]
+) -> None:
+    """Their order is coarse."""
+    with SyncRetriever(database_url, "none", use_reranking=False) as retriever:
+        documents = [Document(f"text {n}", {"1/2": n % 2}, id=str(n)) for n in range(ROWS)]
+        retriever.add_documents(documents, vectors)
+        retriever.indexes.create(HnswIndex(quantization="bit"))
+        for tuning, least, most in (({}, 40, 40), ({"ef_search": 10}, 40, 40), ({"ef_search": 600}, 200, 300)):
+            hits = retriever.search(None, 10, {"1/2": 1}, vector=vectors[0], mode="vector", tuning=tuning)
+            rescored = re.search(r", (\d+) of bit rescored$", hits.legs["vector"].plan)
+            assert rescored is not None
+            assert least <= int(rescored[1]) <= most
 
 
 def test_a_search_with_a_short_deadline_reads_nothing_for_later_ones(

@@ -222,7 +222,12 @@ def vector_leg(
     element: Element | None = None
     if used is not None and not is_whole:
         element = used.element
-        candidates = max(math.ceil(OVERSAMPLING[element] * limit), candidates, ef_search or 0)
+        # A given list is rescored as a whole. Under a filter the scan goes on until the candidates pass it: of bits,
+        # whose order is coarse, they are those of the list that probably do, and else no more than are needed.
+        listed = ef_search or 0
+        if not condition.is_empty:
+            listed = math.floor(listed * share / SPARE) if element == "bit" else 0
+        candidates = max(math.ceil(OVERSAMPLING[element] * limit), candidates, listed)
         rescored = f", {candidates} of {element} rescored"
     parameters |= {"candidates": candidates, "scanned": math.ceil(PATIENCE * candidates / share)}
     orders_by_key = used is None or (is_whole and collection.server.postgres >= INDEX_IN_SORTS)
