@@ -9,12 +9,13 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from struct import pack
 from typing import Any
 
 import numpy as np
 import psycopg
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from psycopg import sql
@@ -394,6 +395,45 @@ def test_the_nearest_are_among_the_rows_that_are_compared_on_the_server(
     cosines = vectors @ query
     least = np.sort(cosines)[-min(top_k, len(vectors))]
     assert set(np.flatnonzero(cosines >= least)) <= set(blocks.tolist())
+
+
+def in_sequence(products: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Sums along the last axis, one number after another, as a server without vector instructions does."""
+    sums: NDArray[np.float32] = np.cumsum(products, axis=-1, dtype=np.float32)[..., -1]
+    return sums
+
+
+@given(
+    dimensions=st.integers(1, 4100),
+    seed=st.integers(0, 10**6),
+    kind=st.sampled_from(("equal", "normal", "spiky")),
+)
+@example(dimensions=4092, seed=0, kind="equal")  # float16 rounds each number by as much as it can
+@example(dimensions=4000, seed=0, kind="equal")
+def test_no_cosine_of_the_server_differs_by_more_than_the_error(dimensions: int, seed: int, kind: str) -> None:
+    chance = np.random.default_rng(seed)
+    vectors = np.ones((40, dimensions)) * chance.uniform(1, 2, (40, 1))
+    query = np.full(dimensions, chance.uniform(1, 2), np.float32)
+    if kind == "normal":
+        vectors, query = chance.normal(size=vectors.shape), chance.normal(size=dimensions).astype(np.float32)
+    elif kind == "spiky":
+        vectors[:, 0] *= 10 ** chance.uniform(0, 6, 40)
+    stored = vectors.astype(np.float32)
+    lengths = np.sqrt(in_sequence(stored * stored).astype(np.float64) * in_sequence(query * query))
+    of_server = in_sequence(stored * query) / lengths
+    wide = stored.astype(np.float64)
+    kept = rounded((wide / np.linalg.norm(wide, axis=1, keepdims=True)).astype(np.float32).astype(np.float16))
+    unit = query / np.linalg.norm(query.astype(np.float64))
+    apart = kept.cosines(unit.astype(np.float32)).astype(np.float64) - of_server
+    assert (np.abs(apart) <= kept.errors).all()
+
+
+def test_vectors_of_one_dimension_are_read() -> None:
+    values, places = np.array([[0.5], [-1.0], [1.0]], ">f2"), np.arange(3, dtype=np.int64) << 16 | 1
+    entries = b"".join(pack(">ihh", 6, 1, 0) + one.tobytes() for one in values)
+    read = RoundedVectors.read(bytes(20) + entries, passing_rows.location_array(places), at=places, dimensions=1)
+    assert read is not None
+    assert read.cosines(np.ones(1, np.float32)) == pytest.approx(values[:, 0].astype(np.float64))
 
 
 def rounded(vectors: NDArray[np.float16]) -> RoundedVectors:

@@ -35,8 +35,10 @@ IDLE_SEARCHES = 100
 # Fewer rows are compared on the server in half a millisecond.
 MIN_WITH_VECTORS = 500
 BEFORE_VECTORS = 2  # searches, in one state
-# Vectors of norm 1 come as float16, so that a cosine is wrong by at most 2 ** -11; the rest is for sums in float32.
-MAX_ERROR = 2**-11 + 2**-14
+# The largest relative error of one rounding, and the largest absolute one to a subnormal float16.
+FLOAT32_ERROR, FLOAT16_ERROR, SUBNORMAL_ERROR = 2**-24, 2**-11, 2**-25
+# Numbers and sums that are rounded once, counted as if the vectors had so many more dimensions.
+SINGLE_ROUNDINGS = 32
 # Of float32 that stay in the processor's cache.
 NUMBERS_AT_ONCE = 262_144
 MAX_CODE = 127
@@ -70,7 +72,7 @@ class RoundedVectors:
     @classmethod
     def read(cls, array: bytes | None, places: bytes | None, *, at: NDArray[np.int64], dimensions: int) -> Self | None:
         """Return the vectors at places, a halfvec[] in binary form; None if one is missing or all zeros."""
-        kind = np.dtype([("head", ">i4", 2), ("values", ">f2", dimensions)])
+        kind = np.dtype([("head", ">i4", (2,)), ("values", ">f2", (dimensions,))])
         found = _places(places)
         order = found.argsort()
         return cls.of(_values(array, kind)["values"][order]) if np.array_equal(found[order], at) else None
@@ -80,6 +82,8 @@ class RoundedVectors:
         """Round vectors of shape (n, d); None if one is all zeros."""
         number, dimensions = vectors.shape
         rounded = cls(np.empty(vectors.shape, np.int8), np.empty(number, np.float32), np.empty(number, np.float32))
+        sums = _error_of_sums(dimensions)
+        others = FLOAT16_ERROR + math.sqrt(dimensions) * SUBNORMAL_ERROR + 3 * sums
         for part in _parts(number, dimensions):
             exact = vectors[part].astype(np.float32)
             scales = np.abs(exact).max(axis=1) / MAX_CODE
@@ -87,16 +91,26 @@ class RoundedVectors:
                 return None
             codes = np.rint(exact / scales[:, None])
             rounded.codes[part], rounded.scales[part] = codes, scales
-            rounded.errors[part] = np.linalg.norm(exact - codes * scales[:, None], axis=1) + MAX_ERROR
+            # A cosine changes by at most the length of what rounding takes from a vector of norm 1: by the codes, and
+            # by float16. Three sums are in float32: the product here, the server's product, and the server's two
+            # squared lengths, whose roots are wrong by half as much each. The product here is one of the codes, which
+            # may be longer than 1 by what they take away.
+            lengths = np.linalg.norm(exact - codes * scales[:, None], axis=1)
+            rounded.errors[part] = lengths * (1 + 2 * sums) + others
         return rounded
 
-    def may_be_nearest(self, query: NDArray[np.float32], limit: int) -> NDArray[np.bool_]:
-        """Return which vectors may be among the nearest to a query of norm 1, by cosine: bool, shape (n,)."""
+    def cosines(self, query: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return the cosines to a query of norm 1, wrong by up to `errors`: float32, shape (n,)."""
         cosines = np.empty(len(self.codes), np.float32)
         for part in _parts(*self.codes.shape):
             # Takes one thread; a product by BLAS would wake others up for half a millisecond.
             np.einsum("ij,j->i", self.codes[part].astype(np.float32), query, out=cosines[part])
         cosines *= self.scales
+        return cosines
+
+    def may_be_nearest(self, query: NDArray[np.float32], limit: int) -> NDArray[np.bool_]:
+        """Return which vectors may be among the nearest to a query of norm 1, by cosine: bool, shape (n,)."""
+        cosines = self.cosines(query)
         least = np.partition(cosines - self.errors, -limit)[-limit]
         may_be: NDArray[np.bool_] = cosines + self.errors >= least
         return may_be
@@ -121,6 +135,13 @@ class RoundedVectors:
     def nbytes(self) -> int:
         """How many bytes they take."""
         return self.codes.nbytes + self.scales.nbytes + self.errors.nbytes
+
+
+def _error_of_sums(dimensions: int) -> float:
+    """Return the largest error of a product of two vectors of norm 1 in float32."""
+    # In whatever order it is summed: Higham, Accuracy and Stability of Numerical Algorithms, 2nd edition, section 3.1.
+    total = (dimensions + SINGLE_ROUNDINGS) * FLOAT32_ERROR
+    return total / (1 - total)
 
 
 def _parts(number: int, dimensions: int) -> Iterator[slice]:
