@@ -313,6 +313,36 @@ def test_rows_that_take_too_long_to_read_end_no_search(
     assert tries == [reading]
 
 
+@pytest.mark.parametrize("size", [1.0, 1e-7])
+def test_vectors_stored_as_float16_are_compared_with_the_query_that_the_server_gets(
+    new_database: Callable[[], str], monkeypatch: pytest.MonkeyPatch, size: float
+) -> None:
+    """Of a short query float16 keeps few digits."""
+    monkeypatch.setattr(passing_rows, "MIN_WITH_VECTORS", 1)
+    stored = VALUES.astype(np.float16)
+    documents = [Document(f"text number {n}", {"group": n % GROUPS}, id=str(n)) for n in range(len(stored))]
+    norms = np.linalg.norm(stored.astype(np.float64), axis=1)
+    kept, read = list[PassingRows | None](), retrieval.read_vectors
+
+    async def noted(*arguments: Any) -> PassingRows | None:
+        kept.append(await read(*arguments))
+        return kept[-1]
+
+    monkeypatch.setattr(retrieval, "read_vectors", noted)
+    with sync_opened(new_database(), "none", collection="halves", vector_storage="halfvec") as retriever:
+        retriever.add_documents(documents, VALUES)
+        for query in np.random.default_rng(7).normal(size=(30, DIMENSIONS)).astype(np.float32):
+            given_ = query * np.float32(size)
+            sent = given_.astype(np.float16).astype(np.float64)
+            cosines = stored.astype(np.float64) @ sent / norms / np.linalg.norm(sent)
+            best = [str(n) for n in np.argsort(-cosines, kind="stable") if n % GROUPS == 1][:5]
+            hits = retriever.search(None, 5, {"group": 1}, vector=given_, mode="vector")
+            assert [hit.id for hit in hits] == best
+            assert [hit.vector_score for hit in hits] == pytest.approx([cosines[int(n)] for n in best], abs=1e-5)
+    assert len(kept) == 1
+    assert kept[0] is not None
+
+
 def test_the_index_gave_too_few_and_the_rows_take_too_long(
     new_database: Callable[[], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

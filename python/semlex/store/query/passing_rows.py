@@ -184,11 +184,12 @@ class PassingRows:
         """How many of the rows have a vector."""
         return len(self._ordered)
 
-    def nearest(self, query: NDArray[np.float32], limit: int) -> bytes:
+    def nearest(self, query: NDArray[np.floating], limit: int) -> bytes:
         """Return locations that include the `limit` nearest by cosine; all locations if vectors are not in memory."""
+        # `query` has the numbers that the server gets.
         wide = query.astype(np.float64)
         norm = math.sqrt(wide @ wide)
-        if self.vectors is None or not norm or limit >= len(self.vectors):
+        if self.vectors is None or not 0 < norm < math.inf or limit >= len(self.vectors):
             return self.locations
         return location_array(self._ordered[self.vectors.may_be_nearest((wide / norm).astype(np.float32), limit)])
 

@@ -21,6 +21,7 @@ from semlex.store.query.leg import Scorer, SideColumn, Statement, ranked, scores
 from semlex.store.query.passing_chunks import table_state
 from semlex.store.query.passing_rows import RoundedVectors, location_array
 from semlex.store.query.run import fetch
+from semlex.store.query.score_calibration import WIRE_TYPES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -85,9 +86,9 @@ class _WireValueDumper(Dumper):
         return obj.data
 
 
-def vector_parameter(values: NDArray[np.float32], storage: str) -> Any:
+def vector_parameter(values: NDArray[np.floating], storage: str) -> Any:
     """Return a vector as a value to bind; the statement must cast it."""
-    return _WireValue(pack(">HH", len(values), 0) + values.astype(">f2" if storage == "halfvec" else ">f4").tobytes())
+    return _WireValue(pack(">HH", len(values), 0) + values.astype(WIRE_TYPES[storage]).tobytes())
 
 
 def register_vector_parameter(connection: Connection) -> None:
@@ -206,7 +207,8 @@ def vector_leg(
         found = FoundBy("checked_rows" if rows.must_check else "rows")
         words = f"exact, {len(rows.ids):,} rows that pass"
         is_compared = rows.vectors is not None and not rows.must_check
-        nearest = partial(rows.nearest, query, limit) if is_compared else None
+        sent = query.astype(WIRE_TYPES[stored.storage])
+        nearest = partial(rows.nearest, sent, limit) if is_compared else None
         takes_long = is_compared and rows.number * stored.dimensions > MAX_NUMBERS_ON_LOOP
         return VectorLeg(scorer, found, parameters, {}, words, nearest, takes_long)
     if plan != "index":
