@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 from collections.abc import Callable, Iterator
@@ -24,7 +25,7 @@ from psycopg.types.json import Jsonb
 from semlex import HnswIndex, SyncRetriever
 from semlex.search import retrieval
 from semlex.store.postgres.embedded.server import EmbeddedServer
-from semlex.store.query import passing_rows, vector
+from semlex.store.query import passing_chunks, passing_rows, vector
 from semlex.store.query.leg import Statement
 from semlex.store.query.passing_ids import SERVER_RUN
 from semlex.store.query.passing_rows import (
@@ -311,6 +312,42 @@ def test_rows_that_take_too_long_to_read_end_no_search(
     for _ in range(8):
         assert set(searching.found(3, mode=mode)) == set(searching.best(3))
     assert tries == [reading]
+
+
+def is_on_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("most", [9, 10])
+def test_many_rows_are_decoded_and_compared_outside_the_event_loop(
+    searching: Stored, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    calls: dict[str, set[bool]] = {}
+
+    def noting(name: str, work: Callable[..., Any]) -> Callable[..., Any]:
+        def noted(*arguments: Any, **others: Any) -> Any:
+            calls.setdefault(name, set()).add(is_on_loop())
+            return work(*arguments, **others)
+
+        return noted
+
+    monkeypatch.setattr(passing_rows, "MAX_ROWS_ON_LOOP", most)
+    for name in ("among", "nearest"):
+        monkeypatch.setattr(PassingRows, name, noting(name, getattr(PassingRows, name)))
+    monkeypatch.setattr(PassingRows, "read", noting("read", PassingRows.read))
+    monkeypatch.setattr(passing_chunks, "ids_of", noting("ids_of", passing_chunks.ids_of))
+    monkeypatch.setattr(passing_rows, "location_array", noting("location_array", passing_rows.location_array))
+    for _ in range(6):
+        assert searching.found(3) == searching.best(3)
+    searching.connection.execute("INSERT INTO other VALUES (1)")  # the state has changed
+    assert searching.found(3) == searching.best(3)
+    on_loop = most == 10
+    assert calls.pop("location_array") == {False, on_loop}  # vectors are always read in a thread
+    assert calls == {name: {on_loop} for name in ("read", "nearest", "ids_of", "among")}
 
 
 @pytest.mark.parametrize("size", [1.0, 1e-7])

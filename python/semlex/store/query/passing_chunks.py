@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -9,7 +10,7 @@ from psycopg import sql
 
 from semlex.store.query.leg import Statement
 from semlex.store.query.passing_ids import SERVER_RUN, database_state, passing_ids
-from semlex.store.query.passing_rows import NOWHERE, PassingRows
+from semlex.store.query.passing_rows import NOWHERE, PassingRows, has_many
 from semlex.store.query.run import fetch
 from semlex.store.write.copy import ids_of
 
@@ -60,7 +61,7 @@ async def read_passing_rows(
         limit=sql.Literal(limit + 1),
     )
     (row,) = await fetch(snapshot, Statement(text, condition.parameters))
-    rows = PassingRows.read(*row)
+    rows = await asyncio.to_thread(PassingRows.read, *row) if has_many(row[3]) else PassingRows.read(*row)
     return None if len(rows.ids) > limit else rows
 
 
@@ -72,5 +73,10 @@ async def read_again(
     ((now, array),) = await fetch(snapshot, passing_ids(names, condition, limit, state=state, known=rows.state))
     if now is not None and now == rows.state:
         return rows
+    given = rows, array, now, limit
+    return await asyncio.to_thread(_among, *given) if rows.takes_long or has_many(array) else _among(*given)
+
+
+def _among(rows: PassingRows, array: bytes | None, state: str | None, limit: int) -> PassingRows | None:
     ids = ids_of(array)
-    return None if len(ids) > limit else rows.among(ids, now)
+    return None if len(ids) > limit else rows.among(ids, state)

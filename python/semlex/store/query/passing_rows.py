@@ -35,6 +35,9 @@ IDLE_SEARCHES = 100
 # Fewer rows are compared on the server in half a millisecond.
 MIN_WITH_VECTORS = 500
 BEFORE_VECTORS = 2  # searches, in one state
+# Decoding or comparing more than so many rows, or numbers of their vectors, takes more than half a millisecond.
+MAX_ROWS_ON_LOOP = 10_000
+MAX_NUMBERS_ON_LOOP = 2_000_000
 # The largest relative error of one rounding, and the largest absolute one to a subnormal float16.
 FLOAT32_ERROR, FLOAT16_ERROR, SUBNORMAL_ERROR = 2**-24, 2**-11, 2**-25
 # Numbers and sums that are rounded once, counted as if the vectors had so many more dimensions.
@@ -179,23 +182,32 @@ class PassingRows:
         """The known places in order, as a tid[] in binary form; no bytes if none is known."""
         return location_array(self._ordered)
 
-    @property
+    @cached_property
     def number(self) -> int:
         """How many of the rows have a vector."""
-        return len(self._ordered)
+        return int(np.count_nonzero(self.places != _NOWHERE))
+
+    @property
+    def takes_long(self) -> bool:
+        """Whether decoding or comparing them must leave the event loop."""
+        return len(self.ids) > MAX_ROWS_ON_LOOP or (
+            self.vectors is not None and self.vectors.codes.size > MAX_NUMBERS_ON_LOOP
+        )
 
     def nearest(self, query: NDArray[np.floating], limit: int) -> bytes:
-        """Return locations that include the `limit` nearest by cosine; all locations if vectors are not in memory."""
-        # `query` has the numbers that the server gets.
+        """Return locations that include the `limit` nearest by cosine; all locations without comparable vectors."""
+        # `query` has the numbers that the server gets. A state that must be checked is checked by all rows.
+        vectors = None if self.must_check else self.vectors
         wide = query.astype(np.float64)
         norm = math.sqrt(wide @ wide)
-        if self.vectors is None or not 0 < norm < math.inf or limit >= len(self.vectors):
+        if vectors is None or not 0 < norm < math.inf or limit >= len(vectors):
             return self.locations
-        return location_array(self._ordered[self.vectors.may_be_nearest((wide / norm).astype(np.float32), limit)])
+        return location_array(self._ordered[vectors.may_be_nearest((wide / norm).astype(np.float32), limit)])
 
-    def parts(self, size: int) -> Iterator[NDArray[np.int64]]:
-        """Return the places of the vectors in their order, in parts of at most this size."""
-        return (self._ordered[start : start + size] for start in range(0, self.number, size))
+    def parts(self, size: int) -> list[tuple[NDArray[np.int64], bytes]]:
+        """Return the places of the vectors in their order, in parts of at most this size, each also as a tid[]."""
+        parts = [self._ordered[start : start + size] for start in range(0, self.number, size)]
+        return [(part, location_array(part)) for part in parts]
 
     def among(self, ids: NDArray[np.int64], state: str | None) -> PassingRows | None:
         """Return these rows for another state of the database, in which `ids` pass; None if a place is unknown."""
@@ -208,6 +220,11 @@ class PassingRows:
         is_same = found.number == self.number
         kept = self.vectors if is_same else self.vectors.at(np.searchsorted(self._ordered, found._ordered))
         return replace(found, vectors=kept)
+
+
+def has_many(ids: bytes | None) -> bool:
+    """Return whether decoding an array of ids must leave the event loop."""
+    return len(ids or b"") > _HEADER_BYTES + _ID.itemsize * MAX_ROWS_ON_LOOP
 
 
 def location_array(places: NDArray[np.int64]) -> bytes:

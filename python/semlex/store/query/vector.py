@@ -19,7 +19,7 @@ from semlex.store.indexes.choice import INDEX_FROM_ROWS
 from semlex.store.query.filters import Filter
 from semlex.store.query.leg import Scorer, SideColumn, Statement, ranked, scores_by_key, scores_in_column
 from semlex.store.query.passing_chunks import table_state
-from semlex.store.query.passing_rows import RoundedVectors, location_array
+from semlex.store.query.passing_rows import RoundedVectors
 from semlex.store.query.run import fetch
 from semlex.store.query.score_calibration import WIRE_TYPES
 
@@ -62,9 +62,7 @@ MIN_SHARE = 0.0001
 # pgvector ends a scan early after this many vectors or this much memory: both are beyond what a search needs.
 MIN_SCANNED, MAX_SCANNED, SCANNED = 20_000, 2_000_000_000, 10
 SCAN_MEMORY = 4  # times work_mem
-# Of the vectors of a filter's rows; more are compared in a thread.
-MAX_NUMBERS_ON_LOOP = 2_000_000
-# That are read in one statement: 8 MB.
+# Of the vectors of a filter's rows, that are read in one statement: 8 MB.
 MAX_NUMBERS_AT_ONCE = 4_000_000
 # Times the rows wanted that are compared by the whole vectors where the index holds less of them.
 OVERSAMPLING: dict[Element, float] = {"halfvec": 1.2, "bit": 4.0}
@@ -199,18 +197,15 @@ def vector_leg(
     parameters = {**vector, "limit": limit, **condition.parameters}
     if plan == "rows" and condition.rows is not None:
         rows = condition.rows
-        parameters = {**vector, "limit": limit, "locations": _WireValue(rows.locations)}
+        parameters = {**vector, "limit": limit}
         if rows.must_check:
             parameters |= {"file": rows.file, "horizon": rows.horizon, "number": rows.number}
         else:
             parameters["state"] = rows.state
         found = FoundBy("checked_rows" if rows.must_check else "rows")
         words = f"exact, {len(rows.ids):,} rows that pass"
-        is_compared = rows.vectors is not None and not rows.must_check
-        sent = query.astype(WIRE_TYPES[stored.storage])
-        nearest = partial(rows.nearest, sent, limit) if is_compared else None
-        takes_long = is_compared and rows.number * stored.dimensions > MAX_NUMBERS_ON_LOOP
-        return VectorLeg(scorer, found, parameters, {}, words, nearest, takes_long)
+        nearest = partial(rows.nearest, query.astype(WIRE_TYPES[stored.storage]), limit)
+        return VectorLeg(scorer, found, parameters, {}, words, nearest, rows.takes_long)
     if plan != "index":
         words = "exact, vectors by key" if plan == "keys" else "exact, all vectors"
         return VectorLeg(scorer, FoundBy(plan), parameters, {}, words)
@@ -364,8 +359,8 @@ async def read_vectors(snapshot: Snapshot, collection: CollectionInfo, rows: Pas
     stored = StoredVectors.of(collection)
     text = VECTORS.format(**stored.parts, extension=stored.server.extension, dimensions=sql.Literal(stored.dimensions))
     read = list[RoundedVectors]()
-    for at in rows.parts(max(1, MAX_NUMBERS_AT_ONCE // stored.dimensions)):
-        parameters = {"state": rows.state, "locations": _WireValue(location_array(at))}
+    for at, locations in await asyncio.to_thread(rows.parts, max(1, MAX_NUMBERS_AT_ONCE // stored.dimensions)):
+        parameters = {"state": rows.state, "locations": _WireValue(locations)}
         ((vectors, places),) = await fetch(snapshot, Statement(text, parameters))
         part = await asyncio.to_thread(RoundedVectors.read, vectors, places, at=at, dimensions=stored.dimensions)
         if part is None:
@@ -428,9 +423,9 @@ class VectorLeg:
     parameters: dict[str, Any]  # bound by name in the statement
     settings: dict[str, str | int]  # of the leg's transaction
     plan: str  # in words
-    # Compares the query with the vectors of a filter's rows, and returns the locations to compare on the server.
+    # Returns the locations of a filter's rows to compare on the server, after comparing the vectors that are in memory.
     nearest: Callable[[], bytes] | None = None
-    takes_long: bool = False  # whether these vectors are many
+    takes_long: bool = False  # whether these rows are many
 
     @property
     def side_column(self) -> SideColumn:
