@@ -292,8 +292,7 @@ class Retrieval:
         if after is None:
             return None
         found, limit = self._remembered(state), request.max_filter_rows
-        remaining = request.remaining()
-        has_time = remaining is None or remaining >= SECONDS_FOR_ROWS
+        has_time = _has_time(request)
         leaves_out_index = plan == "index" and found.leaves_out_index()
         if is_short:
             found.leave_out_index()
@@ -329,7 +328,7 @@ class Retrieval:
         ):
             with found.reading_vectors(math.ceil(size)):
                 async with snapshot.in_time():
-                    rows = await read_vectors(snapshot, state.collection, rows) or rows
+                    rows = await read_vectors(snapshot, state.collection, rows, partial(_has_time, request)) or rows
                 found.take_vectors(rows)
         return rows
 
@@ -552,6 +551,12 @@ def _snapshots(state: SearchState, rows: int | None, *, exact: bool) -> Sequence
         # After a commit the first statement tells that the index has changed, one tells how, and one has the rows.
         return ["statement", "statement", "statement", "last question", "whole"]
     return ["last question", "whole"]
+
+
+def _has_time(request: Request) -> bool:
+    """Return whether the deadline leaves time to read what only later searches gain by."""
+    remaining = request.remaining()
+    return remaining is None or remaining >= SECONDS_FOR_ROWS
 
 
 async def _in_time(snapshot: Snapshot, request: Request, work: Callable[[], Awaitable[T]]) -> T | None:

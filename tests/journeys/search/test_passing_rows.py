@@ -40,7 +40,8 @@ from semlex.store.query.passing_rows import (
 from semlex.store.query.run import fetch
 from semlex.types.documents import Document
 from tests.support.embedded_servers import configure
-from tests.support.retrievers import sync_opened
+from tests.support.manual_clock import ManualClock
+from tests.support.retrievers import opened, sync_opened
 from tests.support.waiting import until
 
 DIMENSIONS, ROWS, GROUPS = 16, 80, 8
@@ -314,6 +315,37 @@ def test_rows_that_take_too_long_to_read_end_no_search(
     assert tries == [reading]
 
 
+async def test_vectors_are_read_in_parts_until_the_deadline_is_near(
+    searching: Stored, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each statement has a time limit of its own; the search goes on with the rows alone."""
+    deadline, clock, reads, ended = 60.0, ManualClock(), list[PassingRows | None](), list[None]()
+    read, fetched = retrieval.read_vectors, vector.fetch
+
+    async def slow(*arguments: Any) -> Any:
+        rows = await fetched(*arguments)
+        clock.advance(deadline / 2 - 0.5)
+        ended.append(None)
+        return rows
+
+    async def noted(*arguments: Any) -> PassingRows | None:
+        reads.append(await read(*arguments))
+        return reads[-1]
+
+    monkeypatch.setattr(vector, "MAX_NUMBERS_AT_ONCE", 3 * DIMENSIONS)
+    monkeypatch.setattr(vector, "fetch", slow)
+    monkeypatch.setattr(retrieval, "read_vectors", noted)
+    async with opened(searching.url, "none", collection="passing", clock=clock) as retriever:
+        for _ in range(6):
+            hits = await retriever.search(
+                None, 5, {"group": 3}, vector=QUERY, mode="vector", deadline=None if reads else deadline
+            )
+            assert [hit.id for hit in hits] == searching.best(3)
+            assert len(ended) in (0, 2)  # of four parts
+    assert reads == [None]
+    assert hits.legs["vector"].plan == "exact, 10 rows that pass"
+
+
 def is_on_loop() -> bool:
     try:
         asyncio.get_running_loop()
@@ -534,9 +566,9 @@ def test_searches_at_once_keep_no_more_vectors_than_there_is_room_for(
     monkeypatch.setattr(passing_rows, "MAX_ALL_VECTOR_BYTES", 3 * size)
     read, reads, seen = retrieval.read_vectors, list[bytes](), list[RememberedRows]()
 
-    async def noted(snapshot: Any, collection: Any, rows: PassingRows) -> PassingRows | None:
+    async def noted(snapshot: Any, collection: Any, rows: PassingRows, has_time: Any) -> PassingRows | None:
         reads.append(rows.locations)
-        return await read(snapshot, collection, rows)
+        return await read(snapshot, collection, rows, has_time)
 
     find = retrieval.Retrieval.find
 

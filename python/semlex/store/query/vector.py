@@ -354,12 +354,17 @@ class StoredVectors:
         return WITH_SIDE_COLUMN.format(**parts, side_column=sql.SQL(side_column.decode()))
 
 
-async def read_vectors(snapshot: Snapshot, collection: CollectionInfo, rows: PassingRows) -> PassingRows | None:
-    """Return rows with their vectors; None if the state has changed, or a vector is all zeros."""
+async def read_vectors(
+    snapshot: Snapshot, collection: CollectionInfo, rows: PassingRows, has_time: Callable[[], bool]
+) -> PassingRows | None:
+    """Return rows with their vectors; None if the state has changed, time is up, or a vector is all zeros."""
+    # Each statement has a time limit of its own; `has_time` is asked before each, since they may be many.
     stored = StoredVectors.of(collection)
     text = VECTORS.format(**stored.parts, extension=stored.server.extension, dimensions=sql.Literal(stored.dimensions))
     read = list[RoundedVectors]()
     for at, locations in await asyncio.to_thread(rows.parts, max(1, MAX_NUMBERS_AT_ONCE // stored.dimensions)):
+        if not has_time():
+            return None
         parameters = {"state": rows.state, "locations": _WireValue(locations)}
         ((vectors, places),) = await fetch(snapshot, Statement(text, parameters))
         part = await asyncio.to_thread(RoundedVectors.read, vectors, places, at=at, dimensions=stored.dimensions)
