@@ -11,7 +11,7 @@ import typer
 from rich.markup import escape
 
 from semlex.cli.exit_codes import EXIT_CODES, OTHER, exit_code
-from semlex.cli.groups import USAGE_ERROR, MainGroup
+from semlex.cli.groups import MainGroup
 from semlex.cli.terminal import messages, output, set_quiet, set_verbose
 from semlex.errors import ConfigurationError, SemlexError
 
@@ -71,7 +71,7 @@ def main() -> None:
     except SemlexError as error:
         _print_error(str(error))
         raise SystemExit(exit_code(error)) from None
-    except USAGE_ERROR.__base__ as error:
+    except typer.TyperException as error:
         _print_error(error.format_message())
         if (context := getattr(error, "ctx", None)) is not None:
             messages.print(f"[dim]all options: {context.command_path} --help[/dim]")

@@ -179,9 +179,9 @@ def described(command: Any, name: str) -> Any:
 
 
 def _convert_what_needs_it(parameter: Any) -> None:
-    """Let typer convert only the values that need it: its newer releases load pydantic for that, even for None."""
-    convert, kind = parameter.process_value, getattr(parameter, "type_descriptor", None)
-    if kind is None or "process_value" in vars(parameter):
+    """Let typer convert only the values that need it: it loads pydantic for that, even for None."""
+    convert, kind = parameter.process_value, parameter.type_descriptor
+    if "process_value" in vars(parameter):
         return
     takes_many = kind.annotation == list[str]
     read = kind.parameter_info.parser or {str: str, list[str]: list}.get(kind.annotation)

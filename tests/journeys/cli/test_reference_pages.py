@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import re
-from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -44,7 +43,6 @@ def test_every_status_of_the_server_is_described() -> None:
     assert set(REFUSALS) == found | {NO_METHOD}
 
 
-@pytest.mark.skipif(version("typer") < "0.26", reason="typer before 0.26 loses the help of arguments beside click 8.5")
 def test_generated_parts_are_fresh() -> None:
     for path, text in generated().items():
         assert path.read_text(encoding="utf-8") == text, "./x docs writes it again"

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 ENVIRONMENT = "env:"
-FIRST_WITH_REQUIRED_WAYS = 160_000  # version of libpq
+FIRST_WITH_REQUIRED_WAYS = 160_000  # version of libpq; PSYCOPG_IMPL=python loads the one of the system
 # Values as text are the same in every session.
 FORMATTING: Mapping[str, str | int] = {
     "datestyle": "ISO, YMD",
