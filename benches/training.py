@@ -89,4 +89,6 @@ def prepare_tokenizer(state: Path) -> None:
     # What transformers asks for beside the tokenizer itself.
     settings = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": END_TOKEN, "pad_token": END_TOKEN}
     (target.parent / "tokenizer_config.json").write_text(json.dumps(settings))
-    tokenizer.save(str(target))
+    unfinished = target.with_name(f"{target.name}.new")
+    tokenizer.save(str(unfinished))
+    unfinished.replace(target)
