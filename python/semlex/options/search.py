@@ -140,7 +140,8 @@ class Tuning(TypedDict, total=False):
     ef_search: Annotated[
         int | None,
         Option(
-            "Size of the HNSW index's own candidate list. Default: 120, or one more than candidates.",
+            "Size of the HNSW index's own candidate list. Default: 120 up to 100,000 vectors, longer for more vectors "
+            "and with a filter; at least one more than candidates.",
             minimum=1,
             maximum=MAX_EF_SEARCH,
             offered=False,
