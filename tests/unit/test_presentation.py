@@ -175,7 +175,7 @@ def test_is_it_in_there_at_all() -> None:
     results.best_similarity, results.coverage = 0.3141, 0.4
     assert (
         best_match(results)
-        == "best similarity 0.31; the best hit contains 40 % of the question's words, counted by weight"
+        == "best similarity 0.31; the best hit contains 40 % of the query's words, counted by weight"
     )
 
 

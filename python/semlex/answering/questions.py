@@ -84,12 +84,10 @@ class Rewriting:
         except Exception as error:  # noqa: BLE001 - whatever a model raises, the question alone can be searched
             is_late = deadline is not None and deadline.expired()
             what = "the language model did not answer in time" if is_late else failure_reason(error)
-            return Rewrite(warning=f"the question was searched as it is, not rewritten: {what}")
+            return Rewrite(warning=f"the query was searched as it is, not rewritten: {what}")
         terms = read_terms(said.text, question, about)
         if not terms:
-            return Rewrite(
-                warning="the question was searched as it is, not rewritten: the language model wrote no terms"
-            )
+            return Rewrite(warning="the query was searched as it is, not rewritten: the language model wrote no terms")
         self.cache.keep(key, terms)
         return Rewrite(terms, identity)
 

@@ -298,7 +298,7 @@ def best_match(results: SearchResults) -> str:
     parts = [] if similarity is None else [f"best similarity {number(similarity, 2)}"]
     if coverage is not None:
         share = f"{coverage:.0%}".replace("%", " %")
-        parts.append(f"the best hit contains {share} of the question's words, counted by weight")
+        parts.append(f"the best hit contains {share} of the query's words, counted by weight")
     return "; ".join(parts)
 
 

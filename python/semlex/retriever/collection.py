@@ -542,8 +542,8 @@ class Collection(Part):
     ) -> Explanation:
         """Explain why a document has its rank in the results of a search, or why it is missing.
 
-        The question is searched as by `search`. Then the chunks that rank before the document are counted, the words it
-        shares with the question are looked up, and arguments that would make it a hit are tried. Nothing is written.
+        The query is searched as by `search`. Then the chunks that rank before the document are counted, the words it
+        shares with the query are looked up, and arguments that would make it a hit are tried. Nothing is written.
 
         Args:
             document: Id of a chunk or of an added document; a path as `documents` lists it, with or without its source
@@ -579,7 +579,7 @@ class Collection(Part):
             found = await explain(opened, reranker, request, document, places)
             if isinstance(found, Records):
                 return Explanation(document, None, (await absence(self._handle, document, sources, places, found),))
-            routed = [] if request.route is None else [f"the question was taken as {request.route}"]
+            routed = [] if request.route is None else [f"the query was taken as {request.route}"]
             return replace(found, notes=(*found.notes, *routed, *request.notes, *late))
 
         return await self._handle.run_search(opened, run, has_vector=has_vector)
@@ -1133,7 +1133,7 @@ class Collection(Part):
         resources = await self._handle.resources.ready()
         model = (await resources.chat_model()).model
         if model is None and wanted is None:
-            return Rewrite(warning="the question was not rewritten: no chat model is configured (chat_model)")
+            return Rewrite(warning="the query was not rewritten: no chat model is configured (chat_model)")
         if model is None:
             raise ConfigurationError("rewrite needs a language model: name one with chat_model= or --chat-model")
         from semlex.answering.questions import Rewriting

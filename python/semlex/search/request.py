@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 MAX_QUERIES = 1000  # of one call
 OPERATORS_NOTE = (
-    "the question reads as a sentence or a command line, so words with a dash or in quotes were searched like other "
+    "the query reads as a sentence or a command line, so words with a dash or in quotes were searched like other "
     "words; to leave words out, use exclude"
 )
 NO_DEFAULTS = SearchDefaults()

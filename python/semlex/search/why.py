@@ -56,9 +56,9 @@ def reasons(standing: Standing, results: SearchResults) -> tuple[Reason, ...]:
         return (_filtered(standing),)
     if standing.broken:
         parts = "; ".join(standing.broken[:SHOWN_PARTS])
-        by, where = "the question's own words leave", "the question"
+        by, where = "the query's own words leave", "the query"
         if standing.state.request.exclude:
-            by, where = "exclude or the question leaves", "exclude or the question"
+            by, where = "exclude or the query leaves", "exclude or the query"
         return (Reason("excluded", f"{by} it out: {parts}", f"leave that out of {where}"),)
     if standing.ranking.best is None:
         missing = tuple(_of_legs(standing))
@@ -101,7 +101,7 @@ def _of_legs(standing: Standing) -> Iterator[Reason]:
         if score is None:
             yield Reason("unknown", "its keyword score is not known")
         elif score <= 0:
-            yield Reason("no_shared_word", "it shares no word with the question", _other_words(standing))
+            yield Reason("no_shared_word", "it shares no word with the query", _other_words(standing))
         else:
             before = f"{rank - 1:,}" if rank is not None else f"at least {MAX_CANDIDATES:,}"
             text = f"{before} chunks have higher keyword scores, and keyword search takes the best {depth:,}"
@@ -124,7 +124,7 @@ def _wider_index(standing: Standing) -> str:
 def _other_words(standing: Standing) -> str:
     if standing.state.collection.embedding is not None and "vector" not in standing.state.legs:
         return "mode='hybrid' (--mode hybrid) finds by meaning, too"
-    return "ask with a word that it contains"
+    return "search for a word that it contains"
 
 
 def _reach(standing: Standing) -> str:
@@ -239,7 +239,7 @@ def _beside(standing: Standing) -> Iterator[Reason]:
         text = "it has no vector yet, so only keyword search can find it"
         yield Reason("no_vector", text, f"semlex models fill --collection {name}")
     if standing.keyword is not None and standing.keyword.score == 0:
-        yield Reason("no_shared_word", "it shares no word with the question", "ask with a word that it contains")
+        yield Reason("no_shared_word", "it shares no word with the query", "search for a word that it contains")
 
 
 NO_TERMS = "the keyword engine {!r} does not report which words are shared, or their weights"
@@ -345,7 +345,7 @@ def engine_notes(state: SearchState, terms: Sequence[TermScores] | None) -> list
         notes.append("the collection has no keyword engine: words are not looked for")
     if collection.embedding is None:
         notes.append(
-            f"the collection holds no vectors: words alone are searched (semlex models fill --collection {name})"
+            f"the collection contains no vectors: words alone are searched (semlex models fill --collection {name})"
         )
     return notes
 

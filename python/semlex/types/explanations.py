@@ -47,13 +47,13 @@ class Reason:
 
 @dataclass(frozen=True, slots=True)
 class QueryTerm:
-    """A word of the question, as the keyword index knows it.
+    """A word of the query, as the keyword index knows it.
 
     Attributes:
         term: The word, folded and stemmed.
         weight: Its inverse document frequency: the rarer, the greater.
-        chunks: How many chunks of the collection have it.
-        held: Whether the chunk has it.
+        chunks: How many chunks of the collection contain it.
+        held: Whether the chunk contains it.
         score: What the word adds to the chunk's keyword score.
     """
 
@@ -105,7 +105,7 @@ class LegFigures:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Explanation:
-    """Why a document has its rank in the hits of a question, or why it is missing; ``str()`` gives lines for people.
+    """Why a document has its rank in the hits of a query, or why it is missing; ``str()`` gives lines for people.
 
     Attributes:
         document: The document as requested; `name` is what was found (source and path, or the id of a chunk), or None.
@@ -113,7 +113,7 @@ class Explanation:
         rank: Place among the hits, from 1; None if it is not one.
         chunks, chunk: How many of its chunks were examined, and the id of the one with the best place, or None.
         legs: Its rank in each search that answered.
-        terms: The question's words, heaviest first, with what they add to that chunk's keyword score.
+        terms: The query's words, heaviest first, with what they add to that chunk's keyword score.
         fused_rank: Rank among all candidates by fused score, or by the score of the only search, from 1; or None.
         last_fused_score: The fused score of the last hit, or of the last that was reranked.
         notes: What is not known, and what did not go as requested.
@@ -183,7 +183,7 @@ class HitExplanation:
 
     Attributes:
         location: Document and place, or "".
-        terms: The question's words, heaviest first, with what they add to its keyword score.
+        terms: The query's words, heaviest first, with what they add to its keyword score.
         vector_contribution, keyword_contribution: What each search adds to the fused score, with fusion ``score``; else
             None.
         confidence: Probability that the hit is relevant, by the collection's calibration, or None.
@@ -226,7 +226,7 @@ class SearchExplanation:
             None unless the fusion is ``score``. docs/explanation/ranking.md shows how a fused score follows from these
             and `greatest_keyword_score`.
         greatest_keyword_score: The best keyword score of all candidates.
-        terms: Search terms that were added to the question.
+        terms: Search terms that were added to the query.
         terms_by: The language model that wrote `terms`; None: the caller gave them.
     """
 

@@ -39,7 +39,7 @@ def test_why_takes_the_options_of_the_search(shell: Shell) -> None:
     [
         ("SEMLEX_OVERSAMPLING", "100", '"depth": 500'),
         ("SEMLEX_TOP_K", "1", "it is hit 1 of 1"),
-        ("SEMLEX_ROUTE", "rules", "the question was taken as"),
+        ("SEMLEX_ROUTE", "rules", "the query was taken as"),
     ],
 )
 def test_why_follows_the_settings_as_the_search_does(shell: Shell, variable: str, value: str, told: str) -> None:

@@ -214,7 +214,7 @@ def test_the_plain_question_answers_if_the_model_writes_no_terms(library_with: A
     found, usual = retriever.search(QUESTION, rewrite=True), retriever.search(QUESTION)
     assert [hit.id for hit in found] == [hit.id for hit in usual]
     [warning] = found.warnings
-    assert warning.startswith("the question was searched as it is, not rewritten: ")
+    assert warning.startswith("the query was searched as it is, not rewritten: ")
     assert QUESTION not in warning
     retriever.search(QUESTION, rewrite=True)
     assert len(model.sent) == 2, "a failure was kept"
@@ -258,7 +258,7 @@ async def test_the_plain_question_answers_if_the_model_is_late(database_url: str
         )
         assert [hit.id for hit in found] == [hit.id for hit in usual]
         assert found.warnings == [
-            "the question was searched as it is, not rewritten: the language model did not answer in time"
+            "the query was searched as it is, not rewritten: the language model did not answer in time"
         ]
         model.may_answer.set()
 

@@ -74,7 +74,7 @@ async def test_words_that_the_question_excludes_or_demands(database_url: str) ->
                 told = await retriever.why("a", question, mode=mode)
                 assert (codes(told), told.reasons[0].text) == (
                     ["excluded"],
-                    f"the question's own words leave it out: {text}",
+                    f"the query's own words leave it out: {text}",
                 )
         # A phrase that is nowhere is words; a search by vectors alone knows exclusions, and no phrases.
         assert (await retriever.why("a", '"cat ship"')).found
@@ -252,7 +252,9 @@ async def test_without_vectors(database_url: str) -> None:
         await retriever.add_documents([Document("a key", id="a"), Document("a fig", id="b")])
         told = await retriever.why("b", "key")
         assert (codes(told), [leg.leg for leg in told.legs]) == (["no_shared_word"], ["keyword"])
-        assert any("holds no vectors" in note for note in told.notes)
+        assert any("contains no vectors" in note for note in told.notes)
+        assert str(told.reasons[0]).startswith("it shares no word with the query [")
+        assert not {"question", "hold", "holds"} & set(str(told).split())
 
 
 async def test_a_leg_that_fails_is_a_note(database_url: str) -> None:
@@ -361,5 +363,5 @@ async def test_an_argument_goes_before_what_the_retriever_was_made_with(database
         assert (await retriever.why("a", "vault key")).code == "below_top_k"
         assert (await retriever.why("a", "vault key", 2)).found
         routed = await retriever.why("b", "vault key")
-        assert any(note.startswith("the question was taken as exploratory, by rules") for note in routed.notes)
+        assert any(note.startswith("the query was taken as exploratory, by rules") for note in routed.notes)
         assert not (await retriever.why("b", "vault key", route=False)).notes

@@ -77,7 +77,7 @@ function arithmetic(hit, parts, weight, measured) {
   const found = hit.keyword_score > 0;
   const words = found
     ? `(1 − ${figure(weight, 2)}) × ${figure(hit.keyword_score)} ÷ ${figure(measured.greatest)} = ${figure(parts.words)}`
-    : "0: none of the question's words is in it";
+    : "0: none of the query's words is in it";
   let meaning = "0: the chunk has no vector";
   if (hit.vector_score !== null) {
     meaning = measured.deviation
@@ -104,12 +104,12 @@ function places(hit) {
   return `${words}, ${meaning}`;
 }
 
-/** The question's words, with what each adds to the keyword score. @param {any} hit */
+/** The query's words, with what each adds to the keyword score. @param {any} hit */
 function termsOf(hit) {
   if (!hit.terms?.length) return null;
   return h(
     "ul",
-    { class: "terms", "aria-label": "The question's words" },
+    { class: "terms", "aria-label": "The query's words" },
     hit.terms.map((/** @type {any} */ term) =>
       h(
         "li",

@@ -60,7 +60,7 @@ function told(found) {
         leg.rank === null ? "none" : counted(leg.rank),
         figure(leg.score), figure(leg.last_candidate_score), figure(leg.last_hit_score),
       ])) : null,
-    found.terms.length ? table("The question's words", ["Word", "Weight", "Chunks with it", "Adds"],
+    found.terms.length ? table("The query's words", ["Word", "Weight", "Chunks with it", "Adds"],
       found.terms.map((/** @type {any} */ term) => [
         own(term.term), figure(term.weight, 2), counted(term.chunks), term.held ? figure(term.score, 3) : "is not in it",
       ])) : null,
