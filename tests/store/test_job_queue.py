@@ -20,6 +20,7 @@ from semlex.store.jobs import MAX_DELAY_SECONDS, Claim, JobLeases, JobQueue, New
 from semlex.store.postgres.database import Database
 from semlex.store.schema.registry import migrate_registry
 from semlex.types.jobs import JobError
+from tests.support.lost_answers import lose_answers
 from tests.support.properties import examples
 
 pytestmark = pytest.mark.pg16
@@ -370,3 +371,38 @@ async def test_the_delay_of_another_attempt_is_cut_to_the_longest(database_url: 
         assert job.started_at is not None
         waits = (job.due_at - job.started_at).total_seconds()
         assert waits == pytest.approx(MAX_DELAY_SECONDS, abs=STEP / 5)
+
+
+@pytest.mark.parametrize("taken", [False, True])
+@pytest.mark.parametrize("unique_key", [None, "key"])
+async def test_a_job_whose_answer_is_lost_is_submitted_once(
+    database_url: str, monkeypatch: pytest.MonkeyPatch, taken: bool, unique_key: str | None
+) -> None:
+    """The program repeats what it has submitted already, and a worker may have taken the job meanwhile."""
+    async with Database(database_url) as database:
+        queue, leases = JobQueue(database, "semlex"), JobLeases(database, "semlex", LEASE)
+        await queue.ensure_table()
+
+        async def take() -> None:
+            if taken:
+                assert await leases.claim() is not None
+
+        lost = lose_answers(monkeypatch, "submit a job", meanwhile=take)
+        job = await queue.submit(NewJob("optimize", "c", {}, unique_key=unique_key))
+        assert lost == {"submit a job"}
+        assert job.state == ("running" if taken else "queued")
+        assert await queue.list(state=None, collection=None, limit=9) == [job]
+
+
+async def test_a_job_is_retried_although_the_answer_is_lost(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with Database(database_url) as database:
+        queue = JobQueue(database, "semlex")
+        await queue.ensure_table()
+        job_id = UUID((await queue.submit(NewJob("optimize", "c", {}))).id)
+        lost = lose_answers(monkeypatch, "change a job")
+        assert (await queue.cancel(job_id)).state == "cancelled"
+        lost.clear()
+        assert (await queue.retry(job_id)).state == "queued"
+        assert lost == {"change a job"}
+        with pytest.raises(ConfigurationError, match="is queued and cannot be retried"):
+            await queue.retry(job_id)

@@ -201,7 +201,10 @@ class JobQueue:
         return await self._change("retried", job_id, changes, ("failed", "cancelled"))
 
     async def _change(self, what: str, job_id: UUID, changes: sql.SQL, states: tuple[str, ...]) -> JobInfo:
+        is_changed = False
+
         async def work(connection: Connection) -> JobInfo:
+            nonlocal is_changed
             if not await has_job_table(connection, self._schema):
                 raise unknown_job(job_id)
             row = await first_row(
@@ -212,8 +215,11 @@ class JobQueue:
                 {"job_id": job_id, "states": list(states), "now": await server_time(connection)},
             )
             if row is not None:
+                is_changed = True
                 return job_of(row)
             found = await read_job(connection, self._schema, job_id)
+            if is_changed:  # by an attempt before, whose answer was lost
+                return found
             raise ConfigurationError(
                 f"job {job_id} is {found.state} and cannot be {what}: it must be {' or '.join(states)}"
             )
@@ -224,6 +230,13 @@ class JobQueue:
 async def store_job(connection: Connection, schema: str, job: NewJob, job_id: UUID | None = None) -> JobInfo:
     """Store a job in a transaction; if a queued job has the same unique key, return that job instead."""
     table = job_table(schema)
+    if job_id is not None:
+        # An attempt before may have stored it, although its answer was lost. A worker may have taken it since.
+        stored = await first_row(
+            connection, sql.SQL("SELECT {} FROM {} WHERE job_id = %s").format(COLUMNS, table), [job_id]
+        )
+        if stored is not None:
+            return job_of(stored)
     if job.unique_key is not None:
         # Only keys are unique, so submitters of a job with this key wait for each other.
         await connection.execute("SELECT pg_advisory_xact_lock(%s)", [_lock_of(schema, job)])
