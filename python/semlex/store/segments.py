@@ -212,14 +212,19 @@ def refuse_lost_parts(found: int, listed: int) -> None:
         raise DamagedSegmentError(None, f"it has {found} segments and tombstones; its manifest lists {listed}")
 
 
-async def live_ids(connection: Connection, names: Names, generation: int) -> _core.IdSet:
-    """Return ids in a generation's segments and in no tombstone."""
+async def segment_ids(connection: Connection, names: Names, generation: int) -> list[_core.IdSet]:
+    """Return the ids in each segment of a generation, dead ones included."""
     segments = [segment_id for segment_id, *_ in await segment_sizes(connection, names, generation)]
     headers = await segment_headers(connection, names, segments)
-    held = _core.IdSet.union([_core.segment_ids(segment_id.bytes, header) for segment_id, header in headers.items()])
+    return [_core.segment_ids(segment_id.bytes, header) for segment_id, header in headers.items()]
+
+
+async def live_ids(connection: Connection, names: Names, generation: int) -> _core.IdSet:
+    """Return ids in a generation's segments and in no tombstone."""
+    segments = await segment_ids(connection, names, generation)
     tombstones = await tombstone_ids(connection, names, generation)
     await check_manifest(connection, names, generation, len(segments) + len(tombstones))
-    return held - _core.IdSet.union(list(tombstones.values()))
+    return _core.IdSet.union(segments) - _core.IdSet.union(list(tombstones.values()))
 
 
 async def chunk_ids(connection: Connection, names: Names) -> NDArray[np.int64]:

@@ -305,6 +305,27 @@ async def test_a_commit_whose_answer_is_lost_is_not_done_twice(
     assert len(generations(database_url)) == 1
 
 
+@pytest.mark.parametrize("dies", [False, True])
+async def test_a_segment_whose_answer_is_lost_is_not_written_twice(
+    database_url: str, monkeypatch: pytest.MonkeyPatch, dies: bool
+) -> None:
+    """A segment is committed, the rebuild does not hear of it, and a merge moves its chunks to another one."""
+    async with bm25(database_url) as retriever, bm25(database_url) as other:
+        await retriever.add_documents([Document(f"a cat {number}", id=f"d{number}") for number in range(20)])
+
+        async def merge() -> None:
+            await other.add_documents([Document("a dog", id="dog")])
+            if dies:
+                await other.delete([f"d{number}" for number in range(19)])
+            assert await other.indexes.optimize() > 0
+
+        lost = lose_answers(monkeypatch, "write a segment", meanwhile=merge)
+        await retriever.indexes.rebuild_keyword()
+        assert lost == {"write a segment"}
+        assert check_index(database_url)["generation"] == 2
+        assert len(await retriever.search("cat", 50, mode="keyword")) == (1 if dies else 20)
+
+
 async def test_a_merge_that_began_before_the_switch_does_not_end_behind_it(
     database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

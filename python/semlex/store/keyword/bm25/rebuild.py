@@ -15,7 +15,7 @@ from semlex.store.keyword.bm25.segments import NewSegment, write_segments
 from semlex.store.keyword.bm25.write import SegmentWriter
 from semlex.store.postgres.settings import set_local
 from semlex.store.schema.locks import without_writers, writing_lock
-from semlex.store.segments import SEGMENT_CHUNKS, chunk_ids, live_ids, merging_lock, read_state
+from semlex.store.segments import SEGMENT_CHUNKS, chunk_ids, live_ids, merging_lock, read_state, segment_ids
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -139,21 +139,28 @@ class _Rebuild:
             waiting = writer.open_chunks()
             writer.close(max(waiting, key=waiting.__getitem__))
         for language, builder in writer.take():
-            segment = await asyncio.to_thread(NewSegment.built, builder, self._generation, language)
+            await self._write_one(await asyncio.to_thread(NewSegment.built, builder, self._generation, language))
 
-            async def work(connection: Connection, segment: NewSegment = segment) -> None:
-                await set_local(connection, statement_timeout=0)
-                await connection.execute("SELECT pg_advisory_xact_lock_shared(%s)", [writing_lock(self._collection)])
-                await self._check_mine(connection)
-                cursor = await connection.execute(
-                    sql.SQL("SELECT 1 FROM {} WHERE segment_id = %s").format(self._names.segment), [segment.segment_id]
-                )
-                # It is there when an earlier attempt was committed and the answer to it was lost.
-                if await cursor.fetchone() is None:
-                    await write_segments(connection, self._names, [segment])
+    async def _write_one(self, segment: NewSegment) -> None:
+        own = _core.segment_ids(segment.segment_id.bytes, segment.encoded.header)
+        is_repeated = False
 
-            await self._database.write("write a segment", work)
-            self._segments += 1
+        async def work(connection: Connection) -> None:
+            nonlocal is_repeated
+            await set_local(connection, statement_timeout=0)
+            await connection.execute("SELECT pg_advisory_xact_lock_shared(%s)", [writing_lock(self._collection)])
+            await self._check_mine(connection)
+            if is_repeated:
+                # The attempt before may have been committed, although its answer was lost. A merge may have moved the
+                # chunks to another segment since.
+                held = _core.IdSet.union(await segment_ids(connection, self._names, self._generation))
+                if held & own:
+                    return
+            is_repeated = True
+            await write_segments(connection, self._names, [segment])
+
+        await self._database.write("write a segment", work)
+        self._segments += 1
 
     async def _check_mine(self, connection: Connection) -> None:
         state = await read_state(connection, self._collection, "FOR SHARE")
