@@ -179,6 +179,25 @@ async def test_postings_are_not_written_twice_when_the_answer_is_lost(
     check_index(database_url, "default_collection")
 
 
+async def test_a_row_that_was_deleted_before_it_is_written_again_is_found(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its commit was not heard of, its postings were merged, and the row was deleted: its id must not come back."""
+    async with opened(database_url) as retriever, opened(database_url) as other:
+        for batch in range(2):
+            await retriever.add_documents(documents_of(batch, 1))
+
+        async def delete() -> None:
+            assert await other.indexes.optimize() > 0
+            assert (await other.delete(["d2"])).chunks == 1
+
+        lost = lose_answers(monkeypatch, "add documents", meanwhile=delete)
+        await retriever.add_documents(documents_of(2, 1))
+        assert lost == {"add documents"}
+        check_index(database_url, "default_collection")
+        assert (await retriever.search("number 2", 9, mode="keyword"))[0].id == "d2"
+
+
 # --- the stream is short --------------------------------------------------------------------------------------------
 
 

@@ -606,11 +606,14 @@ class NewRows:
     async def _send(self, collection: CollectionInfo, statements: list[Statement]) -> _Answers:
         answers: list[_Answers] = []
         index = collection.keyword.index
+        attempts = iter([statements])
 
         async def send(connection: Connection) -> None:
             await connection.execute("SELECT pg_advisory_xact_lock_shared(%s)", [writing_lock(collection)])
             state = await connection.execute(_held_state(collection.names), _identity(collection))
-            sent = [await connection.cursor(binary=True).execute(one.text, one.parameters) for one in statements]
+            # Sent once: if only the answer was lost, the index has the ids of these rows, whatever became of the rows.
+            wanted = next(attempts, [])
+            sent = [await connection.cursor(binary=True).execute(one.text, one.parameters) for one in wanted]
             found = _Answers(state, await ask_versions(connection, collection), next(iter(sent), None))
             if index is not None:
                 found.reserved = await index.reserve(connection, collection, 1)

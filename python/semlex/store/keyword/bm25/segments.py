@@ -114,12 +114,8 @@ def _insertion(names: Names, *, only_with: bool = False) -> bytes:
     """Return the statement that inserts `_values`."""
     condition: sql.Composable = sql.SQL("")
     if only_with:
-        # Only with a chunk of this transaction: one of an earlier attempt, whose commit was not heard of, has its
-        # postings, and a merge may have moved them to another segment.
-        condition = sql.SQL(
-            "WHERE EXISTS (SELECT FROM {} WHERE keyword_id = %(keyword_id)s "
-            "AND xmin = pg_current_xact_id_if_assigned()::xid)"
-        ).format(names.chunk)
+        # The id is used once, so the chunk has it only if this transaction has stored it.
+        condition = sql.SQL("WHERE EXISTS (SELECT FROM {} WHERE keyword_id = %(keyword_id)s)").format(names.chunk)
     # Every segment and every tombstone is in the manifest, too.
     return (
         sql.SQL(
