@@ -10,15 +10,18 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 
 from semlex import SyncReport, SyncRetriever
 from semlex.errors import ConfigurationError, StoreError
-from semlex.ingest import chunk_rows, sync, watch
+from semlex.ingest import chunk_rows, indexer, sync, watch
 from semlex.ingest.files import discovery, roots
 from semlex.ingest.progress import DocumentName, MovedDocument, SyncCounts
 from semlex.proof.folders import age, write
+from tests.support import retrievers
 from tests.support.synchronised import contents, counts, opened
+from tests.support.waiting import eventually, waiting
 
 
 @pytest.fixture
@@ -152,6 +155,37 @@ def test_a_moved_file_embeds_nothing_and_keeps_its_chunks(store: SyncRetriever, 
     write(handbook / "keys.md", "# Keys\n\nAnother page of the old name.\n")
     assert counts(store.sync(handbook)) == (1, 0, 0, 0, 3)
     assert store.count() == 4
+
+
+async def test_a_vector_that_is_being_added_moves_along(
+    database_url: str, handbook: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process has added the vectors of a moved file's chunks, and commits while the file is moved."""
+    added, committed = asyncio.Event(), asyncio.Event()
+    write_embeddings = indexer.write_embeddings
+    vectors, chunks = "semlex.default_collection_embedding_1", "semlex.default_collection_chunk"
+
+    async def adding(*arguments: Any) -> int:
+        count = await write_embeddings(*arguments)
+        added.set()
+        await committed.wait()
+        return count
+
+    async with retrievers.opened(database_url) as store, retrievers.opened(database_url) as other:
+        await store.index(handbook)
+        with psycopg.connect(database_url, autocommit=True) as connection:
+            connection.execute(f"DELETE FROM {vectors}")  # noqa: S608 - a constant
+            monkeypatch.setattr(indexer, "write_embeddings", adding)
+            filling = asyncio.ensure_future(other.embeddings.fill())
+            await added.wait()
+            (handbook / "keys.md").rename(handbook / "locks.md")
+            moving = asyncio.ensure_future(store.sync(handbook))
+            await eventually(lambda: waiting(connection) or moving.done())
+            committed.set()
+            assert counts(await moving) == (0, 0, 1, 0, 2)
+            assert await filling == await store.count()
+            query = f"SELECT FROM {chunks} FULL JOIN {vectors} AS e USING (document_id, chunk_id) WHERE "
+            assert connection.execute(f"{query} context IS NULL OR embedding IS NULL").rowcount == 0
 
 
 def test_names_that_are_exchanged(store: SyncRetriever, handbook: Path) -> None:

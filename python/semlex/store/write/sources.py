@@ -287,14 +287,6 @@ async def _rename(connection: Connection, collection: CollectionInfo, keys: Sequ
     # The parent of a chunk may be a chunk of another document.
     new_id = sql.SQL("CASE WHEN starts_with({0}, k.old_hex) THEN k.new_hex || substr({0}, 33) ELSE {0} END")
     await connection.execute(sql.SQL("UPDATE {} AS t SET document_id = k.new ").format(names.document) + keyed, values)
-    for version in await stored_versions(connection, collection):
-        await connection.execute(
-            sql.SQL("UPDATE {} AS t SET document_id = k.new, chunk_id = {} ").format(
-                names.embedding(version), new_id.format(sql.SQL("t.chunk_id"))
-            )
-            + keyed,
-            values,
-        )
     await connection.execute(
         sql.SQL(
             "UPDATE {} AS t SET document_id = k.new, chunk_id = {}, parent_chunk_id = {}, "
@@ -308,3 +300,12 @@ async def _rename(connection: Connection, collection: CollectionInfo, keys: Sequ
         + keyed,
         values,
     )
+    # Vectors that a process is adding to these chunks are there only now: it shares the lock of the chunks.
+    for version in await stored_versions(connection, collection):
+        await connection.execute(
+            sql.SQL("UPDATE {} AS t SET document_id = k.new, chunk_id = {} ").format(
+                names.embedding(version), new_id.format(sql.SQL("t.chunk_id"))
+            )
+            + keyed,
+            values,
+        )
