@@ -245,9 +245,7 @@ class Indexer:
             after = (page[-1][0], page[-1][1])
             done += len(page)
         if noted:
-            await self.database.write(
-                "note that no vector is missing", lambda c: note_complete(c, self.collection, noted)
-            )
+            await self.database.write("note that no vector is missing", lambda c: note_complete(c, self.collection))
         await self._build_indexes(progress, written)
         return written
 

@@ -375,16 +375,24 @@ async def lacking_writes(connection: Connection, collection: CollectionInfo) -> 
     return row[0] if row else 0
 
 
-async def note_complete(connection: Connection, collection: CollectionInfo, writes: int) -> None:
-    """Reset the count of `lacking_writes`, unless it differs from `writes`: then more vectors are lacking."""
+async def note_complete(connection: Connection, collection: CollectionInfo) -> None:
+    """Reset the count of `lacking_writes`, unless a chunk lacks a vector of the version in use."""
     names, used = collection.names, collection.embedding
-    if used is not None:
-        await connection.execute(
-            sql.SQL("UPDATE {} SET lacking_writes = 0 WHERE name = %s AND version = %s AND lacking_writes = %s").format(
-                names.embedding_version
-            ),
-            [names.collection, used.version, writes],
-        )
+    if used is None:
+        return
+    # A writer that leaves vectors out counts itself at its end. The second statement sees the chunks of every writer
+    # that was counted before the row was locked; the others wait, and are counted again.
+    versions, key = names.embedding_version, [names.collection, used.version]
+    await connection.execute(
+        sql.SQL("SELECT FROM {} WHERE name = %s AND version = %s FOR NO KEY UPDATE").format(versions), key
+    )
+    await connection.execute(
+        sql.SQL(
+            "UPDATE {} SET lacking_writes = 0 WHERE name = %s AND version = %s AND NOT EXISTS (SELECT FROM {} AS c "
+            "WHERE NOT EXISTS (SELECT FROM {} AS e WHERE e.document_id = c.document_id AND e.chunk_id = c.chunk_id))"
+        ).format(versions, names.chunk, names.embedding(used.version)),
+        key,
+    )
 
 
 async def store_calibration(

@@ -155,6 +155,34 @@ async def test_what_is_written_while_vectors_are_made_stays_noted(database_url: 
             assert [entry.lacking for entry in await new.embeddings.list()][1] == 0
 
 
+async def test_what_is_written_behind_the_page_that_is_embedded_stays_noted(database_url: str) -> None:
+    """The number of writes is the same again, because another process has made all vectors meanwhile."""
+    async with opened(database_url) as old:
+        await old.add_documents(documents(10))
+        await changed(database_url)
+        await old.add_documents(documents(1, 20))
+        loop = asyncio.get_running_loop()
+
+        async def meanwhile() -> None:
+            async with opened(database_url, new_model()) as other:
+                assert await other.embeddings.fill() == 1
+            await old.add_documents([Document("key", id="a0")])
+
+        class Between(OtherEmbedder):
+            def embed_documents(self, texts: Sequence[str]) -> NDArray[np.float32]:
+                if list(texts) != [probe.TEXT]:
+                    asyncio.run_coroutine_threadsafe(meanwhile(), loop).result(LIMIT)
+                return super().embed_documents(texts)
+
+        async with opened(database_url, Between()) as new:
+            await new.embeddings.fill()
+        async with opened(database_url, new_model()) as new:
+            assert [entry.lacking for entry in await new.embeddings.list()][1] == 1
+            assert noted(await new.search("key"))
+            assert await new.embeddings.fill() == 1
+            assert not noted(await new.search("key"))
+
+
 async def test_in_a_transaction_that_is_rolled_back_nothing_is_noted(database_url: str) -> None:
     async with opened(database_url) as old:
         await old.add_documents(documents(10))
