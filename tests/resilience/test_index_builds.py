@@ -116,6 +116,32 @@ async def test_one_build_at_a_time_and_none_waits_for_the_other(database_url: st
         assert list(await two.indexes.create(HnswIndex(m=8), concurrently=True)) == ["hnsw_1_2"]
 
 
+async def test_an_index_that_is_completed_at_this_moment_is_not_dropped(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was unfinished when another process looked, and complete when that process got the lock of builds."""
+    async with retriever_of(database_url) as one, retriever_of(database_url) as two, asyncio.timeout(120):
+        await filled(one)
+        await filled(two)
+        async with unfinished_write(database_url) as writer:
+            task = asyncio.create_task(one.indexes.create(concurrently=True))
+            await held_build(database_url, VECTORS)
+            is_alone, looked = build.is_alone, list[str]()
+
+            async def later(connection: psycopg.AsyncConnection[Any], collection: CollectionInfo) -> bool:
+                if not looked:
+                    looked.append("unfinished")
+                    await connection.execute("SELECT 1")  # else the build waits for the snapshot of the last statement
+                    await writer.commit()
+                    assert list(await task) == ALL
+                return await is_alone(connection, collection)
+
+            monkeypatch.setattr(build, "is_alone", later)
+            built = await two.indexes.create()
+        assert (looked, list(built), built.dropped) == (["unfinished"], [], [])
+        assert await validity(two) == {"built_hnsw_1": True}
+
+
 @pytest.mark.parametrize("concurrently", [True, False])
 @pytest.mark.parametrize("end", ["backend", "task", "time"])
 async def test_a_build_that_is_ended_is_made_anew(

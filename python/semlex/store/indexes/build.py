@@ -422,6 +422,14 @@ class IndexBuilder:
 
     async def _drop_unfinished(self, plan: _Plan, connection: Connection, *, goes_on: bool) -> None:
         await lock_briefly(connection)
+        if await self._unfinished(plan, connection, goes_on=goes_on) and await is_alone(connection, self.collection):
+            # Read again: the process that had the lock may have completed one of them.
+            running = await self._running(connection)
+            for name in await self._unfinished(plan, connection, goes_on=goes_on) - running:
+                await self._drop(connection, name, concurrently=False)
+
+    async def _unfinished(self, plan: _Plan, connection: Connection, *, goes_on: bool) -> set[str]:
+        """Return the names of indexes whose build was not completed and is not continued."""
         names = await loose_indexes(connection, self.collection)
         if not goes_on:
             built = await built_to_their_end(connection, self.collection.names, [one.suffix for one in plan.others])
@@ -432,9 +440,7 @@ class IndexBuilder:
             found = await read_vector_indexes(connection, self.collection)
             kept = [one.name for one in found.stored if goes_on and plan.vector.goes_on(one)]
             names += [name for name in found.leftovers if name not in kept]
-        if names and await is_alone(connection, self.collection):
-            for name in set(names) - await self._running(connection):
-                await self._drop(connection, name, concurrently=False)
+        return set(names)
 
     async def _running(self, connection: Connection) -> set[str]:
         """Return the names of indexes that a process of the server still builds, even if its client is gone."""
