@@ -61,6 +61,7 @@ class Restore:
         self._folder, self._manifest = folder, manifest
         self._storage = storage
         self._progress = progress
+        self._is_written = False  # whether an attempt came to its end; its commit may have failed
         self._followed, self._warnings = _without_triggers(manifest.followed)
         # The queue of changes knows a followed table by its source alone, so that a copy needs another one.
         self._sources = {source: uuid4() for source in manifest.followed}
@@ -109,6 +110,8 @@ class Restore:
 
     async def _write(self, connection: Connection, collection: CollectionInfo, manifest: Manifest) -> None:
         held = await count_rows(connection, collection)
+        if self._is_written and held == manifest.counts:
+            return  # the attempt before was committed, but its answer was lost
         if any(held.values()):
             raise ConfigurationError(
                 f"collection {self._names.collection!r} is not empty ({held['chunks']:,} chunks, "
@@ -133,6 +136,7 @@ class Restore:
                 f"{self._folder} has rows that differ from its manifest ({_difference(found, manifest.counts)}); "
                 "nothing was restored: dump again"
             )
+        self._is_written = True
 
     async def _write_table(
         self, connection: Connection, collection: CollectionInfo, manifest: Manifest, table: str

@@ -24,6 +24,7 @@ from semlex.errors import CollectionNotFoundError, ConfigurationError, DumpError
 from semlex.maintenance import dump
 from semlex.store import tables as store_tables
 from tests.support.clients import stopped_command
+from tests.support.lost_answers import lose_answers
 from tests.support.programs import Program
 from tests.support.properties import OWN_ROWS, examples
 from tests.support.retrievers import opened, sync_opened
@@ -334,6 +335,18 @@ def test_what_is_there_is_not_written_over(database_url: str, tmp_path: Path) ->
             store.tables.dump(tmp_path / "file")
     assert (tmp_path / "full" / "mine.txt").read_text() == "kept"
     assert (tmp_path / "file").read_text() == "kept"
+
+
+def test_a_restore_whose_answer_is_lost_is_complete(
+    database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with retriever(database_url) as store, SyncClient(database_url, "none", use_reranking=False) as client:
+        store.add_documents([Document("apple", id="a")])
+        store.tables.dump(tmp_path / "dump")
+        lost = lose_answers(monkeypatch, "restore the collection")
+        assert client.restore(tmp_path / "dump", "copy").chunks == 1
+        assert lost == {"restore the collection"}
+        assert contents(database_url, "copy") == contents(database_url, "orchard")
 
 
 @pytest.mark.slow
