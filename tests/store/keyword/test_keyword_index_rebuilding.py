@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 from psycopg import sql
 
 from semlex.errors import ConfigurationError, StoreError
+from semlex.ingest import run as runs
 from semlex.ingest.progress import Progress
 from semlex.retriever.postgres import PostgreSQLRetriever
 from semlex.store import segments
@@ -29,7 +31,7 @@ from tests.support.lost_answers import lose_answers
 from tests.support.manual_clock import ManualClock
 from tests.support.retrievers import opened, sync_opened
 from tests.support.shell import Shell
-from tests.support.waiting import eventually
+from tests.support.waiting import eventually, waiting
 
 CHUNK, SEGMENT = "semlex.words_chunk", "semlex.words_segment"
 LANGUAGES = (None, "spanish", "german")
@@ -363,6 +365,32 @@ async def test_a_merge_that_began_before_the_switch_does_not_end_behind_it(
         await merging[0]
         assert check_index(database_url)["generation"] == 2
         assert len(await retriever.search("cat", 100, mode="keyword")) == 99
+
+
+async def test_the_first_files_and_a_rebuild_take_their_locks_in_one_order(
+    database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The first files store the chunk settings with them, in the row that a rebuild locks alone."""
+    (tmp_path / "page.md").write_text("# Page\n\nA cat.")
+    settled, write_chunks = asyncio.Event(), runs.write_chunks
+
+    async def held(*arguments: Any, **options: Any) -> int:
+        if not settled.is_set():
+            settled.set()
+            with psycopg.connect(database_url, autocommit=True) as connection:
+                await eventually(lambda: waiting(connection))
+        return await write_chunks(*arguments, **options)
+
+    async with bm25(database_url) as retriever, bm25(database_url) as other:
+        await retriever.add_documents(many(3))
+        monkeypatch.setattr(runs, "write_chunks", held)
+        caplog.set_level(logging.INFO, "semlex")
+        indexing = asyncio.ensure_future(other.index(tmp_path))
+        await settled.wait()
+        await retriever.indexes.rebuild_keyword()
+        assert (await indexing).added == 1
+    assert "40P01" not in caplog.text
+    check_index(database_url)
 
 
 async def test_only_an_index_of_ours_is_rebuilt(database_url: str) -> None:

@@ -15,7 +15,7 @@ from psycopg import sql
 from semlex import _core
 from semlex.options.collection import ChunkSettings
 from semlex.store.postgres.settings import cursor_with_times
-from semlex.store.schema.locks import gone, hold_collection, share_writing
+from semlex.store.schema.locks import gone, hold_collection, share_writing, writing_lock
 from semlex.store.schema.names import Names, insertion
 from semlex.store.write.copy import copy_rows
 
@@ -277,6 +277,8 @@ async def settle_chunk_settings(
     if stored is not None:
         return stored
     names = collection.names
+    # The first lock of a writer: chunks may follow in this transaction.
+    await connection.execute("SELECT pg_advisory_xact_lock_shared(%s)", [writing_lock(collection)])
     # Of two first runs one waits here, and then finds what the other has stored.
     cursor = await connection.execute(
         sql.SQL(
