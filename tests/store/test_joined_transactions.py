@@ -19,7 +19,9 @@ from psycopg.rows import dict_row
 from semlex import Client, PostgreSQLRetriever, SyncClient
 from semlex.errors import ConfigurationError
 from semlex.options.search import SearchDefaults
+from semlex.store.keyword.bm25 import index
 from semlex.testing import HashEmbedder
+from tests.support.retrievers import opened
 from tests.support.waiting import LIMIT, held, until_waiting
 
 OPERATIONS = ("add", "delete", "submit", "search, then add", "refused")
@@ -172,6 +174,28 @@ async def test_a_retriever_on_a_connection_begins_its_transaction(database_url: 
         with psycopg.connect(database_url) as other:
             stored = other.execute(f"SELECT chunk_id FROM semlex.{COLLECTION}_chunk").fetchall()  # noqa: S608
         assert stored == [("b",)]
+
+
+@pytest.mark.parametrize("statement", ["check_manifest", "chunk_ids"])
+async def test_a_writer_between_two_statements_is_not_taken_for_damage(
+    database_url: str, monkeypatch: pytest.MonkeyPatch, statement: str
+) -> None:
+    """A caller's transaction is READ COMMITTED mostly: each statement sees what is committed by then."""
+    read = getattr(index, statement)
+    async with opened(database_url) as other, await psycopg.AsyncConnection.connect(database_url) as connection:
+        await other.add_texts(["apple"], ids=["a"])
+        await connection.execute("SELECT 1")
+
+        async def written_before(*arguments: Any) -> Any:
+            await other.add_texts(["pear"], ids=["b"])
+            return await read(*arguments)
+
+        monkeypatch.setattr(index, statement, written_before)
+        status = await other.using(connection).status()
+        assert (status.index_problem, status.chunks_not_indexed) == (None, None)
+        monkeypatch.undo()
+        status = await other.using(connection).status()
+        assert (status.index_problem, status.chunks_not_indexed) == (None, 0)
 
 
 def test_in_autocommit_every_call_is_committed(database_url: str) -> None:

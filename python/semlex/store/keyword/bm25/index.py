@@ -35,9 +35,10 @@ if TYPE_CHECKING:
 
 
 async def index_figures(connection: Connection, collection: CollectionIdentity, *, counted: bool) -> dict[str, Any]:
-    """Return the size and state of the index; the transaction must have one snapshot."""
+    """Return the size and state of the index."""
     names = collection.names
     state = await read_state(connection, collection)
+    parts = await _parts(connection, names, state.generation)
     tables = [names.segment, names.posting, names.tombstone, names.manifest]
     cursor = await connection.execute(
         sql.SQL(
@@ -63,6 +64,8 @@ async def index_figures(connection: Connection, collection: CollectionIdentity, 
         problem = str(error)
     if empty and problem is None:
         problem = str(DamagedSegmentError(None, f"posting rows of {empty} segments are missing"))
+    if (problem or missing) and parts != await _parts(connection, names, state.generation):
+        problem = missing = None  # in a caller's transaction, others wrote between two statements
     return {
         "index_generation": state.generation,
         "index_building": state.building,
@@ -73,6 +76,12 @@ async def index_figures(connection: Connection, collection: CollectionIdentity, 
         "chunks_not_indexed": missing,
         "index_problem": problem,
     }
+
+
+async def _parts(connection: Connection, names: Names, generation: int) -> Any:
+    """Return a value that changes with every segment and tombstone of a generation."""
+    statement = sql.SQL("SELECT md5(string_agg(part_id::text, '' ORDER BY part_id)) FROM {} WHERE generation = %s")
+    return await (await connection.execute(statement.format(names.manifest), [generation])).fetchone()
 
 
 # Bytes of small segments, which are kept with all their rows so that no query has to read them again: those that were
