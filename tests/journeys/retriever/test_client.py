@@ -13,6 +13,7 @@ from semlex import Client, CollectionOptions, Document, PostgreSQLRetriever
 from semlex.errors import CollectionNotFoundError, CollectionSettingsError, ConfigurationError, ValidationError
 from semlex.testing import HashEmbedder
 from tests.support.databases import CLEANING
+from tests.support.lost_answers import lose_answers
 
 TEXTS = ["a lion in the grass", "a zebra at the river", "grass by the river"]
 
@@ -171,6 +172,25 @@ async def test_a_collection_that_its_client_has_dropped_is_made_anew(database_ur
         await new.drop()
         await new.add_texts(TEXTS)
         assert await new.count() == 3
+
+
+@pytest.mark.parametrize("made_again", [False, True])
+async def test_a_drop_whose_answer_is_lost_drops_one_collection(
+    database_url: str, monkeypatch: pytest.MonkeyPatch, made_again: bool
+) -> None:
+    async with client(database_url) as opened, client(database_url) as other:
+        await opened.collection("one").add_texts(TEXTS)
+
+        async def make() -> None:
+            if made_again:
+                await other.collection("one").add_texts(TEXTS[:1])
+
+        lost = lose_answers(monkeypatch, "drop the collection", meanwhile=make)
+        await opened.drop("one")
+        assert lost == {"drop the collection"}
+        assert [entry.name for entry in await other.collections()] == (["one"] if made_again else [])
+        if made_again:
+            assert await other.collection("one").count() == 1
 
 
 async def test_first_vectors_of_another_process_are_seen(database_url: str) -> None:

@@ -31,8 +31,10 @@ async def drop_collection(database: Database, names: Names) -> bool:
     # Nothing is migrated. A collection of a newer or unreleased semlex is dropped with the tables that only that one
     # knows; not in the schema ``public``, where a table whose name begins like the collection's may belong to others.
     watched: list[str] = []
+    dropped_id: str | None = None  # by an attempt that came to its end; the answer to its commit may have been lost
 
     async def work(connection: Connection) -> bool:
+        nonlocal dropped_id
         await set_local(connection, lock_timeout=LOCK_TIMEOUT)
         await connection.execute("SELECT pg_advisory_xact_lock(%s)", [SETUP_LOCK])
         if not await has_registry(connection, names.schema):
@@ -41,13 +43,16 @@ async def drop_collection(database: Database, names: Names) -> bool:
         collections = [name for (name,) in await cursor.fetchall()]
         cursor = await connection.execute(
             sql.SQL(
-                "DELETE FROM {} AS c WHERE name = %s RETURNING schema_version, to_jsonb(c) ->> 'schema_fingerprint'"
+                "DELETE FROM {} AS c WHERE name = %(name)s "
+                "AND (%(id)s::text IS NULL OR to_jsonb(c) ->> 'collection_id' = %(id)s) "
+                "RETURNING schema_version, to_jsonb(c) ->> 'schema_fingerprint', to_jsonb(c) ->> 'collection_id'"
             ).format(names.registry),
-            [names.collection],
+            {"name": names.collection, "id": dropped_id},
         )
         row = await cursor.fetchone()
         if row is None:
-            return False
+            return dropped_id is not None
+        version, fingerprint, collection_id = row
         versions = sql.Identifier(names.schema, "embedding_version")
         await connection.execute(sql.SQL("DELETE FROM {} WHERE name = %s").format(versions), [names.collection])
         cursor = await connection.execute(
@@ -58,7 +63,7 @@ async def drop_collection(database: Database, names: Names) -> bool:
         found = [name for (name,) in await cursor.fetchall()]
         if FOLLOWED_TABLE in found:  # an older semlex has none
             watched[:] = await delete_tables(connection, names)
-        every = collection_origin(*row) in ("newer", "unreleased") and names.schema != "public"
+        every = collection_origin(version, fingerprint) in ("newer", "unreleased") and names.schema != "public"
         tables = tables_of(names.collection, found, collections, every=every)
         await lock_briefly(connection)
         if tables:
@@ -66,6 +71,7 @@ async def drop_collection(database: Database, names: Names) -> bool:
             await connection.execute(sql.SQL("DROP TABLE {}").format(dropped))
         if JOB_TABLE in found:
             await _end_jobs(connection, names)
+        dropped_id = collection_id
         return True
 
     is_dropped = await between_searches(database, "drop the collection", names, work)
