@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING
 
 from semlex.errors import ConfigurationError, ModelMismatchError, StoreError
@@ -73,13 +72,18 @@ async def drop_embeddings(opened: OpenCollection, version: int, *, force: bool) 
     refuse_work(opened)
     # Committed separately: a refusal below leaves nothing.
     await opened.database.write("look at the embedding versions", lambda c: bound_times(c, opened.info))
-    await without_writers(
-        opened.database,
-        "drop an embedding version",
-        opened.info,
-        partial(drop_version, collection=opened.info, version=version, force=force),
-        sets_up=True,
-    )
+    is_dropped = False
+
+    async def work(connection: Connection) -> None:
+        nonlocal is_dropped
+        try:
+            await drop_version(connection, opened.info, version, force=force)
+        except ConfigurationError:
+            if not is_dropped:  # by an attempt before, whose answer was lost
+                raise
+        is_dropped = True
+
+    await without_writers(opened.database, "drop an embedding version", opened.info, work, sets_up=True)
 
 
 async def previous_version(opened: OpenCollection) -> EmbeddingVersion:

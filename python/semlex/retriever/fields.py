@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Unpack
 
 from semlex.errors import ConfigurationError
@@ -131,7 +130,17 @@ class Fields(Part):
         """
         field = field_named(name, "name")
         database = (await self._handle.ready()).database
-        work = partial(drop_field_indexes, names=self._handle.names, field=field)
+        dropped: tuple[IndexedType, ...] = ()
+
+        async def work(connection: Connection) -> tuple[IndexedType, ...]:
+            nonlocal dropped
+            try:
+                dropped = await drop_field_indexes(connection, self._handle.names, field)
+            except ConfigurationError:
+                if not dropped:  # by an attempt before, whose answer was lost
+                    raise
+            return dropped
+
         return await between_searches(database, "drop the index of a field", self._handle.names, work)
 
     @operation("facets", "read", FacetArguments)

@@ -20,6 +20,7 @@ from semlex.retriever.postgres import PostgreSQLRetriever
 from semlex.store import embedding_versions
 from semlex.types.documents import Document
 from tests.journeys.maintenance.test_reembedding import WORDS, FailingEmbedder, documents
+from tests.support.lost_answers import lose_answers
 from tests.support.two_models import NAME, OtherEmbedder, new_model, old_model, opened, told, vectors_of, versions
 from tests.support.waiting import LIMIT
 
@@ -256,6 +257,21 @@ async def test_a_version_in_use_is_not_dropped(database_url: str, monkeypatch: p
         assert await old.count() == 9
         async with opened(database_url, new_model()) as new:
             assert len(await new.search("key vault", 20)) == 9
+
+
+async def test_a_version_is_dropped_although_the_answer_is_lost(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with opened(database_url) as old:
+        await old.add_documents(documents(3))
+    await changed(database_url)
+    async with opened(database_url, "none") as other:
+        lost = lose_answers(monkeypatch, "drop an embedding version")
+        await other.embeddings.drop(1, force=True)
+        assert lost == {"drop an embedding version"}
+        assert versions(database_url) == (2, {2: False})
+        with pytest.raises(ConfigurationError, match="has no version 1"):
+            await other.embeddings.drop(1)
 
 
 async def test_a_program_without_a_model_goes_with_the_serving_version(

@@ -21,6 +21,7 @@ from semlex.store.indexes import build
 from semlex.store.query import fields as store_fields
 from semlex.types.fields import FieldSummaries
 from tests.support.filter_trees import documents
+from tests.support.lost_answers import lose_answers
 from tests.support.properties import OWN_ROWS, examples
 from tests.support.retrievers import opened, sync_opened
 from tests.support.shell import Shell
@@ -144,6 +145,17 @@ def test_an_index_is_made_once_and_dropped(retriever: SyncRetriever) -> None:
     for name, of in wanted[1:]:
         assert retriever.fields.remove(name) == (of,)
     assert indexed(retriever.fields.list()) == {}
+    with pytest.raises(ConfigurationError, match="the field year has no index"):
+        retriever.fields.remove("year")
+
+
+def test_an_index_is_dropped_although_the_answer_is_lost(
+    retriever: SyncRetriever, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    retriever.fields.add("year", "number")
+    lost = lose_answers(monkeypatch, "drop the index of a field")
+    assert retriever.fields.remove("year") == ("number",)
+    assert lost == {"drop the index of a field"}
     with pytest.raises(ConfigurationError, match="the field year has no index"):
         retriever.fields.remove("year")
 
