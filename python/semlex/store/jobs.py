@@ -243,8 +243,9 @@ async def store_job(connection: Connection, schema: str, job: NewJob, job_id: UU
         queued = await first_row(
             connection,
             sql.SQL(
+                # No worker takes the job before this transaction has ended: it could miss what the transaction writes.
                 "SELECT {} FROM {} WHERE collection = %s AND unique_key = %s AND state = 'queued' "
-                "ORDER BY submitted_at LIMIT 1"
+                "ORDER BY submitted_at LIMIT 1 FOR KEY SHARE"
             ).format(COLUMNS, table),
             [job.collection, job.unique_key],
         )

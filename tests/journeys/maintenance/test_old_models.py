@@ -22,7 +22,7 @@ from semlex.types.documents import Document
 from tests.journeys.maintenance.test_reembedding import WORDS, FailingEmbedder, documents
 from tests.support.lost_answers import lose_answers
 from tests.support.two_models import NAME, OtherEmbedder, new_model, old_model, opened, told, vectors_of, versions
-from tests.support.waiting import LIMIT
+from tests.support.waiting import LIMIT, eventually, waiting
 
 pytestmark = pytest.mark.slow  # most of them
 
@@ -203,6 +203,29 @@ async def test_in_a_transaction_that_is_rolled_back_nothing_is_noted(database_ur
         await connection.commit()
         assert noted(await new.search("key"))
         assert await queued(new) == ["embed"]
+
+
+async def test_the_job_that_a_writer_relies_on_does_not_run_before_it_commits(database_url: str) -> None:
+    async with (
+        opened(database_url) as old,
+        await psycopg.AsyncConnection.connect(database_url) as connection,
+        Client(database_url, new_model(), use_reranking=False) as client,
+    ):
+        await old.add_documents(documents(10))
+        await changed(database_url)
+        await old.add_documents(documents(1, 20))
+        await connection.execute("SELECT 1")
+        await old.using(connection).add_documents(documents(1, 30))
+        working = asyncio.ensure_future(client.work(drain=True))
+        with psycopg.connect(database_url, autocommit=True) as looking:
+            await eventually(lambda: working.done() or waiting(looking))
+        await connection.commit()
+        await working
+        async with opened(database_url, new_model()) as new:
+            assert noted(await new.search("key"))
+            assert await queued(new) == ["embed"]
+            assert await client.work(drain=True) == 1
+            assert not noted(await new.search("key"))
 
 
 async def test_going_back_without_the_model_is_noted(database_url: str) -> None:
