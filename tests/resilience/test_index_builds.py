@@ -142,6 +142,42 @@ async def test_an_index_that_is_completed_at_this_moment_is_not_dropped(
         assert await validity(two) == {"built_hnsw_1": True}
 
 
+async def test_a_build_without_its_client_that_ends_at_this_moment_is_kept(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server went on with the build of a client that had lost its lock."""
+    async with retriever_of(database_url) as one, retriever_of(database_url) as two, asyncio.timeout(120):
+        await filled(one)
+        await filled(two)
+        async with unfinished_write(database_url) as writer:
+            task = asyncio.create_task(one.indexes.create(concurrently=True))
+            await held_build(database_url, VECTORS)
+            with psycopg.connect(database_url, autocommit=True) as killer:
+                killer.execute(
+                    "SELECT pg_terminate_backend(l.pid, 60000) FROM pg_locks AS l JOIN pg_database AS d "
+                    "ON d.oid = l.database WHERE l.locktype = 'advisory' AND d.datname = current_database()"
+                )
+            running, looked = IndexBuilder._running, list[str]()
+
+            async def later(self: IndexBuilder, connection: psycopg.AsyncConnection[Any]) -> set[str]:
+                if not looked:
+                    looked.append("running")
+                    await connection.execute("SELECT 1")  # else the build waits for the snapshot of the last statement
+                    await writer.commit()
+                    await eventually(is_valid)
+                return await running(self, connection)
+
+            async def is_valid() -> bool:
+                return (await validity(one)).get("built_hnsw_1", False)
+
+            monkeypatch.setattr(IndexBuilder, "_running", later)
+            built = await two.indexes.create(concurrently=True)
+            with pytest.raises(StoreError):
+                await task
+        assert (looked, list(built)) == (["running"], [])
+        assert await validity(two) == {"built_hnsw_1": True}
+
+
 @pytest.mark.parametrize("concurrently", [True, False])
 @pytest.mark.parametrize("end", ["backend", "task", "time"])
 async def test_a_build_that_is_ended_is_made_anew(

@@ -404,12 +404,13 @@ class IndexBuilder:
 
     async def _make_other(self, index: TableIndex, connection: Connection, *, concurrently: bool) -> str | None:
         """Build an index unless it exists by now; return its suffix."""
+        running = await self._running(connection)
         built = await built_to_their_end(connection, self.collection.names, [index.suffix])
         if built.get(index.suffix):
             return None
         if index.suffix in built:
             name = f"{self.collection.names.collection}_{index.suffix}"
-            if name in await self._running(connection):
+            if name in running:
                 self._note_busy(index.suffix)
                 return None
             if not self._goes_on(concurrently):
@@ -444,15 +445,17 @@ class IndexBuilder:
 
     async def _running(self, connection: Connection) -> set[str]:
         """Return the names of indexes that a process of the server still builds, even if its client is gone."""
+        # Ask before which indexes are unfinished: one that is completed in between is neither.
         names = {build.name for build in await read_running_builds(connection, self.collection) if build.name}
         return names | set(map(whole_index, names))
 
     async def _make_vector(self, plan: _Plan, connection: Connection, *, concurrently: bool) -> str | None:
+        running = await self._running(connection)
         found = await read_vector_indexes(connection, self.collection)
         vector, estimate = plan.vector, plan.estimate
         if vector is None or estimate is None or not vector.is_missing(found):
             return None
-        if (await self._running(connection)).intersection(found.leftovers):
+        if running.intersection(found.leftovers):
             self._note_busy(vector.definition(estimate.rows).suffix)
             return None
         index, suffix = vector.definition(estimate.rows), None
