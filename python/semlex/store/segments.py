@@ -214,9 +214,11 @@ def refuse_lost_parts(found: int, listed: int) -> None:
 
 async def segment_ids(connection: Connection, names: Names, generation: int) -> list[_core.IdSet]:
     """Return the ids in each segment of a generation, dead ones included."""
-    segments = [segment_id for segment_id, *_ in await segment_sizes(connection, names, generation)]
-    headers = await segment_headers(connection, names, segments)
-    return [_core.segment_ids(segment_id.bytes, header) for segment_id, header in headers.items()]
+    # One statement: a merge between two would take segments of the first away from the second.
+    cursor = await connection.cursor(binary=True).execute(
+        sql.SQL("SELECT segment_id, header FROM {} WHERE generation = %s").format(names.segment), [generation]
+    )
+    return [_core.segment_ids(segment_id.bytes, header) for segment_id, header in await cursor.fetchall()]
 
 
 async def live_ids(connection: Connection, names: Names, generation: int) -> _core.IdSet:

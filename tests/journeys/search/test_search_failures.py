@@ -358,7 +358,7 @@ async def test_a_vector_leg_that_is_late(
 
     async def short_for_both_legs(self: Snapshot, seconds: float | None) -> None:
         limits.append(seconds)
-        await limit(self, 0.5 if len(limits) == 1 else seconds)
+        await limit(self, 2.0 if len(limits) == 1 else seconds)
 
     monkeypatch.setattr(Snapshot, "limit", short_for_both_legs)
     with held_table(database_url, VECTORS):
