@@ -37,7 +37,7 @@ SHOWN_NAMES = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context(SharedOptions):
-    """The shared options of a command; None for options that it does not have."""
+    """The shared options of a command; None for options that the command does not have."""
 
     def settings(self, **arguments: Any) -> Settings:
         """Read the settings, overridden by these options and by `arguments`, which take precedence."""
@@ -76,7 +76,7 @@ class Context(SharedOptions):
                 self._wait_for_indexes(retriever)
 
     def _wait_for_indexes(self, retriever: SyncRetriever) -> None:
-        """Show the builds that a load has begun until they end."""
+        """Show the progress of the index builds that a load has started, until they end."""
         if not self.as_json:
             inform("[dim]everything is stored and searched; indexes are being built, which makes searches faster[/dim]")
         try:
@@ -166,7 +166,7 @@ _OPTIONS = {
 
 
 def with_context(*names: str | EllipsisType) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Add shared and output options to a command, which gets them as a `Context` in its first argument."""
+    """Add shared and output options to a command; the command gets their values as a `Context`, its first argument."""
     # If a command opens a collection but has no `--model`, its `Context` sets the model to "none".
     order = [*names, *OUTPUT] if ... in names else [..., *names, *OUTPUT]
     fixed = {"embedding_model": "none"} if "collection" in names and "embedding_model" not in names else {}

@@ -1,4 +1,4 @@
-"""Examples of the commands, and commands inside messages, completed so that users can type them."""
+"""An example of each command; and messages, in which commands are completed so that users can type them."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ COMMON = "Common options"
 def reader(
     kind: Callable[[Any], Any], must: str, is_allowed: Callable[[Any], bool] = lambda _: True
 ) -> Callable[[Any], Any]:
-    """Return a parser for values of a kind that meet a condition."""
+    """Return a parser that converts a text by `kind`, and refuses other texts and values: "must be MUST; got …"."""
 
     def read(text: Any) -> Any:
         with suppress(ValueError):
@@ -178,7 +178,7 @@ def _collection(client: SyncClient, settings: Settings) -> SyncCollection:
 
 
 def _completed(ctx: Any, incomplete: str, read: Callable[[SyncClient, Settings], Iterable[str]]) -> list[str]:
-    """Return completions that `read` gets from the command line's server; none if it does not answer in time."""
+    """Return completions that `read` gets from the command line's server; none if it does not reply in time."""
     # An embedded server is not started for a completion.
     from semlex.retriever import synchronous  # noqa: F401 - imported before the clock runs
 
@@ -273,7 +273,7 @@ class SharedOptions:
     dimensions: Annotated[
         int | None,
         integer(
-            "Shorten vectors to this length; with static models it is only checked.",
+            "Shorten vectors to this length; of static models, the length is only checked.",
             "--dimensions",
             rich_help_panel=COMMON,
         ),
@@ -347,7 +347,7 @@ class Flags:
         return [_parameter(one, self._known()) for one in offered]
 
     def flags(self) -> set[str]:
-        """Return the flags."""
+        """Return the flags that the command gets, such as ``--top-k``."""
         return set(map(flag_of, self._offered()))
 
     def given(self, typed: dict[str, Any]) -> dict[str, Any]:

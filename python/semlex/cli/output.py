@@ -43,7 +43,7 @@ def _plain(value: object) -> object:
 
 
 def value_at(value: Any, path: str) -> Any:
-    """Return the value at a path such as ``legs.vector`` or ``heading_path.0``; for a list, that of each object."""
+    """Return the value at a path such as ``legs.vector`` or ``heading_path.0``; in a list of objects, one of each."""
     if not path:
         return value
     first, _, rest = path.partition(".")
@@ -130,7 +130,7 @@ class Columns:
         return one_line(f"--fields: {'; '.join(told)}; fields: {', '.join(keys[:SHOWN_NAMES])}{rest}")
 
     def _apart(self) -> str:
-        return f"--fields: {', '.join(self.names)} are in different lines of --json: choose keys of one kind of line"
+        return f"--fields: no line of --json has all of {', '.join(self.names)}: choose keys of one kind of line"
 
 
 _chosen: ContextVar[Columns | None] = ContextVar("columns", default=None)

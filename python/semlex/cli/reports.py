@@ -144,7 +144,7 @@ def print_report(report: IndexReport, *, as_json: bool) -> None:
         f"{counted(report.chunks, 'chunk')} written, {report.embedded:,} embedded, {report.seconds:.1f} s"
     )
     if not (report.added or report.changed or report.unchanged or report.failed or report.vanished):
-        print_note("no file was found there that could be read: see --include and --exclude")
+        print_note("no file that can be read was found in these paths: see --include and --exclude")
     for source, count in report.vanished.items():
         gone = "is gone; its chunks" if count == 1 else "are gone; their chunks"
         remedy = f"semlex delete --source {shlex.quote(source)} --vanished"
@@ -263,8 +263,8 @@ def left_out_words(left_out: LeftOut) -> list[str]:
 
 
 def heading_words(one: AskedHeading) -> str:
-    """Return the rank of the section that a heading should have found, and the documents that rank before it."""
-    place = "no candidate" if one.rank is None else f"at place {one.rank}"
+    """Return the rank of the section that a heading should have found, and the documents that rank higher."""
+    place = "no candidate" if one.rank is None else f"at rank {one.rank}"
     names = list(dict.fromkeys(short(name) for name in one.before if name))
     before = f", behind {', '.join(names)}" if names else ""
     return f"{place}{before} [{one.code}]"
@@ -276,7 +276,7 @@ def alone_words(told: Checkup) -> str:
 
 
 def print_checkup(told: Checkup) -> None:
-    """Print the report."""
+    """Print the report of a checkup."""
     by = {"hybrid": "words and vectors", "keyword": "words alone", "vector": "vectors alone"}[told.mode]
     output.print(f"[bold]{told.sentence}[/bold]")
     output.print(f"  {share_words(told.result)}, searched by {by}")
@@ -291,7 +291,7 @@ def print_checkup(told: Checkup) -> None:
     if left_out := "; ".join(left_out_words(told.left_out)):
         output.print(f"  not asked: {left_out}")
     if told.reasons:
-        output.print("\nWhy the others do not:")
+        output.print("\nWhy the other headings do not:")
         for code, number in told.reasons.items():
             output.print(f"  {number:,} {REASONS[code]} \\[{code}]")
     _print_documents(told)
@@ -310,8 +310,8 @@ def _print_documents(told: Checkup) -> None:
     never = [one for one in told.documents if one.is_never_found]
     if not never:
         return
-    found = f"{counted(len(never), 'document')} of {len(told.documents):,}"
-    output.print(f"\n{found} found by none of the headings that were searched:")
+    missed = f"{counted(len(never), 'document')} of {len(told.documents):,}"
+    output.print(f"\nIn {missed}, no searched heading finds its section:")
     for document in never[:SHOWN_DOCUMENTS]:
         name = f"{document.source}: {document.document}" if document.source else document.document or "(no name)"
         output.print(f"  {escape(short(name))}")
@@ -360,8 +360,8 @@ def checkup_page(told: Checkup) -> str:
         f"<title>{title}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n<h1>{title}</h1>",
         *_summary(told),
         *_reasons(told),
-        *_documents("Found by none of the headings that were searched", never),
-        *_documents("Found by some of their headings", some),
+        *_documents("None of their searched headings finds its section", never),
+        *_documents("Only some of their searched headings find their section", some),
         *_dominating(told),
         *_notes(told),
         "</body>\n</html>\n",
@@ -399,7 +399,7 @@ def _interval(share: Share) -> str:
 
 def _reasons(told: Checkup) -> Iterable[str]:
     if told.reasons:
-        yield '<h2>Why the others do not</h2>\n<table><tr><th class="number">headings</th><th>why</th></tr>'
+        yield '<h2>Why the other headings do not</h2>\n<table><tr><th class="number">headings</th><th>why</th></tr>'
         for code, number in told.reasons.items():
             why = f"{html(REASONS[code])} <code>{code}</code>"
             yield f'<tr><td class="number">{number:,}</td><td>{why}</td></tr>'

@@ -127,7 +127,7 @@ def progress_bar(*, shown: bool) -> Iterator[Callable[[Progress], None] | None]:
 
 @contextmanager
 def resumable() -> Iterator[None]:
-    """After Ctrl-C, print what became of the work and how to continue."""
+    """If Ctrl-C ends the block, print what became of the work and how to continue."""
     try:
         yield
     except KeyboardInterrupt:

@@ -66,7 +66,7 @@ def document_texts(documents: GivenDocuments, *, with_context: bool) -> list[str
 
 
 def unrepeated(ids: Sequence[str], on_duplicate: OnDuplicate) -> list[int]:
-    """Return row numbers so that each id occurs once: the last row of an id, or the first with ``skip``."""
+    """Return the number of one row per id: the last, or with ``skip`` the first; with ``fail``, raise on repeats."""
     rows = list(enumerate(ids))
     kept = {chunk_id: number for number, chunk_id in (reversed(rows) if on_duplicate == "skip" else rows)}
     if on_duplicate == "fail" and len(kept) < len(ids):
@@ -88,18 +88,18 @@ class DocumentRows:
     def of(
         cls, documents: GivenDocuments, numbers: Sequence[int], embeddings: Vectors | None, *, with_context: bool
     ) -> DocumentRows:
-        """Return the rows of these documents by number; no id may occur twice."""
+        """Return the rows of the documents with these numbers; no id may occur twice."""
         ids = [documents.ids[number] for number in numbers]
         # The server compares uuids byte by byte, as Python compares bytes, and ids by their UTF-8, as Python does.
         return cls(documents, sorted(zip(chunk_keys(ids), ids, numbers, strict=True)), embeddings, with_context)
 
     @property
     def relies_on_stored(self) -> bool:
-        """Return False: rows of this kind never rely on vectors that are already stored."""
+        """Return False: rows of added documents never rely on vectors that are already stored."""
         return False
 
     def indexed(self) -> list[Key]:
-        """Return the keys that belong to chunks of indexed documents."""
+        """Return the keys of those rows that replace a chunk of an indexed file."""
         return indexed_keys([chunk_id for _, chunk_id, _ in self.keyed])
 
     def __len__(self) -> int:
@@ -110,7 +110,7 @@ class DocumentRows:
         return [(UUID(bytes=document_id), chunk_id) for document_id, chunk_id, _ in self.keyed]
 
     def parts(self) -> Iterator[ChunkBatch]:
-        """Yield the rows in parts."""
+        """Yield the rows in batches of up to `PART_ROWS`."""
         for start in range(0, len(self), PART_ROWS):
             yield self._made(self.keyed[start : start + PART_ROWS])
 
@@ -161,7 +161,7 @@ class DocumentRows:
 
 
 def _named_in_metadata(metadata: Sequence[Mapping[str, Any]], *, with_context: bool) -> dict[str, list[Any]]:
-    """Return the columns whose values come from the metadata."""
+    """Return the columns of the chunk table whose values come from the metadata, by name."""
     count = len(metadata)
     columns: dict[str, list[Any]] = {name: [""] * count for name in (*TEXTS_IN_METADATA, "context")}
     # Tokens are counted only of texts that were cut here.
@@ -216,7 +216,7 @@ class PreparedFile:
 
 @dataclass(frozen=True, slots=True)
 class UnchangedFile:
-    """A file that has not changed since it was last read; `state` is stored to recognise it next time."""
+    """A file that has not changed since it was last read; `state` is stored so that the next run need not read it."""
 
     is_outdated: bool
     state: FileState | None = None
@@ -279,7 +279,7 @@ def prepare_file(
 
 
 def new_state(key: UUID, known: KnownDocument, file: FoundFile) -> FileState | None:
-    """Return the new state of a file with unchanged bytes, or None if it is stored already."""
+    """Return the new state of a file with unchanged bytes; None if this state is already stored, or not yet settled."""
     state = file.settled_state
     return None if state is None or state == known.file_state else FileState(key, known.content_hash, state)
 

@@ -43,7 +43,7 @@ class Deletion:
 
     @property
     def files(self) -> str | None:
-        """What the log shows as the deleted files; None if only ids and a filter were given."""
+        """The text by which the log names the deleted files; None if only ids and a filter were given."""
         if self.document is None and self.source is None and not self.vanished:
             return None
         parts = ("vanished" if self.vanished else None, self.source, self.document)

@@ -117,7 +117,7 @@ class Chunker:
                 chunk.token_count = count
 
     def _shortened(self, text: str, chunks: list[Chunk]) -> list[Chunk]:
-        """Remove the overlap of chunks that are too long; split those that have none."""
+        """Remove the overlap of chunks that are too long; split a chunk that is too long without overlap."""
         # Texts get strictly shorter until every one fits or is a single character, so repeating this ends.
         shorter: list[Chunk] = []
         is_cut = False
@@ -158,7 +158,7 @@ class Chunker:
         return counter_of_words(self._counter.counter_name) is not None
 
     def _offsets(self, text: str) -> NDArray[np.int64] | None:
-        """Return the offsets of the tokens; None if words are counted, since `split_text` finds these."""
+        """Return the offsets of the tokens; None if Unicode words are counted, which `split_text` finds itself."""
         return None if self._counter.counter_name == UNICODE_WORDS else self._counter.token_offsets(text)
 
     def _split(
@@ -197,7 +197,7 @@ class Chunker:
 
 
 def _stands_apart(text: str, start: int, end: int) -> bool:
-    """Return whether no word crosses the ends of a part of a text."""
+    """Return whether neither end of a part of a text is within a word."""
     return (
         (start == 0 or text[start - 1].isspace())
         and (end == len(text) or text[end].isspace())
@@ -220,7 +220,7 @@ def line_at(line: int | None, before: str) -> int | None:
 
 
 def _place_in(record: Record, chunk: Chunk) -> dict[str, Any] | None:
-    """Return the place of a chunk of a record: its first row, and where further rows begin in it."""
+    """Return a chunk's place as it is stored: its first row, and the offsets in the chunk at which later rows begin."""
     place = record.place
     if place is NOWHERE:
         return None
@@ -232,7 +232,7 @@ def _place_in(record: Record, chunk: Chunk) -> dict[str, Any] | None:
 
 
 def _breaks_in(chunk: Chunk, breaks: Sequence[int], first: int) -> list[int]:
-    """Return the offsets, within the chunk, of the breaks in it, from break number `first` on."""
+    """Return the row breaks within a chunk as offsets from its start; the first `first` of `breaks` are before it."""
     return [at - chunk.char_start for at in breaks[first : bisect_left(breaks, chunk.char_end)]]
 
 
@@ -283,7 +283,7 @@ class CutFile:
 
     @property
     def format(self) -> str:
-        """Name of its format."""
+        """Name of the file's format."""
         return self.loaded.format or self.loader.name
 
 

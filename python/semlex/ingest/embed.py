@@ -53,7 +53,7 @@ class DocumentVectors:
     ) -> NDArray[np.float32]:
         """Return the vectors of texts: float32, shape (n, d)."""
         if self._embedder is None or version is None:
-            raise EmbeddingsMissingError("no embedding model is configured")
+            raise EmbeddingsMissingError("no embedding model is configured: name one with embedding_model= or --model")
         if (mismatch := await self._probe.mismatch(version.probe, version.model, self._collection)) is not None:
             raise mismatch
         parts = []
@@ -130,7 +130,7 @@ def default_storage(dimensions: int, distance: DistanceName, of_length_1: Callab
 
 
 def are_of_length_1(embeddings: Vectors) -> bool:
-    """Return whether all vectors are of length 1, or zero."""
+    """Return whether each vector has the length 1 or 0 (about 1, for rounded numbers)."""
     lengths = np.array([np.linalg.norm(one) for one in embeddings if one is not None])
     return bool(((np.abs(lengths - 1) < UNIT_NORM_TOLERANCE) | (lengths == 0)).all())
 

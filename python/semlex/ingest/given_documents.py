@@ -276,7 +276,7 @@ class GivenDocuments:
         return replace(self, metadata=await asyncio.to_thread(merged))
 
     def checked(self, embeddings: Vectors | None, storage: str = "vector", *, copied: bool = True) -> GivenDocuments:
-        """Return the documents, each with an id, after checking all rules."""
+        """Return the documents, each with an id, after checking all fields and vectors."""
         given: GivenDocuments = self
         errors = self.row_errors(embeddings, storage)
         foreign = {error.row for error in errors if error.code == "unsupported_type"}
@@ -331,7 +331,7 @@ class GivenDocuments:
         return errors
 
     def _language_errors(self, unusable: set[int]) -> list[FieldError]:
-        """Return errors of languages; each names the id of its document, unless the id is unusable."""
+        """Return the errors of the documents' languages; each names its document's id, unless that id is unusable."""
         return [
             FieldError(row, None if row in unusable else chunk_id[:SHOWN_ID_CHARACTERS] or None, "language", code)
             for row, (chunk_id, language) in enumerate(zip(self.ids, self.languages, strict=True))
@@ -339,7 +339,7 @@ class GivenDocuments:
         ]
 
     def _child_errors(self) -> list[FieldError]:
-        """Return errors of child ids."""
+        """Return the errors of the documents' child ids."""
         parts = [(row, child) for row, children in enumerate(self.child_ids) for child in children]
         found = _core.validate_rows([("child_ids", "id", [child for _, child in parts], None)]) if parts else []
         return [
@@ -348,7 +348,7 @@ class GivenDocuments:
         ]
 
     def _title_errors(self) -> list[FieldError]:
-        """Return errors of titles, which are analysed and embedded with the text."""
+        """Return the errors of the documents' titles, which are analysed and embedded with the text."""
         errors = []
         for row, metadata in enumerate(self.metadata):
             if TITLES.isdisjoint(metadata):
@@ -419,7 +419,7 @@ def _copied(value: Any) -> Any:
 
 
 def _refused_key(metadata: dict[str, Any], error: FieldError) -> str | None:
-    """Return the key whose value breaks the rule, or None if the key itself may be wrong."""
+    """Return the metadata key whose value breaks the error's rule; None if the key itself may break it."""
     for key, value in metadata.items():
         if isinstance(key, str) and SHOWN_KEY.fullmatch(key):
             found = _core.validate_rows(

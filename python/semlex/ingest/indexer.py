@@ -153,12 +153,12 @@ class Indexer:
         return written
 
     async def _changed(self, documents: GivenDocuments) -> list[int]:
-        """Return the numbers of the checked documents that are not stored as given, or have no vector."""
+        """Return the numbers of the checked documents that must be written: new, different, or without a vector."""
         keys, stored = await self._looked_up(documents, lambda c, b: ingestion.unchanged_rows(c, self.collection, b))
         return sorted(number for number, key in keys.items() if key not in stored)
 
     async def stored_vectors(self, documents: GivenDocuments) -> dict[int, NDArray[np.float32]]:
-        """Return, by number, the stored vectors of the checked documents whose text has not changed."""
+        """Return document number -> stored vector, for the checked documents whose text has not changed."""
         if await self.are_new(documents):
             return {}
 
@@ -173,7 +173,7 @@ class Indexer:
     async def _looked_up(
         self, documents: GivenDocuments, look: Callable[[Connection, ChunkBatch], Awaitable[T]]
     ) -> tuple[dict[int, Key], T]:
-        """Return the keys of documents by number (of a repeated id only the last), and the result of `look`."""
+        """Return document number -> key (of a repeated id only the last document), and the result of `look`."""
         if self.collection.embedding is None:
             await self.opened.refresh()  # another process may have stored the first vectors in the meantime
         numbers = unrepeated(documents.ids, "update")
@@ -188,7 +188,7 @@ class Indexer:
         return {number: key for key, (*_, number) in zip(batch.keys(), rows.keyed, strict=True)}, found
 
     async def _with_cut_contexts(self, rows: DocumentRows) -> DocumentRows:
-        """Give the rows that replace chunks of indexed documents the stored contexts of these chunks."""
+        """Return the rows; each row that replaces a chunk of an indexed file gets that chunk's stored context."""
         indexed = rows.indexed()
         return replace(rows, contexts=await self._cut_contexts(indexed)) if indexed else rows
 
@@ -343,7 +343,7 @@ class Indexer:
     async def embed_rows(
         self, rows: ChunkBatch, wanted: Sequence[int], done: Callable[[int], None] | None = None
     ) -> None:
-        """Embed the wanted rows; the vectors of the others are in the database already."""
+        """Embed the rows with the numbers `wanted`; the vectors of the other rows are in the database already."""
         texts = [embedded_text(rows.context[n], rows.chunk_text[n]) for n in wanted]
         vectors = [None] * len(rows) if rows.embeddings is None else list(rows.embeddings)
         made = await self._vectors.of(texts, self.collection.embedding, done) if texts else ()
@@ -352,7 +352,7 @@ class Indexer:
         rows.embeddings, rows.is_embedded = vectors, True
 
     async def changed_rows(self, rows: ChunkBatch, on_duplicate: OnDuplicate) -> list[int]:
-        """Return the rows that need a vector, after stored chunk descriptions are filled in."""
+        """Return the numbers of the rows that need a vector; first fill in the stored chunk descriptions."""
         return await rows_to_embed(self.database, self.collection, rows, replaces=on_duplicate == "update")
 
     async def _has_lines(self, rows: DocumentRows) -> bool:
@@ -417,7 +417,7 @@ class Indexer:
                 await self.embed_rows(batch, [n for n, key in enumerate(batch.keys()) if key in error.keys])
 
     async def write_and_merge(self, doing: str, work: Callable[[Connection], Awaitable[T]]) -> T:
-        """Write, then merge segments of the keyword index if there are many."""
+        """Do `work` in a write transaction, then merge segments of the keyword index if there are many."""
         try:
             return await self._write_and_merge(doing, work)
         finally:
@@ -465,14 +465,14 @@ class Indexer:
         return []
 
     def _end_builds(self, *, is_built: bool) -> None:
-        """Make the next search read the indexes again; if they were not built, the next write tries again."""
+        """Make the next search read again which indexes exist; if none was built, let the next write try to build."""
         self.opened.indexes.forget()
         if not is_built:
             self._looks = Looks(self.opened.clock)  # the next call tries again
 
 
 def build_progress(progress: Callable[[Progress], None] | None) -> TellBuild | None:
-    """Return the callback that reports index builds as steps."""
+    """Return a callback for index builds that calls `progress` with the stage ``build the index NAME``."""
     if progress is None:
         return None
     return lambda name, done, total, unit: progress(Progress(f"build the index {name}", done, total, unit))
@@ -505,7 +505,7 @@ class RunChunker:
         self._wanted.check(collection.names.collection, collection.options)
 
     def cut_as(self, settings: ChunkSettings) -> CollectionInfo:
-        """Return the collection's metadata with these chunk settings."""
+        """Return a copy of the collection's metadata with these chunk settings."""
         collection = self._indexer.collection
         return replace(collection, settings=replace(collection.settings, chunk_settings=settings))
 
@@ -516,7 +516,7 @@ class RunChunker:
             self.note_stored()
 
     async def settle(self, connection: Connection) -> None:
-        """Store this run's settings with its first documents, in one transaction; the first of several runs decides."""
+        """Store this run's chunk settings in the caller's transaction; refuse if another run stored other settings."""
         wanted = self._unstored
         if wanted is None:
             return
@@ -524,11 +524,11 @@ class RunChunker:
         if settled != wanted:
             numbers = ", ".join(f"{name}={number}" for name, number in settled._asdict().items())
             raise ConfigurationError(
-                f"another run has meanwhile set this collection's chunk settings to {numbers}: leave yours out, or "
-                "use these, and try again"
+                f"another run has meanwhile set this collection's chunk settings to {numbers}: try again without "
+                "your settings, or with these"
             )
 
     def note_stored(self) -> None:
-        """Note that documents were stored, and with them the settings."""
+        """Remember that this run's chunk settings were stored with its first documents."""
         if self._unstored is not None:
             self._indexer.opened.info, self._unstored = self.cut_as(self._unstored), None

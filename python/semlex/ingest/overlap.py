@@ -18,7 +18,7 @@ WRITES_AT_ONCE = 2
 
 
 class BatchWrites:
-    """Transactions in progress, with their rows' ids; leaving the block waits for them."""
+    """Writes batches in up to `at_once` concurrent transactions; leaving the block waits for all of them."""
 
     def __init__(self, at_once: int, tell: Callable[[int], None] | None = None) -> None:
         self._at_once = at_once
@@ -27,7 +27,7 @@ class BatchWrites:
         self._under_way: dict[asyncio.Task[None], AbstractSet[str]] = {}
 
     async def begin(self, rows: int, ids: AbstractSet[str], write: Coroutine[None, None, int]) -> None:
-        """Start to write a batch as soon as another write may begin and none of its ids is being written."""
+        """Start to write a batch, once fewer than `at_once` writes run and none of them writes one of its ids."""
         # So of rows with the same id, the last one given is the one that stays.
         try:
             while len(self._under_way) >= self._at_once or not self._apart(ids):
@@ -80,7 +80,7 @@ def _raise_first(ended: Iterable[BaseException | None]) -> None:
 async def ahead(
     items: AsyncGenerator[T, None], work: Callable[[T], Awaitable[None]] | None = None
 ) -> AsyncGenerator[T, None]:
-    """Yield the results of `work` on items, preparing the next one while the caller uses the last."""
+    """Yield the items after `work` on each; the next item is prepared while the caller uses the current one."""
 
     async def make() -> T | None:
         item = await anext(items, None)

@@ -41,8 +41,8 @@ class IndexReport:
         changed: Documents that were written again.
         unchanged: Documents that were skipped.
         outdated: Unchanged documents that an older semlex read or split; `rechunk` splits them again.
-        vanished: Source -> number of its documents, below the paths of this run, whose file is gone; ``delete(source=…,
-            vanished=True)`` removes them.
+        vanished: Source -> number of documents below the paths of this run whose file is gone; ``delete(source=…,
+            vanished=True)`` removes these documents.
         failed: Files that could not be read, listed in `problems`.
         chunks: Chunks written.
         embedded: Vectors computed.
@@ -92,7 +92,7 @@ class DeleteReport:
 
 @dataclass(frozen=True, slots=True, order=True)
 class DocumentName:
-    """The name of a document: its source, and its path below the source's folder."""
+    """The name of a document: its source, and the path of its file below the source's folder."""
 
     source: str
     source_document: str
@@ -145,7 +145,7 @@ class SyncPlan:
 
 @dataclass(frozen=True, slots=True)
 class SyncCounts:
-    """Numbers of documents."""
+    """The numbers of documents in each group of a `SyncPlan`."""
 
     added: int = 0
     changed: int = 0
@@ -222,15 +222,15 @@ class TableImport:
     """What an import of another library's table read and stored.
 
     Attributes:
-        table: Schema and table; a collection of LangChain's `PGVector` with its table.
-        layout: The library whose kind of table it is; one of `LAYOUTS`.
+        table: Schema and table; for LangChain's `PGVector`, also the name of its collection.
+        layout: The kind of table, named after the library that made it; one of `LAYOUTS`.
         vector_type: ``vector`` or ``halfvec``.
-        rows, repeated: Rows that were read; `repeated` counts earlier rows of an id that occurs again, which `rows`
-            does not.
+        rows: Rows that were read; of a repeated id only the last row.
+        repeated: Earlier rows of repeated ids, which are ignored.
         taken, written, skipped: Rows that can be stored, that were stored (0 for an inspection), and that cannot be.
         reasons, problems: Why rows were skipped: column and rule -> how often; and the first 100 problems.
-        metadata_keys: Keys of the metadata that was taken; at most 1,000.
-        left_out: Columns that are left out -> number of rows with a value in them.
+        metadata_keys: Keys of the metadata of the rows that can be stored; at most 1,000.
+        left_out: Columns that are not imported -> number of rows with a value in that column.
     """
 
     table: str

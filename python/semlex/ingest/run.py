@@ -89,7 +89,7 @@ OpenSources: TypeAlias = dict[str, tuple[Source, dict[UUID, KnownDocument]]]
 
 
 async def open_sources(database: Database, collection: CollectionInfo, places: Sequence[Place]) -> OpenSources:
-    """Return the sources of these places; create those that do not exist."""
+    """Return the sources of these places, with their known documents; create sources that do not exist."""
     roots = {place.source: str(place.root) for place in places}
 
     async def work(connection: Connection) -> OpenSources:
@@ -112,7 +112,7 @@ async def open_sources(database: Database, collection: CollectionInfo, places: S
 
 
 async def known_sources(database: Database, collection: CollectionInfo, name: str | None = None) -> OpenSources:
-    """Return the named source, or all."""
+    """Return the named source, or all sources, with their known documents."""
 
     async def work(connection: Connection) -> OpenSources:
         found = await read_sources(connection, collection)
@@ -391,7 +391,7 @@ class FileRun:
         files: Sequence[FoundFile],
         prepare: Callable[[FoundFile], PreparedFile | UnchangedFile | SkippedFile | FileProblem],
     ) -> AsyncGenerator[FileBatch, None]:
-        """Yield batches of files that were read and split. If it is closed, it ends after the current file."""
+        """Yield batches of files that were read and split; when this is closed, it ends after the current file."""
         limit = BATCH_CHUNKS if self._has_model else BATCH_CHUNKS_WITHOUT_MODEL
         waiting, ended, done = iter(files), False, 0
 
@@ -439,7 +439,7 @@ class FileRun:
         self.report.lines_kept += sum(map(has_line, batch.rows.content_hash))
 
     async def _keep_lines(self, batch: FileBatch) -> None:
-        """Keep the stored descriptions of unchanged chunks; used by runs that embed nothing."""
+        """Keep the stored descriptions of unchanged chunks; called instead of `_compare` if nothing is embedded."""
         with self._busy("compare"):
             await self._indexer.keep_lines(batch.rows)
         self.report.lines_kept += sum(map(has_line, batch.rows.content_hash))
@@ -503,7 +503,7 @@ class FileRun:
 
 
 def without_text(document: DocumentRow) -> FileProblem:
-    """Return the report of a file without text."""
+    """Return the entry of the report for a file in which no text was found."""
     remedy = "; a scan needs OCR first, for example by ocrmypdf" if document.format == "pdf" else ""
     return FileProblem(document.uri, "no_text", f"it has no text{remedy}")
 

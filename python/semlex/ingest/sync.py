@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """A stored source, together with the present state of its folder."""
+    """A stored source: its known documents, and the files that are now in its folder."""
 
     name: str
     root: Path
@@ -62,7 +62,7 @@ class PlanEndedError(Exception):
 
 
 def plan_sync(sides: Sequence[Side], reading: Reading, *, keep_deleted: bool, ended: threading.Event) -> Work:
-    """Compare folders with the documents read from them."""
+    """Compare folders with the documents read from them; return the plan of what to write, move and delete."""
     work = Work()
     for side in sides:
         _Comparison(side, reading, work, ended).run(keep_deleted=keep_deleted)
@@ -157,7 +157,7 @@ class _Comparison:
         return [(self._by_uri[uri][0], uri) for uri in sorted(gone)], left_out
 
     def _spelt_otherwise(self, missing: Sequence[str]) -> set[str]:
-        """Return documents whose file was found in another spelling, on systems that ignore case."""
+        """Return documents whose file was found with other upper and lower case, on systems that ignore case."""
         found = {file.inode: file.uri for file in self._side.found if file.uri == file.location}
         spelt = set()
         for uri in missing:
@@ -216,7 +216,7 @@ def _uri_of(file: FoundFile) -> str:
 
 
 def missing_places(missing: Sequence[Path], known: OpenSources) -> list[Place]:
-    """Return the places in known sources to which missing paths belonged."""
+    """Return the places of missing paths from which documents were read; refuse a path without such documents."""
     places = []
     stored: dict[str, set[str]] = {}
     for path in missing:
@@ -231,7 +231,7 @@ def missing_places(missing: Sequence[Path], known: OpenSources) -> list[Place]:
 
 
 def refuse_empty(places: Sequence[Place], sides: Sequence[Side], *, keep_deleted: bool) -> None:
-    """Refuse a path without any file: a drive that is not mounted looks the same."""
+    """Refuse to delete all documents of a path that has no file: its drive may not be mounted."""
     parts = {place: place.path.relative_to(place.root).as_posix() for place in places}
     wanted: dict[Path, dict[str, list[str]]] = {}
     for place, part in parts.items():
@@ -272,7 +272,7 @@ def _what_is_wrong(place: Place, side: Side, part: str, stored: Sequence[str], *
 
 
 def still_gone(root: Path, uris: Sequence[str], *, allow_empty: bool) -> list[str]:
-    """Check, right before documents are deleted, which of their files are still gone, and return those."""
+    """Return those of the documents whose files are still gone; called right before the documents are deleted."""
     gone = vanished(root, uris)
     # Checked afterwards: the drive may have been removed meanwhile.
     if gone and not allow_empty and not _holds_anything(root):
@@ -379,7 +379,7 @@ class SyncRun(FileRun):
         return SyncReport(work.plan, done, done != work.plan.counts() or run.failed > len(work.plan.problems), run)
 
     async def _move(self, work: Work) -> tuple[int, list[FoundFile]]:
-        """Move documents in one transaction; return how many, and the files that another run changed meanwhile."""
+        """Rename moved documents in a transaction; return how many, and files that another run changed meanwhile."""
         moves = [move for move, _ in work.moves]
         if not moves:
             return 0, []

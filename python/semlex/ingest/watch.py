@@ -83,7 +83,7 @@ class FolderWatch:
         self._next = asyncio.ensure_future(anext(self._stream))
 
     async def changed(self) -> list[Path]:
-        """Return the paths with changes; empty after a long time without any."""
+        """Wait for changes, and return the watched paths with changes; none if nothing changed for a long time."""
         if self._next is None:
             await self.start()
         assert self._next is not None  # noqa: S101 - it was started
@@ -115,7 +115,7 @@ class FolderWatch:
 
 
 def _looked_up(paths: Sequence[Path]) -> tuple[dict[Path, Path], set[Path]]:
-    """Return a mapping from real paths, without links, to the given paths; and the folders to watch."""
+    """Return a mapping from the paths with links resolved to the given paths, and the folders to watch."""
     real = {Path(os.path.realpath(path)): path for path in paths}
     # A file is watched through its folder: editors replace files.
     return real, {path if path.is_dir() else path.parent for path in real}
@@ -164,7 +164,7 @@ async def watch(
 async def _look_again(
     look: Callable[[Sequence[Path], bool], Awaitable[SyncReport]], paths: Sequence[Path], clock: Clock
 ) -> SyncReport:
-    """Synchronise some paths; if the server is unreachable or its disk full, retry until it works; log that once."""
+    """Synchronise paths; if the server is unreachable or its disk full, log that once and retry until it works."""
     pause, is_lost = FIRST_PAUSE_SECONDS, False
     while True:
         try:

@@ -83,14 +83,14 @@ def test_no_file_at_all_is_told(shell: Shell, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     for command in (("index", str(tmp_path / "empty"), "-c", "animals"), ("try", str(tmp_path / "empty"), "zebra")):
         told = shell(*command).stderr
-        assert "no file was found there" in told
+        assert "no file that can be read was found" in told
         assert "was not made" in told
     [report] = shell.objects("index", str(tmp_path / "empty"))
     assert (report["added"], report["failed"]) == (0, 0)
     assert shell.objects("collections") == []
     shell("index", "docs", "-c", "animals")
     told = shell("index", str(tmp_path / "empty"), "-c", "animals").stderr
-    assert "no file was found there" in told
+    assert "no file that can be read was found" in told
     assert "was not made" not in told
 
 

@@ -370,7 +370,7 @@ def test_a_page_that_was_changed_stores_whole_batches_only(database_url: str, tm
             store.tables.load(path)
         kept = store.count()
     assert kept in (0, 100, 200)  # what has been read is on its way
-    assert kept == 0 or f"the {kept} rows before it are stored" in str(refused.value)
+    assert kept == 0 or f"the {kept} rows before the error are stored" in str(refused.value)
 
 
 @pytest.mark.parametrize("given_rows", [None, 5, "text", b"text", [5], [None]])
@@ -385,7 +385,7 @@ def test_a_wrong_row_in_the_middle_leaves_whole_batches(store: SyncRetriever) ->
     with pytest.raises(ValidationError) as refused:
         store.tables.load(rows)
     assert "row 9 (id 'r9'): text" in str(refused.value)
-    assert "the 8 rows before it are stored; correct it, then load all rows again" in str(refused.value)
+    assert "the 8 rows before the error are stored; correct the data, then load all rows again" in str(refused.value)
     assert store.count() == 8
     rows["text"][9] = "a plum"
     assert store.tables.load(rows, on_duplicate="skip").written == 2

@@ -646,7 +646,8 @@ def test_a_format_that_fails_and_a_key_that_occurs_twice_are_problems(database_u
         report = sync(store)
         assert counts(report) == (2, 0, 0, 0, 2)
         assert {problem.key: problem.code for problem in report.problems} == {"1": "broken", "2": "repeated_key"}
-        assert report.warnings == ["4 rows of shop.twice have a NULL in their key: they are not searched"]
+        [warning] = report.warnings
+        assert warning == "4 rows of shop.twice have a NULL in their key and are not stored: give every row a key"
         # A row that is there twice does not hide that another one is gone.
         table.update(3, author="twice")
         table.delete(0)

@@ -39,9 +39,13 @@ def collections(context: Context) -> None:
 @with_context("collection", ..., *SERVER)
 def describe(
     context: Context,
-    text: Annotated[list[str] | None, typer.Argument(help="Description of its contents; default: show it.")] = None,
+    text: Annotated[
+        list[str] | None, typer.Argument(help="What the collection contains; default: show the description.")
+    ] = None,
     *,
-    reset: Annotated[bool, typer.Option("--reset", help="Describe it by the titles of its documents again.")] = False,
+    reset: Annotated[
+        bool, typer.Option("--reset", help="Describe the collection by the titles of its documents again.")
+    ] = False,
 ) -> None:
     """Show or set what a collection is about, for language models that search it."""
     if reset and text:

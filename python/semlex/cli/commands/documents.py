@@ -42,7 +42,8 @@ documents_app = typer.Typer(help=__doc__, cls=group_with_default("list"))
 
 NAMES = typer.Argument(
     metavar="ID|DOC",
-    help="Paths as `semlex documents` lists them, or their ends, or with a line (keys.md:9); files; or ids of chunks.",
+    help="Documents: files, or paths as `semlex documents` lists them (their ends are enough). Chunks: ids, or a path "
+    "with a line (keys.md:9).",
 )
 
 
@@ -54,7 +55,7 @@ def delete(
     source: Source = None,
     options: Annotated[dict[str, Any], Flags("options.search:SearchArguments", only=("filters",))],
     vanished: Annotated[bool, typer.Option("--vanished", help="Only documents whose file is gone.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Count only.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count what would be deleted.")] = False,
     yes: Yes = False,
 ) -> None:
     """Delete documents or chunks that meet the conditions of all given options."""
@@ -139,7 +140,8 @@ def print_documents(found: DocumentStates, *, as_json: bool) -> None:
 
 DOCUMENT = typer.Argument(
     metavar="ID|DOC",
-    help="Path as `semlex documents` lists it, or its end, or with a line (keys.md:9); a file; or the id of a chunk.",
+    help="Document: a file, or a path as `semlex documents` lists it (its end is enough). Chunk: an id, or a path with "
+    "a line (keys.md:9).",
 )
 
 
@@ -250,8 +252,8 @@ SHOWN_PROBLEMS = 10
 
 
 HOW_TO_GO_ON = (
-    "[dim]the model of these vectors is unknown: search by words, or with your own query vectors; if semlex has the "
-    "model that made them, import them into a new collection with --model NAME, and it embeds the questions[/dim]"
+    "[dim]the model of these vectors is unknown: search by words, or with your own query vectors; if semlex can "
+    "run the model that made them, import them into a new collection with --model NAME to search by questions[/dim]"
 )
 
 
@@ -399,7 +401,7 @@ def _show_table(report: TableImport, *, dry_run: bool) -> None:
         reasons = ", ".join(f"{count:,} {reason}" for reason, count in report.reasons.items())
         print_note(f"skipped in all: {one_line(reasons)}; --json names the first {len(report.problems):,}")
     if report.repeated:
-        print_note(f"{counted(report.repeated, 'earlier row')} with a repeated id: the last row of each is stored")
+        print_note(f"{counted(report.repeated, 'earlier row')} with a repeated id: only the last row is stored")
     for column, count in report.left_out.items():
         print_note(f"the column {one_line(column)!r} is not imported; {counted(count, 'row')} have a value in it")
     for warning in report.warnings:

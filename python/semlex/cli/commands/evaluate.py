@@ -1,4 +1,4 @@
-"""Measure the search: with judged queries (`semlex eval DIR`), by its own headings, or by logged questions."""
+"""Measure the search: with judged queries (`semlex eval DIR`), with the documents' headings, or by logged questions."""
 
 from __future__ import annotations
 
@@ -154,8 +154,8 @@ def measure(
 ) -> None:
     """Measure vector search, keyword search, every fusion and the reranker with judged queries.
 
-    The corpus of DIR is loaded into a temporary collection. With --collection, an existing one is measured: its chunk
-    ids, or the sources of its files, are judged.
+    The corpus of DIR is loaded into a temporary collection. With --collection, an existing collection is
+    measured: the judgements name its chunks by id, or its files by path.
     """
     from semlex.answering.questions import check_route
     from semlex.evaluation.evaluate import FUSIONS, evaluate, write_run
@@ -201,7 +201,7 @@ def tune_weight(
     limit_queries: LimitQueries = None,
     keep: Keep = False,
 ) -> None:
-    """Suggest the weight of the vector search in the fusion, and how far to trust that.
+    """Suggest the weight of the vector search in the fusion, and tell how far to trust the suggestion.
 
     Every query is searched once. The weight is chosen on some of the queries and measured on the others; unless the
     gain is significant, the advice is to keep the default.
@@ -278,7 +278,7 @@ def calibrate_confidence(
                 await retriever.embeddings.store_calibration(report.curve)
             except PrivilegeError as error:
                 raise ConfigurationError(f"{error}; --output FILE writes the calibration into a file instead") from None
-            kept = f"kept with the vectors of {name}: its hits have a confidence now"
+            kept = f"kept with the vectors of {name}: hits of this collection now have a confidence"
         return report
 
     report = target.measured(work)
@@ -396,8 +396,8 @@ def checkup(
 ) -> None:
     """Report how well a collection can be searched, with its own headings as questions.
 
-    Each heading should find the section below it. Its own words are removed from that section first, in memory;
-    nothing is written.
+    Each heading should find the section below it. The heading is removed from that section first, in memory; nothing
+    is written.
     """
     if html is not None:
         check_place(html, "--html")

@@ -212,7 +212,7 @@ def _sync_tables(context: Context, table: str | None, options: dict[str, Any], *
     """Bring the collection in step with followed tables."""
     wanted = {name: options[name] for name in ("allow_empty", "dry_run") if name in options}
     if of_files := sorted(options.keys() - wanted.keys()):
-        raise ConfigurationError(f"{flag_of(of_files[0])} is for files: name a path, or leave it out")
+        raise ConfigurationError(f"{flag_of(of_files[0])} is for files: name a path, or leave the option out")
     with resumable(), context.opened(with_choice=True) as retriever, context.progress() as progress:
         reports = retriever.tables.sync(table, compare=compare, **wanted, progress=progress)
     if not reports and not context.as_json:

@@ -195,7 +195,7 @@ def worker(
     drain: Annotated[bool, typer.Option("--drain", help="End when no job can be started and no table is due.")] = False,
     once: Annotated[bool, typer.Option("--once", help="End after one job.")] = False,
     lease: Annotated[
-        float, duration("Time without a sign of life of a worker after which another one takes over its job.")
+        float, duration("Time after which the job of a worker that gives no sign of life is taken over by another.")
     ] = DEFAULT_LEASE_SECONDS,
     keep_days: Annotated[int, integer("Days to keep ended jobs.")] = 7,
     compare_every: Annotated[

@@ -37,7 +37,7 @@ MODELS = frozenset({"embedding_model", "reranker_model"})
 
 @dataclass(frozen=True)
 class Place:
-    """The HTTP address, further host names and token file of the server for assistants."""
+    """The HTTP address, additional host names and token file of the server for assistants."""
 
     host: str
     port: int
@@ -73,7 +73,7 @@ def mcp(
         ),
     ] = None,
     allow_host: Annotated[
-        list[str] | None, typer.Option(help="For --http: further host name of this server; repeatable.")
+        list[str] | None, typer.Option(help="For --http: another host name of this server; repeatable.")
     ] = None,
     print_config: Annotated[
         str | None,
@@ -295,7 +295,7 @@ def _print_config(name: str, settings: Settings, given: list[str], *, over_http:
 
 
 def _given(ctx: typer.Context) -> list[str]:
-    """Return the options of this command line with absolute paths, since the assistant starts it in another folder."""
+    """Return the options of this command line, paths made absolute: the assistant runs them in another folder."""
     words: list[str] = []
     for parameter in ctx.command.params:
         name = parameter.name or ""

@@ -233,7 +233,7 @@ def _print_reembedded(report: ReembedReport) -> None:
 @models_app.command("list")
 @with_context("collection", *SERVER)
 def list_models(context: Context) -> None:
-    """List the embeddings of a collection: their models, which of them is used, and what they lack."""
+    """List the embeddings of a collection: their models, which are used, and how many chunks lack a vector."""
     with context.opened() as retriever:
         found = retriever.embeddings.list()
     context.emit([entry.to_dict() for entry in found], lambda: _print_versions(found, header=context.header))

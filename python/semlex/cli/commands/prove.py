@@ -38,7 +38,7 @@ def prove(
         float | None, typer.Option(parser=positive, metavar=NUMBER, help="How long it runs. Default: 5.")
     ] = None,
     hours: Annotated[
-        float | None, typer.Option(parser=positive, metavar=NUMBER, help="The same in hours, for a long run.")
+        float | None, typer.Option(parser=positive, metavar=NUMBER, help="How long it runs, in hours.")
     ] = None,
     only: Annotated[
         str | None,

@@ -156,7 +156,9 @@ def search(
 
 
 WHY_DOCUMENT = typer.Argument(
-    metavar="DOC", help="Path as `semlex documents` lists it, or its end, or with a line (keys.md:9); a file; or an id."
+    metavar="DOC",
+    help="Document: a file, or a path as `semlex documents` lists it (its end is enough). Chunk: an id, or a path with "
+    "a line (keys.md:9).",
 )
 
 

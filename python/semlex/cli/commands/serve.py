@@ -62,9 +62,10 @@ def serve(
         list[Path] | None,
         typer.Option(help="Folder that jobs may read, with everything below it; repeatable; default: none."),
     ] = None,
-    allow_host: Annotated[list[str] | None, typer.Option(help="Further host name of this server; repeatable.")] = None,
+    allow_host: Annotated[list[str] | None, typer.Option(help="Another host name of this server; repeatable.")] = None,
     origin: Annotated[
-        list[str] | None, typer.Option(help="Origin whose pages may call the server; repeatable; default: its own.")
+        list[str] | None,
+        typer.Option(help="Origin whose pages may call the server; repeatable; default: the server's own."),
     ] = None,
     body_bytes: Annotated[int, integer("Maximum bytes of a request body.")] = 1024 * 1024,
     documents_bytes: Annotated[int, integer("Maximum bytes of a request that adds documents.")] = 1024 * 1024,
@@ -183,7 +184,7 @@ def add_token(
     ] = None,
     token_file: File = None,
 ) -> None:
-    """Make a token and print it; it is shown only once, because the file stores its hash."""
+    """Make a token and print it; it is shown only once, because the file stores only a hash of it."""
     tokens = _tokens(token_file)
     ends = time_with_zone("--expires", expires)
     secret = tokens.add(name, rights, tuple(collection or ()), ends)  # type: ignore[arg-type]  # it is checked there

@@ -129,8 +129,8 @@ HELP = {
     "open": ("N", "open hit N of the last results in $EDITOR; without a number: the first"),
     "top": ("N", "number of hits"),
     "collection": ("NAME", "search another collection; without a name: list them"),
-    "explain": ("", "turn on or off: show how the hits were found"),
-    "json": ("", "print JSON, or text again"),
+    "explain": ("", "show how the hits were found: on, or off again"),
+    "json": ("", "print hits as JSON, or as text again"),
     "help": ("", "this list"),
     "quit": ("", "leave, as Ctrl-D does"),
 }

@@ -1,4 +1,4 @@
-"""Load rows with vectors from the caller or another library's table. A batch is read while others are written."""
+"""Load rows with vectors, from the caller or from another library's table; the next batch is read during a write."""
 
 from __future__ import annotations
 
@@ -160,10 +160,10 @@ class VectorLoad:
 
 
 def _with_stored_count(error: SemlexError, rows: int) -> SemlexError:
-    """Return the error with the number of rows stored so far."""
+    """Return the error, its message extended by the number of rows stored so far."""
     if not rows:
         return error
-    stored = f"the {rows:,} rows before it are stored; correct it, then load all rows again"
+    stored = f"the {rows:,} rows before the error are stored; correct the data, then load all rows again"
     if isinstance(error, ValidationError):
         return ValidationError(error.errors, "; ".join(filter(None, (error.note, stored))))
     if isinstance(error, DuplicateError):
@@ -184,7 +184,7 @@ _Errors = dict[int, list[FieldError]]
 # A row of a file that cannot be stored fails its batch, because a file can be made again. A table belongs to a program
 # that runs, and has rows that were never embedded: they are skipped and reported.
 class ForeignRows:
-    """Turns parts of a foreign table into documents, and reports the rows that it skips."""
+    """Turns rows of another library's table into documents, and reports the rows that it skips."""
 
     def __init__(self, table: ForeignTable, storage: str, report: TableImport) -> None:
         self._table, self._storage, self._report = table, storage, report
@@ -196,7 +196,7 @@ class ForeignRows:
         self._waiting = 0  # rows read since the last ones that could be stored
 
     def taken(self, part: RowPart) -> CheckedRows | None:
-        """Return the rows of a part that can be stored, or None. Callable from any thread, one part at a time."""
+        """Return the rows of a part that can be stored; None if no row can. Any thread may call this, one at a time."""
         ids, texts, vectors, metadata, later, *others = part.decoded()
         first, count = self._report.rows, len(ids)
         self._report.rows += count
@@ -309,7 +309,7 @@ def _error(number: int, name: str | None, field: str, code: str, *found: str) ->
 
 
 def _of_node(stored: dict[str, Any]) -> tuple[dict[str, Any], str | None]:
-    """Return metadata and parent document of a LlamaIndex node, whose JSON is in `_node_content`."""
+    """Return metadata and parent document of a LlamaIndex node; its row stores the node as JSON in `_node_content`."""
     document = stored.get("ref_doc_id")
     parent = document if isinstance(document, str) and document != NO_DOCUMENT else None
     try:
@@ -345,7 +345,7 @@ class TableSource:
 
 @dataclass(frozen=True, slots=True)
 class OpenTable:
-    """A table that is open in a snapshot of its database."""
+    """Another library's table, open in a snapshot of its database, with the number of its rows."""
 
     connection: Connection
     table: ForeignTable

@@ -48,7 +48,7 @@ class RowFields:
 
 
 def checked_fields(fields: RowFields) -> RowFields:
-    """Return fields after checking that each is a name and none is used twice."""
+    """Return `fields` after checking that each is a name and none is used twice."""
     named = fields.metadata
     given = {"text": fields.text, "vector": fields.vector, "id": fields.id, "metadata": fields.merged}
     check_parameters(
@@ -78,7 +78,7 @@ def metadata_fields(fields: RowFields, there: Iterable[str]) -> list[str]:
 
 
 def check_fields(fields: RowFields, there: Sequence[str], where: str, *, whole: bool = True) -> None:
-    """Refuse rows that lack a required field."""
+    """Refuse rows (of the file or table `where`) that lack a required field or have too many or repeated fields."""
     if len(there) > MAX_FIELDS and fields.metadata is None:
         raise ConfigurationError(
             f"{where} has {len(there):,} fields, at most {MAX_FIELDS:,} become metadata: name those that are to "

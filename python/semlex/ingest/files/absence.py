@@ -34,7 +34,7 @@ _database_alone: ContextVar[bool] = ContextVar("semlex_database_alone", default=
 
 @contextmanager
 def database_alone() -> Iterator[None]:
-    """Answer from the database only, since a remote caller must not learn which files this machine has."""
+    """Make the functions here answer from the database only: a remote caller must not learn which files exist here."""
     token = _database_alone.set(True)
     try:
         yield
@@ -47,7 +47,7 @@ def _resolved(path: str) -> Path:
 
 
 def places_of(name: str, sources: Sequence[KnownSource]) -> list[tuple[str, str]]:
-    """Return the sources and paths that a name may mean: a path on disk, or ``source: path`` as lists show it."""
+    """Return the (source, path) pairs that a name may mean: it is a path on disk, or ``source: path`` as in lists."""
     # A path on disk is relative to the working directory.
     places = [(one.name, name.removeprefix(f"{one.name}: ")) for one in sources if name.startswith(f"{one.name}: ")]
     if _database_alone.get() and not Path(name).is_absolute():
@@ -70,7 +70,7 @@ def why_absent(
     *,
     limits: FileLimits,
 ) -> Reason:
-    """Return why no document has this name."""
+    """Return why no document has this name, and what helps."""
     roots = {one.name: one for one in sources}
     possible = [(roots[source], uri) for source, uri in places]
     if not Path(name).is_absolute():

@@ -57,7 +57,7 @@ class FoundFile:
 
     @property
     def settled_state(self) -> str | None:
-        """The state, or None if the file is so new that another change might not change its times."""
+        """The state; None if the file changed so recently that its next change might leave its times as they are."""
         return self.state if self.mtime_ns < self.seen_ns - SETTLED_NS else None
 
     @property
@@ -133,7 +133,7 @@ def _is_missing(path: Path) -> bool:
 
 
 def _is_storable(path: Path) -> bool:
-    """Return whether a missing path may be that of a stored document."""
+    """Return whether a path that does not exist could be the path of a stored document."""
     return "\0" not in str(path) and _is_utf8(str(path))
 
 
@@ -150,7 +150,7 @@ def _told(name: str) -> str:
 
 
 class _Waiting(NamedTuple):
-    """A folder still to be read, with the rules of the folders above."""
+    """A folder still to be read, with the ignore rules of the folders above it."""
 
     parts: tuple[str, ...]
     rules: Rules
@@ -204,7 +204,7 @@ class _Walk:
             yield from self._link(root, uri)
 
     def _rules_above(self, root: Path, start: tuple[str, ...]) -> Rules | None:
-        """Return the rules of the folders above `start`, or None if they exclude `start`."""
+        """Return the ignore rules of the folders above `start`, or None if they exclude `start`."""
         rules: Rules = ()
         for depth, name in enumerate(start):
             rules = rules_below(root, start[:depth], NAMES, rules)

@@ -128,7 +128,7 @@ def existing_root(root: str | Path) -> Path:
 
 
 def check_root(folder: Path, name: str, known: Mapping[str, str | Path]) -> None:
-    """Check the new folder of a source."""
+    """Refuse a folder for the source `name` that contains, or is inside, the folder of another source."""
     others = {other: Path(path) for other, path in known.items() if other != name}
     check_apart(folder, others)
     if above := _source_of(folder, others):
@@ -136,7 +136,7 @@ def check_root(folder: Path, name: str, known: Mapping[str, str | Path]) -> None
 
 
 def check_name(name: str) -> None:
-    """Check the name of a source."""
+    """Refuse a source name that is empty, too long, unprintable, or contains a slash."""
     if not isinstance(name, str):
         raise ConfigurationError(f"the name of a source must be text; got {type(name).__name__}")
     if not (0 < len(name) <= MAX_NAME_CHARACTERS and name.isprintable() and "/" not in name and name.strip() == name):

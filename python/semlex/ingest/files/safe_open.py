@@ -35,7 +35,7 @@ def only_below(folders: Sequence[Path]) -> Iterator[None]:
 
 
 def is_allowed(path: Path) -> bool:
-    """Return whether a path without links is in an allowed folder."""
+    """Return whether a path, with its links resolved, is in a folder that may be read."""
     allowed = _allowed.get()
     return allowed is None or any(path.is_relative_to(folder) for folder in allowed)
 
@@ -66,7 +66,7 @@ def names(folder: Folder) -> list[str]:
 
 
 def status(folder: Folder, name: str) -> os.stat_result:
-    """Return the status of a name, without following a link."""
+    """Return the status (as `lstat`) of a name in a folder; a link is not followed."""
     if isinstance(folder, int):
         return os.stat(name, dir_fd=folder, follow_symlinks=False)
     return os.lstat(os.path.join(folder, name))  # noqa: PTH118 - as the other branch

@@ -165,7 +165,7 @@ def rules_below(root: Path, parts: tuple[str, ...], names: Iterable[str], above:
 
 
 def is_ignored(rules: Rules, uri: str, *, is_folder: bool) -> bool:
-    """Return whether rules exclude a path: the last match decides, and a folder's own rules follow those above."""
+    """Return whether ignore rules exclude a path; the last match decides, rules of inner folders after outer ones."""
     path = uri.split("/") if rules else []
     for length, patterns in reversed(rules):
         for pattern in patterns:
@@ -194,7 +194,7 @@ SKIPPED_FILES = ("searchindex.js", "*.min.js", "*.min.css", "*.map", "package-lo
 
 @dataclass(slots=True)
 class Skipped:
-    """What was left out, counted by reason and suffix; a folder counts once, as its name and a slash."""
+    """Counts the files that a run leaves out, by reason and suffix; a folder counts once, as its name and a slash."""
 
     files: Counter[tuple[SkipReason, str]] = field(default_factory=Counter)
 
@@ -260,7 +260,7 @@ def is_document(name: str) -> bool:
 
 
 def matches(patterns: Sequence[str], uri: str) -> bool:
-    """Return whether a pattern matches the name or, if it has a slash, the path; case is ignored."""
+    """Return whether a pattern matches the file's name or, if the pattern has a slash, the path; case is ignored."""
     if not patterns:
         return False
     uri = uri.lower()

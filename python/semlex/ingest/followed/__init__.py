@@ -1,1 +1,1 @@
-"""Rows of tables that a collection follows."""
+"""Sync the tables that a collection follows: find changed rows, and store them as documents."""

@@ -64,7 +64,7 @@ class RowComparison:
                 rows = max(rows // 2, FIRST_PAGE_ROWS // 10)
 
     async def of_column(self, watermark: str) -> AsyncGenerator[Differences, None]:
-        """Compare the rows that have changed since `watermark`, by the column with the time of the last change."""
+        """Compare the rows changed since `watermark`, or shortly before, by the column with the time of the change."""
         table = self._table
         since = table.marked_since(watermark, self._stored.table.overlap)
         after: str | None = None
@@ -137,7 +137,7 @@ class RowComparison:
         return found
 
     async def by_halves(self, keys: Sequence[str], work: Callable[[Sequence[str]], Awaitable[T]]) -> list[T]:
-        """Call `work` for keys; if the values of a row make it fail, set that row aside and call it for the others."""
+        """Call `work` for keys; if a row's values make it fail, set that row aside and call `work` for the others."""
         if not keys:
             return []
         try:
@@ -153,7 +153,7 @@ class RowComparison:
         return [*await self.by_halves(keys[:half], work), *await self.by_halves(keys[half:], work)]
 
     async def _hash(self, key: str) -> str | None:
-        """Return the hash of a row that cannot be read, to notice later whether it has changed; None without a hash."""
+        """Return the hash of a row that failed, to notice later whether the row has changed; None if it has no hash."""
         try:
             states = await self._table.states([key])
         except StoreError as error:

@@ -49,7 +49,7 @@ class RowBatch:
         return len(self.keys)
 
     def states(self) -> dict[str, RowState]:
-        """Return the rows as they were read, by their keys."""
+        """Return the state (hashes and version) in which each row was read, by the row's key."""
         columns = self.documents.content_hash, self.documents.file_state, self.versions
         return dict(zip(self.keys, map(RowState, *columns), strict=True))
 
@@ -202,7 +202,7 @@ class RowSplitter:
         return batch, list(refused.values())
 
     def _tokens(self, rows: _Rows) -> list[int]:
-        """Return token counts of rows that are one chunk; 0 for rows without text, `_TO_SPLIT` for rows to be split."""
+        """Return each row's token count if it is one chunk, 0 if it has no text, `_TO_SPLIT` if it must be split."""
         if not self.joins_texts:
             return [_TO_SPLIT] * len(rows.keys)
         [texts] = rows.texts
@@ -313,7 +313,7 @@ class RowSplitter:
 
 
 def key_parts(table: FollowedTable, key: str) -> list[Any]:
-    """Return the parts of a key in the form in which places of chunks are stored."""
+    """Return the parts of a row's key as `StoredPlace` stores them with a chunk."""
     parts = [key] if len(table.key) == 1 else json.loads(key)
     return [
         int(part) if kind == "int" else {"uuid": part} if kind == "uuid" else part

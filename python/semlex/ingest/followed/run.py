@@ -281,8 +281,8 @@ class TableRun:
         await self._write_all(counted())
         if incomplete := await table.count_incomplete():
             self.report.warnings.append(
-                f"{incomplete:,} rows of {self._definition.schema}.{self._definition.table} have a NULL in their key: "
-                "they are not searched"
+                f"{incomplete:,} rows of {self._definition.schema}.{self._definition.table} have a NULL in their key "
+                "and are not stored: give every row a key"
             )
         if known != stored:
             async for _ in comparison.find_gone():
@@ -290,7 +290,7 @@ class TableRun:
 
     # Rows that changed before they were written are read again.
     async def _finish_rounds(self) -> None:
-        """Delete the documents of rows that are gone, and read rows again that changed meanwhile."""
+        """Delete the documents of rows that are gone, and read again the rows that changed while they were read."""
         notes = self._notes
         await self._delete()
         for _ in range(ROUNDS):
@@ -301,7 +301,8 @@ class TableRun:
             await self._delete()
         if notes.again:
             count = len(notes.again)
-            self.report.warnings.append(f"{count:,} rows kept changing: the next run reads them")
+            changing = f"{count:,} rows changed whenever they were read: the next run reads them again"
+            self.report.warnings.append(changing)
 
     async def _delete(self) -> None:
         """Delete the documents of rows that are gone."""
@@ -449,7 +450,7 @@ COUNTS = ("added", "changed", "refreshed", "deleted", "failed", "chunks", "embed
 
 
 async def stored_tables(database: Database, names: Names, name: str | None) -> list[StoredTable]:
-    """Return the followed tables of a collection, or only the one with a name; refuse an unknown name."""
+    """Return the followed tables of a collection, or only the table `name`; refuse an unknown name."""
     found = await database.read("read followed tables", lambda c: read_tables(c, names))
     tables = [one for one in found if name in (None, one.name)]
     if name is not None and not tables:

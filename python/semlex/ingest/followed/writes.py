@@ -31,7 +31,7 @@ class StoppedError(Exception):
 
 
 class RowWrites:
-    """The transactions of one run, counted in its report."""
+    """Writes the rows of one run, each batch in a transaction, and counts them in the run's report."""
 
     # Each transaction first locks the documents of its rows, compares the rows again, and writes only those that have
     # not changed since they were read. So rows that change meanwhile, and several transactions and runs at a time, do
@@ -44,7 +44,7 @@ class RowWrites:
         self.table: ComparedTable
 
     async def _hold(self, connection: Connection, *, alone: bool = False) -> None:
-        """Lock the collection, then the followed table; raise `StoppedError` if it is not followed as before."""
+        """Lock the collection, then the followed table; raise `StoppedError` if the table is not followed as before."""
         await share_writing(connection, self._indexer.collection)
         if not await hold_table(connection, self._names, self._stored, alone=alone):
             raise StoppedError
@@ -178,7 +178,7 @@ class RowWrites:
             await self._database.write("settle rows", lambda c: self._queue.settle(c, claimed, done=done))
 
     async def set_aside(self) -> None:
-        """Set rows aside that could not be stored, to be tried again later."""
+        """Record the rows that could not be stored, so that later runs try them again."""
         failed, self._notes.failed = list(self._notes.failed.values()), {}
         if not failed:
             return

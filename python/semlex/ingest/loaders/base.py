@@ -28,7 +28,7 @@ class LoadError(Exception):
 
     Args:
         code: A short name of the problem, such as ``encrypted``.
-        message: What is wrong and what helps; no part of the text.
+        message: What is wrong and what helps; it must not quote the text.
     """
 
     def __init__(self, code: str, message: str) -> None:

@@ -1,4 +1,4 @@
-"""Bytes as text, and text as a database stores it: without NUL and lone surrogates."""
+"""Decode bytes, and refuse or replace characters that Postgres cannot store: NUL and lone surrogates."""
 
 from __future__ import annotations
 

@@ -290,7 +290,7 @@ def _is_chunk(value: object) -> bool:
 
 def _chunk(item: object, number: int) -> ChunkMetadata:
     if not isinstance(item, dict):
-        raise LoadError("bad_chunk", f"chunk {number} is not an object: give it the fields of the others")
+        raise LoadError("bad_chunk", f"chunk {number} is not an object: give it the fields of the other chunks")
     try:
         return ChunkMetadata.from_dict(item)
     except ValidationError as error:

@@ -230,7 +230,7 @@ def _entries(block: str) -> list[tuple[str, list[str]]]:
 
 
 def _value(lines: list[str]) -> Any:
-    """Return the value of a key, or `_NOTHING` if it is not simple."""
+    """Return the value of a key: a scalar or a list of scalars; `_NOTHING` for any other value."""
     first, below = lines[0], lines[1:]
     if sum(map(len, lines)) > MAX_VALUE_CHARACTERS:
         return _NOTHING

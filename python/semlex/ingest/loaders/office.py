@@ -156,7 +156,7 @@ def _document(
     last_page: int,
     first_rows: Mapping[str, int] | None,
 ) -> LoadedDocument:
-    """Join the blocks of a document into its text, with its places: pages, or sheets and their rows."""
+    """Join the blocks of a document into one text, and note where its pages, or its sheets and their rows, begin."""
     nodes: Sequence[Mapping[str, Any]] = structure.get("nodes") or []
     join_words = word_joiner([found for node in nodes for found in _texts(node["content"])])
     pages: list[int] = []
@@ -259,7 +259,7 @@ def _block(content: Mapping[str, Any]) -> str:  # noqa: PLR0911 - one return per
 
 
 def _table(grid: Mapping[str, Any]) -> str:
-    """Return a table as Markdown lines; `grid` gives cells by their place, and may have gaps."""
+    """Return a table as Markdown lines; `grid` gives each cell with its row and column, and may lack cells."""
     rows: dict[int, dict[int, str]] = {}
     for cell in grid.get("cells") or ():
         rows.setdefault(cell["row"], {})[cell["col"]] = " ".join(cell["content"].replace("|", "\\|").split())
@@ -286,7 +286,7 @@ def _texts(content: Mapping[str, Any]) -> Iterator[str]:
 
 
 def word_joiner(texts: Iterable[str]) -> Callable[[str], str]:
-    """Return a function that joins the words of a PDF that were split at line ends, where pdfium gives U+0002."""
+    """Return a function that joins words that a PDF splits at line ends; pdfium marks each split with U+0002."""
     texts = list(texts)
     if not any("\x02" in text for text in texts):
         return str

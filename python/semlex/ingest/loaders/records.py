@@ -111,7 +111,7 @@ class RecordText:
         self.records: list[Record] = []
 
     def add(self, text: str, **record: Any) -> None:
-        """Add a record."""
+        """Add a record with this text; the other arguments are fields of `Record`."""
         if len(self.records) == MAX_RECORDS:
             raise _too_many()
         start = self._end + len(BLANK_LINE) if self._texts else 0
@@ -138,7 +138,7 @@ class Rows:
         self._count = 0
 
     def check_fields(self, known: Collection[str]) -> None:
-        """Refuse options that name an unknown field."""
+        """Refuse options (`text_fields`, `id_field`) that name a field which the file lacks."""
         wanted = self._text_fields if self._id_field is None else [*self._text_fields, self._id_field]
         for name in wanted:
             if name not in known:
@@ -168,7 +168,7 @@ class Rows:
         return bool(texts)
 
     def add_numbers(self, place: int, fields: Mapping[str, str], line: int) -> None:
-        """Store fields of a record as numbers; blank ones are left out."""
+        """Convert metadata fields of the record number `place` to numbers; blank fields are removed."""
         numbers = {name: float(text) if "." in text else int(text) for name, text in fields.items() if text}
         record = self._made.records[place]
         metadata = {name: value for name, value in record.metadata.items() if name not in fields} | numbers
@@ -209,7 +209,7 @@ def _field_text(name: str, value: object, line: int) -> str:
 
 
 def _unknown(name: str, known: Collection[str]) -> str:
-    """Return the message for an unknown field, with the known ones."""
+    """Return the message for an unknown field; it lists the known fields."""
     near = difflib.get_close_matches(name, [one for one in known if len(one) <= SHOWN_CHARACTERS], n=1)
     hint = f"did you mean {_shown(near[0])}? " if near else ""
     listed = ", ".join(map(_shown, islice(known, SHOWN_FIELDS))) + (", …" if len(known) > SHOWN_FIELDS else "")
@@ -278,7 +278,7 @@ class _Row(NamedTuple):
 
 @contextmanager
 def _field_limit() -> Iterator[None]:
-    """Raise the field limit of the csv module, which is global, inside the block."""
+    """Raise the csv module's limit of a field, which is global to the process, for the duration of the block."""
     with _limit_lock:
         before = csv.field_size_limit()
         csv.field_size_limit(max(before, MAX_FIELD_CHARACTERS))

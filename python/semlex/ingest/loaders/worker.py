@@ -43,7 +43,7 @@ _OUT_OF_MEMORY = (b"memory allocation of", b"bad_alloc", b"MemoryError")
 # The process starts with the first such file and reads the next ones too. Standard input and output carry frames: a
 # JSON header and bytes, each after its length. It ends when its input is closed, so it never outlives its parent.
 class Worker:
-    """Starts the process and sends it files; `max_memory` is in bytes above its use at the start."""
+    """Starts the reading process and sends it files; it may use `max_memory` bytes more than at its start."""
 
     def __init__(
         self,
@@ -113,7 +113,8 @@ class Worker:
         if not was_received and not is_new and not watch.reason:
             return self._read(name, data)
         if watch.reason == "too_slow":
-            raise LoadError("too_slow", f"not read after {self._max_seconds:g} s: split it, or store it as text")
+            message = f"it was not read within {self._max_seconds:g} s: split it, or store it as text"
+            raise LoadError("too_slow", message)
         if watch.reason == "too_big" or any(mark in said for mark in _OUT_OF_MEMORY):
             raise _too_big()
         raise LoadError("parser_failed", f"the reader of {name} files failed: open the file and save it again")
@@ -205,7 +206,7 @@ WORKER = Worker()
 
 
 def _memory_of(pid: int) -> Callable[[], int] | None:
-    """Return the memory of a process in bytes; None without psutil."""
+    """Return a function that measures the memory of a process in bytes; None without psutil."""
     try:
         import psutil  # type: ignore[import-untyped,unused-ignore]  # noqa: PLC0415 - of an extra
     except ImportError:
@@ -219,9 +220,7 @@ def _pipes(process: subprocess.Popen[bytes]) -> tuple[IO[bytes], IO[bytes]]:
 
 
 def _too_big() -> LoadError:
-    return LoadError(
-        "too_big", "reading it takes more memory than one file may take, or it has too much text: split it"
-    )
+    return LoadError("too_big", "it takes too much memory to read, or has too much text: split it")
 
 
 def _write_frame(stream: IO[bytes], header: Mapping[str, Any], data: bytes) -> None:
