@@ -124,7 +124,7 @@ class Addresses:
         if scope["path"] not in PROBE_PATHS and not self.knows_host(hosts):
             raise Problem(
                 421,
-                "this server does not answer to the name in the header Host; start it with --allow-host NAME",
+                "the name in the header Host is not a name of this server; start the server with --allow-host NAME",
                 kind="unknown-host",
             )
         is_named = self.named_origin(origins) is not None

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("semlex.server")
 
 NO_REQUEST = (
-    "this is not a readable request of HTTP/1.1; its head has at most 64 KiB, one header Host, and "
+    "the request cannot be read as HTTP/1.1; its head must have at most 64 KiB, one header Host, and "
     "either a Content-Length that is a number or a Transfer-Encoding"
 )
 # Of the request line and all headers; a path with its parameters has most of them.
@@ -49,7 +49,7 @@ class Lingering:
         return self._protocol.lingers or self._transport.is_closing()
 
     def close(self) -> None:
-        """End the answer, then close; at once if nothing more is to arrive, else after the rest of the body."""
+        """End the answer, then close the connection; if the request's body is incomplete, first wait for the rest."""
         if self._protocol.lingers or not self._protocol.begin_lingering():
             self._transport.close()
             return

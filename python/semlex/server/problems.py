@@ -135,13 +135,13 @@ def request_id_of(scope: Mapping[str, Any]) -> str:
 
 
 async def answer_problem(request: Request, error: Exception) -> Response:
-    """Answer a `Problem`."""
+    """Send a `Problem` as the response."""
     assert isinstance(error, Problem)  # noqa: S101 - registered for it
     return error.response(request_id_of(request.scope))
 
 
 async def answer_error(request: Request, error: Exception) -> Response:
-    """Answer an error of semlex."""
+    """Send an error of semlex as a response, and log it if the server is at fault."""
     assert isinstance(error, SemlexError)  # noqa: S101 - registered for it
     problem = problem_of(error)
     if problem.status >= HTTPStatus.INTERNAL_SERVER_ERROR:

@@ -1,4 +1,4 @@
-"""The context of a request: its caller, who has the right of the operation, and collections; and the responses."""
+"""The context of a request (its caller, whose right is checked, and its collections), and the responses."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ REFUSALS = {
     405: ("The route does not support this method.", "The header `Allow` lists the methods."),
     408: ("The body did not arrive in time.", "Send fewer documents at once, or use a faster connection."),
     409: (
-        "Two arguments exclude each other, or the state of the collection does not allow it.",
+        "Two arguments exclude each other, or the state of the collection does not allow the operation.",
         "`detail` names them; `semlex status` shows the state.",
     ),
     413: (
@@ -71,13 +71,13 @@ REFUSALS = {
         "Wait for the seconds in `Retry-After`, or raise `semlex serve --rate`.",
     ),
     431: ("Too many header lines.", "Send fewer cookies; a proxy may add lines."),
-    500: ("The server failed.", "Find `request_id` in the log; it is a defect."),
+    500: ("The server failed.", "Find `request_id` in the log, and report the defect."),
     502: ("A model's server failed or refused.", "Read that server's log; `semlex doctor models` tests it."),
     503: (
         "Too much is in progress, or the database or a model is not available.",
         "Try again after `Retry-After`; `semlex doctor` finds the cause; raise `semlex serve --concurrency`.",
     ),
-    504: ("It took too long.", "Ask for fewer results, give a `deadline`, or raise `semlex serve --timeout`."),
+    504: ("The request took too long.", "Ask for fewer results, give a `deadline`, or raise `semlex serve --timeout`."),
 }
 
 
@@ -143,7 +143,7 @@ async def request_context(request: Request) -> RequestContext:
     known = {field.alias for field in request.scope["route"].dependant.query_params}
     given = [name for name, _ in request.query_params.multi_items()]
     if set(given) - known or len(set(given)) < len(given):
-        takes = f"it takes {', '.join(sorted(known))}" if known else "it takes none"
+        takes = f"the route takes {', '.join(sorted(known))}" if known else "the route takes none"
         raise Problem(422, f"a parameter in the address is unknown to this route, or given twice; {takes}")
     return context
 
@@ -163,7 +163,7 @@ def route(
     status: int = 200,
     media: Mapping[str, Any] = MappingProxyType({}),
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Register a function as the route of an operation, whose right its callers need."""
+    """Register a function as the route of an operation; callers need the operation's right."""
     known = OPERATIONS.get(operation)
     needed = known.rights if rights is None and known is not None else rights
     assert needed is not None, operation  # noqa: S101 - a route of the table, or one that names its rights
@@ -216,7 +216,7 @@ async def dict_response(context: RequestContext, report: Any) -> Response:
 async def chunks_response(
     context: RequestContext, chunks: Sequence[StoredChunk], fields: Sequence[str] | None
 ) -> Response:
-    """Respond with chunks, with these fields only."""
+    """Respond with chunks, each with these fields only."""
     return await _written(context, rows_as_json, "chunks", chunks, {}, fields)
 
 

@@ -161,7 +161,7 @@ class ServerState:
         return not problems
 
     async def _opened(self, settings: Settings) -> OpenClient:
-        """Open a client with the settings; it must be able to do everything that the serving one can."""
+        """Open a client with the settings; refuse settings with a problem that the client in use does not have."""
         given = client_options(settings.retriever_options, self.options)
         client = Client(**given, search_defaults=settings.search_options)
         try:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Access(Reaching):
-    """The collections, rights and folders that can be accessed; by default every collection, for reading."""
+    """The accessible collections and folders, and the rights to them; by default every collection, for reading."""
 
     collections: frozenset[str] | None = None
     rights: Rights = "read"

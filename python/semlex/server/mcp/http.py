@@ -202,7 +202,7 @@ def _until(stopping: asyncio.Event, receive: Receive) -> Receive:
 
 
 def signed_in(caller: Caller) -> AuthenticatedUser:
-    """Return a caller as the SDK's user, to which it ties sessions; the SDK does not get the token."""
+    """Return a caller as the user object to which the SDK ties sessions; the SDK does not get the token."""
     collections = None if caller.collections is None else sorted(caller.collections)
     claims = {"rights": caller.rights, "collections": collections}
     return AuthenticatedUser(
@@ -235,7 +235,7 @@ def mcp_app(
         client: A client that is open as long as the application runs, or a function that lends one for each request.
         access: The widest access that an assistant can have.
         host: Address that the server listens on.
-        names: Further host names that it answers to.
+        names: Additional host names that requests may name.
         find_caller: Function that returns the caller of a token; requests without a known token are refused.
         caller_of: Function that returns the caller of a request, if your application checks callers, hosts and origins.
         stateless: Whether this process keeps no sessions.
@@ -280,7 +280,7 @@ class WebServer(StoppingServer):
 
 
 def web_server(app: Starlette) -> WebServer:
-    """Return a server that runs until ``should_exit`` is set, and then lets requests in progress end for a moment."""
+    """Return a server that runs until ``should_exit`` is set, and then waits shortly for requests in progress."""
     return WebServer(
         uvicorn.Config(
             app,

@@ -102,7 +102,7 @@ def place(chunk: StoredChunk, line: int | None = None) -> str | None:
 
 
 def placed(path: str, line: int | None) -> str:
-    """Return a path with its line; it is never cut, because it must open the file."""
+    """Return a path with its line; the path is never cut, because it must open the file."""
     return " ".join(visible(path).split("\n")) + ("" if line is None else f":{line}")
 
 

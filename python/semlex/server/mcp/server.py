@@ -303,7 +303,7 @@ class Frames:
 
 @contextmanager
 def own_streams() -> Iterator[tuple[int, int]]:
-    """Yield file descriptors of standard input and output for messages only; other output goes elsewhere."""
+    """Yield file descriptors of standard input and output for messages only; other output goes to standard error."""
     # A library that prints would break a message.
     incoming, outgoing = os.dup(0), os.dup(1)
     nothing = os.open(os.devnull, os.O_RDONLY)
@@ -319,7 +319,7 @@ def own_streams() -> Iterator[tuple[int, int]]:
 
 
 async def serve_standard_streams(server: AssistantServer) -> None:
-    """Serve until the client closes standard input."""
+    """Serve MCP on standard input and output until the client closes standard input."""
     with own_streams() as (incoming, outgoing), os.fdopen(outgoing, "w", encoding="utf-8", closefd=False) as frames:
         lines = cast("Any", Lines(incoming))
         async with stdio_server(stdin=lines, stdout=anyio.wrap_file(frames)) as (read, write):

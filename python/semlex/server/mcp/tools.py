@@ -526,7 +526,7 @@ def document_name(chunk: StoredChunk) -> str:
 
 
 def shown_passage(collection: str, chunk: StoredChunk, *, start: int = 0) -> tuple[dict[str, Any], int | None]:
-    """Return a chunk whose text begins at a character, and the character where the rest begins (None: no rest)."""
+    """Return a chunk with its text from `start` on, and the character at which that text is cut (None: nowhere)."""
     budget, passage = Budget(), _passage(collection, chunk, CHUNK)
     budget.take(*_names(passage))
     # What describes the whole is in every part.

@@ -14,7 +14,7 @@ const ACTIONS = { Cancel: ["queued", "running"], Retry: ["failed", "cancelled"] 
 export function collectionsView(app) {
   const collections = h("div", {}, h("p", {}, "Reading …"));
   app.show(get("v1/collections"), collections, (/** @type {any} */ found) =>
-    table("Of this server", ["Name", "Documents", "Chunks"], found.collections.map((/** @type {any} */ one) => [
+    table("Collections of this server", ["Name", "Documents", "Chunks"], found.collections.map((/** @type {any} */ one) => [
       h("a", { href: `#search?${new URLSearchParams({ collection: one.name })}` }, own(one.name)),
       counted(one.documents), counted(one.chunks) + (one.estimated ? " (estimated)" : ""),
     ])));

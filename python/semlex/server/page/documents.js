@@ -44,7 +44,7 @@ function listed(app, after) {
         : null,
       next ? h("p", {}, h("a", { href: `#documents?${new URLSearchParams({ collection, after: next })}` }, "More documents")) : null,
       chunks.length
-        ? table(`Documents that were added${chunks.length === LISTED ? `, the first ${LISTED}` : ""}`, ["Id", "Begins"],
+        ? table(`Documents that were added without a file${chunks.length === LISTED ? `, the first ${LISTED}` : ""}`, ["Id", "Beginning of the text"],
             chunks.map((/** @type {any} */ chunk) => [
               h("a", { href: documentPlace(app, chunk.id) }, own(chunk.id)), own(chunk.content.slice(0, 80)),
             ]))

@@ -60,7 +60,7 @@ export function filterPanel(app, changed) {
     fill(
       chosen,
       [...conditions].map((one) =>
-        h("li", {}, h("button", { type: "button", title: "Take it away", on: { click: () => toggle(one) } }, own(one), " ×")),
+        h("li", {}, h("button", { type: "button", title: "Remove this condition", on: { click: () => toggle(one) } }, own(one), " ×")),
       ),
     );
     if (element.open) show();

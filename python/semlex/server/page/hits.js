@@ -6,7 +6,7 @@ import { h, own, say, unseen, visible } from "./dom.js";
 import { loneScore, scaleOf, scoreOf } from "./score.js";
 import { marked } from "./words.js";
 
-const RELEVANCE = ["no answer", "touches it", "answers a part", "answers it"];
+const RELEVANCE = ["no answer", "on the topic", "answers a part", "answers it"];
 
 /**
  * @param {object} does

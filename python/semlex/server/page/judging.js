@@ -101,24 +101,24 @@ export function judging(app, changed) {
         "p",
         { class: "aside" },
         "On a hit, press ", h("kbd", {}, "0"), " to ", h("kbd", {}, "3"), " (no answer … answers it), ",
-        h("kbd", {}, "Delete"), " to take it back, ", h("kbd", {}, "j"), " and ", h("kbd", {}, "k"), " to move. ",
-        `Judged: ${Object.keys(shown.judgements).length} of this question's hits; questions in all: ${count}.`,
+        h("kbd", {}, "Delete"), " to remove the judgement, ", h("kbd", {}, "j"), " and ", h("kbd", {}, "k"), " to move. ",
+        `Judged: ${Object.keys(shown.judgements).length} of this question's hits; ${count} questions in total.`,
       ),
       count === 0
         ? null
         : [
             app.stores()
-              ? h("p", {}, "They are stored in ", own(folder, { class: "path" }), ".")
+              ? h("p", {}, "The judgements are stored in ", own(folder, { class: "path" }), ".")
               : h(
                   "p",
                   {},
-                  "This server stores none (", h("code", {}, "semlex ui --judgements FOLDER"), " does): ",
+                  "This server stores no judgements (", h("code", {}, "semlex ui --judgements FOLDER"), " does). Download them: ",
                   ["queries.tsv", "qrels.tsv"].map((name, index) => [
                     h("button", { type: "button", on: { click: () => download(name, lines(mine)[index]) } }, name),
                     " ",
                   ]).flat(),
                 ),
-            h("p", {}, "Which fusion wins on these questions:"),
+            h("p", {}, "This command shows which fusion ranks best for the judged questions:"),
             h("pre", { tabindex: "0" }, h("code", {}, `semlex eval run ${target} --collection ${shown.collection}`)),
           ],
     );

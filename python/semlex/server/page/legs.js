@@ -46,7 +46,7 @@ export function legsPicture(choose) {
     const placed = new Map(fused.map((row) => [row.hit.id, row.rank]));
     const items = rows.map(({ hit, rank, far }) => {
       const place = placed.get(hit.id);
-      const told = kind === "fused" ? "" : place ? `, fused ${place}` : ", further down when fused";
+      const told = kind === "fused" ? "" : place ? `, rank ${place} after fusion` : ", lower after fusion";
       return h(
         "li",
         {
@@ -64,7 +64,7 @@ export function legsPicture(choose) {
         told && unseen(told),
       );
     });
-    const none = rows.length ? null : h("p", { class: "aside" }, "nothing");
+    const none = rows.length ? null : h("p", { class: "aside" }, "no chunks");
     return h("section", { class: `leg ${kind}` }, h("h3", {}, title), h("ol", { class: "rows" }, items), none);
   }
 

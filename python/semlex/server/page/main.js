@@ -63,7 +63,7 @@ function wrong(error) {
 function askForToken() {
   const why = hasToken()
     ? "The server does not know this token. Check it, or ask the operator of the server."
-    : "This server needs a token. Its operator makes one with semlex serve token add NAME.";
+    : "This server needs a token. The operator of the server makes one with semlex serve token add NAME.";
   const input = /** @type {HTMLInputElement} */ (h("input", { id: "token", type: "password", autocomplete: "off" }));
   const onSubmit = (/** @type {Event} */ event) => {
     event.preventDefault();
@@ -71,7 +71,7 @@ function askForToken() {
     start();
   };
   fill(main, h("form", { class: "line", "aria-label": "Token", on: { submit: onSubmit } },
-    h("p", { role: "alert" }, why), h("label", { for: "token" }, "Token"), input, h("button", {}, "Go on")));
+    h("p", { role: "alert" }, why), h("label", { for: "token" }, "Token"), input, h("button", {}, "Continue")));
   input.focus();
 }
 
@@ -82,7 +82,7 @@ async function start() {
     app.collections = (await get("v1/collections")).collections;
     const names = app.collections.map((one) => one.name);
     if (names.length === 0 && about.collection === null) {
-      fill(main, h("p", { role: "alert" }, "This token may see no collection."));
+      fill(main, h("p", { role: "alert" }, "This token gives access to no collection."));
       return;
     }
     if (names.length === 0) names.push(about.collection);

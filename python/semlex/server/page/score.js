@@ -77,13 +77,13 @@ function arithmetic(hit, parts, weight, measured) {
   const found = hit.keyword_score > 0;
   const words = found
     ? `(1 − ${figure(weight, 2)}) × ${figure(hit.keyword_score)} ÷ ${figure(measured.greatest)} = ${figure(parts.words)}`
-    : "0: none of the query's words is in it";
+    : "0: the chunk has none of the query's words";
   let meaning = "0: the chunk has no vector";
   if (hit.vector_score !== null) {
     meaning = measured.deviation
       ? `${figure(weight, 2)} × (${figure(hit.vector_score)} − ${figure(measured.mean)}) ÷ ` +
         `${figure(measured.deviation)} ÷ ${FULL_Z} = ${figure(parts.meaning)}`
-      : "0: all vectors are equally near";
+      : "0: all vectors are equally near to the question";
   }
   return [
     h("dt", { class: "words" }, "Words"),
@@ -92,15 +92,15 @@ function arithmetic(hit, parts, weight, measured) {
     h("dd", {}, h("span", { class: "formula" }, "weight × (cosine − mean) ÷ deviation ÷ 6"), h("br"), meaning),
     h("dt", {}, "Fused score"),
     h("dd", {}, `${figure(parts.words)} ${sign(parts.meaning)} = ${figure(parts.score)}`),
-    h("dt", {}, "Places"),
+    h("dt", {}, "Ranks"),
     h("dd", {}, places(hit)),
   ];
 }
 
 /** @param {any} hit */
 function places(hit) {
-  const words = hit.keyword_rank === null ? "not among the candidates of the words" : `${hit.keyword_rank}. by words`;
-  const meaning = hit.vector_rank === null ? "not among those of the meaning" : `${hit.vector_rank}. by meaning`;
+  const words = hit.keyword_rank === null ? "not among the candidates by words" : `rank ${hit.keyword_rank} by words`;
+  const meaning = hit.vector_rank === null ? "not among the candidates by meaning" : `rank ${hit.vector_rank} by meaning`;
   return `${words}, ${meaning}`;
 }
 
@@ -115,7 +115,7 @@ function termsOf(hit) {
         "li",
         { class: term.held ? "held" : "missing" },
         own(term.term),
-        term.held ? ` adds ${figure(term.score, 3)}` : " is not in it",
+        term.held ? ` adds ${figure(term.score, 3)}` : " is not in the chunk",
         h("span", { class: "aside" }, ` (in ${counted(term.chunks)} chunks)`),
       ),
     ),

@@ -47,7 +47,7 @@ export function searchView(app, place) {
   );
   const weightText = h("output", { for: "weight" });
   const weighing = h("div", { class: "weighing" },
-    h("label", { for: "weight" }, "Words against meaning"),
+    h("label", { for: "weight" }, "Weight of words and meaning"),
     h("span", { class: "words", "aria-hidden": "true" }, "words"), slider,
     h("span", { class: "meaning", "aria-hidden": "true" }, "meaning"), weightText);
   const verdict = h("strong");
@@ -143,8 +143,8 @@ export function searchView(app, place) {
     order();
     note();
     say(hits.length ? `${hits.length} candidates` : "Nothing was found.");
-    const lone = measured === null && hits.length ? ["Only one search answered, so there is nothing to weigh."] : [];
-    const none = hits.length ? [] : ["Nothing was found. Should a document be there? Ask below why it is missing."];
+    const lone = measured === null && hits.length ? ["Only one of the two searches answered, so there is nothing to weigh."] : [];
+    const none = hits.length ? [] : ["Nothing was found. If you miss a document, ask below why it is not among the hits."];
     fill(verdict, SUPPORT[answer.support] ?? "");
     fill(remark, visible([...none, ...lone, ...answer.warnings].join(" ")));
   }
@@ -154,7 +154,7 @@ export function searchView(app, place) {
     const weight = Number(slider.value);
     const all = measured === null ? hits.map((hit) => ({ hit, parts: null })) : ordered(hits, measured, weight);
     const usual = found.explanation?.weights.vector;
-    const beside = usual === undefined ? "" : `; this model's own weight is ${usual.toFixed(2)}`;
+    const beside = usual === undefined ? "" : `; default weight of meaning for this model: ${usual.toFixed(2)}`;
     weightText.textContent = `words ${(1 - weight).toFixed(2)}, meaning ${weight.toFixed(2)}${beside}`;
     slider.setAttribute("aria-valuetext", `meaning counts ${weight.toFixed(2)}, words ${(1 - weight).toFixed(2)}`);
     if (measured !== null) picture.update(all.map(({ hit }) => hit), PICTURED);

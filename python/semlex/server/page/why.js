@@ -54,15 +54,15 @@ function told(found) {
       h("p", {}, own(reason.text), " ", h("code", { class: "code" }, reason.code)),
       reason.remedy ? h("p", { class: "remedy" }, "What helps: ", h("code", {}, reason.remedy)) : null,
     ))),
-    found.legs.length ? table("Its rank in each search", ["Search", "Rank", "Score", "Last candidate", "Last hit"],
+    found.legs.length ? table("Its rank in each search", ["Search", "Rank", "Score", "Score of the last candidate", "Score of the last hit"],
       found.legs.map((/** @type {any} */ leg) => [
         leg.leg === "keyword" ? "Words" : "Meaning",
         leg.rank === null ? "none" : counted(leg.rank),
         figure(leg.score), figure(leg.last_candidate_score), figure(leg.last_hit_score),
       ])) : null,
-    found.terms.length ? table("The query's words", ["Word", "Weight", "Chunks with it", "Adds"],
+    found.terms.length ? table("The query's words", ["Word", "Weight", "Chunks with the word", "Adds to the score"],
       found.terms.map((/** @type {any} */ term) => [
-        own(term.term), figure(term.weight, 2), counted(term.chunks), term.held ? figure(term.score, 3) : "is not in it",
+        own(term.term), figure(term.weight, 2), counted(term.chunks), term.held ? figure(term.score, 3) : "is not in the document",
       ])) : null,
     found.notes.map((/** @type {string} */ note) => h("p", { class: "aside" }, visible(note))),
   ];

@@ -205,7 +205,7 @@ ALSO = ("rerank", "weights", "vector")
 
 
 def takes(method: Callable[..., Any], declaration: type | None = None) -> Callable[[type[B]], type[B]]:
-    """Add the declared options of a method, or the options of one declaration, to a body."""
+    """Return a decorator that adds a method's declared options, or those of one declaration, to a body as fields."""
 
     def made(body: type[B]) -> type[B]:
         fields: dict[str, Any] = {}
@@ -331,7 +331,7 @@ class DescriptionBody(BaseModel):
     text: (
         Annotated[str, Text(MAX_DESCRIPTION_BYTES, "word", "At most 1,000 bytes of UTF-8, not blank, without NUL.")]
         | None
-    ) = Field(description="Description of its contents; null: describe it by the titles of its documents again.")
+    ) = Field(description="What the collection contains; null: describe it by the titles of its documents again.")
 
 
 class DeleteBody(Body):

@@ -79,7 +79,7 @@ async def add(context: Current, body: DocumentsBody) -> Response:
 
 @route(router, "DELETE", "/v1/documents", "delete", returns=DeleteReport)
 async def delete(context: Current, body: DeleteBody) -> Response:
-    """Delete the chunks, with their vectors, that meet all given conditions; at least one is needed."""
+    """Delete the chunks, with their vectors, that meet all given conditions; at least one condition is needed."""
     opened = await context.collection(body.collection)
     given = body.model_dump(exclude={"collection", "ids"})
     return json_response(json_value(await opened.delete(body.ids, **given)))

@@ -146,7 +146,7 @@ async def rerank(context: Current, body: RerankBody) -> Response:
 
 # These routes use the models of the collection that the settings name.
 def _collection(context: RequestContext) -> Collection:
-    """Return the collection of the settings; every caller may use its models, which contain none of its data."""
+    """Return the settings' collection, for its models: every caller may use them, since they contain no data."""
     return context.client.collection(context.default, create=False)
 
 
