@@ -71,7 +71,7 @@ class ChatModel(Protocol):
         """Yield the next message piece by piece, then all of it as a `Completion`; see `complete`."""
 
     def close(self) -> None:
-        """Release its resources; a second call does nothing."""
+        """Release the model's resources; a second call does nothing."""
 
 
 def parsed(text: str | bytes) -> Any:

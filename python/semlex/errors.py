@@ -223,9 +223,9 @@ class ModelNotFoundError(ModelError, LookupError):
 
 
 class ModelNotAllowedError(ModelError, PermissionError):
-    """A collection was made with a model behind a server or in a folder, and the user has not named it.
+    """A collection was made with a model behind a server or in a folder, and the user has not named this model.
 
-    Remedy: Allow the model with the setting `models`, if you trust the place.
+    Remedy: Allow the model with the setting `models`, if you trust the server or folder.
     """
 
 
@@ -253,7 +253,7 @@ class SearchTimeoutError(SemlexError, TimeoutError):
 class CollectionFailedError(SemlexError, RuntimeError):
     """One collection of a knowledge base did not answer.
 
-    Remedy: Read its cause; `on_error="skip"` continues with the others.
+    Remedy: Read the cause in `error`; `on_error="skip"` continues with the other collections.
 
     Attributes:
         collection: Its name in the knowledge base.
@@ -325,7 +325,7 @@ class ReadOnlyError(StoreError, PermissionError):
 
 
 class PrivilegeError(StoreError, PermissionError):
-    """The role lacks a right; the message holds the SQL for the owner of the database, or names the page that does.
+    """The role lacks a right; the message has the SQL for the owner of the database, or the page of the docs with it.
 
     Remedy: Let the owner run this SQL.
     """
@@ -362,7 +362,7 @@ class SchemaVersionError(StoreError):
 class IncompleteWriteError(StoreError):
     """The server received a different number of rows than were sent; the transaction was rolled back.
 
-    Remedy: Run it again.
+    Remedy: Run the write again.
     """
 
 

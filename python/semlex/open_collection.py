@@ -268,7 +268,7 @@ class OpenCollection:
         self.seen.at = -math.inf
 
     async def look(self) -> None:
-        """Call `follow` in its own transaction."""
+        """Read the embedding versions again, in a separate transaction, if that was last done some time ago."""
         if self._is_late():
             await self.database.read_snapshot("look at the embedding versions", self.follow)
 
@@ -323,7 +323,7 @@ class OpenCollection:
         return None if version is None else await self.probe.mismatch(version.probe, version.model, name)
 
     def note(self, who: Literal["search", "write"]) -> list[str]:
-        """Return warnings, once each: another version serves now, or the model has changed slightly."""
+        """Return warnings that were not given yet: another version serves now, or the model has changed slightly."""
         info, model = self._as_seen(), self.models.version
         serving, used = info.versions.answering, info.embedding
         notes = [one for one in self.probe.notes if (who, one) not in self.seen.told]

@@ -50,7 +50,7 @@ class ProgressLines:
         self._begun: dict[str, tuple[float, int]] = {}
 
     def __call__(self, step: Progress) -> None:
-        """Note a step; write a line if the last one is old enough."""
+        """Note a step; write a line if the last line was written long enough ago."""
         now = self._clock()
         since, done_then = self._begun.setdefault(step.stage, (now, step.done))
         if now - self._last < LINE_SECONDS:
@@ -129,7 +129,7 @@ class NotebookProgress:
         self._stages: dict[str, Progress] = {}
 
     def __call__(self, step: Progress) -> None:
-        """Note a step; redraw the table if it is old enough, or if a stage is done."""
+        """Note a step; redraw the table if that was last done long enough ago, or if a stage is done."""
         self._stages[step.stage] = step
         now = self._clock()
         if now - self._last >= UPDATE_SECONDS or step.done == step.total:

@@ -115,7 +115,7 @@ def check_range(name: str, value: object, minimum: int, maximum: int | None = No
 def number_errors(
     field: str, value: object, minimum: float = -math.inf, maximum: float = math.inf, *, above: float | None = None
 ) -> Errors:
-    """Return what is wrong with a finite number that must be from `minimum`, or above a number, to `maximum`."""
+    """Return what is wrong with a number that must be finite, from `minimum` (or above `above`) to `maximum`."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return wrong_type(field, "float", value)
     limit = f"{minimum:g} to {maximum:g}" if above is None else f"above {above:g} and at most {maximum:,g}"

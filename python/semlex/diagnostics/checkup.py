@@ -100,7 +100,7 @@ def share_of(found: int, asked: int) -> Share:
 
 
 def of_documents(outcomes: Sequence[Outcome], chunks: Mapping[DocumentName, int]) -> tuple[DocumentCheckup, ...]:
-    """Return documents with their headings: first those without any found section, each by most missed headings."""
+    """Return the documents with their headings; documents of which no section was found come first."""
     by_document: dict[DocumentName, list[Outcome]] = defaultdict(list)
     for one in outcomes:
         by_document[one.section.source, one.section.document].append(one)
@@ -220,7 +220,7 @@ class CheckupRun:
         while taken < len(choice.sections) and len(outcomes) < wanted:
             if sample is None and outcomes and clock.monotonic() - began > MAX_SECONDS:
                 self._notes[
-                    f"stopped after {MAX_SECONDS:g} s; sample={wanted} (--sample {wanted}) searches all of them"
+                    f"stopped after {MAX_SECONDS:g} s; sample={wanted} (--sample {wanted}) searches {wanted} headings"
                 ] = None
                 break
             size = min(BATCH if taken else FIRST_BATCH, wanted - len(outcomes))

@@ -1,4 +1,4 @@
-"""Sections of a checkup: usable headings, the sections' texts without them, and a section's rank without it."""
+"""Sections of a checkup: the usable headings, the sections' texts without their headings, and such texts' ranks."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def docstring_of(chunks: Sequence[SectionChunk]) -> str:
 
 
 def without(heading: str, chunk: SectionChunk) -> tuple[str, str]:
-    """Return a chunk's context and text without a heading and without lines that contain only its words."""
+    """Return a chunk's context and text without the heading, and without lines that have only the heading's words."""
     # The heading is removed from the heading path.
     words, text = words_of(heading), chunk.text
     if len(heading.splitlines()) > 1:

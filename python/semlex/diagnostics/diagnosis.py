@@ -125,7 +125,7 @@ async def _look_at_collection(
         return False  # dropped in the meantime
     collection, version = stored
     if version != len(migrations.COLLECTION):
-        found.not_checked.append(_all(names, "an older version of semlex made it; semlex maintain migrate updates it"))
+        found.not_checked.append(_all(names, "its tables are of an older semlex; semlex maintain migrate updates them"))
         return False
     for check in CHECKS:
         tell(f"{names.collection}: {check.name}")

@@ -254,7 +254,9 @@ def check_queries(count: int) -> None:
 def _refuse_too_few(relevant: int, hits: int) -> None:
     if relevant < MIN_HITS:
         remedy = (
-            "are the judged ids those of the collection's chunks or sources?" if not relevant else "judge more queries"
+            "are the judged ids those of the collection's chunks, or paths of its files?"
+            if not relevant
+            else "judge more queries"
         )
         raise ConfigurationError(
             f"{relevant} of {hits:,} hits are judged relevant, too few for a calibration, which needs {MIN_HITS}: "

@@ -46,7 +46,7 @@ class JudgedSet:
     left_out: tuple[str, ...] = ()  # why queries or judgements were left out
 
     def limited(self, count: int | None) -> JudgedSet:
-        """Return a random sample of `count` queries, the same one every time; all for None."""
+        """Return a random sample of `count` queries, the same one every time; all queries for None."""
         if count is None or count >= len(self.queries):
             return self
         check_range("the number of queries", count, 1)

@@ -199,7 +199,7 @@ async def evaluate(
     """Search every query in every way and compare with the judgements.
 
     Each query is searched for k results, as a user would. For recall at 100, a second search for 100 results adds
-    further ones, without the reranker.
+    the missing ones, without the reranker.
 
     Args:
         retriever: An open `PostgreSQLRetriever` or `SyncRetriever`.
@@ -218,7 +218,7 @@ async def evaluate(
     check_depth(k)
     texts = {query: text for query, text in queries.items() if judgements.get(query)}
     if not texts:
-        raise ConfigurationError("no query is judged: queries and judgements have no ids in common")
+        raise ConfigurationError("no query is judged: queries and judgements have no query ids in common")
     reranker = None if rerank is False else await retriever.open_reranker()
     if rerank and reranker is None:
         raise ConfigurationError("to measure a reranker, name one with reranker_model=")
@@ -258,7 +258,8 @@ async def evaluate(
     notes = [*await absent_notes(retriever, considered, unit), *warning_notes(retriever, warnings, len(texts))]
     if not any(document in seen for judged_ids in considered.values() for document in judged_ids):
         notes.append(
-            "none of the judged documents was ever found: are their ids those of the collection's chunks or sources?"
+            "no search found a judged document: are the judged ids those of the collection's chunks, or paths of its "
+            "files?"
         )
     embedding = retriever.info.embedding
     return Report(

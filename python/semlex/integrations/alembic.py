@@ -1,4 +1,4 @@
-"""Alembic: ``op.follow_table`` and ``op.unfollow_table``, in the transaction of a migration; importing it adds them."""
+"""Alembic: importing this adds ``op.follow_table`` and ``op.unfollow_table``; they run in a migration's transaction."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ class Conditions(Protocol):
         ...
 
     def some(self, limit: int) -> list[RowKey]:
-        """Return keys of rows that meet the conditions, at most `limit`."""
+        """Return the keys of at most `limit` rows that meet the conditions, in any order."""
         ...
 
 
@@ -95,17 +95,17 @@ class RowSearch:
         found = among(hits, conditions)
         if len(found) < k and len(hits) == MAX_TOP_K:
             logger.warning(
-                "of the best %d rows of %r only %d meet the conditions: make the columns of the conditions live, and "
-                "filter by @row",
+                "only %d of the best %d rows of %r meet the conditions, so some may be missing: name the conditions' "
+                "columns in live= when you follow the table, and filter by @row.COLUMN",
+                len(found),
                 MAX_TOP_K,
                 self._name,
-                len(found),
             )
         return found[:k]
 
 
 def with_hits(hits: Iterable[SearchResult], objects: Mapping[Any, Any]) -> list[Any]:
-    """Return the objects of rows by their keys in the order of hits, each with its `hit`; missing ones are left out."""
+    """Return the objects (given by row key) in the order of the hits, each with its hit as `hit`; skip missing ones."""
     found = [(hit, objects[hit.key]) for hit in hits if hit.key in objects]
     for hit, one in found:
         one.hit = hit

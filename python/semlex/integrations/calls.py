@@ -83,7 +83,7 @@ class CollectionRunner:
 
 
 async def searched(collection: Collection, *arguments: Any, **options: Any) -> SearchResults:
-    """Search a collection; an empty one gives no hits in any mode. Warnings are logged."""
+    """Search a collection, and log the warnings; an empty collection gives no hits in any mode."""
     try:
         results = await collection.search(*arguments, **options)
     except EmbeddingsMissingError:

@@ -118,7 +118,7 @@ def distinct(metadata: Iterable[Metadata], field: str) -> list[Any]:
 
 
 def types(metadata: Iterable[Metadata]) -> dict[str, dict[str, str]]:
-    """Return the type of each field: ``int``, ``float``, ``boolean``, or ``keyword`` for others and mixed ones."""
+    """Return the type of each field: ``int``, ``float``, ``boolean``; ``keyword`` for other and for several types."""
     found: dict[str, set[str]] = {}
     for one in metadata:
         for name, value in one.items():
@@ -547,13 +547,13 @@ FOUND = component.output_types(documents=list[Document])
 
 
 class StoreRetriever:
-    """The common part of the retrievers.
+    """The base class of the retrievers, with the arguments that all of them take.
 
     Args:
         document_store: Store of the documents.
         filters: Filter in Haystack's form.
         top_k: Number of documents, 1 to 1,000.
-        filter_policy: Whether filters of a run replace these, or are merged with them.
+        filter_policy: Whether filters given to a run replace `filters`, or are merged with them.
         return_embedding: Whether the documents have their embeddings.
     """
 
@@ -615,8 +615,8 @@ class StoreRetriever:
 class SemlexEmbeddingRetriever(StoreRetriever):
     """Finds the documents whose embeddings are nearest to the query's.
 
-    The score is the cosine, -1 to 1; with other distances, the inner product or the negative L2 distance. Its
-    arguments are the first five of `SemlexHybridRetriever`.
+    The score is the cosine, -1 to 1; with other distances, the inner product or the negative L2 distance. The class
+    takes the first five arguments of `SemlexHybridRetriever`.
     """
 
     async def _run(
@@ -632,7 +632,7 @@ class SemlexEmbeddingRetriever(StoreRetriever):
 class SemlexKeywordRetriever(StoreRetriever):
     """Finds the documents that match the query's words best; one matching word is enough.
 
-    The score is BM25, from 0, comparable only within one query. Its arguments are the first five of
+    The score is BM25, from 0, comparable only within one query. The class takes the first five arguments of
     `SemlexHybridRetriever`.
     """
 
@@ -660,7 +660,7 @@ class SemlexHybridRetriever(StoreRetriever):
         document_store: Store of the documents.
         filters: Filter in Haystack's form.
         top_k: Number of documents, 1 to 1,000.
-        filter_policy: Whether filters of a run replace these, or are merged with them.
+        filter_policy: Whether filters given to a run replace `filters`, or are merged with them.
         return_embedding: Whether the documents have their embeddings.
         alpha: Weight of vector search in the fused score, 0 (words alone) to 1. Default: the model's own, else 0.5.
         rerank: Whether the store's reranker orders the best 4 x `top_k` candidates.

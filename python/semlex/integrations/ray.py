@@ -95,7 +95,7 @@ class Address:
 
     Attributes:
         url: libpq connection string; None: ``DATABASE_URL`` of the process that opens it.
-        collection: Its name.
+        collection: Name of the collection.
         schema: Schema of its tables.
         options: Options of a new collection.
     """
@@ -115,7 +115,7 @@ class Address:
         return replace(self, url=self.url or os.environ.get("DATABASE_URL"))
 
     def open(self, model: str | NamedModel, *, create: bool = True) -> SyncCollection:
-        """Return the collection on this process' client for a model."""
+        """Return the collection, opened by this process's client for the database and a model."""
         url = self.url or os.environ.get("DATABASE_URL")
         if not url:
             raise ConfigurationError("name a database that every worker reaches: url=, or DATABASE_URL on each worker")
@@ -139,7 +139,7 @@ def _client(url: str, schema: str, model: str | NamedModel) -> SyncClient:
 
 @lru_cache(maxsize=4)
 def _model(name: str, device: str | None, dimensions: int | None) -> Embedder:
-    """Return a model of this process, which all of its tasks share."""
+    """Return the model with this name, loaded once per process and shared by all of its tasks."""
     chosen = choose_embedder(name, device=device, dimensions=dimensions).model
     if chosen is None:
         raise ConfigurationError(f"{name!r} is not a model that embeds: name one, such as 'static'")
@@ -437,7 +437,7 @@ def read_semlex(
 
     Args:
         url: As for `SemlexSink`.
-        collection: Its name.
+        collection: Name of the collection.
         schema: Schema of its tables.
         rows: Rows of a page, 1 to 10,000.
         concurrency: Maximum number of tasks at once, as for `ray.data.read_datasource`.

@@ -287,7 +287,7 @@ class Worker:
         )
 
     async def run(self) -> int:
-        """Work until stopped, at the limit, or (with `drain`) without jobs; return how many jobs have ended."""
+        """Work until stopped, to the limit or, with `drain`, until no job is left; return how many jobs ended."""
         stopped = asyncio.create_task(self._stop.wait())
         # A worker with a limit of jobs keeps no table in step, and builds no indexes.
         others: list[asyncio.Task[Any]] = []

@@ -109,7 +109,7 @@ class TableWriter:
         )
 
     def write(self, columns: Sequence[ColumnBuffers]) -> int:
-        """Write rows; return how many."""
+        """Append rows, given as columns; return the number of rows."""
         arrays = [arrow_array(field.type, column) for field, column in zip(self._schema, columns, strict=True)]
         rows = arrow().record_batch(arrays, schema=self._schema)
         self._writer.write_batch(rows)
@@ -306,7 +306,7 @@ def file_of(folder: Path, table: str) -> Path:
 
 @contextmanager
 def claimed_folder(folder: Path) -> Iterator[Path]:
-    """Lock an empty folder for a dump; if the block fails, leave it as it was."""
+    """Make or lock an empty folder for a dump; if the block fails, remove what was written."""
     # Files of a killed dump, which has no manifest, are removed.
     if sys.platform == "win32":
         raise ConfigurationError(
@@ -329,7 +329,7 @@ def claimed_folder(folder: Path) -> Iterator[Path]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise ConfigurationError(f"another dump writes into the folder {name!a}: name another one") from None
+            raise ConfigurationError(f"another dump writes into the folder {name!a}: name another folder") from None
         except OSError:  # a file system without locks
             pass
         tables = {file_of(folder, table) for table in TABLES}

@@ -207,7 +207,7 @@ class EmbeddingChecks:
                 f"the vector index of the new vectors of collection {name!r} finds {recall:.0%} of the {NEIGHBORS} "
                 f"nearest, and {MIN_RECALL:.0%} are required, so nothing was switched: choose another index for the "
                 f"collection (semlex maintain create-index --collection {name} --kind hnsw --m 32), and run the "
-                "same command again, which builds that one"
+                "same command again, which builds that index"
             )
         return recall
 
@@ -236,7 +236,7 @@ class _Begun:
 
 
 def refuse_work(opened: OpenCollection) -> None:
-    """Refuse to work on a read-only server, or in a caller's transaction, since several are needed."""
+    """Refuse a read-only server, and a caller's transaction: a change of the model needs several transactions."""
     if opened.info.server.read_only:
         raise ReadOnlyError("this server is read-only (a standby?): change the model on the primary")
     if opened.database.joins_transaction:

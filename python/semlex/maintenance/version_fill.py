@@ -62,7 +62,7 @@ class VersionFill:
 
     @asynccontextmanager
     async def kept(self) -> AsyncIterator[None]:
-        """Renew the run's lease regularly; end it at the end of the block."""
+        """Renew the run's lease regularly during the block, and end the lease with the block."""
         beating = asyncio.create_task(self._beat())
         try:
             yield

@@ -87,7 +87,7 @@ async def drop_embeddings(opened: OpenCollection, version: int, *, force: bool) 
 
 
 async def previous_version(opened: OpenCollection) -> EmbeddingVersion:
-    """Return the set of vectors that was in use before."""
+    """Return the set of vectors that was in use before the present one; raise if none is left."""
     rows = await opened.database.read("look at the embedding versions", lambda c: version_rows(c, opened.info))
     before = [row for row in rows if row.served_until is not None]
     if not before:

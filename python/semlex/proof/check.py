@@ -121,7 +121,7 @@ def _check_vectors(chunks: Sequence[StoredChunk], model: Embedder) -> None:
 
 
 def whole_documents(url: str, names: Names, model: Embedder) -> list[tuple[str, bytes, str]] | None:
-    """Check that every document is whole; return name, content hash and text of each, None without a collection."""
+    """Check that every document is whole; return each one's name, content hash and text; None without a collection."""
     found = stored_collection(url, names)
     if found is None:
         return None

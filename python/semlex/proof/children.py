@@ -1,4 +1,4 @@
-"""Processes of a proof, which start quickly, and the moments of transactions at which they stop or kill themselves."""
+"""Processes of a proof, which start quickly, and "moments": points of a transaction at which they stop or die."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ DOING = ContextVar("doing", default="")
 
 
 class Moments:
-    """Calls a function at every moment of every transaction.
+    """Calls a function at certain points (moments) of every transaction.
 
     A moment has the transaction's name and one of these: ``before``; ``copying``, whenever a block was sent;
     ``worked``, when everything but the commit is done; ``committed``, before the caller learns of it.
@@ -193,7 +193,7 @@ class Moments:
 
 
 def set_limits(limits: Mapping[str, Mapping[str, float]]) -> None:
-    """Set module constants to values so small that a little data reaches every moment."""
+    """Set constants of modules (such as sizes of batches) so small that little data is enough to reach every moment."""
     for module, constants in limits.items():
         for name, value in constants.items():
             if not hasattr(import_module(module), name):
@@ -213,7 +213,7 @@ def stop_here(number: signal.Signals = signal.SIGSTOP) -> None:
 
 
 def stop_at(doing: str, moment: str, times: int = 1) -> None:
-    """Stop this process at the n-th occurrence of a moment in transactions whose name begins with a prefix."""
+    """Stop this process when transactions whose name begins with `doing` reach `moment` for the `times`-th time."""
     left = times
 
     def reached(name: str, now: str) -> None:

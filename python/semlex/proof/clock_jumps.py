@@ -56,7 +56,7 @@ def replace_wall_clock(ahead: Callable[[], float]) -> None:
 
 
 class ClockJumps(Scenario):
-    """Workers on a separate server; jobs write the same documents, so that a wrong order of jobs leaves wrong texts."""
+    """Let clocks jump while workers run jobs; jobs write the same documents, so a wrong order leaves wrong texts."""
 
     name = "clock"
     what = (

@@ -57,7 +57,7 @@ class StirredFolder:
 
     Attributes:
         texts: Text of every file that was ever in the folder, by the SHA-256 of its bytes.
-        words: SHA-256 of the file that contains a section's unique word, by this word.
+        words: Unique word of a section -> SHA-256 of the file that contains it.
     """
 
     def __init__(self, root: Path, chance: random.Random) -> None:
@@ -145,7 +145,7 @@ def check_files(url: str, names: Names, folder: StirredFolder, model: Embedder, 
 
 
 class Indexing(Killed):
-    """Index a folder after most of its files have changed."""
+    """Kill a process that indexes a folder, most of whose files have changed."""
 
     name = "kill-index"
     what = "a folder indexed after most of its files have changed"
@@ -193,7 +193,7 @@ class Indexing(Killed):
 
 
 class Syncing(Indexing):
-    """Sync a folder after its files were changed, made, moved and deleted."""
+    """Kill a process that syncs a folder after its files were changed, made, moved and deleted."""
 
     name = "kill-sync"
     what = "a folder synced after its files were changed, made, moved and deleted"

@@ -90,7 +90,7 @@ class FollowedArticles:
 
 
 class Following(Killed):
-    """A collection brought in step with a table whose rows were added, changed and deleted."""
+    """Kill a process that syncs a collection with a table whose rows were added, changed and deleted."""
 
     name = "kill-follow"
     what = "a collection brought in step with a table whose rows were added, changed and deleted"

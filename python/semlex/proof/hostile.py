@@ -136,7 +136,7 @@ def _same(given: Any, found: Any) -> bool:
 
 
 class HostileValues(Scenario):
-    """Rounds of calls with hostile values."""
+    """Call a collection with hostile values in rounds, and check after each round what is stored."""
 
     name = "hostile"
     what = (

@@ -48,7 +48,7 @@ WRITERS, SEARCHERS = 3, 2
 
 
 class Interrupted(Scenario):
-    """Interrupt something repeatedly while clients write, search and merge."""
+    """Interrupt the server or the network repeatedly while clients write, search and merge."""
 
     @property
     @abstractmethod
@@ -151,7 +151,7 @@ def start(folder: Path) -> None:
 
 
 class Failovers(Interrupted):
-    """A primary with a standby for which commits wait; after each failover there is a new standby."""
+    """Kill a primary and promote its standby, for which commits wait; after each failover, make a new standby."""
 
     name = "failover"
     what = (
@@ -247,7 +247,7 @@ def can_mount() -> bool:
 
 
 class FullDisks(Interrupted):
-    """A server on a small file system in memory, which is filled and emptied."""
+    """Fill and empty the disk of a server: a small file system in memory."""
 
     name = "disk-full"
     what = "the server's disk filled, until writes are refused, and emptied, while clients write, search and merge"
@@ -434,7 +434,7 @@ async def proxied(url: str) -> AsyncIterator[tuple[Proxy, str]]:
 
 
 class BlackHole(Scenario):
-    """Searches of several clients, each behind a proxy that goes silent at some moment of the search."""
+    """Let several clients search, each through a proxy that stops forwarding at some point of the search."""
 
     name = "black-hole"
     what = (

@@ -21,7 +21,7 @@ BATCH = 20  # rows of a transaction of a load
 
 
 class Adding(Killed):
-    """Add documents in batches: new ones, and replacements of stored ones."""
+    """Kill a process that adds documents in batches: new ones, and replacements of stored ones."""
 
     name = "kill-add"
     what = "documents added in batches, some of which replace stored ones"
@@ -47,7 +47,7 @@ class Adding(Killed):
 
 
 class Deleting(Killed):
-    """Documents deleted in batches."""
+    """Kill a process that deletes documents in batches."""
 
     name = "kill-delete"
     what = "documents deleted in batches"
@@ -72,7 +72,7 @@ class Deleting(Killed):
 
 
 class Loading(Killed):
-    """Rows with vectors loaded by COPY, some of them into an empty collection."""
+    """Kill a process that loads rows with vectors by COPY, in some tries into an empty collection."""
 
     name = "kill-load"
     what = "rows with vectors loaded by COPY, in several transactions"
@@ -106,7 +106,7 @@ class Loading(Killed):
 
 
 class Optimizing(Killed):
-    """Many small segments of the keyword index merged into few."""
+    """Kill a process that merges many small segments of the keyword index into few."""
 
     name = "kill-optimize"
     what = "small segments of the keyword index merged"
@@ -128,7 +128,7 @@ class Optimizing(Killed):
 
 
 class Rebuilding(Optimizing):
-    """A second generation of the keyword index built, and switched to."""
+    """Kill a process that builds a second keyword index beside the one in use, and switches to it."""
 
     name = "kill-rebuild"
     what = "a second keyword index built beside the one in use, then used instead"
@@ -144,7 +144,7 @@ class Rebuilding(Optimizing):
 
 
 class Reembedding(Killed):
-    """Another embedding model: its vectors made beside those in use, and switched to."""
+    """Kill a process that makes vectors of another embedding model beside those in use, and switches to them."""
 
     name = "kill-reembed"
     what = "vectors of another embedding model made beside those in use, then used instead"
@@ -218,7 +218,7 @@ BEFORE, FROM_ROWS = 70, 80
 
 
 class Building(Killed):
-    """A load after which indexes are built in the background."""
+    """Kill a process during a load, or while it builds indexes in the background after the load."""
 
     name = "kill-build"
     what = "a load after which indexes are built in the background"
@@ -261,7 +261,7 @@ DAY = 86_400.0
 
 
 class Working(Killed):
-    """A worker that adds the documents of jobs."""
+    """Kill a worker that runs jobs which add documents."""
 
     name = "kill-worker"
     what = "a worker with jobs that add documents; another one completes them"
@@ -312,7 +312,7 @@ DUMPED_TEXTS = 100
 
 
 class Restoring(Killed):
-    """A dump restored into a new collection."""
+    """Kill a process that restores a dump into a new collection."""
 
     name = "kill-restore"
     what = "a dump restored into a new collection"

@@ -1,4 +1,4 @@
-"""A process is killed with SIGKILL at a moment of its work; what it leaves is whole, and the next run completes it."""
+"""A process is killed with SIGKILL during its work; the data it leaves is whole, and the next run ends the work."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ class Order:
     """What a process does, and when it is killed.
 
     Attributes:
-        moment: Number of the moment of its transactions at which it is killed; 0: at none.
-        seconds: Time after which it is killed; None: never.
+        moment: It is killed at its n-th moment (see `Moments`); 0: at no moment.
+        seconds: Time after which it is killed; None: not after a time.
     """
 
     url: str
@@ -94,7 +94,7 @@ class Killed(Scenario):
         return WordDirections()
 
     def limits(self) -> Limits:
-        """Return module constants for the process, so small that a little data reaches every moment."""
+        """Return values of module constants for the process, so small that little data reaches every moment."""
         return {}
 
     @abstractmethod
@@ -193,7 +193,7 @@ class Killed(Scenario):
         return code != 0
 
     def _learn(self, order: Order, said: str) -> None:
-        """Learn the length of a run from runs that ended; until one has ended, choose later moments each time."""
+        """Note how many moments and seconds complete runs have; until a run completes, plan each kill later."""
         ended = [line.split()[1:] for line in said.splitlines() if line.startswith("ended ")]
         for moments, seconds in ended:
             known = (self._moments, self._seconds) if self._is_known else (1, 0.0)

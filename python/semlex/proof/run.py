@@ -66,7 +66,7 @@ NEEDS_OWN = "runs only on servers that semlex starts itself: leave out --databas
 
 @dataclass
 class Running:
-    """A kind of scenario in a proof."""
+    """One kind of scenario in a proof, with its report and whether it is running."""
 
     kind: type[Scenario]
     report: ScenarioReport
@@ -85,7 +85,7 @@ class Running:
 
 @dataclass
 class Proof:
-    """Scenarios on a site.
+    """Runs scenarios on a site, several at the same time.
 
     Args:
         site: An open site.

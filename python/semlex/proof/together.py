@@ -1,4 +1,4 @@
-"""Writers and searchers at once: answers equal plain computations, and the last state that of writes in sequence."""
+"""Writers and searchers run at the same time: hits equal plain computations, and the final texts the last writes."""
 
 from __future__ import annotations
 

@@ -73,11 +73,11 @@ class Traffic:
         )
 
     def is_refused(self) -> bool:
-        """Return whether a writer has given up."""
+        """Return whether a writer has given up, because one of its writes failed."""
         return any(task.done() for task in self._tasks if task.get_name().startswith("writer"))
 
     def states(self) -> list[dict[str, str]]:
-        """Return the states that the collection may have, as the uncertain writes are stored or not."""
+        """Return all states that the collection may be in: each uncertain write is either stored or not."""
         found = []
         for chosen in itertools.product((False, True), repeat=len(self.uncertain)):
             state = dict(self.texts)

@@ -54,7 +54,7 @@ class SearchManager(models.Manager[M]):
         return self._name or self.model._meta.db_table  # noqa: SLF001 - Django's documented interface
 
     def query(self, text: str, *, filters: Filters | None = None, **options: Any) -> RankedRows[M]:
-        """Return the rows that fit a query, best first; the search runs when they are read.
+        """Return the rows that fit a query, best first; the search runs when the rows are read.
 
         Args:
             text: 1 character to 4 KiB.

@@ -42,7 +42,7 @@ class Command(BaseCommand):
         known = {manager.model._meta.label_lower for manager in managers}  # noqa: SLF001
         if unknown := wanted - known:
             listed = ", ".join(sorted(known)) or "none"
-            raise CommandError(f"no search manager has {', '.join(sorted(unknown))}; models with one: {listed}")
+            raise CommandError(f"no SearchManager in: {', '.join(sorted(unknown))}; models with one: {listed}")
         failed = False
         chosen = [one for one in managers if not wanted or one.model._meta.label_lower in wanted]  # noqa: SLF001
         for manager in chosen:
@@ -62,4 +62,4 @@ class Command(BaseCommand):
             if options["verbosity"]:
                 self.stdout.write(f"{manager.model._meta.label}: {told}")  # noqa: SLF001
         if failed:
-            raise CommandError("not all tables are in step")
+            raise CommandError("some tables were not synced, for the reasons above")
