@@ -249,7 +249,7 @@ async def test_files_are_judged_by_their_source(database_url: str, tmp_path: Pat
         assert (report.systems["keyword"].mean("recall@100") or 0.0) > 0.8
         assert not any("not in the collection" in warning for warning in report.warnings)
         strangers = await evaluate(retriever, judged.queries, judged.judgements)
-        assert "none of the judged documents" in strangers.warnings[-1]
+        assert "no search found a judged document" in strangers.warnings[-1]
         query, found = next(iter(by_file.items()))
         right = next(iter(found))
         with_typo = by_file | {query: found | {right.replace(".md", "x.md"): 1, "other": 1}}
