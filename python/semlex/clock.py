@@ -25,7 +25,7 @@ class Clock:
         return time.monotonic()
 
     async def sleep(self, seconds: float) -> None:
-        """Wait on an event loop."""
+        """Wait without blocking the event loop."""
         await asyncio.sleep(seconds)
 
     def wait(self, event: Waitable, seconds: float) -> bool:

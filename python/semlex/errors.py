@@ -75,7 +75,7 @@ class CalibrationFileError(ConfigurationError):
 
 
 class CollectionSettingsError(ConfigurationError):
-    """An option differs from what its collection was made with.
+    """An option differs from the one with which the collection was made.
 
     Remedy: Leave the option out, or create another collection; `semlex status` shows the options.
 

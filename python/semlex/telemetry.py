@@ -25,7 +25,7 @@ CONTENT_VALUES = frozenset({"true", "1", "span_only", "span_and_event"})
 
 
 class Work(Enum):
-    """The kinds of spans: the kind's word, the attribute with this word, and the attribute with the object's name."""
+    """The kinds of spans: (word, attribute that holds this word, attribute that holds the name of the object)."""
 
     RETRIEVAL = ("retrieval", "gen_ai.operation.name", "gen_ai.data_source.id")
     EMBEDDINGS = ("embeddings", "gen_ai.operation.name", "gen_ai.request.model")

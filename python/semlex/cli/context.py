@@ -140,7 +140,7 @@ class Context(SharedOptions):
         return SyncClient(**chosen.server_options, **models)
 
     def collection_names(self, settings: Settings) -> list[str]:
-        """Return the collections of the settings' server and schema."""
+        """Return the names of the collections on the server and in the schema that the settings name."""
         with self.client(settings) as client:
             return [listed.name for listed in client.collections()]
 

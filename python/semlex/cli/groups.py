@@ -42,7 +42,7 @@ class CommandGroup(TyperGroup):
         return super().parse_args(ctx, args)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Return the command of the first word."""
+        """Return the command that the first word names."""
         if args[0] not in self.commands and not args[0].startswith("-"):
             return ctx.fail(for_command(args, self.commands, ctx.command_path))
         return super().resolve_command(ctx, args)
@@ -167,7 +167,7 @@ def _code_of(module: str) -> Any:
 
 
 def described(command: Any, name: str) -> Any:
-    """Add wrapped paragraphs, a short list of common options and an example to a command and its subcommands."""
+    """Prepare the help of a command and its subcommands: join wrapped lines, shorten common options, add an example."""
     command.help = command.help and folded(command.help)
     _fold_help(command)
     if name in EXAMPLES:
@@ -267,7 +267,7 @@ class MainGroup(CommandGroup):
         return TyperGroup.parse_args(self, ctx, ctx.obj or [ctx.help_option_names[0]])
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Return the command of the first word."""
+        """Return the command that the first word names."""
         word = args[0]
         if word in self.commands:
             return word, self.commands[word], args[1:]

@@ -1,4 +1,4 @@
-"""An example of each command; and messages, in which commands are completed so that users can type them."""
+"""An example of each command; and `with_server`, which completes commands in messages so that users can type them."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ def set_server(database_url: str | None, data_dir: Path | None, collection: str 
 
 
 def with_server(text: str) -> str:
-    """Return a message in which commands name the server and the collection of this command line."""
+    """Return a message whose commands are completed with the server and the collection of this command line."""
     if not (_database.get() or _data_dir.get() or _collection.get()):
         return text
 

@@ -1,4 +1,4 @@
-"""Options of commands: those that several have, flags made from declarations, how values are read and completed."""
+"""Options of commands: shared options, flags made from declarations, and how values are read and completed."""
 
 from __future__ import annotations
 
@@ -219,7 +219,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object per 
 
 
 def common(text: str, *flags: str, **more: Any) -> Any:
-    """Declare an option that the help names on one line with the other common ones."""
+    """Declare a common option; the help names all common options on one line."""
     return typer.Option(*flags, rich_help_panel=COMMON, help=text, **more)
 
 

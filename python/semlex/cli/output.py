@@ -284,7 +284,7 @@ def print_timings(results: SearchResults) -> None:
 
 
 def location_of(result: SearchResult) -> str:
-    """Return file and place of a hit, relative to the working directory if it is below, else absolute; else its id."""
+    """Return path and place of a hit's file (a relative path if below the working directory), or a hit's id."""
     location = result.source_document or result.id
     if result.root:
         path = Path(result.root) / location

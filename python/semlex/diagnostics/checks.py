@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ModelFacts:
-    """The embedding model that was tried on this machine, and how to compare it with a collection's."""
+    """The embedding model that was tried on this machine, and how to compare it with a collection's model."""
 
     tried: ModelExamination | None
     dimensions: int | None

@@ -90,7 +90,7 @@ def is_within(rank: int | None, depth: int) -> bool:
 
 
 def share_of(found: int, asked: int) -> Share:
-    """Return a share with its interval: E. B. Wilson, "Probable Inference, the Law of Succession", JASA 1927."""
+    """Return a share with its 95 % interval (E. B. Wilson, "Probable Inference, the Law of Succession", JASA 1927)."""
     if not asked:
         return Share(0, 0, 0.0, (0.0, 1.0))
     share, square = found / asked, Z95**2
@@ -171,7 +171,7 @@ SAME_TEXT = 0.8
 
 @dataclass(frozen=True, slots=True)
 class HeadingQuery:
-    """A heading to search."""
+    """A heading to search, with the section that it should find."""
 
     section: Section
     heading: str
@@ -269,7 +269,7 @@ class CheckupRun:
         return "vector" in state.legs and not isinstance(embedder, StaticEmbedder)
 
     async def _batch(self, sections: Sequence[Section], done: int, total: int) -> list[Outcome]:
-        """Search some headings; count those that cannot be used."""
+        """Search the headings of these sections; count the headings that cannot be searched."""
         keys = sorted({key for section in sections for key in section.documents})
         collection = self._opened.info
         rows = await self._opened.database.read_snapshot(

@@ -178,7 +178,7 @@ class Report:
     routes: dict[str, int] = field(default_factory=dict)  # queries of each kind, if the routed search was measured
 
     def best(self, measure: str) -> float | None:
-        """Return the greatest mean of a measure."""
+        """Return the greatest mean of a measure among the systems; None if no system has it."""
         means = [mean for system in self.systems.values() if (mean := system.mean(measure)) is not None]
         return max(means, default=None)
 
@@ -335,7 +335,7 @@ def _measured(runs: Mapping[str, Run], judgements: Judgements, k: int, deep: int
 
 
 async def each(queries: Mapping[str, str], work: Callable[[str], Awaitable[None]]) -> None:
-    """Run the work on every query, a few at a time; the first failure stops the rest."""
+    """Call `work` for every query, a few at a time; the first failure stops the rest."""
     waiting = iter(list(queries))
 
     async def worker() -> None:

@@ -60,7 +60,7 @@ MAX_AT_ONCE = 64
 
 @dataclass(frozen=True, slots=True)
 class Enrichment:
-    """Which language model describes each chunk in one line, and how it is called.
+    """Which language model describes each chunk in one line, and how the model is called.
 
     Attributes:
         model: A `ChatModel`, or the name of one behind a server, as for `chat_model`. It receives titles and texts.

@@ -479,7 +479,7 @@ def build_progress(progress: Callable[[Progress], None] | None) -> TellBuild | N
 
 
 class RunChunker:
-    """The chunk settings of one run; new ones are stored with its first documents."""
+    """The chunk settings of one run; new settings are stored with the run's first documents."""
 
     def __init__(self, indexer: Indexer, wanted: WantedOptions) -> None:
         self._indexer, self._wanted = indexer, wanted

@@ -27,7 +27,7 @@ class BatchWrites:
         self._under_way: dict[asyncio.Task[None], AbstractSet[str]] = {}
 
     async def begin(self, rows: int, ids: AbstractSet[str], write: Coroutine[None, None, int]) -> None:
-        """Start to write a batch, once fewer than `at_once` writes run and none of them writes one of its ids."""
+        """Start to write a batch, once fewer than `at_once` writes run and none of them writes an id of the batch."""
         # So of rows with the same id, the last one given is the one that stays.
         try:
             while len(self._under_way) >= self._at_once or not self._apart(ids):

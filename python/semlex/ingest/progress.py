@@ -1,4 +1,4 @@
-"""Progress events of long work, and the reports that it returns at its end."""
+"""Progress events of long work, and the reports that runs return at their end."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Progress:
 
 @dataclass(slots=True)
 class IndexReport:
-    """The result of a run.
+    """The result of a run that indexed or split files.
 
     Attributes:
         added: New documents.

@@ -128,7 +128,7 @@ async def watch(
     poll: bool,
     clock: Clock = SYSTEM,
 ) -> AsyncGenerator[SyncReport, None]:
-    """Yield a report of a synchronisation at the start, after every change, and every five minutes."""
+    """Synchronise at the start, after every change and every five minutes; yield a report of each time."""
     paths = await asyncio.to_thread(checked_paths, given)
     watched = FolderWatch(paths, poll=poll, clock=clock)
     try:

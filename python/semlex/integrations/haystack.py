@@ -118,7 +118,7 @@ def distinct(metadata: Iterable[Metadata], field: str) -> list[Any]:
 
 
 def types(metadata: Iterable[Metadata]) -> dict[str, dict[str, str]]:
-    """Return the type of each field: ``int``, ``float``, ``boolean``; ``keyword`` for other and for several types."""
+    """Return the type of each field: ``int``, ``float``, ``boolean``; ``keyword`` for any other or several types."""
     found: dict[str, set[str]] = {}
     for one in metadata:
         for name, value in one.items():

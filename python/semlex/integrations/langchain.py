@@ -374,7 +374,7 @@ class SemlexVectorStore(VectorStore):
         batch_size: int | None = None,
         **options: Any,
     ) -> list[str]:
-        """Store texts and return their ids, in order; a text with a stored id replaces it.
+        """Store texts and return their ids, in order; a text whose id is stored replaces the stored one.
 
         All texts are checked before anything is written. A text without an id gets one computed from text and metadata,
         so that adding it again does not store it twice.

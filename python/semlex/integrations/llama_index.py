@@ -176,7 +176,7 @@ def _document(node: BaseNode) -> SemlexDocument:
 
 
 def node_of(chunk: StoredChunk) -> BaseNode:
-    """Return a chunk as the node that was stored, else as a `TextNode` whose source is the chunk's document."""
+    """Return the node that was stored as this chunk; for any other chunk, a `TextNode` with its document as source."""
     metadata: dict[str, Any] = metadata_with_place(chunk)
     stored = metadata.get(NODE)
     kind = KINDS.get(str(stored.get("class_name"))) if isinstance(stored, dict) else None
@@ -200,7 +200,7 @@ def scored_node(hit: SearchResult) -> NodeWithScore:
 
 
 def of_documents(ref_doc_ids: Sequence[str]) -> FilterTree:
-    """Return a filter for nodes that refer to one of these documents, and for added chunks with one as parent."""
+    """Return a filter for nodes that refer to one of these documents, and added chunks whose parent is one of them."""
     ids = list(ref_doc_ids)
     return key_field(NODE, REF_DOC_ID).in_(ids) | (F("@parent").in_(ids) & ~F("@source_document").exists())
 

@@ -362,7 +362,7 @@ class SemlexEmbed:
             return _model(self._model, self._device, self._dimensions)
 
     def _stored(self, table: pa.Table, model: NamedModel) -> tuple[dict[int, NDArray[np.float32]], bool]:
-        """Return the stored vectors of rows, by number, and whether titles are embedded with the text."""
+        """Return row number -> stored vector, and whether titles are embedded with the text."""
         # Rows are never left out here: if a task is run again, Ray takes what it yields for what it yielded before.
         if self._sink is None:
             return {}, True

@@ -65,7 +65,7 @@ def documents_to_json(documents: Given) -> list[dict[str, Any]]:
 
 
 def documents_from_json(rows: object) -> list[Document]:
-    """Convert a job's JSON to documents; the rest is checked when they are added."""
+    """Convert a job's JSON to documents; other rules are checked when the documents are added."""
     if not isinstance(rows, list) or not rows:
         raise ConfigurationError("documents must be a list of at least one object")
     documents = []

@@ -96,7 +96,7 @@ class Attempt:
         self._is_stopping = self._is_cancelled = self._is_lost = False
 
     async def run(self) -> Outcome:
-        """Run the job and store its outcome; raise only if it is cancelled from outside."""
+        """Run the job and store its outcome; raise only if this call is cancelled."""
         self._work = work = asyncio.create_task(self._do())
         try:
             await self._keep(work)

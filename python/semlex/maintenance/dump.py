@@ -197,7 +197,7 @@ MAX_MANIFEST_BYTES = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class DumpedFile:
-    """A file of a dump."""
+    """The rows, size and hash of a file of a dump."""
 
     rows: int
     bytes: int
@@ -206,7 +206,7 @@ class DumpedFile:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """The content of a dump."""
+    """The manifest of a dump: what was dumped, and the rows and hash of each file."""
 
     collection: str
     created_at: str
@@ -300,7 +300,7 @@ def _calibration(stored: Any, path: Path) -> dict[str, Any] | None:
 
 
 def file_of(folder: Path, table: str) -> Path:
-    """Return the file of a table."""
+    """Return the path of a table's file in a dump."""
     return folder / f"{table}.parquet"
 
 

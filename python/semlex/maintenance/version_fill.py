@@ -42,7 +42,7 @@ BEATS = 3  # renewals within the time of a run's right
 # done while writers wait. Every transaction checks that this run may still fill the version. A killed run leaves
 # complete pages, and the next run finds what is missing.
 class VersionFill:
-    """One run that fills a version."""
+    """One run that fills a version (a set of vectors), and can switch the collection to it."""
 
     def __init__(
         self,

@@ -31,7 +31,7 @@ def preload() -> None:
 
 
 class Child:
-    """A function in its own process; its output is kept."""
+    """A function that runs in its own process; the output of the process is kept."""
 
     _living: set[Child] = set()  # noqa: RUF012 - shared on purpose
     # Starting a process asks for the end of all others, and the end of one can be read once: threads take turns.

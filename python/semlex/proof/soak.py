@@ -32,7 +32,7 @@ WARMING_SECONDS = 1_200.0  # in which caches and pools grow to their sizes
 
 
 class Soak(Scenario):
-    """One client that lives through all rounds."""
+    """Let one client search and write for many rounds while its backends are ended."""
 
     name = "soak"
     what = (

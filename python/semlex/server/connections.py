@@ -214,7 +214,7 @@ class LimitedProtocol(H11Protocol):
 
 
 def uvicorn_options(options: ServeOptions, clock: Clock = SYSTEM) -> dict[str, Any]:
-    """Return uvicorn's options that put these limits on its connections."""
+    """Return the options that make uvicorn use `LimitedProtocol` with the server's limits."""
     limits = {
         "clock": clock,
         "head_seconds": options.head_seconds,

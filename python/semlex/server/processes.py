@@ -199,7 +199,7 @@ class _Processes:
 
 
 def follow(server: StoppingServer) -> None:
-    """In any process but the first: retire when the first one asks for that, and stop when it is gone."""
+    """Make this process retire when the first process asks for that, and stop when the first process is gone."""
     loop = asyncio.get_running_loop()
 
     def heard() -> None:

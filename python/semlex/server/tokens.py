@@ -95,7 +95,7 @@ class Token:
 
 
 class TokenFile:
-    """A file of tokens, which need not exist; each call reads it."""
+    """A file of tokens; the file need not exist, and each call reads it again."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -130,7 +130,7 @@ def ending_at_sigterm() -> Iterator[list[int]]:
 
 
 class News:
-    """Progress on stderr: one line that is replaced, or a line now and then."""
+    """Shows progress on stderr: on a terminal one line that is replaced, else a line from time to time."""
 
     def __init__(self, seconds: float, status: Any) -> None:
         self._seconds, self._status, self._told = seconds, status, time.monotonic()

@@ -227,7 +227,7 @@ class ForeignRows:
     def _missing(
         self, first: int, ids: Sequence[Any], texts: Sequence[Any], vectors: Sequence[Any], later: Sequence[Any]
     ) -> _Errors:
-        """Return errors for rows without a value, or with a vector whose length differs from the first."""
+        """Return errors for rows without id, text or vector, and for vectors of another length than the first."""
         layout, report = self._table.layout, self._report
         if report.dimensions is None:
             report.dimensions = next((len(vector) for vector in vectors if vector is not None), None)
@@ -321,7 +321,7 @@ def _of_node(stored: dict[str, Any]) -> tuple[dict[str, Any], str | None]:
 
 @dataclass(frozen=True, slots=True)
 class TableSource:
-    """The table to import; without `url` it is in the database of the collections."""
+    """The table to import, in the database at `url`; None: in the database of the collections."""
 
     wanted: WantedTable
     url: str | None

@@ -167,7 +167,7 @@ class Loader(Protocol):
 
     @property
     def version(self) -> int:
-        """Changes when the loader's output changes; documents of older versions can be split again."""
+        """Number that changes when the loader's output changes; documents of older versions can be split again."""
         ...
 
     def load(self, file: FileBytes, options: LoadOptions) -> LoadedDocument:

@@ -60,7 +60,7 @@ MAX_PART_BYTES = 512 * 1024**2
 
 @dataclass(frozen=True)
 class OfficeLoader:
-    """Reads files of one format."""
+    """Reads files of one format in the worker process."""
 
     name: str
     version = 2

@@ -126,7 +126,7 @@ class RecordText:
 
 
 class Rows:
-    """The rows of one file."""
+    """Makes records of the rows of one file."""
 
     def __init__(self, options: LoadOptions) -> None:
         self._text_fields = list(dict.fromkeys(options.text_fields))

@@ -36,7 +36,7 @@ class Access(Reaching):
 
     @classmethod
     def of(cls, collections: Sequence[str] = (), *, writes: bool = False, folders: Sequence[str | Path] = ()) -> Access:
-        """Check names and folders.
+        """Return the access to some collections and folders, after checking their names.
 
         Args:
             collections: Names of the only accessible collections. Default: all.

@@ -142,7 +142,7 @@ class Sessions:
     async def _count(
         self, own: dict[str, int], session: str, scope: Scope, receive: Receive, send: Send, *, opens: bool
     ) -> None:
-        """Answer a request, counted as one of its session until it ends."""
+        """Answer a request, and count it as in progress in its session until it ends."""
         is_over = opens
 
         async def sending(message: Message) -> None:

@@ -148,7 +148,7 @@ def _without(kind: type, *names: str) -> dict[str, Shape]:
 
 
 def result_shapes() -> dict[str, Shape]:
-    """Return the shapes of the tools' results, by tool."""
+    """Return tool -> shape of its result, from which its JSON schema is made."""
     sources = [{"number": int, "place": str, "headings": str, "chunk_ids": list[str], "path": PATH, "document": str}]
     return {
         "search": QUOTED

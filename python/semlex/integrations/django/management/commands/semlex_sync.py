@@ -1,4 +1,4 @@
-"""``manage.py semlex_sync``."""
+"""The command ``manage.py semlex_sync``."""
 
 from __future__ import annotations
 
