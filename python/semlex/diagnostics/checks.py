@@ -321,7 +321,9 @@ async def check_keyword_index(subject: Subject) -> None:
     large = await is_large(connection, collection.names.chunk)
     figures = await index.statistics(connection, collection, counted=not large)
     if large:
-        subject.skip("it has too many chunks to check that every chunk is indexed; semlex status --exact does")
+        subject.skip(
+            "the collection has too many chunks to check here that each is indexed; semlex status --exact checks it"
+        )
     if figures["index_problem"] is not None:
         subject.find("keyword_index_damaged", "error", "has a damaged keyword index", figures["index_problem"])
     if figures["chunks_not_indexed"]:
@@ -426,7 +428,9 @@ async def check_cut_chunks(subject: Subject) -> None:
     if embedding is None or embedding.model in WITHOUT_LIMIT:
         return
     if tried is None or tried.max_tokens is None or not subject.models.is_same(tried.name, embedding.model):
-        subject.skip("the token limit of its model is known only if the model is named here (--model) and reports it")
+        subject.skip(
+            "the token limit of the collection's model is unknown here: name the model (--model), if it reports a limit"
+        )
         return
     share = await health.long_chunks(subject.connection, subject.collection.names, tried.max_tokens)
     if not share.sample.is_whole:
@@ -479,7 +483,7 @@ async def check_dead_rows(subject: Subject) -> None:
                 "dead_rows",
                 "hint",
                 f"has {found.dead:,} dead and {found.live:,} live rows in {found.table}; dead rows take space and time",
-                "clean up, and find out why autovacuum does not (a transaction that stays open, or its settings)",
+                "clean up, and find out why autovacuum did not (an open transaction, or its settings)",
                 f"VACUUM (ANALYZE) {found.table};",
             )
 

@@ -163,7 +163,7 @@ def _reason(error: SemlexError) -> str:
     if isinstance(error, SearchTimeoutError):
         return f"the check took longer than {CHECK_SECONDS} s, or than a lower statement_timeout of the server"
     if isinstance(error, CollectionNotFoundError):
-        return "one of its tables does not exist, or was dropped in the meantime"
+        return "a table of the collection does not exist, or was dropped in the meantime"
     return str(error)
 
 

@@ -168,7 +168,7 @@ def _devices(device: str | None) -> tuple[dict[str, str], Placement | None, str]
         placement = choose_placement(device, None)
         return describe_devices(), placement, placement.reason
     except (ImportError, OSError, RuntimeError) as error:  # incompatible libraries, or a broken driver
-        return {}, None, f"torch is installed but does not work here ({type(error).__name__}); install it again"
+        return {}, None, f"torch is installed but does not work here ({type(error).__name__}); install torch again"
 
 
 def _location(name: str) -> str:

@@ -75,26 +75,26 @@ def advise(settings: dict[str, ServerSetting], machine: Machine) -> Iterator[Adv
         settings["shared_buffers"],
         None if memory is None else min(memory // 4, MAX_SHARED_MEMORY),
         "a quarter of the server's memory",
-        "pages that are cached here are read without a system call; an HNSW index should fit into it",
+        "pages in this cache are read without a system call; an HNSW index should fit into the cache",
     )
     yield _at_least(
         settings["effective_cache_size"],
         None if memory is None else memory // 4 * 3,
         "three quarters of the server's memory",
-        "it reserves no memory: if it is too low, the planner underestimates indexes",
+        "this setting reserves no memory; if it is too low, the planner underestimates indexes",
     )
     connections = max(1, round(settings["max_connections"].number))
     yield _at_least(
         settings["work_mem"],
         None if memory is None else min(MAX_WORK_MEMORY, max(MIN_WORK_MEMORY, memory // 8 // connections)),
         "an eighth of the memory divided by max_connections, from 16MB to 64MB",
-        "a filtered search keeps the rows that an HNSW scan has visited in it; if it is full, the search becomes exact",
+        "a filtered search keeps here the rows that an HNSW scan has visited; if this memory is full, it becomes exact",
     )
     yield _at_least(
         settings["maintenance_work_mem"],
         None if memory is None else min(MAX_BUILD_MEMORY, max(MIN_BUILD_MEMORY, memory // 16)),
         "256MB, or the estimate of semlex maintain create-index --dry-run",
-        "an HNSW graph that fits into it is built several times as fast; semlex uses only what a build needs",
+        "an HNSW graph that fits into this memory is built several times as fast; semlex uses only what a build needs",
     )
     workers = None if cores is None else max(2, min(cores - 1, MAX_WORKERS))
     yield _at_least(
@@ -111,7 +111,7 @@ def advise(settings: dict[str, ServerSetting], machine: Machine) -> Iterator[Adv
         settings["max_wal_size"],
         WAL_BYTES,
         "",
-        "each time a load fills it, the server writes all changed pages to disk",
+        "each time a load has written this much WAL, the server writes all changed pages to disk",
     )
     cost = settings["random_page_cost"]
     yield Advice(

@@ -255,8 +255,8 @@ class EnrichmentRun:
         self._progress = progress
         if indexer.collection.embedding is not None and indexer.embedder is None:
             raise EmbeddingsMissingError(
-                "a description is embedded with its chunk, but no embedding model is open: name the collection's with "
-                "embedding_model= or --model"
+                "a description is embedded with its chunk, but no embedding model is open: name the collection's "
+                "model with embedding_model= or --model"
             )
         self._counter = indexer.token_counter()
         self._mark = mark_of(model)

@@ -108,7 +108,9 @@ class LangChainEmbedder(BaseEmbedder):
         try:
             array = np.asarray(vectors, dtype=np.float32).reshape(rows, -1)
         except (TypeError, ValueError):
-            raise ModelError(f"{self._name} returned no list of vectors of one length for {rows} texts") from None
+            raise ModelError(
+                f"{self._name} did not return a list of vectors of equal length for {rows} texts"
+            ) from None
         return check_vectors(array, rows=rows, dimensions=self.dimensions, model=self._name, normalised=False)
 
 
@@ -211,7 +213,7 @@ def relevance_scores(results: SearchResults) -> list[float]:
     if results.best_similarity is None:
         raise EmbeddingsMissingError(
             "a relevance from 0 to 1 needs cosines, a calibration (semlex eval calibrate) or a reranker, and this "
-            "answer has none; similarity_search_with_score gives the scores that order the hits"
+            "search has none of them; similarity_search_with_score gives the scores that order the hits"
         )
     return [cut_to_unit(hit.vector_score or 0.0) for hit in results]
 

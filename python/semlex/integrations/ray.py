@@ -242,7 +242,9 @@ class SemlexSink(Datasink[int]):
         if MODEL in table.column_names and MODEL not in (fields.metadata or ()):
             (text, *others) = table[MODEL].unique().to_pylist()
             if others:
-                raise ConfigurationError("the rows have vectors of several models: write each with its own sink")
+                raise ConfigurationError(
+                    "the rows have vectors of several models: write the rows of each model with a separate sink"
+                )
             named, table = NamedModel.from_json(text), table.drop_columns([MODEL])
         report: LoadReport = self.address.open(named).tables.load(
             table,

@@ -236,8 +236,8 @@ class AllowedFolders:
             real.stat()
         except OSError as error:
             raise ConfigurationError(
-                f"this worker cannot see {path!a} ({error.strerror}); nothing was changed. Mount it, or start a worker "
-                "on the machine that has it, then: semlex jobs retry"
+                f"this worker cannot see {path!a} ({error.strerror}); nothing was changed. Mount the folder, or start "
+                "a worker on the machine that has it, then: semlex jobs retry"
             ) from None
 
 
@@ -253,7 +253,7 @@ class Allowed:
         if name not in self.models:
             known = ", ".join(map(repr, self.models)) or "none"
             raise ConfigurationError(
-                f"this worker may not use the model {name[:200]!a} (its models: {known}): start one with "
+                f"this worker may not use the model {name[:200]!a} (its models: {known}): start a worker with "
                 "--allow-model NAME (models=), then: semlex jobs retry"
             )
         return self.models[name]

@@ -116,7 +116,7 @@ class TableKeeper:
                 try:
                     await self._database.write("renew the lease of a followed table", renew)
                 except StoreError as error:  # once more in a moment
-                    logger.info("%s: its lease could not be renewed: %s", self._name, error)
+                    logger.info("followed table %s: the lease could not be renewed: %s", self._name, error)
 
         keeping = asyncio.create_task(keep())
         try:

@@ -109,7 +109,7 @@ class Attempt:
                 await self._leases.forgive(self.claim)
         except SemlexError as error:
             # Nothing is lost: after the lease another worker continues.
-            logger.warning("job %s: its outcome could not be stored: %s", self.claim.job_id, error)
+            logger.warning("job %s: the outcome could not be stored: %s", self.claim.job_id, error)
             return "lost"
         else:
             return outcome
@@ -168,7 +168,7 @@ class Attempt:
                 self._is_lost = True
             except StoreError as error:
                 # Tried again in a moment; if the lease ends meanwhile, the fence holds.
-                logger.info("job %s: its lease could not be renewed: %s", self.claim.job_id, error)
+                logger.info("job %s: the lease could not be renewed: %s", self.claim.job_id, error)
             if self._is_lost or self._is_cancelled:
                 work.cancel()
 

@@ -251,7 +251,7 @@ class Manifest:
         if values.get("version") != VERSION:
             raise DumpError(
                 f"{folder} is a dump of version {values.get('version')!r:.20}, this semlex reads version {VERSION}: "
-                "update semlex, or dump again with this one"
+                "update semlex, or dump again with this semlex"
             )
         try:
             settings = dict(values["settings"])

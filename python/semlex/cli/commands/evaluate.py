@@ -335,7 +335,7 @@ def queries(
 
 def _print_summary(summary: QueryLogSummary) -> None:
     if summary.oldest is None:
-        messages.print("no questions: they are logged with SEMLEX_QUERY_LOG=hash (or text)")
+        messages.print("no logged questions: SEMLEX_QUERY_LOG=hash (or text) turns the log on")
         return
     since = f"{summary.oldest:%Y-%m-%d %H:%M} UTC"
     output.print(f"{counted(summary.logged, 'question')} since {since}, {summary.without_hits:,} of them without hits")

@@ -290,7 +290,7 @@ def _print_config(name: str, settings: Settings, given: list[str], *, over_http:
         if origin not in (ARGUMENT, str(own_file())):
             inform(
                 f"[dim]{escape(setting)} comes from {escape(origin)}, which may be missing when an assistant starts: "
-                f"give it as an option here, or write it into {escape(str(own_file()))}[/dim]"
+                f"give the setting as an option here, or write it into {escape(str(own_file()))}[/dim]"
             )
 
 

@@ -248,7 +248,7 @@ def drop(
     ],
     *,
     force: Annotated[
-        bool, typer.Option("--force", help="Drop them even if a process has used them within the last minute.")
+        bool, typer.Option("--force", help="Drop the vectors even if a process has used them within the last minute.")
     ] = False,
     yes: Yes = False,
 ) -> None:

@@ -128,7 +128,7 @@ HELP = {
     "filter": ("EXPR", "filter of the next questions, such as year >= 2020; without one: no filter"),
     "open": ("N", "open hit N of the last results in $EDITOR; without a number: the first"),
     "top": ("N", "number of hits"),
-    "collection": ("NAME", "search another collection; without a name: list them"),
+    "collection": ("NAME", "search another collection; without a name: list the collections"),
     "explain": ("", "show how the hits were found: on, or off again"),
     "json": ("", "print hits as JSON, or as text again"),
     "help": ("", "this list"),

@@ -89,7 +89,7 @@ def _new_source(root: Path, known: Mapping[str, Path], given: str | None) -> str
     name = given or root.name
     if not name:
         raise ConfigurationError(
-            f"{root} has no name that could become the source's: give one with --source NAME (source=)"
+            f"{root} has no name that could become the source's name: give one with --source NAME (source=)"
         )
     if given is None:
         check_name(name)
@@ -132,7 +132,8 @@ def check_root(folder: Path, name: str, known: Mapping[str, str | Path]) -> None
     others = {other: Path(path) for other, path in known.items() if other != name}
     check_apart(folder, others)
     if above := _source_of(folder, others):
-        raise ConfigurationError(f"{folder} lies in the folder of the source {above!r} ({others[above]})")
+        where = f"{folder} lies in the folder of the source {above!r} ({others[above]})"
+        raise ConfigurationError(f"{where}: name a folder outside of it")
 
 
 def check_name(name: str) -> None:

@@ -492,7 +492,7 @@ async def sync_table(
 ) -> TableSync:
     """Store the queued changes of a table, then compare its rows unless triggers have noticed every change."""
     if indexer.database.joins_transaction:
-        raise ConfigurationError("a followed table is read in its own transactions: call sync without using()")
+        raise ConfigurationError("a sync of a followed table begins its own transactions: call it without using()")
     if not dry_run:
         indexer.refuse_write()
     made = partial(TableRun, indexer, stored, wanted, progress)

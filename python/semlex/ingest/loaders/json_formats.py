@@ -185,7 +185,7 @@ class JsonLinesLoader:
                 continue
             value = parse_json(line, line=number)
             if not isinstance(value, dict):
-                raise LoadError("bad_row", f"line {number} is not a JSON object: write one per line")
+                raise LoadError("bad_row", f"line {number} is not a JSON object: write one object per line")
             if "\\u" in line:  # only escapes can make unstorable characters
                 value, count = storable(value, f"line {number}", options)
                 repaired += count

@@ -62,7 +62,7 @@ MAX_JOBS = 20
 # So many are looked through for those of collections within reach.
 LISTED_JOBS = 1_000
 MAX_PROBLEMS = 20
-NOT_IN_HERE = "it is probably not in here. Search again with other words that the documents may use."
+NOT_IN_HERE = "the answer is probably not in here. Search again with other words that the documents may use."
 # Host, user and folder of the database: for the operator alone.
 OF_THE_OPERATOR = ("server", "data_folder")
 # `list_collections` has the description, in a quote.

@@ -58,7 +58,8 @@ async def _check_paths(context: RequestContext, paths: object) -> None:
     except ConfigurationError:
         raise Problem(
             403,
-            "a path does not exist or is outside the folders that this server may read; start it with --allow FOLDER",
+            "a path does not exist or is outside the folders that this server may read; start the server with "
+            "--allow FOLDER",
         ) from None
 
 
