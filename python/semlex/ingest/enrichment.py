@@ -202,7 +202,7 @@ def _written(answer: str) -> str:
 
 
 def clean_line(text: str) -> str:
-    """Return a text on one line, without invisible or unstorable characters, quotes around it or Markdown marks."""
+    """Return a text on one line, without invisible or unstorable characters, and without quotes or marks around it."""
     return " ".join(visible(_SURROGATES.sub("", text)).split()).strip(_AROUND)[:MAX_ANSWER_CHARACTERS]
 
 

@@ -306,7 +306,7 @@ def file_of(folder: Path, table: str) -> Path:
 
 @contextmanager
 def claimed_folder(folder: Path) -> Iterator[Path]:
-    """Make or lock an empty folder for a dump; if the block fails, remove what was written."""
+    """Make and lock a folder for a dump, which must be empty; if the block fails, remove what was written."""
     # Files of a killed dump, which has no manifest, are removed.
     if sys.platform == "win32":
         raise ConfigurationError(
