@@ -53,7 +53,7 @@ class Completion:
 
 @runtime_checkable
 class ChatModel(Protocol):
-    """A language model. Its calls block, and may come from several threads at once."""
+    """A language model. Its calls block, and may come from several threads at the same time."""
 
     @property
     def identity(self) -> str:

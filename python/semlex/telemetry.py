@@ -64,7 +64,7 @@ REQUEST_ID = "semlex.request_id"
 SPANS: dict[Work, tuple[str, str, tuple[str, ...]]] = {
     Work.RETRIEVAL: (
         "retrieval COLLECTION",
-        "a whole search, or several at once",
+        "a whole search, or several in one call",
         (TOP_K, SEARCHES, MODE, HITS, FAILED_LEGS, QUERY_TEXT, DOCUMENTS),
     ),
     Work.EMBEDDINGS: (

@@ -247,7 +247,7 @@ class SharedOptions:
     keep_alive: Annotated[
         float | None,
         duration(
-            "Seconds until the unused embedded Postgres stops; default: 300; 0 stops it at once.",
+            "Seconds until the unused embedded Postgres stops; default: 300; 0: immediately.",
             "--keep-alive",
             rich_help_panel=COMMON,
         ),

@@ -143,7 +143,7 @@ def chosen_columns() -> Columns | None:
 
 @contextmanager
 def choosing(names: str | None, *, as_json: bool, header: bool) -> Iterator[Columns | None]:
-    """Make `chosen_columns` return these columns inside the context."""
+    """Make `chosen_columns` return these columns inside the block."""
     if names is None:
         yield None
         return

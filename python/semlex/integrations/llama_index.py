@@ -316,7 +316,7 @@ class SemlexVectorStore(BasePydanticVectorStore):
         | mmr | by vectors, unlike each other | ``similarity_top_k`` | cosine; not in descending order |
 
         `mmr_threshold` is from 0 (as different as possible) to 1 (as relevant as possible), by default 0.5; `options`
-        are further options of `Collection.search`. If a fallback returned hits without scores, the result has no
+        are other options of `Collection.search`. If a fallback returned hits without scores, the result has no
         similarities.
         """
         mode = VectorStoreQueryMode(query.mode)

@@ -442,7 +442,7 @@ def read_semlex(
         collection: Name of the collection.
         schema: Schema of its tables.
         rows: Rows of a page, 1 to 10,000.
-        concurrency: Maximum number of tasks at once, as for `ray.data.read_datasource`.
+        concurrency: Maximum number of concurrent tasks, as for `ray.data.read_datasource`.
         override_num_blocks: Number of tasks, up to 65,536.
         ray_remote_args: Arguments of the tasks.
 

@@ -40,7 +40,7 @@ class Together(Scenario):
 
     name = "together"
     what = (
-        f"{WRITERS} writers, {SEARCHERS} searchers, a merger and a rebuilder at once; every answer is compared with "
+        f"{WRITERS} writers, {SEARCHERS} searchers, a merger and a rebuilder together; every answer is compared with "
         "BM25 and an exact scan in the same snapshot, and the final texts with the last writes"
     )
 

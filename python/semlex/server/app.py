@@ -174,7 +174,7 @@ class Server(StoppingServer):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Refuse new requests and let those in progress end."""
         self._served.state.server.is_stopping = True
-        self._tell("stopping: requests in progress end first; Ctrl-C once more ends them at once")
+        self._tell("stopping: requests in progress end first; a second Ctrl-C ends them immediately")
         await super().shutdown(sockets)
 
 

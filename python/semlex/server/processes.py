@@ -89,7 +89,7 @@ class _Processes:
             keepers = [asyncio.create_task(self._keep(place)) for place in range(len(self._running))]
             loop.add_signal_handler(signal.SIGHUP, self._roll)
             await self._stops.wait()
-            self._tell("stopping: requests in progress end first; Ctrl-C once more ends them at once")
+            self._tell("stopping: requests in progress end first; a second Ctrl-C ends them immediately")
         finally:
             self._stops.set()
             for task in (*keepers, *(() if self._rolling is None else (self._rolling,))):

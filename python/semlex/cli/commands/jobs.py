@@ -153,7 +153,7 @@ def show(context: Context, job_id: JobId) -> None:
 @jobs_app.command()
 @with_context(*SERVER)
 def cancel(context: Context, job_id: JobId) -> None:
-    """Cancel a job: a queued one at once, a running one after its batch."""
+    """Cancel a job: a queued job immediately, a running job after its current batch."""
     with context.client() as client:
         job = client.job(job_id).cancel()
     context.emit(job.to_dict(), lambda: inform(f"{job.id} is {_state(job)}"))
@@ -205,7 +205,7 @@ def worker(
     """Run jobs and keep followed tables in step, for all collections, until stopped; start as many as you like.
 
     Ctrl-C or SIGTERM lets running jobs finish their batch and returns them to the queue; a second one ends the worker
-    at once. Models are those of the options, the settings and the collections.
+    immediately. Models are those of the options, the settings and the collections.
     """
     import asyncio
 
@@ -236,7 +236,7 @@ async def _work(settings: Settings, options: dict[str, Any]) -> int | None:
     received: list[int] = []
 
     def end() -> None:
-        inform("stopping: running jobs finish their batch; Ctrl-C once more stops at once")
+        inform("stopping: running jobs finish their batch; a second Ctrl-C stops immediately")
         task.cancel()
 
     on_signals(received, end)  # after a second one, what was running goes on elsewhere when its lease is over

@@ -40,7 +40,7 @@ def start(context: Context) -> None:
 
     settings = context.settings()
     if not settings.keep_alive:
-        raise ConfigurationError("the server would stop at once: give a time, such as --keep-alive 86400")
+        raise ConfigurationError("the server would stop immediately: give a time, such as --keep-alive 86400")
     with EmbeddedServer(settings.server_folder, keep_alive=settings.keep_alive) as server:
         url = server.url
     context.emit({"url": url}, lambda: output.print(escape(url)))

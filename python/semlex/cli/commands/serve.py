@@ -96,7 +96,7 @@ def serve(
     """Serve search, documents and jobs over HTTP until stopped.
 
     Without tokens, only this machine can call the server, and every user on it has --rights. Changed settings are used
-    without a restart. Ctrl-C or SIGTERM lets requests in progress finish; a second one ends the server at once.
+    without a restart. Ctrl-C or SIGTERM lets requests in progress finish; a second one ends the server immediately.
     """
     run, options_of = server_parts("semlex serve")
     from semlex.server.observability import log_to_stderr

@@ -277,7 +277,7 @@ class Session:
         inform(f"output: {'JSON' if self.as_json else 'text'}")
 
     def _help(self, _: str) -> None:
-        output.print("A line is a question, searched at once. Commands:")
+        output.print("A line is a question, which is searched immediately. Commands:")
         for name, (follows, what) in HELP.items():
             output.print(escape(f"  {f':{name} {follows}':30} {what}"))
 

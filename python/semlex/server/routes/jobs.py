@@ -88,7 +88,7 @@ async def job(context: Current, job_id: JobId) -> Response:
 
 @route(router, "POST", "/v1/jobs/{job_id}/cancel", "cancel job", returns=JobInfo)
 async def cancel(context: Current, job_id: JobId) -> Response:
-    """Cancel a job: at once if it is queued, soon if it is running."""
+    """Cancel a job: immediately if it is queued, after its current batch if it is running."""
     found = await _job(context, job_id)
     context.need(needed_for(found.kind))
     return json_response((await found.cancel()).to_dict())

@@ -65,7 +65,7 @@ async def search_page(context: Current, body: PageBody) -> Response:
 
 @route(router, "POST", "/v1/search/many", "search many", returns={"results": [SearchResults]})
 async def search_many(context: Current, body: ManyBody) -> Response:
-    """Run many searches at once; return the results of each, in their order."""
+    """Run many searches in one request; return the results of each, in the order of the searches."""
     collection, given = await context.searched(body.collection), body.given()
     fields = given.pop("fields", None)
     return await many_response(context, await collection.search_many(**given), fields)
