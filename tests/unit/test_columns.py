@@ -57,7 +57,7 @@ def test_what_no_object_has_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     assert "'metadata.yaer': did you mean metadata.year" in capsys.readouterr().err
     with pytest.raises(ConfigurationError, match="'idd': did you mean id"):
         printed(Columns(("idd",), as_json=False, header=True), {"id": 1})
-    with pytest.raises(ConfigurationError, match="different lines"):
+    with pytest.raises(ConfigurationError, match="no line of --json has all of"):
         printed(Columns(("a", "b"), as_json=False, header=True), {"a": 1}, {"b": 1})
 
 

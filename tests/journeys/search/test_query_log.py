@@ -406,7 +406,7 @@ async def test_a_smaller_bound_deletes_in_batches(filled_url: str) -> None:
 @pytest.mark.slow
 def test_the_command(shell: Shell) -> None:
     shell("index", "docs", "--model", "none", "-c", "c")
-    assert "no questions" in shell("eval", "queries", "-c", "c").stderr
+    assert "no logged questions" in shell("eval", "queries", "-c", "c").stderr
     shell.environment["SEMLEX_QUERY_LOG"] = "text"
     for question in ("banana", "Banana", "unicorn", "\x1b[31mred"):
         shell("search", question, "-c", "c")
