@@ -67,7 +67,7 @@ def test_what_is_skipped_is_told(shell: Shell, source: psycopg.Connection[Any]) 
     assert lines[1] == "skipped: row 5 (id 'w0'): content must be given, and not be None"
     notes = [line for line in lines if line.startswith("note: ")]
     assert notes == [
-        "note: skipped in all: 20 content: missing, 20 embedding: missing; --json names the first 40",
+        "note: skipped in total: 20 content: missing, 20 embedding: missing; --json names the first 40",
         "note: the column 'blob_data' is not imported; 1 row have a value in it",
     ]
     [report] = shell("documents", "import", "haystack_docs", "-c", "moved", "--json", code=5).stdout.splitlines()

@@ -399,7 +399,7 @@ def _show_table(report: TableImport, *, dry_run: bool) -> None:
         messages.print(f"[yellow]{'would be ' if dry_run else ''}skipped:[/yellow] {escape(one_line(str(problem)))}")
     if len(report.problems) > SHOWN_PROBLEMS:
         reasons = ", ".join(f"{count:,} {reason}" for reason, count in report.reasons.items())
-        print_note(f"skipped in all: {one_line(reasons)}; --json names the first {len(report.problems):,}")
+        print_note(f"skipped in total: {one_line(reasons)}; --json names the first {len(report.problems):,}")
     if report.repeated:
         print_note(f"{counted(report.repeated, 'earlier row')} with a repeated id: only the last row is stored")
     for column, count in report.left_out.items():

@@ -41,7 +41,7 @@ def submit(
     *,
     arguments: Annotated[
         str | None,
-        typer.Option(metavar="JSON", help='Further arguments of the job: \'{"include": ["*.md"]}\'; - for stdin.'),
+        typer.Option(metavar="JSON", help='More arguments of the job: \'{"include": ["*.md"]}\'; - for stdin.'),
     ] = None,
     options: Annotated[dict[str, Any], Flags("options.indexing:JobOptions")],
     wait: Annotated[bool, typer.Option("--wait", help="Wait until it has ended.")] = False,

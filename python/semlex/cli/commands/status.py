@@ -99,7 +99,8 @@ def _vectors(figures: CollectionStatus) -> Iterable[tuple[str, str]]:
         yield "model", f"none: {KEYWORDS_ONLY}"
         return
     if figures.serving_version != figures.embedding_version:
-        yield "version", f"{figures.embedding_version}; version {figures.serving_version} serves now"
+        newer = f"newly opened collections use version {figures.serving_version}"
+        yield "version", f"{figures.embedding_version}; {newer}"
     yield "model", figures.embedding_model
     yield "dimensions", f"{figures.dimensions:,} ({figures.vector_storage}), distance {figures.distance}"
     if (curve := figures.calibration) is not None:
