@@ -87,8 +87,10 @@ def load(file: FileBytes, loader: Loader, options: LoadOptions) -> LoadedDocumen
     except LoadError:
         raise
     except Exception as error:
-        raise LoadError("loader_failed", f"the loader {loader.name!r} failed: {type(error).__name__}") from error
-    raise LoadError("loader_failed", f"the loader {loader.name!r} returned {type(loaded).__name__}")
+        message = f"the loader {loader.name!r} failed ({type(error).__name__}): correct the loader"
+        raise LoadError("loader_failed", message) from error
+    wrong = f"returned {type(loaded).__name__}, not a LoadedDocument"
+    raise LoadError("loader_failed", f"the loader {loader.name!r} {wrong}: correct the loader")
 
 
 def _from_packages() -> list[Loader]:
