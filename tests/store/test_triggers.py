@@ -430,7 +430,7 @@ async def test_triggers_of_a_detached_partition_are_dropped_by_its_owner(databas
         assert noticed.is_complete
         [warning] = noticed.warnings
         assert "permission denied" in warning
-        connection.execute(warning.partition("can drop them: ")[2].encode())
+        connection.execute(warning.partition("owner can run: ")[2].encode())
         assert {is_partition for _, is_partition in connection.execute(PER_TABLE).fetchall()} == {True}
 
 

@@ -35,7 +35,7 @@ NO_JSON = frozenset({"bytea", "vector", "halfvec", "sparsevec", "bit", "varbit"}
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Which columns of a table hold id, text, vector and metadata."""
+    """A library's table layout: which columns hold id, text, vector and metadata."""
 
     name: LayoutName
     id: str
@@ -55,16 +55,16 @@ class Layout:
         return not self.missing(types) and types[self.vector] in VECTORS
 
     def missing(self, types: Mapping[str, str]) -> list[str]:
-        """Return the columns that a table lacks."""
+        """Return the columns of this layout that a table with columns of these types lacks."""
         return [name for name in (self.id, self.text, self.vector, *sorted(self.needed)) if name not in types]
 
     def others_in(self, types: Mapping[str, str]) -> list[str]:
-        """Return the other columns of a table whose values are not derived from its text."""
+        """Return a table's columns that this layout does not name, without those derived from the text."""
         taken = {self.id, self.text, self.vector, self.metadata, self.later}
         return [name for name, kind in types.items() if name not in taken and kind not in DERIVED]
 
     def with_columns(self, columns: Mapping[str, str | None]) -> Layout:
-        """Return the layout with a user's names of columns; None keeps the usual name."""
+        """Return the layout with the column names that a user gave; None keeps the usual name."""
         named: dict[str, Any] = {attribute: name for attribute, name in columns.items() if name is not None}
         needed = self.needed - {getattr(self, attribute) for attribute in named}
         if "metadata" in named:
@@ -142,7 +142,7 @@ ORDER BY c.relname, a.attnum
 
 @dataclass(frozen=True, slots=True)
 class WantedTable:
-    """The table that a user names."""
+    """What a user says about the table to import: its name, and perhaps its layout and columns."""
 
     # With or without its library's prefix; or the name of a collection of LangChain's `PGVector`.
     name: str
@@ -156,7 +156,7 @@ class WantedTable:
 
 @dataclass(frozen=True, slots=True)
 class ForeignTable:
-    """A table of another library."""
+    """A table of another library, and which of its columns and rows are read."""
 
     layout: Layout
     schema: str
@@ -170,7 +170,7 @@ class ForeignTable:
 
     @property
     def storage(self) -> str:
-        """The type of the column of vectors."""
+        """The type of the column with the vectors: ``vector`` or ``halfvec``."""
         return self.types[self.layout.vector]
 
     def __str__(self) -> str:
@@ -179,7 +179,7 @@ class ForeignTable:
 
 
 async def find_table(connection: Connection, wanted: WantedTable) -> ForeignTable:
-    """Return the table that a user means."""
+    """Return the table that a user means; raise an error if none or several match."""
     cursor = await connection.execute(_COLUMNS, {"schema": wanted.schema, "vectors": list(VECTORS)})
     tables: dict[str, dict[str, tuple[str, int]]] = {}
     for table, column, kind, modifier in await cursor.fetchall():
@@ -200,7 +200,7 @@ async def find_table(connection: Connection, wanted: WantedTable) -> ForeignTabl
 
 
 def _layouts(wanted: WantedTable) -> list[Layout]:
-    """Return the layouts that a table may have; rows of `PGVector` are found by their collection instead."""
+    """Return the layouts to try, without that of `PGVector`, whose rows are found by their collection."""
     names = RECOGNISED if wanted.layout is None else [wanted.layout]
     return [LAYOUTS[name].with_columns(wanted.columns) for name in names if name != "langchain-pgvector"]
 
@@ -244,8 +244,8 @@ def _found(
     named = wanted.metadata
     if named is not None and (unknown := [other for other in named if other not in possible]):
         raise ConfigurationError(
-            f"{wanted.schema}.{name} has no column {unknown[0]!r} that can become metadata; it has "
-            f"{shown(possible)}: name those that are to be kept (metadata_fields=, --metadata-field)"
+            f"{wanted.schema}.{name} has no column {unknown[0]!r} that can become metadata; columns that can: "
+            f"{shown(possible)}. Name those that are to be kept (metadata_fields=, --metadata-field)"
         )
     metadata = list(named) if named is not None else possible if layout.others else []
     modifier = columns[layout.vector][1]
@@ -289,7 +289,7 @@ def _none(
     } | dict.fromkeys(collections, "langchain-pgvector")
     told = ", ".join(f"{name!r} ({kind})" for name, kind in list(known.items())[:SHOWN_NAMES])
     more = f" and {len(known) - SHOWN_NAMES:,} more" if len(known) > SHOWN_NAMES else ""
-    found = f"it has {told}{more}" if known else "it has no table that can be recognised"
+    found = f"this schema has {told}{more}" if known else "this schema has no table that can be recognised"
     return ConfigurationError(
         f"no table with vectors and no collection of LangChain is named {wanted.name!r} in {where}; {found}: "
         "name one of them, or another schema (source_schema=, --source-schema) or database (source_url=, "
@@ -305,7 +305,9 @@ def _another(wanted: WantedTable, types: Mapping[str, str], where: str) -> Confi
         )
     layout = LAYOUTS[wanted.layout].with_columns(wanted.columns)
     if wanted.name == EMBEDDINGS and wanted.layout == "langchain-pgvector":
-        return ConfigurationError(f"{wanted.name} has the rows of all collections: name a collection")
+        return ConfigurationError(
+            f"{wanted.name} has the rows of all of LangChain's collections: give the name of one of these collections"
+        )
     lacking = layout.missing(types)
     problem = (
         f"has no column {shown(lacking)}"
@@ -320,7 +322,7 @@ def _another(wanted: WantedTable, types: Mapping[str, str], where: str) -> Confi
 
 
 def shown(names: Mapping[str, str] | Sequence[str]) -> str:
-    """Return names for a message."""
+    """Return a list of names as text for a message, shortened if it is long."""
     listed = list(names)
     rest = len(listed) - SHOWN_NAMES
     text = ", ".join(f"{name!r:.80}" for name in listed[:SHOWN_NAMES])
@@ -333,7 +335,7 @@ READING: Mapping[str, str | int] = {"timezone": "UTC", "extra_float_digits": 1, 
 
 @dataclass(frozen=True, slots=True)
 class RowCounts:
-    """How many rows a table has."""
+    """How many rows of a table are read, and how many rows and values are left out."""
 
     rows: int  # those that are read: the latest of each id
     repeated: int  # earlier rows with the same id
@@ -403,7 +405,7 @@ def _name(table: ForeignTable) -> sql.Identifier:
 
 
 def _of(table: ForeignTable) -> sql.Composable:
-    """Return the condition on the rows to read; COPY accepts no parameters, so the driver quotes the key."""
+    """Return the SQL condition on the rows to read; COPY takes no parameters, so the key is quoted into the SQL."""
     if table.collection is None:
         return sql.SQL("true")
     key: Any = table.collection[0]
@@ -417,8 +419,8 @@ async def source_snapshot(database: Database, url: str | None) -> AsyncIterator[
     address = url or database.url
     if address is None and not database.has_several_connections:
         raise ConfigurationError(
-            "importing a table needs a second connection: give the address of its database (source_url=), or open "
-            "the collection with a pool or an address"
+            "importing a table needs a second connection: give the address of the table's database (source_url=), or "
+            "open the collection with a pool or an address"
         )
     async with AsyncExitStack() as stack:
         if address is None:

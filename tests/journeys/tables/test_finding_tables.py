@@ -86,14 +86,14 @@ def test_names(asked: SyncRetriever, name: str, layout: Any, table: str) -> None
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("nothing", {}, r"no table .* 'nothing' .*it has 'data_li_docs' \(llama-index\).*'old docs'"),
+        ("nothing", {}, r"no table .* 'nothing' .*this schema has 'data_li_docs' \(llama-index\).*'old docs'"),
         ("nothing", {"source_schema": "semlex"}, "no table that can be recognised"),
         ("lc_docs", {"source_schema": "nowhere"}, "schema 'nowhere'"),
         ("lc_docs", {"layout": "haystack"}, "has no column 'id', 'blob_data'.*columns are 'langchain_id'"),
         ("lc_docs", {"layout": "pgvector", "text_field": "content"}, "has no column 'id', 'vector'"),
         ("lc_docs", {"id_field": "nr"}, "match no known layout"),
         ("lc_docs", {"layout": "langchain-postgres", "metadata_fields": ["nr"]}, "no column 'nr'"),
-        ("langchain_pg_embedding", {"layout": "langchain-pgvector"}, "name a collection"),
+        ("langchain_pg_embedding", {"layout": "langchain-pgvector"}, "give the name of one of these collections"),
         ("odd", {}, "match no known layout"),
         ("odd", {"layout": "pgvector", "text_field": "t", "vector_field": "t"}, "other than vectors in its column 't'"),
         ("plain", {"layout": "pgvector"}, "no table with vectors"),

@@ -286,7 +286,7 @@ def test_folders_and_tables_have_one_name_each(table: Articles, news: SyncRetrie
     with pytest.raises(ConfigurationError, match=r"a source of files is named 'articles'.*--name"):
         news.tables.follow(**table.options())
     news.tables.follow(**table.options(name="posts"))
-    with pytest.raises(ConfigurationError, match=r"rows of a table are the source 'posts'.*--source"):
+    with pytest.raises(ConfigurationError, match=r"the source 'posts' holds the rows of a table.*--source"):
         news.index(tmp_path / "other", source="posts")
     assert [source.name for source in news.documents.sources()] == ["articles", "posts"]
     # What walks folders leaves tables alone.
@@ -317,8 +317,11 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"text": ["unnest(tags)"]}, r"set-returning functions are not allowed\."),
     ({"text": ["unaccent(title)"]}, r"function unaccent\(text\) does not exist\. Functions of extensions need"),
     ({"text": ["title || $1"]}, r"neither a column.*: it has a parameter, such as \$1"),
-    ({"text": "title, body"}, r"'title, body' in text= gives several values for each row: name each"),
-    ({"text": ["raw"]}, r"the column 'raw' of shop.articles is bytea, which has no text: leave it out of text"),
+    ({"text": "title, body"}, r"'title, body' in text= gives several values for each row: name each value"),
+    (
+        {"text": ["raw"]},
+        r"the column 'raw' of shop.articles is bytea, which cannot be read as text: leave it out of text",
+    ),
     ({"formats": {"author": "markdown"}}, r"formats= names 'author', which is not in text= \(title, body\)"),
     ({"formats": {"body": "pdf"}}, r"the unknown format .pdf.; known formats: .*markdown"),
     ({"formats": {"body": "markdwn"}}, r"the unknown format 'markdwn'; did you mean 'markdown'\?"),
@@ -328,8 +331,8 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"changes": "sometimes"}, r"changes must be 'comparison', 'column', 'trigger' or None"),
     ({"updated_at": "author"}, r"'author' of shop.articles is text; updated_at must be a timestamp"),
     ({"overlap": -1, "updated_at": "updated_at"}, r"overlap"),
-    ({"keys_every": 5}, r"keys_every has no meaning with changes='comparison'"),
-    ({"overlap": 5, "changes": "trigger"}, r"overlap has no meaning with changes='trigger'"),
+    ({"keys_every": 5}, r"keys_every has no effect with changes='comparison'"),
+    ({"overlap": 5, "changes": "trigger"}, r"overlap has no effect with changes='trigger'"),
     ({"table": "semlex.job", "schema": None}, r"semlex.job is a table of semlex itself"),
     ({"table": "job", "schema": "semlex"}, r"semlex.job is a table of semlex itself"),
     ({"name": "a/b"}, r"the name 'a/b' has a '/'"),

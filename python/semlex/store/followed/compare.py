@@ -54,7 +54,7 @@ class Part:
 
 @dataclass(slots=True)
 class Differences:
-    """How some rows of the table differ from the stored ones."""
+    """The result of `compare`: how many rows were compared, and the keys of those that differ from what is stored."""
 
     rows: int = 0  # that were compared
     known: int = 0  # of which something is stored, each key once
@@ -126,7 +126,7 @@ class ComparedTable:
     async def _read(
         self, part: Part, *columns: sql.Composable, within: Connection | None = None
     ) -> list[tuple[Any, ...]]:
-        """Return columns of some rows."""
+        """Return these columns of the rows that `part` selects."""
         # `within` is a write transaction of the collection, whose statement sees what is committed by now.
         statement = sql.SQL("SELECT {} FROM {} WHERE {}").format(_listed(columns), self.source.from_, part.condition)
         if within is None or self._remote is not None:
@@ -146,7 +146,7 @@ class ComparedTable:
         return list(found[0]) if found else None
 
     def page(self, after: Sequence[str] | None, until: Sequence[str] | None) -> Part:
-        """Select the rows after one key, up to and including another."""
+        """Select the rows with keys above `after`, up to and including `until`."""
         condition, values = self.source.key_is_complete, dict[str, Any]()
         for name, compared, key in (("after", self.source.after, after), ("until", self.source.up_to, until)):
             if key is not None:
@@ -160,7 +160,7 @@ class ComparedTable:
         return Part(self.source.with_keys(_KEYS), {"keys": text_array(keys)})
 
     async def latest(self, before: str) -> tuple[str, bool]:
-        """Return the time of the latest change (now if none is known or it is later), and whether `before` is later."""
+        """Return the time of the latest change, at most now, and whether `before` is later than now."""
         # Times are texts. If `before`, an earlier result or "", is later than now, the clock has stepped back since.
         mark, kind = self.source.mark, self.source.mark_type
         columns = sql.SQL(
@@ -172,7 +172,7 @@ class ComparedTable:
         return str(latest), is_ahead
 
     async def mark_bound(self, part: Part, rows: int) -> str | None:
-        """Return the last-change time, as text, of the row with this number; None if there are fewer rows."""
+        """Return the change time, as text, of row number `rows` of `part` in order of change; None if it has fewer."""
         statement = sql.SQL("SELECT ({0})::text FROM {1} WHERE {2} ORDER BY {0} OFFSET %(skipped)s LIMIT 1").format(
             self.source.mark, self.source.from_, part.condition
         )
@@ -260,7 +260,7 @@ class ComparedTable:
         ).format(known, rows, self._names.document, key)
 
     async def keys(self, part: Part, within: Connection | None = None) -> list[str]:
-        """Return the keys of rows, without reading anything else; for `within`, see `_read`."""
+        """Return only the keys of the rows that `part` selects; for `within`, see `_read`."""
         return [key for (key,) in await self._read(part, self.source.key_text, within=within)]
 
     async def count_incomplete(self) -> int:
@@ -281,7 +281,7 @@ class ComparedTable:
         return int(count)
 
     async def stored_keys(self, after: UUID | None, rows: int) -> tuple[list[str], UUID | None]:
-        """Return a page of the keys of stored rows, and where the next page begins."""
+        """Return a page of the keys of stored rows, and the value of `after` for the next page."""
         statement = sql.SQL(
             "SELECT document_id, substr(uri, %(start)s) FROM {} WHERE source_id = %(source)s "
             "AND (%(after)s::uuid IS NULL OR document_id > %(after)s) ORDER BY document_id LIMIT %(rows)s"
@@ -292,7 +292,7 @@ class ComparedTable:
         return [key for _, key in found], found[-1][0] if found else None
 
     async def present(self, keys: Sequence[str], within: Connection | None = None) -> set[str]:
-        """Return the keys whose rows exist."""
+        """Return those of `keys` whose rows exist in the table."""
         return set(await self.keys(self.with_keys(keys), within))
 
     # --- rows -------------------------------------------------------------------------------------------------------
@@ -311,7 +311,7 @@ class ComparedTable:
         return [sql.SQL("encode({}, 'hex')").format(self.source.metadata_hash), self.source.version]
 
     async def unchanged(self, rows: Mapping[str, RowState], within: Connection) -> set[str]:
-        """Return the keys of rows that are still as they were read."""
+        """Return the keys of those rows whose state in the table is still the given one."""
         same: set[str] = set()
         if self.source.relation.has_versions:
             found = await self._read(
@@ -324,7 +324,7 @@ class ComparedTable:
         return same
 
     async def rows(self, keys: Sequence[str], max_bytes: int, *, joined: bool) -> list[tuple[Any, ...]]:
-        """Return rows as tuples: key, the values of `RowState`, bytes of the texts, metadata (JSON), heading, texts."""
+        """Return rows as tuples: key, the values of `RowState`, size of the texts, metadata (JSON), heading, texts."""
         # Texts of rows with more than `max_bytes` are NULL. If `joined`, the texts that are not empty come as one, with
         # blank lines between them.
         part, source = self.with_keys(keys), self.source
@@ -399,7 +399,7 @@ def _listed(parts: Sequence[sql.Composable]) -> sql.Composed:
 
 
 def _size(source: SourceTable) -> sql.Composed:
-    """Return SQL of the bytes of a row's texts, which the server knows without reading them."""
+    """Return SQL of the size of a row's texts in bytes, which the server knows without reading the texts."""
     sizes = [sql.SQL("coalesce(octet_length({})::int8, 0)").format(text) for text in source.texts]
     return sql.SQL("({})").format(sql.SQL(" + ").join(sizes))
 
@@ -419,7 +419,7 @@ class RowMetadata(NamedTuple):
 
 
 async def refresh_metadata(connection: Connection, names: Names, rows: Sequence[RowMetadata]) -> set[UUID]:
-    """Replace the metadata of documents whose stored text equals the row's; return their keys."""
+    """Replace the metadata of documents whose stored text equals their row's; return the ids of these documents."""
     # The transaction must have begun as that of every writer does.
     ordered = sorted(rows, key=lambda row: row.document_id.bytes)
     cursor = await connection.cursor(binary=True).execute(

@@ -37,7 +37,7 @@ FORMATTING: Mapping[str, str | int] = {
 
 
 def source_address(definition: FollowedTable) -> str | None:
-    """Return the connection string of the table's database; None if it is the collection's."""
+    """Return the connection string of the table's database; None if the table is in the collection's database."""
     named = definition.source_database
     if named is None:
         return None
@@ -50,7 +50,7 @@ def source_address(definition: FollowedTable) -> str | None:
     if not address:
         raise ConfigurationError(
             f"the environment variable {variable} is not set; it must hold the address of the database of "
-            f"{definition.schema}.{definition.table}: set it, or name another one (source_database=, "
+            f"{definition.schema}.{definition.table}: set it, or name another variable or address (source_database=, "
             "--source-database)"
         )
     return address
@@ -65,7 +65,7 @@ def check_address(address: str) -> None:
     if any(parts.get(name) for name in ("password", "sslpassword")):
         raise ConfigurationError(
             "source_database holds a password, which would be stored in the collection: put the address into an "
-            "environment variable and give its name (env:NAME), or the password into ~/.pgpass"
+            "environment variable and give that variable's name (env:NAME), or put the password into ~/.pgpass"
         )
 
 

@@ -1,4 +1,4 @@
-"""Make a definition from a user's options, checked first alone, then against the table."""
+"""Make the definition of a followed table from a user's options; check the options alone, then against the table."""
 
 from __future__ import annotations
 
@@ -88,7 +88,8 @@ def changed_table(before: FollowedTable, options: Mapping[str, Any]) -> Followed
     unused = [name for name in UNUSED[given["changes"]] if name in options]
     if unused:
         raise ConfigurationError(
-            f"{unused[0]} has no meaning with changes={given['changes']!r}: leave it out, or choose another way"
+            f"{unused[0]} has no effect with changes={given['changes']!r}: leave {unused[0]} out, or choose another "
+            "value of changes"
         )
     if "schema" in given and given["schema"] is None:
         given["schema"] = DEFAULT_SCHEMA
@@ -118,7 +119,7 @@ def _formats(value: Any) -> dict[str, str]:
 
 
 def _changes(before: FollowedTable, options: Mapping[str, Any]) -> Any:
-    """Return how changes are noticed: as the call sets it, else as its `updated_at` implies, else as before."""
+    """Return how changes are noticed: by the option `changes`, else as `updated_at` implies, else as before."""
     changes, column = options.get("changes"), options.get("updated_at", before.updated_at)
     if changes is None and ("changes" in options or "updated_at" in options):
         return "comparison" if column is None else "column"
@@ -136,7 +137,7 @@ def _changes(before: FollowedTable, options: Mapping[str, Any]) -> Any:
 
 
 def _check(table: FollowedTable) -> None:
-    """Refuse options that are wrong for every table."""
+    """Refuse options that are wrong whatever the table contains."""
     check_parameters(text_errors("name", table.name, max_bytes=MAX_NAME_BYTES, blank=False))
     if "/" in table.name or not table.name.isprintable():
         raise ConfigurationError(
@@ -154,8 +155,8 @@ def _check(table: FollowedTable) -> None:
     check_address(table.source_database)
     if table.live:
         raise ConfigurationError(
-            "live columns are read in the statement of a search, so the table must be in the collection's database: "
-            "name them as metadata, or leave source_database out"
+            "live columns are read by each search from the table itself, so it must be in the collection's database: "
+            "name these columns as metadata, or leave source_database out"
         )
     if table.changes == "trigger":
         raise ConfigurationError(
@@ -175,12 +176,13 @@ async def refuse_own(connection: Connection, names: Names, wanted: FollowedTable
     is_shared = wanted.table in (*REGISTRY_TABLES, JOB_TABLE)
     if is_shared or any(tables_of(name, [wanted.table], collections, every=False) for name in collections):
         raise ConfigurationError(
-            f"{wanted.schema}.{wanted.table} is a table of semlex itself, which a sync changes: follow another table"
+            f"{wanted.schema}.{wanted.table} is a table of semlex itself, which every sync changes, so it cannot be "
+            "followed: follow another table"
         )
 
 
 async def resolve(connection: Connection, wanted: FollowedTable) -> SourceTable:
-    """Find the relation of a definition, complete the definition with its key and types, and check it."""
+    """Find the table or view of a definition, complete the definition with key and types, and check it."""
     # The transaction must be read-only and have called `fix_formatting`.
     relation = await find_relation(connection, wanted.schema, wanted.table)
     if relation is None:
@@ -225,7 +227,7 @@ def _key_type(relation: Relation, name: str) -> str:
 
 
 def _check_unique(source: SourceTable) -> None:
-    """Refuse the key of a table without a unique index on it; keys of views are checked while they are read."""
+    """Refuse a table's key that no unique index covers; keys of views are checked while their rows are read."""
     relation, key = source.relation, source.definition.key
     if source.has_unique_key or relation.kind not in ("table", "partitioned table"):
         return
@@ -242,7 +244,8 @@ def _check_types(source: SourceTable) -> None:
         column = source.columns.get(name)
         if use in ("text", "heading", "metadata") and column is not None and column.base in NO_TEXT:
             raise ConfigurationError(
-                f"the column {name!r} of {source.relation} is {column.type}, which has no text: leave it out of {use}"
+                f"the column {name!r} of {source.relation} is {column.type}, which cannot be read as text: leave it "
+                f"out of {use}"
             )
 
 
@@ -264,7 +267,7 @@ def _check_changes(source: SourceTable) -> None:
 
 
 async def _check_expressions(connection: Connection, source: SourceTable) -> None:
-    """Let the server parse those items of `text` that are expressions; no row is read."""
+    """Let the server check those items of `text` that are SQL expressions; no row is read."""
     for item in source.definition.text:
         if item in source.columns:
             continue
@@ -290,5 +293,5 @@ async def _check_expressions(connection: Connection, source: SourceTable) -> Non
             ) from None
         if cursor.description and cursor.description[0].type_code == RECORD:
             raise ConfigurationError(
-                f"{item!r:.200} in text= gives several values for each row: name each as a separate item"
+                f"{item!r:.200} in text= gives several values for each row: name each value as a separate item"
             )

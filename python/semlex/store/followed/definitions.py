@@ -1,4 +1,4 @@
-"""Store the definitions of followed tables, with how far each has been read, and report their state."""
+"""Store the definitions of followed tables, and how far each table has been read; report the state of the tables."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ async def insert_table(
 
 
 async def restore_tables(connection: Connection, names: Names, tables: Mapping[UUID, Mapping[str, Any]]) -> None:
-    """Restore the definitions of a dump, by source id; tables without a definition are not followed any more."""
+    """Restore the definitions of a dump, by source id; tables without one there cease to be followed."""
     stopped = sql.SQL("UPDATE {} SET kind = 'stopped' WHERE kind = 'table' AND source_id <> ALL(%s)")
     await connection.execute(stopped.format(names.source), [list(tables)])
     await connection.execute(
@@ -150,7 +150,7 @@ async def replace_definition(
     table: FollowedTable,
     types: Mapping[str, str],
 ) -> bool:
-    """Store a changed definition; return False if another process has stored another one since it was read."""
+    """Store a changed definition; return False if another process has changed the definition since it was read."""
     await hold_collection(connection, collection)
     definition = Jsonb(definition_to_json(table, types))
     if not await hold_table(connection, collection.names, stored, alone=True):
@@ -170,7 +170,7 @@ async def replace_definition(
 
 
 async def hold_table(connection: Connection, names: Names, stored: StoredTable, *, alone: bool = False) -> bool:
-    """Lock a table's definition until the transaction ends; return False if it has changed since it was read."""
+    """Lock a table's definition until the transaction ends; return False if it differs from `stored`."""
     # The transaction must be READ COMMITTED and hold the collection. `alone` waits for writes of rows that have begun,
     # and keeps others waiting.
     #
@@ -211,7 +211,7 @@ async def delete_table(connection: Connection, collection: CollectionInfo, store
 
 
 async def delete_tables(connection: Connection, names: Names) -> list[str]:
-    """Delete the definitions of a collection that is dropped; return the names of tables that had triggers."""
+    """Delete the definitions of a collection that is being dropped; return the names of tables that had triggers."""
     cursor = await connection.execute(
         sql.SQL("DELETE FROM {} WHERE collection = %s RETURNING source_id, name, definition ->> 'changes'").format(
             names.followed_table
@@ -238,7 +238,7 @@ class RunEnd:
 
 
 async def write_run(connection: Connection, names: Names, stored: StoredTable, end: RunEnd) -> None:
-    """Store the result of a run, unless the definition has changed since: then the next run compares all rows."""
+    """Store the result of a run, unless the definition was changed during the run: then the next compares all rows."""
     counts = {field.name: getattr(end.report, field.name) for field in fields(TableSync) if field.name != "problems"}
     await connection.execute(
         sql.SQL(
@@ -263,7 +263,7 @@ async def write_run(connection: Connection, names: Names, stored: StoredTable, e
 async def take_lease(
     connection: Connection, names: Names, stored: StoredTable, seconds: float, *, again: bool = False
 ) -> bool:
-    """Take the lease on a table, or renew it (`again`), for `seconds`; return False if another worker has it."""
+    """Take a table's lease for `seconds`, or renew it (`again`); return False if another worker has the lease."""
     cursor = await connection.execute(
         sql.SQL(
             "UPDATE {} SET leased_until = {now} + %s * interval '1 second' "
@@ -275,7 +275,7 @@ async def take_lease(
 
 
 async def end_lease(connection: Connection, names: Names, stored: StoredTable) -> None:
-    """End the lease, so that other workers can run."""
+    """End this worker's lease on a table, so that other workers can read the table."""
     ended = sql.SQL("UPDATE {} SET leased_until = NULL WHERE source_id = %s").format(names.followed_table)
     await connection.execute(ended, [stored.source_id])
 
@@ -311,7 +311,7 @@ async def _status(connection: Connection, collection: CollectionInfo, stored: St
 
 
 class TableState(NamedTuple):
-    """The work that is due for a followed table."""
+    """What a worker has to do for a followed table, and when."""
 
     collection: str
     name: str
@@ -322,7 +322,7 @@ class TableState(NamedTuple):
 
 
 async def read_states(connection: Connection, schema: str) -> list[TableState]:
-    """Return every followed table of a schema, by collection and name, in one statement."""
+    """Return the state of every followed table of a schema, ordered by collection and name."""
     cursor = await connection.execute(
         sql.SQL(
             "SELECT f.collection, f.name, f.look_at <= statement_timestamp() "
@@ -358,7 +358,7 @@ async def bound_times(connection: Connection, schema: str, lease: float, looks: 
 
 
 async def remove_strays(connection: Connection, schema: str) -> None:
-    """Remove entries that transactions have queued for a table after it ceased to be followed."""
+    """Remove entries of the queue for tables that are not followed any more."""
     await connection.execute(
         sql.SQL("DELETE FROM {} AS r WHERE NOT EXISTS (SELECT FROM {} AS f WHERE f.source_id = r.source_id)").format(
             sql.Identifier(schema, "row_change"), sql.Identifier(schema, "followed_table")

@@ -42,7 +42,7 @@ LONGEST_WAIT = sql.SQL("CASE WHEN error_code IS NULL THEN %(lease)s ELSE {} END"
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """An entry of the queue that a worker has claimed."""
+    """An entry of the queue that a worker has claimed: a row to read, or all rows to compare."""
 
     change_id: int
     row_key: str | None  # None: compare every row
@@ -59,7 +59,7 @@ class FailedRow:
 
 
 class QueueCounts(NamedTuple):
-    """The numbers of a table's entries in the queue."""
+    """How many entries a table has in the queue, by kind."""
 
     waiting: int  # noticed changes
     problems: int
@@ -89,7 +89,7 @@ class ChangeQueue:
         return [Change(*row) for row in await cursor.fetchall()]
 
     async def release(self, connection: Connection, changes: Sequence[Change], *, seconds: float = 0) -> None:
-        """Make claimed entries due in `seconds`: 0 gives them back, more renews the claim."""
+        """Make claimed entries due in `seconds`: 0 gives them back, a larger number renews the claim."""
         await connection.execute(
             sql.SQL("UPDATE {} SET due_at = clock_timestamp() + %s WHERE change_id = ANY(%s)").format(self._table),
             [timedelta(seconds=seconds), [change.change_id for change in changes]],
@@ -160,7 +160,7 @@ class ChangeQueue:
         )
 
     async def put_off(self, connection: Connection, keys: Sequence[str]) -> dict[str, str | None]:
-        """Return which of the given rows failed and wait for another attempt, each with the hash of its values."""
+        """Return the given rows that are put off: they failed and wait for a retry. Each has the hash of its values."""
         cursor = await connection.execute(
             sql.SQL(
                 "SELECT row_key, row_hash FROM {} WHERE source_id = %s AND row_key = ANY(%s) "

@@ -119,7 +119,7 @@ async def find_relation(connection: Connection, schema: str, name: str) -> Relat
 
 
 async def similar_relations(connection: Connection, schema: str, name: str) -> list[str]:
-    """Return names like this one of existing relations, with their schemas, for a message."""
+    """Return the qualified names of existing tables and views that resemble this name, for a message."""
     cursor = await connection.execute(_NEAR, {"schema": schema, "table": name})
     known = [one for (one,) in await cursor.fetchall()]
     return get_close_matches(f"{schema}.{name}", known, n=3, cutoff=0.7) or [
@@ -144,7 +144,7 @@ MAX_ARGUMENTS = 100
 
 @dataclass(frozen=True, slots=True)
 class SourceTable:
-    """The relation that a definition names, and SQL that reads it as the definition says."""
+    """A definition with the table or view that it names, and the SQL expressions that read the rows."""
 
     # All SQL is over one relation whose alias is ``t``; nothing else may be in scope, because expressions of the
     # definition name columns without it. Combine it with other tables around a subquery. Run it with at least one bound
@@ -165,7 +165,7 @@ class SourceTable:
 
     @property
     def types(self) -> dict[str, str]:
-        """The types of the columns that the definition names, in the form that is stored with it."""
+        """The types of the columns that the definition names, as they are stored with the definition."""
         return {name: self.columns[name].type for _, name in uses_of(self.definition) if name in self.columns}
 
     @property
@@ -200,7 +200,7 @@ class SourceTable:
 
     @property
     def texts(self) -> list[sql.Composed]:
-        """SQL of the texts that are searched, item by item."""
+        """SQL of the texts that are searched: one expression for each item of the option `text`."""
         return [
             sql.SQL("{}::text").format(_column(item) if item in self.columns else expression(item))
             for item in self.definition.text
@@ -208,12 +208,12 @@ class SourceTable:
 
     @property
     def heading(self) -> sql.Composed | None:
-        """SQL of the title, as text."""
+        """SQL of the row's heading, as text; None if the definition names no heading."""
         return None if self.definition.heading is None else sql.SQL("{}::text").format(_column(self.definition.heading))
 
     @property
     def followed(self) -> list[sql.Composed]:
-        """The columns and expressions from which the row's chunks and metadata are made."""
+        """SQL of the columns and expressions from which a row's chunks and metadata are made."""
         heading = [] if self.heading is None else [self.heading]
         return [*self.texts, *heading, *map(_column, self.definition.metadata)]
 
@@ -244,7 +244,7 @@ class SourceTable:
         return sql.SQL("({})").format(sql.SQL(" || ").join(objects))
 
     def text_hash(self, salt: str = "", values: Sequence[sql.Composable] | None = None) -> sql.Composed:
-        """Return SQL of the hash, 16 bytes, of the values from which the row's chunks are made."""
+        """Return SQL of a 16-byte hash of the values from which the row's chunks are made."""
         # `salt` identifies the rules that split texts, which also decide the chunks. `values` are the texts and the
         # heading, if there is one, as columns of a query over the relation.
         definition = self.definition
@@ -262,7 +262,7 @@ class SourceTable:
 
     @property
     def metadata_hash(self) -> sql.Composed:
-        """Return SQL of the hash of the row's metadata, 16 bytes."""
+        """Return SQL of a 16-byte hash of the row's metadata."""
         named = self.definition.metadata
         # Types of a kind have the same JSON values.
         bases = {name: self.columns[name].base for name in named}
@@ -271,7 +271,7 @@ class SourceTable:
 
     @property
     def version(self) -> sql.SQL:
-        """SQL of a text that changes with every write to the row; NULL if the table offers none."""
+        """SQL of a text that changes with every write to the row; NULL if the table has nothing of the kind."""
         if not self.relation.has_versions:
             return sql.SQL("NULL::text")
         return sql.SQL("t.xmin || ' ' || t.ctid")
@@ -345,7 +345,7 @@ def key_as_text(columns: Sequence[sql.Composable], kinds: Sequence[KeyKind]) -> 
 
 
 def document_id(name: str, key_text: sql.Composable) -> sql.Composed:
-    """Return SQL of the id of a row's document, as `chunk_keys.indexed_document_id` makes it."""
+    """Return SQL that computes the id of a row's document as `chunk_keys.indexed_document_id` does."""
     prefix = b"indexed\0" + name.encode() + b"\0" + name.encode() + b"/"
     return sql.SQL(
         "encode(substring(sha256(decode({}, 'hex') || convert_to({}, 'UTF8')) FROM 1 FOR 16), 'hex')::uuid"
@@ -365,18 +365,18 @@ def row_document_id(name: str, key_text: str) -> UUID:
 
 
 def _sql(text: str) -> sql.SQL:
-    """Return SQL from the definition or the server, with ``%`` doubled because the statement is run with values."""
+    """Turn a text of the definition or the server into SQL; ``%`` is doubled because the statement binds values."""
     found: Any = text.replace("%", "%%")
     return sql.SQL(found)
 
 
 def identifier(*names: str) -> sql.Identifier:
-    """Return an identifier for a statement that is run with values, with ``%`` doubled."""
+    """Return an identifier for a statement that binds values: every ``%`` is doubled."""
     return sql.Identifier(*(name.replace("%", "%%") for name in names))
 
 
 def literal(text: str) -> sql.Literal:
-    """Return a literal for a statement that is run with values, with ``%`` doubled."""
+    """Return a literal for a statement that binds values: every ``%`` is doubled."""
     return sql.Literal(text.replace("%", "%%"))
 
 
@@ -385,12 +385,12 @@ def _column(name: str) -> sql.Composed:
 
 
 def expression(text: str) -> sql.Composed:
-    """Return an expression of the definition in brackets; the new line ends a comment in it."""
+    """Return an SQL expression of the definition in brackets; the line break ends a comment inside it."""
     return sql.SQL("({}\n)").format(_sql(text))
 
 
 def _hash(salt: object, texts: Sequence[sql.Composable]) -> sql.Composed:
-    """Return SQL of a hash over texts and their lengths, so that different lists never give the same input."""
+    """Return SQL of a hash over texts and their lengths; the lengths distinguish lists with the same joined text."""
     parts: list[sql.Composable] = [sql.Literal(hashlib.sha256(repr(salt).encode()).hexdigest())]
     for text in texts:
         parts += [sql.SQL("octet_length({})").format(text), sql.SQL("':'")]
@@ -412,7 +412,7 @@ def _hash(salt: object, texts: Sequence[sql.Composable]) -> sql.Composed:
 async def find_source(
     connection: Connection, definition: FollowedTable, types: Mapping[str, str] | None = None
 ) -> SourceTable:
-    """Find the table that a definition names, or refuse it; `types` are the column types when it was followed."""
+    """Find the table that a definition names; refuse it if it is gone, unreadable, or has other types than `types`."""
     # The transaction must have called `fix_formatting`.
     relation = await find_relation(connection, definition.schema, definition.table)
     if relation is None:
@@ -430,7 +430,7 @@ async def find_source(
 
 
 def uses_of(definition: FollowedTable) -> list[tuple[str, str]]:
-    """Return the columns of a definition, each with its option; an item of `text` may be an expression."""
+    """Return (option, column) for each column that a definition names; an item of `text` may be an expression."""
     uses = [(use, name) for use in ("key", "text") for name in getattr(definition, use)]
     uses += [("heading", definition.heading)] if definition.heading is not None else []
     uses += [("updated_at", definition.updated_at)] if definition.updated_at is not None else []
@@ -438,7 +438,7 @@ def uses_of(definition: FollowedTable) -> list[tuple[str, str]]:
 
 
 def check_columns(source: SourceTable, remedy: str = "") -> None:
-    """Refuse a column that the relation lacks."""
+    """Refuse a definition that names a column which its table or view lacks."""
     # `remedy` ends the message, with ``{}`` for the flag that names another column.
     for use, name in uses_of(source.definition):
         is_expression = use == "text" and not _NAME.fullmatch(name)
@@ -452,7 +452,7 @@ def check_columns(source: SourceTable, remedy: str = "") -> None:
 
 
 def check_readable(source: SourceTable) -> None:
-    """Refuse a relation that the role may not read; the message has the GRANT statements."""
+    """Refuse a table or view that the role may not read; the message has the GRANT statements."""
     relation = source.relation
     role, table = quoted(relation.role), quoted(relation.schema, relation.name)
     grants = [] if relation.may_use_schema else [f"GRANT USAGE ON SCHEMA {quoted(relation.schema)} TO {role};"]
@@ -472,7 +472,7 @@ def check_readable(source: SourceTable) -> None:
 
 
 def _check_types(source: SourceTable, types: Mapping[str, str]) -> None:
-    """Refuse a column whose type has changed since the table was followed."""
+    """Refuse a table if the type of a column has changed since the table was followed."""
     definition = source.definition
     for name, before in types.items():
         column = source.columns.get(name)

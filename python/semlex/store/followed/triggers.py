@@ -110,7 +110,7 @@ WHERE n.nspname = %s AND p.proname = %s AND p.pronargs = 0
 
 
 def trigger_name(names: Names, name: str) -> str:
-    """Return the name of a followed table's function; the names of its triggers begin with it."""
+    """Return the name of a followed table's trigger function; the names of the triggers begin with this name."""
     told = f"{names.schema}.{names.collection}.{name}"
     return f"semlex_notice_{hashlib.sha256(told.encode()).hexdigest()[:16]}"
 
@@ -134,7 +134,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Noticed:
-    """Whether the triggers of a table are complete, and may have missed changes since an earlier look."""
+    """Whether a table has all its triggers, and a state that differs after changes that no trigger noticed."""
 
     # Changes with everything that no trigger notices: when partitions are attached, detached or dropped, a table is
     # rewritten, or a trigger was missing for a while.
@@ -187,7 +187,7 @@ class TableTriggers:
 
     @property
     def function_statements(self) -> list[sql.Composed]:
-        """The statements that make the function."""
+        """The statements that make the trigger function."""
         # Who may use it in a trigger of a table with types of their own may let it run their functions.
         return [
             sql.SQL(
@@ -198,7 +198,7 @@ class TableTriggers:
         ]
 
     def trigger_statements(self, member: Member) -> list[sql.Composed]:
-        """Return the statements that make the triggers of a table."""
+        """Return the statements that make the triggers of one table: the followed one, or a partition of it."""
         return [
             sql.SQL("CREATE OR REPLACE TRIGGER {} AFTER {} ON {} {}FOR EACH STATEMENT EXECUTE FUNCTION {}({})").format(
                 sql.Identifier(f"{self._name}_{event}"),
@@ -212,7 +212,7 @@ class TableTriggers:
         ]
 
     async def ddl(self, connection: Connection) -> str:
-        """Return a script for psql that makes the function and all triggers, also if some of them exist."""
+        """Return a script for psql that makes the function and all triggers; it also runs if some of them exist."""
         members = await self._members(connection)
         statements = [*self.function_statements, *(one for m in members for one in self.trigger_statements(m))]
         return _script(
@@ -221,12 +221,12 @@ class TableTriggers:
                 f"Makes triggers that queue changed rows of {self.table} for collection {self._names.collection!r}.",
                 f"The role that runs it needs in schema {self._names.schema}: CREATE, INSERT on row_change, SELECT on",
                 "followed_table; and TRIGGER on the table and every table below it. Writers wait until it has ended.",
-                "If it waits too long for writers, it fails: run it again.",
+                "If it waits too long for writers, it fails and changes nothing: run it again.",
             ),
         )
 
     async def keep(self, database: Database, stored: StoredTable, *, seconds: float = TABLE_SECONDS) -> Noticed:
-        """Make the missing triggers, unless the definition has changed since it was read."""
+        """Make the missing triggers, unless the table's definition has changed since `stored` was read."""
         # `seconds` is how long to wait for transactions that write the table.
         #
         # Compare all rows afterwards if the triggers are not complete or `Noticed.state` has changed since the last
@@ -320,7 +320,7 @@ class TableTriggers:
             ) from None
 
     async def _drop_strays(self, database: Database, members: Sequence[Member], seconds: float) -> list[str]:
-        """Drop triggers of tables that no longer belong to this one, such as detached partitions."""
+        """Drop triggers on tables that are not part of the followed one any more, such as detached partitions."""
         own = {member.oid for member in members}
         found = await database.read("look for triggers", partial(_with_function, self._names, self._name))
         warnings = []
@@ -344,7 +344,7 @@ class TableTriggers:
             except StoreError as error:
                 _refuse_unless_lasting(error)
                 remedy = " ".join(f"{statement.as_string()};" for statement in statements)
-                warnings.append(f"{error}; these triggers are not needed any more; their owner can drop them: {remedy}")
+                warnings.append(f"{error}; these triggers are not needed any more; the table's owner can run: {remedy}")
         return warnings
 
 
@@ -382,12 +382,14 @@ async def remove_triggers(database: Database, names: Names, name: str) -> None:
     except StoreError as error:
         _refuse_unless_lasting(error)
         logger.warning(
-            "%s; the triggers that remain do nothing; their owner can remove them: %s;", error, statement.as_string()
+            "%s; the triggers that remain do nothing; the owner of the tables can remove them: %s;",
+            error,
+            statement.as_string(),
         )
 
 
 async def _with_function(names: Names, function: str, connection: Connection) -> list[Member]:
-    """Return the tables that have triggers with a function, each with the names of its triggers."""
+    """Return the tables with triggers that call this function, each with the names of these triggers."""
     cursor = await connection.execute(_WITH_FUNCTION, [names.schema, function])
     return [
         Member(oid, schema, name, "", "", frozenset(triggers))
@@ -396,13 +398,13 @@ async def _with_function(names: Names, function: str, connection: Connection) ->
 
 
 def _refuse_unless_lasting(error: StoreError) -> None:
-    """Raise the error again, unless a right is missing or a lock was not available."""
+    """Raise the error again, unless it is one that may last: a missing right, or a lock that is not available."""
     if not isinstance(error, PrivilegeError) and error.sqlstate != LOCK_NOT_AVAILABLE:
         raise error
 
 
 def _script(statements: Sequence[sql.Composed], comments: Sequence[str]) -> str:
-    """Return a script for psql, in one transaction; if a lock was not available, it can be run again."""
+    """Return a psql script that runs the statements in one transaction; if a lock is not available, run it again."""
     lines = [f"-- {comment}" for comment in comments]
     lines += ["BEGIN;", f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT}';", f"SELECT pg_advisory_xact_lock({SETUP_LOCK});"]
     lines += [f"{statement.as_string()};" for statement in statements]
