@@ -47,7 +47,7 @@ async def test_writers_go_on_while_an_index_is_built(database_url: str, caplog: 
             await held_build(database_url, "semlex.built_chunk")
             await retriever.add_documents([Document("more", {"year": 2000}, id="more")])
             assert await retriever.count("year >= 2000") == 1
-            waits = f"waits for the transaction of process {writer.info.backend_pid} to end"
+            waits = f"waits until the transaction of server process {writer.info.backend_pid} ends"
             await clock.passes_until(lambda: waits in caplog.text)
             assert not task.done()
             await writer.commit()

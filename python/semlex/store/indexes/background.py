@@ -1,4 +1,4 @@
-"""Build indexes in the background after the load that needs them, in the event loop of their client."""
+"""Build indexes in the background after a load that needs them, in the event loop of the client."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from semlex.store.schema.names import Names
 
     class Ended(Protocol):
-        """Called when a build has ended."""
+        """A function that is called when a build has ended."""
 
         def __call__(self, *, is_built: bool) -> None:
             """Handle the end of a build."""
@@ -29,7 +29,7 @@ QUIET_SECONDS, MAX_DELAY_SECONDS = 10.0, 600.0
 
 
 class _Build:
-    """A build that is running."""
+    """A build that waits for writes to pause, or is running."""
 
     def __init__(self) -> None:
         self.task: asyncio.Task[list[str]]
@@ -38,7 +38,7 @@ class _Build:
         self._is_wanted_now = asyncio.Event()
 
     def hurry(self) -> None:
-        """Begin now, because a caller waits for it."""
+        """Let the build begin now, because a caller waits for it."""
         self._is_wanted_now.set()
 
     def tell(self, name: str, done: int, total: int | None, unit: str) -> None:
@@ -47,7 +47,7 @@ class _Build:
             listener(name, done, total, unit)
 
     async def settle(self, clock: Clock) -> None:
-        """Wait until writes have paused for some seconds, the longest wait is over, or a caller is in a hurry."""
+        """Wait until writes have paused for some seconds, the maximum wait is over, or `hurry` is called."""
         began = now = clock.monotonic()
         wanted = asyncio.create_task(self._is_wanted_now.wait())
         try:
@@ -67,7 +67,7 @@ class IndexBuilds:
         self._builds: dict[Names, _Build] = {}
 
     def begin(self, database: Database, collection: CollectionInfo, ended: Ended | None = None) -> None:
-        """Build the missing indexes of a collection as soon as writes pause, unless a build is already running."""
+        """Build the missing indexes of a collection as soon as writes pause, unless a build has begun already."""
         # `database` must have connections of its own.
         if self.are_running(collection.names):
             return
@@ -97,7 +97,7 @@ class IndexBuilds:
         return built.warnings
 
     def note_write(self, names: Names, now: float) -> None:
-        """Delay a build of a collection, because more writes may follow."""
+        """Delay a build that has not begun, because more writes to the collection may follow."""
         build = self._builds.get(names)
         if build is not None:
             build.written_at = now
@@ -108,7 +108,7 @@ class IndexBuilds:
         return build is not None and not build.task.done()
 
     async def wait(self, names: Names | None = None, tell: TellBuild | None = None) -> list[str]:
-        """Wait until the indexes of a collection, or of all, are built; return warnings."""
+        """Wait until the begun builds of a collection, or of all collections, have ended; return their warnings."""
         waited = self._of(names)
         for build in waited:
             build.hurry()
@@ -118,7 +118,7 @@ class IndexBuilds:
         return [warning for end in ends if isinstance(end, list) for warning in end]
 
     async def stop(self, names: Names | None = None) -> None:
-        """End the builds of a collection, or all; the next load, a worker or `Indexes.create` begins them again."""
+        """End the builds of one or all collections; the next load, a worker or `Indexes.create` begins them again."""
         stopped = self._of(names)
         for build in stopped:
             build.task.cancel()
@@ -132,6 +132,6 @@ class IndexBuilds:
         self._builds = {key: one for key, one in self._builds.items() if one is not build}
 
     def _of(self, names: Names | None) -> list[_Build]:
-        """Return the builds of this event loop; builds of other loops ended with them."""
+        """Return the builds of this event loop; builds of other event loops ended with those loops."""
         loop = asyncio.get_running_loop()
         return [build for key, build in self._builds.items() if build.task.get_loop() is loop and names in (None, key)]

@@ -53,7 +53,7 @@ SECONDS_BETWEEN_LOOKS = 0.5
 async def watched(
     database: Database, connection: Connection, name: str, tell: TellBuild | None, *, concurrently: bool
 ) -> AsyncIterator[None]:
-    """Report progress of the build that runs in the block; if the report fails, the build continues."""
+    """Report the progress of the build that runs in the block; if reporting fails, the build continues."""
     # Reports need a connection of their own: with a caller's pool or connection, nothing is reported. A concurrent
     # build waits for transactions that began before it; the log names the process of one.
     if database.url is None or (tell is None and not concurrently):
@@ -91,7 +91,9 @@ async def _look(database: Database, backend: int, name: str, tell: TellBuild | N
                     blocks, all_blocks, rows, all_rows, holder = (number or 0 for number in row[1:])
                     if holder and not told and now - since >= TELL_SECONDS:
                         told = True
-                        logger.warning("index %s: waits for the transaction of process %s to end", name, holder)
+                        logger.warning(
+                            "index %s: the build waits until the transaction of server process %s ends", name, holder
+                        )
                     if tell is not None and all_blocks:
                         tell(name, blocks, all_blocks, "blocks")
                     elif tell is not None and all_rows:
@@ -106,7 +108,7 @@ CONCURRENT_LOCK_TIMEOUT = "30min"
 
 
 def building_lock(collection: CollectionInfo) -> int:
-    """Return the key of the advisory lock of a process that builds an index of a collection."""
+    """Return the key of the advisory lock that a process holds while it builds an index of a collection."""
     return int.from_bytes(collection.collection_id.bytes[4:12], signed=True)
 
 
@@ -142,7 +144,7 @@ async def concurrent_session(database: Database, collection: CollectionInfo) -> 
 
 
 async def _prepare(builder: Connection, database: Database) -> None:
-    """Set the session's settings for concurrent builds."""
+    """Give a session the settings that concurrent builds need."""
     await set_for_session(
         builder, **SETTINGS, **of_role(database.role), lock_timeout=CONCURRENT_LOCK_TIMEOUT, statement_timeout=0
     )
@@ -155,11 +157,11 @@ NO_SHARED_MEMORY = ("53100", "53200")
 
 
 class IndexesBuilt(list[str]):
-    """Names of the indexes that were made; empty when none was missing, or all are being built elsewhere.
+    """Names of the indexes that were made; empty if none was missing, or other processes build them.
 
     Attributes:
         busy: Names of missing indexes that another process is building.
-        dropped: Names of vector indexes that another one has replaced, or whose build was not completed.
+        dropped: Names of vector indexes that a new one has replaced, or whose build was not completed.
         warnings: Warnings about the build, for users.
     """
 
@@ -172,7 +174,7 @@ class IndexesBuilt(list[str]):
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """The indexes to build and to drop."""
+    """The indexes to build, and whether others are to be dropped."""
 
     given: VectorIndex | None  # the requested vector index
     others: list[TableIndex]  # missing indexes that are not over vectors
@@ -186,8 +188,8 @@ class _Plan:
         found = [] if self.estimate is None else list(self.estimate.warnings)
         if concurrently and self.is_pooled:
             found.append(
-                "the server is behind a transaction pooler, where no index can be built concurrently: it is built "
-                "in one transaction, and writers wait"
+                "the server is behind a transaction pooler, through which no index can be built concurrently: each "
+                "index is built in one transaction, and writers wait"
             )
         return found
 
@@ -195,7 +197,7 @@ class _Plan:
 async def estimate_index(
     database: Database, collection: CollectionInfo, index: VectorIndex | None
 ) -> IndexEstimate | None:
-    """Estimate the build of a vector index; None if nothing has to be built."""
+    """Estimate memory, time and size of the build of a vector index; return None if it need not be built."""
     return (await _planned(database, collection, index)).estimate
 
 
@@ -259,8 +261,8 @@ class IndexBuilder:
             return self.built
         if self.database.url is None:
             self.built.warnings.append(
-                "pool= and connection= leave no connection for building concurrently: it is built in one transaction, "
-                "and writers wait"
+                "an index can be built concurrently only with db_url=, not with pool= or connection=: it is built in "
+                "one transaction, and writers wait"
             )
         return await self._carry_out(plan, concurrently=self.database.url is not None)
 
@@ -329,7 +331,9 @@ class IndexBuilder:
         except StoreError as error:
             if workers == 0 or error.sqlstate not in NO_SHARED_MEMORY or self.database.joins_transaction:
                 raise
-            logger.warning("%s: lacks shared memory; repeated without parallel workers: %s", doing, error)
+            logger.warning(
+                "%s: the server lacks shared memory for parallel workers; trying again without them: %s", doing, error
+            )
             return await run(0)
 
     async def _run_concurrently(self, plan: _Plan) -> None:
@@ -357,7 +361,7 @@ class IndexBuilder:
 
     @asynccontextmanager
     async def _session(self, doing: str) -> AsyncIterator[Connection | None]:
-        """Yield a session for concurrent work, which raises semlex's errors; None if another process builds."""
+        """Yield what `concurrent_session` yields; errors of the driver in the block become errors of semlex."""
         try:
             async with concurrent_session(self.database, self.collection) as connection:
                 yield connection
@@ -378,15 +382,15 @@ class IndexBuilder:
 
     @asynccontextmanager
     async def _attempt(self, suffix: str) -> AsyncIterator[None]:
-        """Note the failure of a build instead of raising it, so that the other indexes are built."""
+        """Note the failure of the build in the block instead of raising it, so that other indexes are still built."""
         try:
             yield
         except StoreError as error:
             failure = error
             if error.sqlstate == QUERY_CANCELLED:  # a build has no limit of time
                 failure = StoreError(
-                    f"build the index {suffix}: cancelled by a user of the server [{error.sqlstate}]; "
-                    "indexes.create() and the next load build it again",
+                    f"build the index {suffix}: the build was cancelled by a user of the server [{error.sqlstate}]; "
+                    "indexes.create() or the next load builds the index again",
                     sqlstate=error.sqlstate,
                 )
             logger.warning("%s: %s", self.collection.names.collection, failure)
@@ -403,7 +407,7 @@ class IndexBuilder:
     # --- steps, under the lock --------------------------------------------------------------------------------------
 
     async def _make_other(self, index: TableIndex, connection: Connection, *, concurrently: bool) -> str | None:
-        """Build an index unless it exists by now; return its suffix."""
+        """Build an index and return its suffix; return None if it exists by now or another process builds it."""
         running = await self._running(connection)
         built = await built_to_their_end(connection, self.collection.names, [index.suffix])
         if built.get(index.suffix):
@@ -418,7 +422,7 @@ class IndexBuilder:
         return await self._create(index, connection, concurrently=concurrently)
 
     def _goes_on(self, concurrently: bool) -> bool:
-        """Return whether a build continues an interrupted index, some of whose partitions are built."""
+        """Return whether an interrupted build is continued, so that indexes of partitions that it made are kept."""
         return concurrently and self.collection.names.partitions > 0
 
     async def _drop_unfinished(self, plan: _Plan, connection: Connection, *, goes_on: bool) -> None:
@@ -531,7 +535,7 @@ def _build_settings(memory: int, workers: int | None) -> dict[str, str | int]:
 
 
 async def build_where_wanted(database: Database, collection: CollectionInfo, begin: Callable[[], None]) -> list[str]:
-    """Build the indexes of a collection that has become large; return a warning instead of raising an error."""
+    """Build the missing indexes of a collection if it is large enough; return a warning instead of an error."""
     try:
         if await database.read("look at the indexes", lambda connection: indexes_wanted(connection, collection)):
             begin()
@@ -542,21 +546,21 @@ async def build_where_wanted(database: Database, collection: CollectionInfo, beg
 
 
 def without_indexes(collection: CollectionInfo, error: SemlexError) -> str:
-    """Log that indexes could not be built after a load; return the warning."""
+    """Return the warning that indexes could not be built after a load, and log it."""
     warning = f"everything is stored, but an index could not be built, so searches are slower: {error}"
     logger.warning(
-        "%s: %s; indexes.create(), the next load and a worker try again", collection.names.collection, warning
+        "%s: %s; indexes.create(), the next load or a worker builds it again", collection.names.collection, warning
     )
     return warning
 
 
 async def can_build_beside(database: Database) -> bool:
-    """Return whether indexes can be built concurrently, which needs own connections and no transaction pooler."""
+    """Return whether indexes can be built concurrently: with an address of the server, and without a pooler."""
     return database.url is not None and not await database.read("look for a pooler", is_pooled)
 
 
 async def analyze(connection: Connection, collection: CollectionInfo) -> None:
-    """Let the server analyze the tables that searches read, unless another process does, or builds an index."""
+    """Run ANALYZE on the tables that searches read, except those that another session analyzes or indexes."""
     await set_local(connection, statement_timeout=0)
     tables = sql.SQL(", ").join(searched_tables(collection))
     await connection.execute(sql.SQL("ANALYZE (SKIP_LOCKED) {}").format(tables))

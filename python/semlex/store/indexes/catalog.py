@@ -1,4 +1,4 @@
-"""Vector indexes of a collection: what an index stores of each vector, and which indexes exist or are being built."""
+"""Vector indexes of a collection: the form in which they store vectors, and which exist or are being built."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MAX_INDEXED_DIMENSIONS: dict[Element, int] = {"vector": 2_000, "halfvec": 4_000,
 
 @dataclass(frozen=True, slots=True)
 class IndexedValue:
-    """The part of each vector that an index stores: the whole, or a smaller form."""
+    """The form in which an index stores each vector: the vector unchanged, or a smaller one."""
 
     element: Element  # pgvector's type of it
     storage: StorageName  # pgvector's type of the stored vectors
@@ -60,7 +60,7 @@ class IndexedValue:
         return sql.SQL("{}::{}.halfvec({})").format(vector, self.extension, dimensions)
 
     def between(self, column: sql.Composable, query: sql.Composable) -> sql.Composable:
-        """Return SQL of the distance that the index orders by, between a column and a query of the stored type."""
+        """Return SQL of the distance that the index orders by, between a column and a query, both as stored vectors."""
         if self.element == "bit":
             return sql.SQL("{} OPERATOR({}.<~>) {}").format(self.of(column), self.extension, self.of(query))
         return self.distance.between(self.extension, self.of(column), self.of(query))
@@ -136,7 +136,7 @@ class VectorIndexes:
 
     @property
     def probes(self) -> int:
-        """Lists of an IVFFlat index that a search reads: the requested number, or the one that pgvector advises."""
+        """How many lists of an IVFFlat index a search reads: as requested, else as pgvector advises."""
         chosen = self.wanted.probes if isinstance(self.wanted, IvfflatIndex) else None
         return chosen or default_probes((self.used and self.used.lists) or 1)
 
@@ -149,7 +149,7 @@ class VectorIndexes:
 async def read_vector_indexes(
     connection: Connection, collection: CollectionInfo, *, with_size: bool = False
 ) -> VectorIndexes:
-    """Read the vector indexes of a collection; for sizes, the server locks each index for a moment."""
+    """Read the vector indexes of a collection; `with_size` locks each index for a moment."""
     embedding = collection.embedding
     if embedding is None:
         return VectorIndexes()
@@ -186,7 +186,7 @@ async def read_vector_indexes(
 
 
 class RememberedIndexes:
-    """Remembers for a minute the vector indexes of a collection."""
+    """Keeps the vector indexes of a collection in memory for a minute."""
 
     def __init__(self, clock: Clock = SYSTEM) -> None:
         self._clock = clock
@@ -196,11 +196,11 @@ class RememberedIndexes:
 
     @property
     def last(self) -> VectorIndexes:
-        """The indexes as they were last read; empty before the first time."""
+        """The indexes as they were last read; empty before the first reading."""
         return VectorIndexes() if self._seen is None else self._seen[2]
 
     async def read(self, snapshot: Snapshot, collection: CollectionInfo) -> VectorIndexes:
-        """Return the remembered indexes, or read them again if they are older than a minute."""
+        """Return the remembered indexes; read them again after a minute, or for another embedding version."""
         version = None if collection.embedding is None else collection.embedding.version
         if self._seen is not None:
             at, seen_version, found = self._seen
@@ -211,12 +211,12 @@ class RememberedIndexes:
         return found
 
     def forget(self) -> None:
-        """Make the next search read the indexes: one was built or dropped here."""
+        """Make the next search read the indexes again, because this client has built or dropped one."""
         self._seen = None
 
 
 async def note_wanted(connection: Connection, collection: CollectionInfo, index: VectorIndex) -> None:
-    """Store which vector index is wanted, as the comment of the table of vectors."""
+    """Store which vector index is wanted, as the SQL comment on the table of vectors."""
     if collection.embedding is not None:
         table = collection.names.embedding(collection.embedding.version)
         await connection.execute(sql.SQL("COMMENT ON TABLE {} IS {}").format(table, sql.Literal(as_text(index))))
@@ -234,7 +234,7 @@ async def built_to_their_end(connection: Connection, names: Names, suffixes: Seq
 
 
 async def free_suffix(connection: Connection, names: Names, suffix: str) -> str:
-    """Return the suffix, followed by a number if the schema already has a relation of that name."""
+    """Return the suffix; with a number appended if the index name that it gives is already taken."""
     candidates = [suffix, *(f"{suffix}_{number}" for number in range(2, 10))]
     cursor = await connection.execute(
         "SELECT s.suffix FROM unnest(%s::text[], %s::text[]) WITH ORDINALITY AS s(suffix, name, place) "
@@ -268,7 +268,7 @@ _LEFTOVERS = sql.SQL(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunningBuild:
-    """A build of an index.
+    """A build of an index that the server is running.
 
     Attributes:
         name: Name of the index, without the schema; None if it is not built concurrently.

@@ -38,7 +38,7 @@ class WantedVectorIndex:
     is_chosen: bool
 
     def fits(self, stored: StoredIndex) -> bool:
-        """Return whether an existing index fulfils the request."""
+        """Return whether an existing index is the wanted one, or good enough if no index was requested."""
         index = self.index
         if not stored.valid or isinstance(index, NoIndex):
             return False
@@ -57,12 +57,12 @@ class WantedVectorIndex:
         return not isinstance(self.index, NoIndex) and not any(map(self.fits, found.stored))
 
     def goes_on(self, stored: StoredIndex) -> bool:
-        """Return whether an incomplete index is this one, so that its missing partitions can be built."""
+        """Return whether an incomplete index is the wanted one, so that its build can be continued."""
         chosen = replace(self, is_chosen=True)
         return stored.kind == "hnsw" and not stored.valid and chosen.fits(replace(stored, valid=True))
 
     def obsolete(self, found: VectorIndexes) -> list[str]:
-        """Return the names of indexes that this one replaces, and of those whose build was never completed."""
+        """Return the names of semlex's indexes that the wanted one replaces, and of those never completed."""
         kept = [index for index in found.stored if self.fits(index)]
         if self.is_chosen:
             kept = kept[-1:]
@@ -71,7 +71,7 @@ class WantedVectorIndex:
         return [index.name for index in found.stored if index.is_ours and index not in kept]
 
     def definition(self, rows: int) -> TableIndex:
-        """Return the definition of the index for a number of rows."""
+        """Return the definition of the wanted index over a table with this number of rows."""
         index, version = self.index, self.collection.vectors.version
         assert not isinstance(index, NoIndex)  # noqa: S101 - it is missing
         value, kind = value_for(self.collection, index), kind_of(index)
@@ -93,7 +93,7 @@ class WantedVectorIndex:
 
 
 def default_index(collection: CollectionInfo) -> HnswIndex:
-    """Return the index of a collection for which no index was requested."""
+    """Return the vector index that a collection gets if the user requests none."""
     # Float16 halves the index, and its hits are compared again by the stored vectors. With other distances than cosine
     # such an index would refuse numbers that float16 cannot hold.
     halves = collection.distance.name == "cosine" and collection.vectors.dimensions <= MAX_INDEXED_DIMENSIONS["halfvec"]
@@ -123,7 +123,7 @@ def wanted_vector_index(
 
 
 def other_indexes(collection: CollectionInfo) -> list[TableIndex]:
-    """Return the indexes that are not over vectors."""
+    """Return the indexes that a collection should have on other columns than vectors."""
     chunk = collection.names.chunk
     return [
         *collection.keyword.indexes(collection.names),
@@ -158,7 +158,7 @@ class Looks:
 
 
 async def indexes_wanted(connection: Connection, collection: CollectionInfo) -> bool:
-    """Return whether the collection is large enough for indexes and lacks one."""
+    """Return whether the collection is large enough for indexes and lacks one that it should have."""
     found = await read_vector_indexes(connection, collection)
     vector = wanted_vector_index(collection, found)
     if not (vector is not None and vector.is_missing(found)) and not await missing_others(connection, collection):

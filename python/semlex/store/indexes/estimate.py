@@ -1,4 +1,4 @@
-"""Estimates of building a vector index: memory, time and size."""
+"""Estimate memory and time for building a vector index, and the size of the index."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ MIN_PARALLEL_SECONDS = 0.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexEstimate:
-    """Estimate of building a vector index.
+    """What building a vector index will probably take, and how large the index will be.
 
     Attributes:
         rows: Number of vectors.
         index_bytes: Size of the index.
-        memory_bytes: Memory for building it at full speed.
+        memory_bytes: Memory that the build needs to run at full speed.
         granted_bytes: Memory that the build gets: at most a limited share of the server's memory.
         workers: Parallel workers that help; 0 if the build is short.
         seconds: Duration of the build, within a factor of three.
@@ -63,7 +63,7 @@ class IndexEstimate:
 
 @dataclass(frozen=True, slots=True)
 class _Server:
-    """Settings of a server that affect a build, in bytes and numbers."""
+    """Facts about the table and the server on which an estimate is based; memory in bytes."""
 
     rows: int
     pages: int
@@ -72,7 +72,7 @@ class _Server:
     workers: int
 
     def share(self, connection: Connection) -> int:
-        """Return the maximum memory of a build."""
+        """Return the bytes of memory that a build may use at most."""
         known = [self.maintenance_work_mem, self.shared_buffers, DEFAULT_SHARE]
         if connection.info.host.startswith("/"):
             known.append(machine_memory() // 4)
@@ -82,7 +82,7 @@ class _Server:
 async def estimate_build(
     connection: Connection, collection: CollectionInfo, value: IndexedValue, index: HnswIndex | IvfflatIndex
 ) -> IndexEstimate:
-    """Estimate memory, time and size of building an index."""
+    """Estimate memory, time and size for building an index with these options."""
     server = await _read_server(connection, collection)
     granted = server.share(connection)
     workers = server.workers if collection.server.parallel_index_builds else 0
@@ -102,7 +102,7 @@ async def estimate_build(
     warnings = []
     if memory > granted and isinstance(index, HnswIndex):
         warnings.append(
-            f"the graph takes about {memory / MIB:,.0f} MiB and the build gets {granted / MIB:,.0f} MiB, so it "
+            f"the graph takes about {memory / MIB:,.0f} MiB and the build gets {granted / MIB:,.0f} MiB, so the build "
             "continues on disk, which takes several times as long: raise the server's maintenance_work_mem, or take a "
             "coarser quantization"
         )
@@ -139,21 +139,21 @@ async def _read_server(connection: Connection, collection: CollectionInfo) -> _S
 
 
 def value_bytes(value: IndexedValue) -> int:
-    """Return bytes of one vector in an index."""
+    """Return how many bytes one vector takes in an index."""
     return 8 + {"vector": 4 * value.dimensions, "halfvec": 2 * value.dimensions}.get(
         value.element, math.ceil(value.dimensions / 8)
     )
 
 
 def hnsw_memory(rows: int, value: IndexedValue, m: int) -> int:
-    """Return the bytes of a whole HNSW graph in memory."""
+    """Return how many bytes an HNSW graph takes in memory while it is built."""
     upper = _CANDIDATE * m // max(1, m - 1)  # one in m is on the next layer, too
     neighbors = _LISTS + _LIST_HEAD + 2 * m * _CANDIDATE + upper
     return rows * (_ELEMENT + neighbors + value_bytes(value) + _ALLOCATOR)
 
 
 def hnsw_bytes(rows: int, value: IndexedValue, m: int) -> int:
-    """Return the bytes of an HNSW index, in which a vector and its neighbours are on one page, if they fit."""
+    """Return the bytes of an HNSW index, in which a vector and the list of its neighbours share a page, if they fit."""
     element = _aligned(_ELEMENT_TUPLE + value_bytes(value)) + _ITEM
     neighbors = _aligned(_NEIGHBOR_TUPLE + 2 * m * _POINTER) + _ITEM
     if element + neighbors > _PAGE:
@@ -162,7 +162,7 @@ def hnsw_bytes(rows: int, value: IndexedValue, m: int) -> int:
 
 
 def ivfflat_memory(pages: int, value: IndexedValue, lists: int) -> int:
-    """Return the memory for finding the centres of an IVFFlat index, in bytes; with less the build fails."""
+    """Return the bytes of memory for finding the centres of an IVFFlat index; with less memory the build fails."""
     samples = max(1, min(max(_MIN_SAMPLES, _SAMPLES_PER_LIST * lists), pages * _ROWS_PER_PAGE))
     size = _aligned(value_bytes(value))
     per_list = 2 * size + 4 * value.dimensions + 12
@@ -170,7 +170,7 @@ def ivfflat_memory(pages: int, value: IndexedValue, lists: int) -> int:
 
 
 def ivfflat_bytes(rows: int, value: IndexedValue, lists: int) -> int:
-    """Return the bytes of an IVFFlat index: every vector, and half an empty page for each list."""
+    """Return the bytes of an IVFFlat index: every vector, and half a page of unused space for each list."""
     on_page = max(1, _PAGE // (_aligned(8 + value_bytes(value)) + _ITEM))
     return (math.ceil(rows / on_page) + math.ceil(lists / 2)) * _BLOCK
 

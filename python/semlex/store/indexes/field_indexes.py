@@ -1,4 +1,4 @@
-"""Indexes of single metadata fields, for comparisons: their expressions, and which a collection has."""
+"""Indexes of single metadata fields, for comparisons: how they are defined, and which ones a collection has."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class FieldIndex:
         return "field_" + base64.b32encode(hashlib.sha256(told.encode()).digest()).decode()[:_HASH_CHARACTERS].lower()
 
     def table_index(self, names: Names) -> TableIndex:
-        """Return the definition of the index, over the same expression as comparisons in filters."""
+        """Return the definition of the index, over the expression that filters compare, so that filters use it."""
         if self.type == "instant":
             column = sql.Identifier(f"{self.field.path[0]}_at")
             return TableIndex(self.suffix, names.chunk, sql.SQL("({})").format(column))
@@ -65,7 +65,7 @@ class FieldIndex:
 
 
 def checked_index(field: Field, of: object) -> FieldIndex:
-    """Return the index of a field, for values of a type, after checking both."""
+    """Return the index of a field for values of type `of`; refuse a field or a type that cannot be indexed."""
     of = of if isinstance(of, str) else _shown(of)
     if field.is_own:
         if field.path[0] not in _TIMES:
@@ -92,12 +92,12 @@ def _shown(of: object) -> str:
 
 
 def is_of_field(name: str) -> bool:
-    """Return whether an index's name has the form of the name of a field's index, or of a partition of one."""
+    """Return whether this is the name of an index of a field, or of such an index on one partition."""
     return re.search(r"_field_(created|updated|[a-z2-7]{8})(_p[0-9]+)?$", name) is not None
 
 
 async def read_field_indexes(connection: Connection, names: Names) -> dict[FieldIndex, bool]:
-    """Return the indexes of single fields that a collection has, and whether the build of each was completed."""
+    """Return which indexes of single fields a collection has, each with whether its build was completed."""
     # They are recognised by their name, which derives from the expression that the server reports.
     prefix = f"{names.collection}_"
     cursor = await connection.execute(

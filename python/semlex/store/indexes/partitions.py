@@ -1,4 +1,4 @@
-"""Build an index of a partitioned table while others write: one partition at a time in each of several sessions."""
+"""Build an index of a partitioned table while others write: each session builds one partition's index at a time."""
 
 # Postgres builds no index of a partitioned table concurrently. The index is therefore made without those of the
 # partitions, which Postgres calls invalid; then each partition's is built concurrently and attached, and with the last
@@ -46,12 +46,12 @@ _MEANS = (
 
 
 def whole_index(name: str) -> str:
-    """Return the name of the index to which a partition's index belongs; any other name unchanged."""
+    """Return the name of the index to which a partition's index belongs; return any other name unchanged."""
     return _OF_PARTITION.sub("", name)
 
 
 async def loose_indexes(connection: Connection, collection: CollectionInfo) -> list[str]:
-    """Return the names of indexes of partitions that an interrupted build has not attached."""
+    """Return the names of partitions' indexes that an interrupted build has left without attaching them."""
     if not collection.names.partitions:
         return []
     tables = [table.as_string(connection) for table in searched_tables(collection)]
@@ -71,7 +71,7 @@ class PartitionedBuild:
     tell: Callable[[str, int, int | None, str], None] | None
 
     async def run(self, connection: Connection) -> None:
-        """Build the index, or continue an interrupted one, in as many sessions as a build may have workers."""
+        """Build the index, or continue an interrupted build, in as many sessions as the server allows workers."""
         await self._briefly(
             sql.SQL("CREATE INDEX IF NOT EXISTS {} ON ONLY {} {}").format(
                 self.names.index(self.index.suffix), self.index.table, self.index.definition
@@ -115,7 +115,7 @@ class PartitionedBuild:
         return sql.Identifier(self.names.schema, f"{self.names.collection}_{suffix}")
 
     async def _build(self, table: str, connection: Connection) -> None:
-        """Build the index of one partition, and attach it."""
+        """Build the index of the partition `table`, and attach it to the whole index."""
         part = table.rpartition("_")[2]
         index = replace(
             self.index, suffix=f"{self.index.suffix}_{part}", table=sql.Identifier(self.names.schema, table)
@@ -126,7 +126,7 @@ class PartitionedBuild:
         await self._briefly(sql.SQL("ALTER INDEX {} ATTACH PARTITION {}").format(self._name, self._named(index.suffix)))
 
     async def _briefly(self, statement: sql.Composed) -> None:
-        """Run a short statement for which searches and writers wait."""
+        """Run a short statement under an exclusive lock, for which searches and writers wait."""
 
         async def work(connection: Connection) -> None:
             await lock_briefly(connection)
