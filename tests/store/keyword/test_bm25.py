@@ -335,7 +335,7 @@ async def test_words_that_a_wide_filter_leaves_out_are_sought_among_what_passes(
             patches.setattr(index, "MAX_PASSING", 5)
             patches.setattr(bm25, "MAX_CHECKED", 100)
             hits = await retriever.search("cat", mode="keyword", filters={"kind": "wanted"}, tuning=PLANNING)
-            assert any("the filter was checked only on the best" in warning for warning in hits.warnings)
+            assert any("were checked by the filter" in warning for warning in hits.warnings)
         # The keyword index does not show that: texts stay as they are.
         with psycopg.connect(database_url, autocommit=True) as connection:
             for number, text in enumerate(words):

@@ -1,4 +1,4 @@
-"""Code that keyword engines share: analyzers, exclusions of a query, scores of words, and limits."""
+"""Code that keyword engines share: analyzers, words that a query excludes, scores of single words, and limits."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Analyzers:
-    """The analyzers of a collection."""
+    """Gives the analyzer for each language of a collection's texts."""
 
     language: str  # the collection's
     stop_words: bool  # whether common words are left out
 
     @classmethod
     def known(cls, language: str, *, stop_words: bool = True) -> Self:
-        """Return the analyzers of a language of Postgres; those of ``simple`` if semlex does not know it."""
+        """Return analyzers for a text-search language of Postgres; for ``simple`` if semlex does not know it."""
         return cls(language if language in _core.ANALYZER_LANGUAGES else "simple", stop_words)
 
     def of(self, language: str | None) -> _core.Analyzer:
-        """Return the analyzer of a language; None for the collection's language."""
+        """Return the analyzer of a language; with None, that of the collection's language."""
         return analyzer_of(self.language if language is None else language, self.stop_words)
 
 
@@ -69,18 +69,18 @@ TYPED, TYPED_BIT = "=", 1 << 31
 
 
 def terms_cut(terms: int) -> tuple[str, ...]:
-    """Return the warning for a query with more terms than are searched."""
+    """Return a warning if a query has more terms than are searched, else nothing."""
     return (f"the query has {terms} terms; the first {MAX_TERMS} were searched",) if terms > MAX_TERMS else ()
 
 
 def folded(terms: Iterable[str]) -> list[str]:
-    """Return the terms without those that keep accents, so that each word occurs once."""
+    """Return the terms without the second ones that keep accents, so that each word is counted once."""
     return [term for term in terms if not term.startswith(TYPED)]
 
 
 @dataclass(frozen=True, slots=True)
 class TermScores:
-    """A word of a query, and what it adds to the scores of n chunks."""
+    """A word of a query, and what the word adds to the scores of n chunks."""
 
     term: str  # as the engine stores it
     weight: float  # inverse document frequency
@@ -90,7 +90,7 @@ class TermScores:
 
 @dataclass(frozen=True, slots=True)
 class ChangedText:
-    """A chunk with another text than the stored one, to be scored as if it were stored."""
+    """A chunk with a changed text, which is to be scored as if that text were stored."""
 
     key: Key
     language: str | None  # None: the collection's
@@ -100,7 +100,7 @@ class ChangedText:
 
 @dataclass(frozen=True, slots=True)
 class Rebuilt:
-    """The result of a rebuild."""
+    """The result of a rebuild of the keyword index."""
 
     generation: int  # number of the new one
     chunks: int  # read
@@ -109,7 +109,7 @@ class Rebuilt:
 
 @dataclass(frozen=True, slots=True)
 class Reserved:
-    """State that a write relies on; valid while the collection's row in the registry stays unchanged."""
+    """What a write needs of the keyword index; valid while the collection's row in the registry stays unchanged."""
 
     generations: tuple[int, ...]  # those to be fed
     blocks: tuple[int, ...]  # first ids of the reserved blocks
@@ -129,7 +129,7 @@ Row = tuple[str | None, str | None, str | None]
 
 
 def texts_of(names: Names, keys: Sequence[Key]) -> Statement:
-    """Return the statement that reads the `Row` of each chunk, in their order."""
+    """Return the statement that reads the `Row` of each chunk, in the order of `keys`."""
     return Statement(TEXTS.format(chunk=names.chunk), key_arrays(keys))
 
 
@@ -140,7 +140,7 @@ _DASHES = re.compile(r"(?<!\S)-(?=\w)")
 
 
 def without_operators(query: str) -> str | None:
-    """Return the query without operators if it is a sentence or command line that has some; else None."""
+    """Return the query without quotes and dashes if it is a sentence or command line that has any, else None."""
     if not _PROSE.search(query):
         return None
     read = PLAIN.query(query, MAX_CONDITIONS)
@@ -148,7 +148,7 @@ def without_operators(query: str) -> str | None:
 
 
 def excluding(query: str | None, exclude: Iterable[str]) -> str:
-    """Return a query that also excludes words and phrases."""
+    """Return the query with these words and phrases added as exclusions."""
     return " ".join([query or "", *(f'-"{_QUOTES.sub(" ", one)}"' for one in exclude)]).strip()
 
 
@@ -161,7 +161,7 @@ class Exclusions:
 
     @classmethod
     def of(cls, analyzers: Analyzers, text: str) -> Self | None:
-        """Return what a query excludes; None if it excludes nothing."""
+        """Return the exclusions of a query; None if the query excludes nothing."""
         return cls(analyzers, text) if PLAIN.query(text, MAX_CONDITIONS).excluded else None
 
     def held(self, rows: Sequence[Row]) -> NDArray[np.bool_]:

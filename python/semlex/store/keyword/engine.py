@@ -1,4 +1,4 @@
-"""The interface of keyword engines; its base class finds nothing."""
+"""The interface of keyword engines: a base class that finds nothing."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class KeywordEngine:
         self._analyzers = analyzers
 
     def create(self, names: Names) -> Sequence[sql.Composed]:
-        """Statements that add the engine to a new, empty collection."""
+        """Return the statements that make the engine's columns, tables and indexes in a new, empty collection."""
         del names
         return ()
 
@@ -58,41 +58,41 @@ class KeywordEngine:
         return ()
 
     def leg(self, request: LegRequest) -> LegPlan | None:
-        """Plan the search for a query; None if this engine cannot answer it."""
+        """Plan the keyword search for a query; return None if this engine does not search."""
         del request
         return None
 
     def analyzer_for(self, language: str | None) -> _core.Analyzer | None:
-        """Return the analyzer that finds a query's words in a text; None for an engine that searches no words."""
+        """Return the analyzer that finds a query's words in a text; None if this engine does not search."""
         del language  # other engines than semlex's own read every chunk in the collection's
         return None if self.name == KeywordEngine.name else self._analyzers.of(None)
 
     async def term_scores(
         self, snapshot: Snapshot, names: Names, query: str, keys: Sequence[Key]
     ) -> list[TermScores] | None:
-        """Return the words of a query, each with its part of the scores; None if the engine cannot compute it."""
+        """Return what each word of a query adds to the scores of chunks; None if the engine cannot compute that."""
         del snapshot, names, query, keys
         return None
 
     async def changed_scores(
         self, snapshot: Snapshot, names: Names, query: str, keys: Sequence[Key], changed: Sequence[ChangedText]
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
-        """Return the scores that chunks would have if some had other texts, then the scores of these texts."""
+        """Return the scores of `keys`, then of `changed`, as if the changed texts were stored."""
         # None if the engine cannot compute them.
         del snapshot, names, query, keys, changed
         return None
 
     def query_of(self, query: str | None, exclude: Sequence[str]) -> str | None:
-        """Return the text that the engine searches, with the exclusions if the engine reads them."""
+        """Return the query for the engine; `exclude` is written into it if the engine reads operators."""
         return excluding(query, exclude) if exclude and self.reads_operators else query
 
     def exclusions(self, query: str | None, exclude: Sequence[str] = ()) -> Exclusions | None:
-        """Return the exclusions of a search, to be checked in texts; None if it has none."""
+        """Return what a search excludes, to be checked in texts; None if it excludes nothing."""
         text = excluding(query if self.reads_operators else None, exclude)
         return Exclusions.of(self._analyzers, text) if text else None
 
     def without_words(self, exclude: Sequence[str]) -> list[str]:
-        """Return the exclusions that consist only of stop words of the collection's language."""
+        """Return those of `exclude` that consist only of stop words of the collection's language."""
         own = self._analyzers.of(None)
         return [one for one in exclude if not own.terms(one)]
 

@@ -1,4 +1,4 @@
-"""BM25 extensions of the server: check whether one can be used here, and say what to do if not."""
+"""BM25 extensions of the server: check whether an extension can be used here, and say what to do if not."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PRELOADED = {"pg_textsearch": "pg_textsearch.library_version"}
 
 @dataclass(frozen=True, slots=True)
 class Extension:
-    """State of an extension in one database."""
+    """Whether an extension is installed in the database, in which version, and whether the server loaded it."""
 
     name: str
     available: str | None = None  # version of the package on the server
@@ -55,13 +55,13 @@ class Extension:
         raise UnsupportedServerError(self.problem or f"the extension {self.name} cannot be used here")
 
     def refusing_leg(self) -> RefusingLeg:
-        """Return a keyword search that fails with the error of the extension, so that vector search still answers."""
+        """Return a keyword search that raises the extension's error when it runs; vector search still answers."""
         return RefusingLeg(self)
 
 
 @dataclass(frozen=True, slots=True)
 class RefusingLeg(PlainKeywordLeg):
-    """The keyword search of an extension that cannot be used."""
+    """A keyword search that always fails, because the extension that would run it cannot be used."""
 
     extension: Extension
     statements: tuple[()] = ()
@@ -78,7 +78,7 @@ def version_numbers(version: str) -> tuple[int, ...]:
 
 
 async def read_extension(connection: Connection, name: str) -> Extension | None:
-    """Read the state of an engine's extension; None if the engine needs none."""
+    """Read the state of the extension of the engine `name`; return None if that engine needs no extension."""
     if name not in OLDEST:
         return None
     cursor = await connection.execute(

@@ -59,13 +59,13 @@ class PgSearchEngine(KeywordEngine):
         self._tokenizer = sql.SQL("pdb.unicode_words({})").format(sql.SQL(", ").join(map(sql.Literal, options)))
 
     def create(self, names: Names) -> Sequence[sql.Composed]:
-        """Add the index."""
+        """Return the statement that makes the BM25 index."""
         if self._extension.problem is not None:
             self._extension.refuse()
         return tuple(index.create(names) for index in self.indexes(names))
 
     def indexes(self, names: Names) -> Sequence[TableIndex]:
-        """Return the index, which is made with the collection, and again if it was dropped."""
+        """Return the BM25 index, which is made with the collection, and made again if it was dropped."""
         # The extension wants one column that names a row, and orders by columns that are in its index.
         definition = sql.SQL(
             "USING bm25 (keyword_id, ((context || E'\\n' || chunk_text)::{}), document_id, "
@@ -131,7 +131,7 @@ class PgSearchScorer(Scorer):
 
 @dataclass(frozen=True, slots=True)
 class PgSearchScores:
-    """Rows of document_id, chunk_id, score; only the rows of the last statement count."""
+    """The query for scores of given chunks: it reads which chunks exist (score 0), then those with a word."""
 
     # Of the chunks that exist, and of those that contain a word.
     statements: tuple[Statement, Statement]

@@ -46,7 +46,7 @@ class PgTextsearchEngine(KeywordEngine):
         self._extension = extension or Extension(self.name)
 
     def create(self, names: Names) -> Sequence[sql.Composed]:
-        """Add a generated column (older versions cannot index expressions) and the index with the statistics."""
+        """Return the statements that add a generated column (old versions index no expressions) and the BM25 index."""
         if self._extension.problem is not None:
             self._extension.refuse()
         column = sql.SQL(
@@ -56,7 +56,7 @@ class PgTextsearchEngine(KeywordEngine):
         return (column, *(index.create(names) for index in self.indexes(names)))
 
     def indexes(self, names: Names) -> Sequence[TableIndex]:
-        """Return the index, which is made with the collection, and again if it was dropped."""
+        """Return the BM25 index, which is made with the collection, and made again if it was dropped."""
         definition = sql.SQL("USING bm25 (keyword_text) WITH (text_config = {})").format(sql.Literal(self._language))
         return (TableIndex(INDEX, names.chunk, definition),)
 
@@ -94,7 +94,7 @@ class PgTextsearchLeg(PlainKeywordLeg, Scorer):
         return min(OVERSAMPLING * self._limit, MAX_DEPTH)
 
     async def read(self, snapshot: Snapshot, rows: list[list[Any]]) -> LegResult:
-        """Return the result; search deeper if the first statement did not reach deep enough."""
+        """Return the result; read more chunks if ties with the last one may be missing, or too few pass the filter."""
         found, depth, warnings = rows[0], self._first_depth, self._warnings
         while found and found[0][3] == depth < MAX_DEPTH:  # there may be more that are equal
             depth = min(DEEPER * depth, MAX_DEPTH)
@@ -104,11 +104,12 @@ class PgTextsearchLeg(PlainKeywordLeg, Scorer):
             if large and narrow:
                 found = await fetch(snapshot, self._every_chunk())
             elif large:
-                warnings = (*warnings, f"the keyword search checked only the best {MAX_DEPTH} chunks")
+                warning = f"the keyword search checked only the best {MAX_DEPTH} chunks: hits that pass may be missing"
+                warnings = (*warnings, warning)
         return ranked(found, self, warnings=warnings)
 
     def _best(self, depth: int) -> Statement:
-        """Return the statement for the best chunks that pass the filter, and their number with ties of the last."""
+        """Return the statement for the best chunks that pass the filter; each row has their number, with ties."""
         # Past the depth the extension continues while the filter keeps too few; a chunk may then come twice.
         text = sql.SQL(
             "SELECT DISTINCT document_id, chunk_id, -distance AS score, count(*) OVER () FROM ("
@@ -121,7 +122,7 @@ class PgTextsearchLeg(PlainKeywordLeg, Scorer):
         return Statement(text, {**self._parameters, "depth": depth})
 
     def _sizes(self) -> Statement:
-        """Return the statement that asks if the collection exceeds `MAX_DEPTH`, and if few chunks pass the filter."""
+        """Return the statement that tells whether the collection exceeds `MAX_DEPTH`, and whether few chunks pass."""
         text = sql.SQL(
             "SELECT (SELECT count(*) FROM (SELECT FROM {chunk} LIMIT {deepest} + 1) AS bounded) > {deepest}, "
             "(SELECT count(*) FROM (SELECT FROM {chunk} AS c WHERE {condition} LIMIT {narrow} + 1) AS kept) <= {narrow}"
@@ -134,7 +135,7 @@ class PgTextsearchLeg(PlainKeywordLeg, Scorer):
         return Statement(text, self._parameters)
 
     def _every_chunk(self) -> Statement:
-        """Score each chunk that passes the filter separately."""
+        """Return the statement that scores every chunk that passes the filter, one by one."""
         text = sql.SQL(
             "WITH scored AS MATERIALIZED (SELECT c.document_id, c.chunk_id, -({distance}) AS score FROM "
             "(SELECT c.document_id, c.chunk_id, c.keyword_text FROM {chunk} AS c WHERE {condition} OFFSET 0) AS c) "
@@ -144,7 +145,7 @@ class PgTextsearchLeg(PlainKeywordLeg, Scorer):
         return Statement(text, self._parameters)
 
     def missing_scores(self, keys: Sequence[Key]) -> NumberedScores:
-        """Read the scores of given chunks: 0 for one without any of the words, NaN for a deleted one."""
+        """Return the query for the scores of given chunks: 0 for one with none of the words, NaN for a deleted one."""
         text = sql.SQL(
             "SELECT k.number, -({distance}) FROM unnest(%(document_ids)s::uuid[], %(chunk_ids)s::text[]) "
             "WITH ORDINALITY AS k(document_id, chunk_id, number) JOIN {chunk} AS c USING (document_id, chunk_id)"
@@ -154,7 +155,7 @@ class PgTextsearchLeg(PlainKeywordLeg, Scorer):
 
 @dataclass(frozen=True, slots=True)
 class NumberedScores:
-    """Rows of a chunk's number, from 1, and its score."""
+    """The query for scores of given chunks, whose rows are a chunk's number, from 1, and the score."""
 
     statements: tuple[Statement]
     count: int  # of the requested chunks

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def keyword_engine(
     name: str, language: str, *, stop_words: bool = True, extension: Extension | None = None
 ) -> KeywordEngine:
-    """Return the engine with this name; if it needs an extension, with the extension's state in the database."""
+    """Return the engine with this name; `extension` is the state of the extension that the engine may need."""
     if name == Bm25Engine.name:
         return Bm25Engine(language, stop_words=stop_words)
     if name == KeywordEngine.name:

@@ -36,7 +36,7 @@ QUOTED_LEXEME = sql.SQL("'''' || replace(replace(lexeme, '\\', '\\\\'), '''', ''
 
 
 def analyzers_of(language: str) -> Analyzers:
-    """Check the form of a configuration's name, and return its analyzers; only Postgres knows all configurations."""
+    """Return the analyzers for a text-search configuration; of its name only the form is checked."""
     if not re.fullmatch(r"[a-z_]{1,63}", language):
         raise ConfigurationError(f"language must be a text-search configuration such as 'english'; got {language!r}")
     return Analyzers.known(language)
@@ -130,5 +130,5 @@ class TsvectorScorer(Scorer):
     found_all: bool  # whether the leg found all chunks that contain a word
 
     def missing_scores(self, keys: Sequence[Key]) -> ScoreQuery:
-        """Read the ranks by key, unless all that match were found."""
+        """Return the query that reads the ranks by key, or known zeros if all chunks that match were found."""
         return KnownScores(np.zeros(len(keys))) if self.found_all else scores_by_key(self.of_others, keys)

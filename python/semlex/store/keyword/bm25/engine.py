@@ -48,7 +48,7 @@ _IDS = sql.SQL(
 async def term_scores(
     snapshot: Snapshot, names: Names, index: IndexCache, text: str, keys: Sequence[Key]
 ) -> list[TermScores]:
-    """Return the scores of each word of a query; BM25 is a sum over words, so each is searched separately."""
+    """Return what each word of a query adds to the BM25 scores of chunks; each word is searched separately."""
     ids = await _ids(snapshot, names, keys)
     query = AnalysedQuery.of(index, text, with_phrases=False)
     # The collection's own language first, because its form of a word is shown.
@@ -64,7 +64,7 @@ async def term_scores(
 async def changed_scores(  # noqa: PLR0917 - as `term_scores`
     snapshot: Snapshot, names: Names, index: IndexCache, text: str, keys: Sequence[Key], changed: Sequence[ChangedText]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the scores that chunks would have if some of them had other texts, then the scores of these texts."""
+    """Return the scores of `keys`, then of `changed`, as if the changed texts were stored."""
     # A score is 0 for a chunk without any word of the query.
     #
     # Document frequencies are counted again; the average length stays that of the index. Accents make no difference.
@@ -104,13 +104,13 @@ async def changed_scores(  # noqa: PLR0917 - as `term_scores`
 
 
 async def _ids(snapshot: Snapshot, names: Names, keys: Sequence[Key]) -> NDArray[np.int64]:
-    """Return the ids of chunks in the index; `NO_CHUNK` for those that are gone."""
+    """Return the ids that chunks have in the keyword index; `NO_CHUNK` for chunks that are gone."""
     rows = await fetch(snapshot, Statement(_IDS.format(chunk=names.chunk), key_arrays(keys)))
     return np.array([NO_CHUNK if row[0] is None else row[0] for row in rows], dtype=np.int64)
 
 
 def _term(query: AnalysedQuery, language: str, slot: int) -> str:
-    """Return the word that has this number in the query's analysis by a language; "" if it has none."""
+    """Return the term that has the number `slot` in the query's analysis by a language, or ""."""
     own = query.by_language.get(language)
     return "" if own is None else dict(own.wanted).get(slot, "")
 
@@ -124,7 +124,7 @@ async def _one(
     *,
     as_typed: bool = False,
 ) -> tuple[TermScores, int]:
-    """Return the scores of one word for chunks, by their ids in the index, and the number of chunks in the index."""
+    """Return the scores of one word for the chunks with these ids, and the number of all chunks in the index."""
     # With `as_typed` its scores include what its accents add.
     slot, term = word
     slots = {slot, slot | TYPED_BIT} if as_typed else {slot}
@@ -146,7 +146,7 @@ async def _one(
 async def broken_conditions(
     snapshot: Snapshot, names: Names, query: AnalysedQuery, keys: Sequence[Key]
 ) -> list[list[str]]:
-    """Describe the required phrases and the exclusions that each chunk violates; none for a deleted chunk."""
+    """Describe, for each chunk, the required phrases and exclusions that it violates; a deleted chunk violates none."""
     exclusions = Exclusions.of(query.index.analyzers, query.text)
     broken: list[list[str]] = []
     for row in await fetch(snapshot, texts_of(names, keys)):
@@ -177,7 +177,7 @@ class Bm25Engine(KeywordEngine):
         self.index = Bm25Index(self._analyzers)
 
     def create(self, names: Names) -> Sequence[sql.Composed]:
-        """Return the statements that make the tables of the index."""
+        """Return the statements that make the tables of the keyword index."""
         return create_tables(names)
 
     def leg(self, request: LegRequest) -> LegPlan:
@@ -195,13 +195,13 @@ class Bm25Engine(KeywordEngine):
         )
 
     async def term_scores(self, snapshot: Snapshot, names: Names, query: str, keys: Sequence[Key]) -> list[TermScores]:
-        """Return the words of a query with what each adds to the scores of chunks."""
+        """Return what each word of a query adds to the scores of chunks."""
         return await term_scores(snapshot, names, self.index.cache, query, keys)
 
     async def changed_scores(
         self, snapshot: Snapshot, names: Names, query: str, keys: Sequence[Key], changed: Sequence[ChangedText]
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return the scores that chunks would have if some had other texts, then the scores of these texts."""
+        """Return the scores of `keys`, then of `changed`, as if the changed texts were stored."""
         return await changed_scores(snapshot, names, self.index.cache, query, keys, changed)
 
     async def broken_conditions(
@@ -217,7 +217,7 @@ class Bm25Engine(KeywordEngine):
 
 
 def create_tables(names: Names) -> Sequence[sql.Composed]:
-    """Return statements that make the tables of the index."""
+    """Return the statements that make the tables of the keyword index."""
     # A segment holds up to 65,536 chunks of one language: their ids and lengths in its header, and its terms in order,
     # cut into posting rows with their first terms as keys. A tombstone lists deleted chunks that segments still
     # contain. All of them belong to a generation; one generation answers, a second may be under construction.

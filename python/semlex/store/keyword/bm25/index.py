@@ -1,4 +1,4 @@
-"""The keyword index of an open collection: read through its cache, written, merged, rebuilt and measured."""
+"""The keyword index of an open collection: its cache, and how it is written, merged, rebuilt and measured."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ QUIET_SEARCHES = 100
 
 
 class IndexCache:
-    """The part of an index in memory: posting lists, languages, the last known state. All searches share it."""
+    """What all searches share of an index in memory: posting lists, languages, and the last known state."""
 
     def __init__(self, analyzers: Analyzers) -> None:
         self.analyzers = analyzers
@@ -113,19 +113,19 @@ class IndexCache:
         self._quiet = 0  # searches since the index was last seen to change
 
     def configure(self, options: Bm25Options) -> None:
-        """Change the constants and the size; running searches continue."""
+        """Change the BM25 constants and the size of the cache; running searches continue."""
         self.options = options
         self.postings.resize(options.cache_bytes)
 
     def take_languages(self, languages: set[str]) -> None:
-        """Use all languages of this state from the next query on."""
+        """Search in these languages, too, from the next query on; refuse one that semlex does not know."""
         new = sorted(languages - self.languages)
         refuse_unknown_languages(new)
         self.languages.update(new)
 
     @property
     def is_quiet(self) -> bool:
-        """Whether the index probably has not changed at all."""
+        """Whether many searches in a row saw the same index, so that it probably has not changed."""
         return self._quiet >= QUIET_SEARCHES
 
     def confirmed(self, state: PartIds) -> None:
@@ -138,12 +138,12 @@ class IndexCache:
         self._quiet = 0
 
     def in_vain(self) -> None:
-        """Note that the index has changed too much, so that a search has to read it."""
+        """Note that the index had changed too much for its changes to be applied, so that a search has to read it."""
         self.is_steady = False
         self._in_vain += 1
 
     def saw(self, state: PartIds) -> None:
-        """Note that a search has read the latest state."""
+        """Note that a search has read the latest state of the index."""
         if state == self._state:
             self._in_vain = 0
         else:
@@ -153,7 +153,7 @@ class IndexCache:
 
 
 class Bm25Index:
-    """The index of a collection, which semlex itself writes, merges and rebuilds."""
+    """The keyword index of one collection; semlex itself writes, merges and rebuilds it."""
 
     analyzer_version = _core.ANALYZER_VERSION
     reserve = staticmethod(write.reserve)
@@ -167,15 +167,15 @@ class Bm25Index:
 
     @property
     def options(self) -> Bm25Options:
-        """The constants in use."""
+        """The BM25 constants and the cache size in use."""
         return self.cache.options
 
     def configure(self, options: Bm25Options) -> None:
-        """Change the constants and the size of the cache."""
+        """Change the BM25 constants and the size of the cache."""
         self.cache.configure(options)
 
     def cache_figures(self) -> dict[str, int]:
-        """Hits and misses of posting lists, and bytes in memory."""
+        """Return hits and misses of the cache of posting lists, and the bytes that it takes."""
         postings = self.cache.postings
         return {
             "hits": postings.hits,
@@ -186,26 +186,26 @@ class Bm25Index:
     def begin_write(
         self, connection: Connection, collection: CollectionIdentity, rows: int
     ) -> AbstractAsyncContextManager[BatchIndex]:
-        """Begin a write as `bm25.write.begin_write` does."""
+        """Take a writer's first lock, and reserve ids for `rows` rows; see `bm25.write.begin_write`."""
         return write.begin_write(connection, collection, self.cache.analyzers, rows)
 
     def share(self, names: Names, reserved: Reserved) -> AbstractContextManager[BatchIndex]:
-        """Return the index's part of a write, as `bm25.write.index_share` does."""
+        """Return the index's part of a write, with ids reserved before; see `bm25.write.index_share`."""
         return write.index_share(names, self.cache.analyzers, reserved)
 
     async def merge(self, database: Database, collection: CollectionIdentity) -> None:
-        """Merge segments if needed, as `bm25.merge.merge_where_wanted` does."""
+        """Merge segments if a merge is due; see `bm25.merge.merge_where_wanted`."""
         await merge.merge_where_wanted(database, collection)
 
     async def end_load(self, database: Database, collection: CollectionIdentity, written: int) -> None:
-        """Merge the segments of a bulk load into full ones."""
+        """Merge the segments of a bulk load into full segments; do nothing after a small load."""
         if written >= merge.BULK_LOAD_CHUNKS:
             await merge.merge_where_wanted(database, collection, written=written)
 
     async def rebuild(
         self, database: Database, collection: CollectionIdentity, progress: Callable[[int, int], None] | None = None
     ) -> Rebuilt:
-        """Rebuild the index as `bm25.rebuild.rebuild` does."""
+        """Rebuild the index while it is used; see `bm25.rebuild.rebuild`."""
         return await rebuild.rebuild(database, collection, self.cache.analyzers, progress)
 
 
@@ -224,22 +224,22 @@ class PassingIds:
         self._deeper: tuple[Hashable, int] | None = None
 
     def depth(self, condition: Filter, text: str) -> int:
-        """Return how many of the best chunks to check, as noted by the last search; 0 if that was another search."""
+        """Return how many of the best chunks to check, if `deepen` was last called for this search; else 0."""
         key, depth = self._deeper or (None, 0)
         return depth if key == (condition.key, text) else 0
 
     def deepen(self, condition: Filter, text: str, depth: int) -> None:
-        """Note how many of the best chunks this search has to check, for its next attempt."""
+        """Note how many of the best chunks this search has to check when it is tried again."""
         self._deeper = (condition.key, text), depth
 
     def wants(self, condition: Filter) -> bool:
-        """Return whether a search with the filter probably needs the ids, because the last one did."""
+        """Return whether a search with this filter probably needs the ids, because the last one with it did."""
         if self._wanted is None and not self._kept:
             return False
         return condition.key == self._wanted or condition.key in self._kept
 
     def want(self, condition: Filter) -> None:
-        """Note that searches with this filter need the ids, for the next attempt."""
+        """Note that a search with this filter needs the ids when it is tried again."""
         self._wanted = condition.key
 
     def of(self, names: Names, condition: Filter) -> PassingQuery:
@@ -249,7 +249,7 @@ class PassingIds:
         return PassingQuery(names, condition, key, known, ids)
 
     def keep(self, query: PassingQuery, state: str | None, ids: NDArray[np.int64] | None) -> None:
-        """Keep the answer to a query for the next search with the same filter."""
+        """Keep the ids that a query has returned, for the next search with the same filter."""
         self._wanted = None
         if state is None or ids is None:
             return
@@ -261,7 +261,7 @@ class PassingIds:
 
 @dataclass(frozen=True, slots=True)
 class PassingQuery:
-    """A query for the ids of the chunks that pass a filter."""
+    """A query for the ids of the chunks that pass a filter; ids that are still valid are not sent again."""
 
     # The ids are sent again when a transaction has ended on the server since: only metadata may have changed, which the
     # keyword index does not show.
@@ -274,7 +274,7 @@ class PassingQuery:
 
     @property
     def statement(self) -> Statement:
-        """Returns one row: the state of the database, and the ids if they are not known for this state."""
+        """The statement; it returns one row: the state of the database, and the ids if they are not known for it."""
         state = database_state(self.names)
         return passing_ids(self.names, self.condition, MAX_PASSING, state=state, known=self.known)
 

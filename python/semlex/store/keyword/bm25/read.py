@@ -1,4 +1,4 @@
-"""Read the keyword index for a search: everything that is not in memory, in four kinds of rows."""
+"""Read what a search needs of the keyword index and is not in memory: state, segments, tombstones, posting rows."""
 
 # If the index is expected to be as it was, only its state, the missing rows, and what has changed are read.
 
@@ -87,7 +87,7 @@ def _index_statement(names: Names) -> bytes:
 
 
 def index_statement(names: Names, plan: _core.PostingPlan) -> Statement:
-    """Read the state of the index, its segments and tombstones, and the rows that a plan lacks."""
+    """Return the statement that reads the state of the index, its parts, and the posting rows that a plan lacks."""
     asked = [(*entry, True) for entry in plan.cold] + [(*entry, False) for entry in plan.warm]
     parameters = {
         "collection": names.collection,
@@ -101,7 +101,7 @@ def index_statement(names: Names, plan: _core.PostingPlan) -> Statement:
 
 
 def state_row(names: Names, *, with_changes: bool) -> sql.Composed:
-    """Return SQL of one row with `is_unchanged` and `changes`; no row if the collection is gone."""
+    """Return SQL of one row: whether the index is unchanged, and its changes; no row if the collection is gone."""
     # `changes` is NULL if the index is as expected, if it is that of another collection or analyzer, if new segments
     # have too many postings, and without `with_changes`. All names are qualified. The parameters are those of
     # `expectation`. OFFSET 0: it is computed once, not for each row that is joined to it.
@@ -128,7 +128,7 @@ def state_row(names: Names, *, with_changes: bool) -> sql.Composed:
 
 
 def _changes(names: Names) -> sql.Composed:
-    """Return SQL for the argument of `IndexChanges.read`."""
+    """Return SQL of the changes of the index, in the form that `IndexChanges.read` takes."""
     # It is an array of rows of bytes, which the driver reads much faster than records: the state, new segments, new
     # tombstones, and the posting rows of these segments in order. Two bounds stand for an equality, for which the
     # server would expect as many rows as other segments have, and read the whole table.
@@ -171,7 +171,7 @@ _IS_ALIVE = sql.SQL("m.generation OPERATOR(pg_catalog.=) i.keyword_generation")
 
 
 def expectation(collection: CollectionIdentity, expected: PartIds, *, with_changes: bool) -> dict[str, Any]:
-    """Return the parameters of `state_row`."""
+    """Return the values that `state_row` binds: the collection, and the state in which the index is expected."""
     parameters = {
         "collection": collection.names.collection,
         "collection_id": collection.collection_id,
@@ -186,7 +186,7 @@ def expectation(collection: CollectionIdentity, expected: PartIds, *, with_chang
 
 
 def rows_statement(collection: CollectionIdentity, expected: PartIds, missing: Sequence[MissingRow]) -> Statement:
-    """Return the statement that checks whether the index is as expected, and reads the rows that a plan lacks."""
+    """Return the statement that compares the index with `expected`, and reads the posting rows in `missing`."""
     # A row has the columns of `state_row`, its number in `missing` from 1, first term and data; the last three are NULL
     # if the index has no such row.
     parameters = expectation(collection, expected, with_changes=True) | {
@@ -215,14 +215,14 @@ def _rows_statement(names: Names) -> bytes:
 
 
 def given_rows(missing: Sequence[MissingRow], rows: Sequence[Any]) -> list[PostingRow]:
-    """Return the rows of `rows_statement`, as `PostingCache.complete` takes them."""
+    """Return the posting rows that `rows_statement` has read, in the form that `PostingCache.complete` takes."""
     found = {number: (first_term, data) for _, _, number, first_term, data in rows}
     nothing = (None, None)
     return [(*row, *found.get(number, nothing)) for number, row in enumerate(missing, start=1)]
 
 
 def _uuid_array(ids: Iterable[bytes]) -> str:
-    """Return ids in the text form of a uuid[], which costs the driver less than a list."""
+    """Return ids in the text form of a uuid[], which the driver sends faster than a list."""
     return "{" + ",".join(value.hex() for value in ids) + "}"
 
 
@@ -232,20 +232,20 @@ def _uuid_arrays(state: PartIds) -> tuple[str, str]:
 
 
 def _ended(snapshot: bytes) -> int:
-    """Return how many transactions had ended when a snapshot was taken; a later snapshot has a larger number."""
+    """Return how many transactions had ended when a snapshot was taken, a number that orders snapshots in time."""
     # Its text is xmin:xmax:list of those that run.
     _, following, running = snapshot.split(b":")
     return int(following) - len(running.split(b",") if running else ())
 
 
 def _ids(joined: bytes) -> list[bytes]:
-    """Return the ids that a value of joined ids contains."""
+    """Split the bytes of concatenated ids into single ids."""
     return [joined[start : start + ID_BYTES] for start in range(0, len(joined), ID_BYTES)]
 
 
 @dataclass(frozen=True, slots=True)
 class IndexChanges:
-    """The changes of the keyword index since a plan was made, and the state that they lead to."""
+    """The changes of the keyword index since a plan was made, and the state of the index after these changes."""
 
     state: PartIds
     parts: int  # segments and tombstones that the manifest lists
@@ -256,7 +256,7 @@ class IndexChanges:
     def read(
         cls, cache: _core.PostingCache, plan: _core.PostingPlan, changes: Sequence[Sequence[bytes]]
     ) -> IndexChanges | None:
-        """Read the changes of `state_row`; None if one segment or tombstone is not known."""
+        """Parse the changes that `state_row` returned; return None if a segment or tombstone is unknown here."""
         (_, snapshot, parts, segments, tombstones), *new = changes
         parsed = cache.changes(plan, segments, tombstones, new)
         if parsed is None:
@@ -265,7 +265,7 @@ class IndexChanges:
 
 
 class IndexRows:
-    """What a search has read of the index, sorted by kind."""
+    """The rows that `index_statement` returns, sorted into state, segments, tombstones and posting rows."""
 
     def __init__(self) -> None:
         self.analyzer_version: int | None = None  # that made the index; None when the collection is gone
@@ -295,6 +295,6 @@ class IndexRows:
 
     @property
     def state(self) -> PartIds:
-        """The state of the index."""
+        """The state of the index: the ids of its segments and of its tombstones."""
         segments, tombstones = (sorted(row[0] for row in rows) for rows in (self.segments, self.tombstones))
         return b"".join(segments), b"".join(tombstones)

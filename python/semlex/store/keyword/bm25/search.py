@@ -1,4 +1,4 @@
-"""Run one query on the keyword index: analyse it by language, read the index, find the best chunks, score others."""
+"""Run a query on the keyword index: analyse the query, read the index, find the best chunks, score given chunks."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Best(NamedTuple):
     work: tuple[int, int, int]  # postings unpacked, blocks skipped, chunks rescored
 
     def first(self, count: int) -> Best:
-        """Return the first `count` hits, and all further ones with the same score as the last of them."""
+        """Return the first `count` chunks, and those with the same score as the last of these."""
         if len(self.ids) <= count:
             return self
         kept = int((-self.scores).searchsorted(-self.scores[count - 1], side="right"))
@@ -66,7 +66,7 @@ class Best(NamedTuple):
 
 
 class Earlier(NamedTuple):
-    """Hits found in the expected state of the index; if it has changed, they shorten the search of the new state."""
+    """Hits found in the expected state of the index; they shorten the search if the index turns out to have changed."""
 
     postings: _core.PostingSnapshot
     options: Bm25Options
@@ -76,7 +76,7 @@ class Earlier(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class AnalysedQuery:
-    """A query in each language of the index."""
+    """A query, analysed in each language of the index."""
 
     index: IndexCache  # has the analyzers, the cache and the constants
     text: str
@@ -98,7 +98,7 @@ class AnalysedQuery:
         return cls(index, text, with_phrases, by_language, plan, plan.missing)
 
     def in_memory(self) -> _core.PostingSnapshot | None:
-        """Return the index in memory, if it is complete and probably unchanged."""
+        """Return the part of the index that this query needs, if it is in memory and probably unchanged."""
         if self.missing or not self.index.is_steady:
             return None
         try:
@@ -109,24 +109,24 @@ class AnalysedQuery:
             return None
 
     def phrases_of(self, query: _core.Query) -> list[list[str]]:
-        """Return the phrases that every chunk must contain."""
+        """Return the phrases that every hit must contain."""
         return query.phrases if self.with_phrases else []
 
     @property
     def wants_phrases(self) -> bool:
-        """Whether every result must contain a phrase."""
+        """Whether every hit must contain a phrase."""
         return self.with_phrases and any(query.phrases for query in self.by_language.values())
 
     @property
     def reads_texts(self) -> bool:
-        """Whether candidates' texts have to be read, because a phrase is required or excluded."""
+        """Whether the texts of candidates have to be read, because a phrase is required or excluded."""
         return self.wants_phrases or any(
             len(group) > 1 for query in self.by_language.values() for group in query.excluded
         )
 
     @property
     def excludes(self) -> bool:
-        """Whether the query itself excludes chunks that contain some of its words."""
+        """Whether the query rules out chunks with some of its words, by a required phrase or an exclusion."""
         return self.wants_phrases or any(query.excluded for query in self.by_language.values())
 
     def hold_phrases(self, rows: Sequence[Sequence[Any]]) -> list[bool]:
@@ -147,11 +147,11 @@ class AnalysedQuery:
         return held
 
     def depth(self, wanted: int) -> int:
-        """Return how many chunks to find for a wanted number; phrases are checked in a bounded number of texts."""
+        """Return `wanted`, the number of chunks to find, but at most `MAX_PHRASE_TEXTS` if texts have to be read."""
         return min(wanted, MAX_PHRASE_TEXTS) if self.reads_texts else wanted
 
     def texts_left(self, looked_at: int) -> int:
-        """Return in how many more texts phrases may be checked."""
+        """Return in how many more texts phrases may be checked, after `looked_at` texts."""
         return max(MAX_PHRASE_TEXTS - looked_at, 0)
 
     def best(
@@ -161,7 +161,7 @@ class AnalysedQuery:
         allowed: NDArray[np.int64] | None = None,
         earlier: Earlier | None = None,
     ) -> Best:
-        """Return the best chunks."""
+        """Return the `depth` best chunks and those of equal score; with `allowed`, only chunks with these ids."""
         options, before = self.index.options, None
         if earlier is not None and earlier.options == options:
             before = earlier.postings, earlier.depth, earlier.best.ids, earlier.best.scores
@@ -171,7 +171,7 @@ class AnalysedQuery:
         return Best(ids[:most], scores[:most], work)
 
     def warnings(self, postings: _core.PostingSnapshot) -> tuple[str, ...]:
-        """Warnings about the words, for users."""
+        """Return warnings for users about words of the query that were not searched or not found."""
         if not postings.chunks:
             return ("the collection is empty",)
         queries = self.by_language.values()
@@ -240,7 +240,7 @@ BY_SCORE = sql.SQL(
 
 @dataclass(frozen=True, slots=True)
 class _Keys:
-    """The statement that reads the keys of chunks by their ids. Without a filter, all its names are qualified."""
+    """The statement that reads the keys of chunks by their ids. Without a filter, all names in it are qualified."""
 
     names: Names
     side_column: bytes
@@ -253,7 +253,7 @@ class _Keys:
     size: int
 
     def text(self, condition: Filter) -> sql.Composed:
-        """Return the SQL; the constants from `STATE` on number its columns."""
+        """Return the SQL of the statement; the constants from `STATE` to `ROW` are the positions of its columns."""
         keys = sql.SQL(
             "SELECT c.document_id, c.chunk_id, c.keyword_id, {column} AS side_value, {heading} AS heading, "
             "pg_catalog.row_number() OVER {order} AS number{others} "
@@ -325,7 +325,7 @@ class Bm25Leg:
 
     @property
     def unchecked(self) -> Filter:
-        """The condition that the best chunks still have to meet."""
+        """The filter that the best chunks still have to be checked against; empty if only ids that pass are scored."""
         return self.condition if self.condition.ids is None else Filter()
 
     @property
@@ -334,7 +334,7 @@ class Bm25Leg:
         return self.in_memory is not None and _takes_long(self.in_memory, self.condition.ids)
 
     def prepare(self, side_column: SideColumn | None) -> PreparedBm25Leg | ExpectingBm25Leg | FilteringBm25Leg:
-        """Read the index for this query, and the ids that pass the filter if the last search with it needed them."""
+        """Prepare to read the index; also the ids that pass the filter, if the last search with it needed them."""
         passing = self.query.index.passing
         if self.unchecked.is_empty or not passing.wants(self.condition):
             return self._read_index(side_column)
@@ -344,7 +344,7 @@ class Bm25Leg:
     def _read_index(
         self, side_column: SideColumn | None, *, with_keys: bool = True
     ) -> PreparedBm25Leg | ExpectingBm25Leg:
-        """Return the statement that reads the index for this query."""
+        """Prepare the statement that reads what this query needs of the index, or else the keys of the best chunks."""
         # If the index has probably changed little, the statement reads what is missing: rows of the index, or else the
         # keys of the best chunks, and their rows if they are wanted. It tells whether the index has changed, and how.
         query = self.query
@@ -404,14 +404,14 @@ class Bm25Leg:
 
 @dataclass(frozen=True, slots=True)
 class PreparedBm25Leg:
-    """A query that reads all parts of the index that are not in memory."""
+    """A keyword search that reads all parts of the index that it needs and that are not in memory."""
 
     leg: Bm25Leg
     side_column: SideColumn | None  # the other leg's
     statements: tuple[Statement]  # the index
 
     async def read(self, snapshot: Snapshot, rows: list[list[Any]]) -> LegResult:
-        """Score, and find the keys of the best chunks."""
+        """Score chunks with the index that was read, then read the keys of the best ones."""
         leg, (index,) = self.leg, rows
         names, query = leg.collection.names, leg.query
         postings = indexed(query.index, query.plan, IndexRows.of(index), names.collection)
@@ -426,7 +426,7 @@ class PreparedBm25Leg:
 
 @dataclass(frozen=True, slots=True)
 class ExpectingBm25Leg:
-    """A query to an index that has probably changed little, or not at all, since the last search."""
+    """A keyword search that expects the index to have changed little, or not at all, since the last search."""
 
     leg: Bm25Leg
     side_column: SideColumn | None  # the other leg's
@@ -437,7 +437,7 @@ class ExpectingBm25Leg:
     earlier: Earlier | None = None  # with more than these chunks, for the search after a change
 
     async def read(self, snapshot: Snapshot, rows: list[list[Any]]) -> LegResult:
-        """Use the answer if the index is as expected, or apply its changes."""
+        """Use the answer if the index is as expected; otherwise apply the changes of the index first."""
         leg, (found,) = self.leg, rows
         query, cache = leg.query, leg.query.index
         if found and found[0][STATE]:
@@ -477,12 +477,12 @@ class ExpectingBm25Leg:
         return await _result(snapshot, leg, self.side_column, changed, first=first)
 
     def _rows(self, found: list[Any]) -> list[PostingRow]:
-        """Return the rows that the plan lacks."""
+        """Return the posting rows that the plan lacked and the statement has read."""
         missing = self.leg.query.missing
         return given_rows(missing, found) if missing else []
 
     def _changed(self, changes: Sequence[Sequence[bytes]], found: list[Any]) -> _core.PostingSnapshot | None:
-        """Return the index with its changes; None if applying them needs more rows of the index."""
+        """Return the index with the changes applied; None if that needs more rows of the index."""
         query, cache = self.leg.query, self.leg.query.index
         index = IndexChanges.read(cache.postings, query.plan, changes)
         if index is None:
@@ -498,7 +498,7 @@ class ExpectingBm25Leg:
 
 @dataclass(frozen=True, slots=True)
 class FilteringBm25Leg:
-    """A query with a filter that leaves out most of the chunks with its words."""
+    """A keyword search with a filter that few of the chunks with the query's words pass."""
 
     prepared: PreparedBm25Leg | ExpectingBm25Leg  # reads the index, and no keys yet
     query: PassingQuery
@@ -509,7 +509,7 @@ class FilteringBm25Leg:
         return (*self.prepared.statements, self.query.statement)
 
     async def read(self, snapshot: Snapshot, rows: list[list[Any]]) -> LegResult:
-        """Score only these ids; if they are too many, search without them."""
+        """Score only the chunks that pass the filter; if they are too many, search first and filter later."""
         *index, (row,) = rows
         leg = self.prepared.leg
         ids = await _read_passing(leg, self.query, row)
@@ -519,7 +519,7 @@ class FilteringBm25Leg:
 
 
 def indexed(cache: IndexCache, plan: _core.PostingPlan, rows: IndexRows, collection: str) -> _core.PostingSnapshot:
-    """Return the index that was read, and keep it; refuse an index that is damaged or of another analyzer version."""
+    """Keep the rows that were read in the cache, and return the index; refuse a damaged or outdated index."""
     if rows.analyzer_version != _core.ANALYZER_VERSION:
         raise AnalyzerVersionError(
             f"the keyword index of collection {collection!r} was made by version "
@@ -543,7 +543,7 @@ async def _result(
     *,
     first: tuple[Best, list[Any]] | None = None,
 ) -> LegResult:
-    """Return the result with the best chunks."""
+    """Return the result: the best chunks that pass the filter and contain the phrases."""
     query = leg.query
     found: list[tuple[float, Key, int, Any, str]] = []
     brought: dict[Key, Any] = {}
@@ -569,7 +569,7 @@ async def _result(
         if len(found) >= leg.limit or looked_at < depth:
             break
         if query.reads_texts and not query.texts_left(looked_at):
-            warnings.append(f"the phrase was checked only in the best {looked_at} texts with its words")
+            warnings.append(f"only the best {looked_at} chunks with the phrase's words were checked for the phrase")
             break
         # Some were left out by the filter, by a phrase, or were deleted by another client since.
         if leg.unchecked.is_empty:
@@ -578,8 +578,8 @@ async def _result(
         further = await _further(snapshot, leg, postings, depth=depth, looked_at=looked_at, passed=len(found))
         if further is None:
             warnings.append(
-                f"the filter was checked only on the best {looked_at:,} chunks with the words: more than "
-                f"{MAX_PASSING:,} chunks pass it"
+                f"only the best {looked_at:,} chunks with the query's words were checked by the filter, because more "
+                f"than {MAX_PASSING:,} chunks pass the filter"
             )
             break
         leg, depth = further
@@ -616,7 +616,7 @@ async def _keys(snapshot: Snapshot, statement: Statement) -> list[Any]:
 async def _further(
     snapshot: Snapshot, leg: Bm25Leg, postings: _core.PostingSnapshot, *, depth: int, looked_at: int, passed: int
 ) -> tuple[Bm25Leg, int] | None:
-    """Return the search to run next and its depth, after too few chunks passed the filter; None to stop."""
+    """Return how to search on after too few chunks passed the filter: the search and its depth, or None to stop."""
     # Either more of the best chunks are checked, or the ids of all that pass are read, whichever is less; then the leg
     # looks among these ids alone.
     likely = SPARE * leg.limit * looked_at / passed if passed else math.inf
@@ -633,7 +633,7 @@ async def _further(
 
 
 async def _passing(snapshot: Snapshot, leg: Bm25Leg) -> NDArray[np.int64] | None:
-    """Return the ids of the chunks that pass the filter; None if they are too many."""
+    """Read the ids of the chunks that pass the filter; return None if these are too many."""
     passing = leg.query.index.passing
     passing.want(leg.condition)  # the snapshot may have ended
     query = passing.of(leg.collection.names, leg.condition)
@@ -676,7 +676,7 @@ def _plan(condition: Filter, looked_at: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Bm25Scorer(Scorer):
-    """Scores chunks that vector search found; NaN for a chunk that the query excludes, or a deleted one."""
+    """Gives keyword scores to chunks that vector search found; NaN to deleted chunks and those the query excludes."""
 
     names: Names
     query: AnalysedQuery
@@ -685,11 +685,11 @@ class Bm25Scorer(Scorer):
     found_all: bool  # whether the leg found every chunk that it may find
 
     def scores_from_column(self, values: list[int | None]) -> NDArray[np.float64] | None:
-        """Return scores by the ids; None if a phrase has to be checked in the texts."""
+        """Return the scores of the chunks with these ids; None if phrases have to be checked in texts first."""
         return None if self.query.reads_texts else self.scores_by_id(values)
 
     def missing_scores(self, keys: Sequence[Key]) -> ScoreQuery:
-        """Read the ids by key, and the texts where phrases are looked for."""
+        """Return the query that reads the chunks' ids, and their texts if phrases have to be checked."""
         if self.query.wants_phrases and self.found_all:
             return KnownScores(np.full(len(keys), np.nan))
         text = sql.SQL(
@@ -713,7 +713,7 @@ class Bm25Scorer(Scorer):
 
 @dataclass(frozen=True, slots=True)
 class Bm25Scores:
-    """Ids of chunks, with the texts in which phrases are checked."""
+    """The query that reads ids of chunks, with texts if phrases have to be checked, and scores the chunks."""
 
     statements: tuple[Statement]  # one
     scorer: Bm25Scorer  # of the query

@@ -42,18 +42,18 @@ class NewSegment:
 
     @classmethod
     def built(cls, builder: _core.SegmentBuilder, generation: int, language: str) -> NewSegment:
-        """Make the segment of a builder's chunks."""
+        """Make a segment of the chunks in a builder."""
         segment_id = uuid4()
         return cls(segment_id, generation, language, builder.finish(segment_id.bytes))
 
     @classmethod
     def merged(cls, sources: Sequence[Source], dead: _core.IdSet, generation: int, language: str) -> NewSegment:
-        """Merge the live chunks of other segments into one segment."""
+        """Merge segments into a new one, without the chunks whose ids are in `dead`."""
         segment_id = uuid4()
         return cls(segment_id, generation, language, _core.merge_segments(segment_id.bytes, sources, dead))
 
     def without(self, dead: _core.IdSet, generation: int) -> NewSegment:
-        """Return a segment with the chunks except the dead ones."""
+        """Return a copy of this segment for a generation, without the chunks whose ids are in `dead`."""
         rows = list(zip(self.encoded.first_terms, self.encoded.data, strict=True))
         source = (self.segment_id.bytes, self.encoded.header, rows)
         return NewSegment.merged([source], dead, generation, self.language)
@@ -65,7 +65,7 @@ async def write_segments(
     segments: Iterable[NewSegment],
     tombstones: Iterable[tuple[int, _core.IdSet]] = (),
 ) -> None:
-    """Write segments and tombstones."""
+    """Write segments, and tombstones given as (generation, ids of deleted chunks)."""
     new = [segment for segment in segments if segment.encoded.chunks]
     dead = [(uuid4(), generation, ids) for generation, ids in tombstones if ids]
     if not new and not dead:
@@ -81,7 +81,7 @@ async def write_segments(
 
 
 def few_segments(names: Names, segments: Iterable[NewSegment], keyword_id: int) -> Statement | None:
-    """Return a statement that writes segments if this transaction has stored chunk `keyword_id`; None if too large."""
+    """Return the statement that writes segments if this transaction stored chunk `keyword_id`; None if too large."""
     new = [segment for segment in segments if segment.encoded.chunks]
     rows = _posting_rows(new)
     if len(rows) > FEW_POSTING_ROWS:
@@ -111,7 +111,7 @@ def _columns(rows: Sequence[NewPostingRow]) -> tuple[list[Any], list[Any], list[
 
 @lru_cache(maxsize=256)
 def _insertion(names: Names, *, only_with: bool = False) -> bytes:
-    """Return the statement that inserts `_values`."""
+    """Return the statement that inserts the rows that `_values` returns."""
     condition: sql.Composable = sql.SQL("")
     if only_with:
         # The id is used once, so the chunk has it only if this transaction has stored it.
@@ -157,7 +157,7 @@ def _values(
 
 
 async def posting_rows(connection: Connection, names: Names, segment: UUID) -> list[tuple[bytes, bytes]]:
-    """Return first term and data of each posting row of a segment, in order."""
+    """Return (first term, data) of each posting row of a segment, ordered by term."""
     cursor = await connection.cursor(binary=True).execute(
         sql.SQL("SELECT first_term, data FROM {} WHERE segment_id = %s ORDER BY first_term").format(names.posting),
         [segment],
@@ -166,7 +166,7 @@ async def posting_rows(connection: Connection, names: Names, segment: UUID) -> l
 
 
 async def check_row_keys(connection: Connection, names: Names, generation: int) -> None:
-    """Compare the keys of all posting rows with those that were written."""
+    """Refuse an index of which posting rows are lost or have other keys than when they were written."""
     cursor = await connection.execute(
         sql.SQL("SELECT count(*) FROM {segment} AS s WHERE generation = %s AND {rows_differ}").format(
             segment=names.segment, rows_differ=rows_differ(names)
@@ -178,7 +178,7 @@ async def check_row_keys(connection: Connection, names: Names, generation: int) 
 
 
 def rows_differ(names: Names) -> sql.Composed:
-    """Return SQL of whether the posting rows of the segment `s` have other keys than those that were written."""
+    """Return SQL of whether the segment ``s`` lacks posting rows, or has some with other keys than were written."""
     return sql.SQL(
         "s.row_keys <> sha256((SELECT coalesce(string_agg(p.first_term, ''::bytea ORDER BY p.first_term), ''::bytea) "
         "FROM {} AS p WHERE p.segment_id = s.segment_id))"
@@ -186,6 +186,6 @@ def rows_differ(names: Names) -> sql.Composed:
 
 
 def refuse_lost_rows(segments: int) -> None:
-    """Refuse an index if posting rows of this many segments are lost."""
+    """Refuse an index if the number of segments with lost or changed posting rows is not 0."""
     if segments:
         raise DamagedSegmentError(None, f"posting rows of {segments} segments are missing or have other keys")

@@ -1,4 +1,4 @@
-"""Write the keyword index's part of a write: segments of new texts, tombstones of deleted chunks."""
+"""Write to the keyword index what a write of chunks changes: segments of new texts, tombstones of deleted chunks."""
 
 # Everything here happens in the transaction that writes the chunks. Rows are only inserted, so that writers of the same
 # words neither wait for each other nor deadlock.
@@ -45,7 +45,7 @@ class SegmentWriter:
     def add(
         self, ids: NDArray[np.int64], languages: Sequence[str | None], contexts: Sequence[str], texts: Sequence[str]
     ) -> None:
-        """Analyse chunks: titles and heading path (`contexts`) and text, each in its language."""
+        """Analyse chunks, each in its language, and add them to segments; `contexts` are titles and heading paths."""
         named = [language or self._language for language in languages]
         for language in dict.fromkeys(named):
             analyzer = self._analyzers.of(language)
@@ -61,22 +61,22 @@ class SegmentWriter:
                     self.close(analyzer.language)
 
     def close(self, language: str) -> None:
-        """End the open segment of a language, so that further chunks go into another one."""
+        """End the open segment of a language, so that the next chunks go into a new one."""
         builder, _ = self._open.pop(language)
         self._full.append((language, builder))
 
     def open_chunks(self) -> dict[str, int]:
-        """Return for each language how many chunks wait for their segment to be full."""
+        """Return how many chunks the open segment of each language holds."""
         return {language: chunks for language, (_, chunks) in self._open.items()}
 
     def take(self) -> list[tuple[str, _core.SegmentBuilder]]:
-        """Take the segments that are full or closed, as language and builder."""
+        """Remove and return the segments that are full or closed, as (language, builder)."""
         taken, self._full = self._full, []
         return taken
 
 
 class BatchIndex:
-    """The keyword index's part of one batch, analysed in a thread while the rows are sent to the server."""
+    """The keyword index's part of writing one batch; texts are analysed in a thread while rows are sent."""
 
     def __init__(
         self,
@@ -121,7 +121,7 @@ class BatchIndex:
         await write_segments(connection, self._names, segments, tombstones)
 
     async def write_few(self, keyword_id: int) -> Statement | None:
-        """Return what `few_segments` returns for segments of all rows."""
+        """Return the statement that writes the segments of a few rows, as `few_segments` does."""
         return few_segments(self._names, await self._run(None), keyword_id)
 
     async def _run(self, stored: NDArray[np.int64] | None) -> list[NewSegment]:
@@ -174,7 +174,7 @@ async def begin_write(
 async def reserve(
     connection: Connection, collection: CollectionIdentity, rows: int, lock: RowLock = ""
 ) -> ReservedAnswers:
-    """Request the ids and the state that a write of `rows` rows relies on."""
+    """Send the queries for the state of the index and for ids of `rows` new rows."""
     # Call it after a writer's first lock, or let it take that lock.
     #
     # The ids come after the lock, so that a new generation knows by them which chunks it has to read. A block has as
@@ -189,14 +189,14 @@ async def reserve(
 
 @dataclass(frozen=True, slots=True)
 class ReservedAnswers:
-    """Outstanding answers of the server to `reserve`."""
+    """The answers to the queries of `reserve`, still to be read."""
 
     collection: CollectionIdentity
     state: Cursor  # to `ask_state`
     blocks: Cursor  # the reserved blocks
 
     async def told(self) -> Reserved:
-        """Read the answers."""
+        """Read the answers; refuse an index of another analyzer version."""
         state = await state_told(self.state, self.collection)
         _check_analyzer(state, self.collection)
         return Reserved(tuple(state.live), tuple([row[0] for row in await self.blocks.fetchall()]))
