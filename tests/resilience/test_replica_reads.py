@@ -338,7 +338,7 @@ async def test_a_primary_alone(pair: Pair, caplog: pytest.LogCaptureFixture) -> 
         for _ in range(2):
             found = await alone.search("cat")
             assert of_primary(found) == replica.UNREACHABLE
-        assert caplog.text.count("the address needs a host that is a standby") == 1
+        assert caplog.text.count("the address must contain a host that is a standby") == 1
         # Who searches is not told where the servers are.
         assert not re.search("host|socket", repr([found.read_from, *found.warnings]))
 

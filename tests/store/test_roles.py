@@ -152,7 +152,8 @@ async def test_a_role_that_the_login_is_no_member_of(tenants: Tenants) -> None:
             with pytest.raises(PrivilegeError) as raised:
                 await seen_in(database.acting_as(role), form)
             assert str(raised.value) == (
-                f"the login '{tenants.login}' may not take the role '{role}': GRANT \"{role}\" TO \"{tenants.login}\";"
+                f"the login '{tenants.login}' may not take the role '{role}': "
+                f'run GRANT "{role}" TO "{tenants.login}";'
             )
 
 
@@ -167,7 +168,7 @@ async def test_a_role_that_may_be_inherited_and_not_taken(tenants: Tenants) -> N
 async def test_a_role_that_does_not_exist(tenants: Tenants) -> None:
     async with Database(tenants.url) as database:
         with pytest.raises(
-            PrivilegeError, match=r"role 'nobody' does not exist on this server: CREATE ROLE \"nobody\";"
+            PrivilegeError, match=r"role 'nobody' does not exist on this server: run CREATE ROLE \"nobody\";"
         ):
             await seen_in(database.acting_as("nobody"), "read")
 

@@ -119,7 +119,7 @@ def test_a_run_that_stands_still_inside_a_transaction(database_url: str, folder:
         before = contents(retriever)
         rewrite(folder)
         with stopped(database_url, folder, "writing") as client:
-            with pytest.raises(StoreError, match=r"another transaction holds a lock .* pg_stat_activity shows which"):
+            with pytest.raises(StoreError, match=r"another transaction holds a lock .*pg_stat_activity shows it"):
                 hurried.sync(folder)
             assert contents(retriever) == before  # searches go on
             client.send(ending)

@@ -75,7 +75,7 @@ def test_a_socket_folder_of_someone_else_is_refused(
         socket_folder = Path(ask(server.url, "SHOW unix_socket_directories").strip('"'))
     socket_folder.mkdir(mode=0o755)
     try:
-        with pytest.raises(EmbeddedServerError, match="must be a folder of mode 0700"):
+        with pytest.raises(EmbeddedServerError, match="is not a folder of mode 0700"):
             EmbeddedServer(folder).start()
     finally:
         socket_folder.rmdir()

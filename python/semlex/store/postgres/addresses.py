@@ -1,4 +1,4 @@
-"""Describe addresses of databases for messages, and find their faults, without showing a password."""
+"""Describe addresses of databases for messages, and say what is wrong with an address, without showing a password."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _POSTGRES = ("postgresql", "postgres")
 
 
 def describe(url: str) -> str:
-    """Return host, port, database, user and service of a connection string, without its password."""
+    """Return host, port, database, user and service of a connection string, without the password; refuse a bad one."""
     if not isinstance(url, str):
         raise ConfigurationError(f"the database URL must be a string such as {FORM}; got {type(url).__name__}")
     if not url.strip():
@@ -51,13 +51,13 @@ def describe(url: str) -> str:
 
 
 def describe_connection(connection: psycopg.AsyncConnection[Any]) -> str:
-    """Return host, port, database and user of a connection, as it was made."""
+    """Return the host, port, database and user with which a connection was made."""
     info = connection.info
     return f"host={info.host} port={info.port} dbname={info.dbname} user={info.user}"
 
 
 def _problem(url: str) -> str:
-    """Return what is wrong with a string that cannot be parsed, with a remedy."""
+    """Return what is wrong with a connection string that cannot be used, with a remedy."""
     if url != url.strip() or url[:1] in "'\"":
         return "it begins or ends with a blank or a quotation mark; remove that"
     scheme = _SCHEME.match(url)

@@ -1,4 +1,4 @@
-"""Use a caller's connection in its transaction, and open connections of semlex outside the pool."""
+"""Use a caller's connection inside the caller's transaction, and open connections of semlex outside the pool."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ EXPECTED = "connection must be one of psycopg 3, of Django, or of SQLAlchemy on 
 
 
 class DjangoConnection(Protocol):
-    """Django's wrapper of a connection."""
+    """A connection object of Django, which wraps the driver's connection."""
 
     def ensure_connection(self) -> None:
-        """Connect if need be."""
+        """Connect to the server unless it is connected already."""
 
 
 class SqlalchemyConnection(Protocol):
@@ -48,7 +48,7 @@ LOCK_SECONDS = 0.001
 
 
 class _OwnersLock:
-    """The lock of a synchronous connection; while it is held, no thread of its owner sends a statement."""
+    """The lock of a caller's synchronous connection; while it is held, no thread of the caller sends a statement."""
 
     def __init__(self, lock: threading.Lock) -> None:
         self._lock = lock
@@ -90,7 +90,9 @@ def callers_connection(given: Any) -> Connection:
         given.ensure_connection()
         return _of_psycopg(given.connection)
     if hasattr(given, "sync_session"):
-        raise ConfigurationError("an AsyncSession gets its connection by an await: give 'await session.connection()'")
+        raise ConfigurationError(
+            "an AsyncSession cannot be used directly: give its connection, by 'await session.connection()'"
+        )
     given = getattr(given, "sync_connection", given)
     if callable(getattr(given, "connection", None)):
         given = given.connection()
@@ -110,7 +112,7 @@ def _of_psycopg(given: object) -> Connection:
 
 
 async def join(connection: Connection) -> None:
-    """Begin the caller's transaction unless it has begun or the connection is in autocommit."""
+    """Begin a transaction on the caller's connection, unless one has begun or the connection is in autocommit."""
     if connection.info.transaction_status != TransactionStatus.IDLE:
         return
     # The driver sends BEGIN, as the caller wants it, before the first statement.
@@ -123,7 +125,7 @@ async def join(connection: Connection) -> None:
 
 @contextmanager
 def plain_cursors(connection: Connection) -> Iterator[None]:
-    """Use rows as tuples and named placeholders inside the block, regardless of the caller's connection."""
+    """Inside the block, return rows as tuples and take named placeholders, whatever the caller has set."""
     own = connection.row_factory, connection.cursor_factory
     connection.row_factory, connection.cursor_factory = tuple_row, psycopg.AsyncCursor
     try:
@@ -147,7 +149,7 @@ KEEPALIVES = {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_coun
 
 
 def connection_options(url: str) -> dict[str, Any]:
-    """Options of each of semlex's connections."""
+    """Return the options for every connection that semlex opens."""
     named = conninfo_to_dict(url)
     options: dict[str, Any] = {name: value for name, value in KEEPALIVES.items() if name not in named}
     return options | {"autocommit": True, "prepare_threshold": None, "client_encoding": "utf8"}
@@ -178,7 +180,7 @@ async def own_connection(url: str, timeout: float) -> AsyncIterator[Connection]:
 
 
 Pooling = Literal["none", "session", "transaction"]
-"""``none``: no pooler; ``session``: it served all checks by one session; ``transaction``: by several."""
+"""``none``: no pooler; ``session``: a pooler served all checks by one session; ``transaction``: by several sessions."""
 POOLING_LOOKS = 5
 
 
@@ -195,7 +197,7 @@ async def look_for_pooler(connection: Connection) -> Pooling:
 
 
 async def is_pooled(connection: Connection) -> bool:
-    """Return whether a pooler is between client and server: the reported process id differs from the real one."""
+    """Return whether a pooler is between client and server, by whether the reported process id is the real one."""
     cursor = await connection.execute("SELECT pg_backend_pid()")
     row = await cursor.fetchone()
     return row is None or row[0] != connection.info.backend_pid

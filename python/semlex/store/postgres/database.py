@@ -65,7 +65,7 @@ write_guard: ContextVar[WriteGuard | None] = ContextVar("write_guard", default=N
 
 
 async def guarded(connection: Connection, work: Callable[[Connection], Awaitable[T]]) -> T:
-    """Do the work of a transaction inside the write guard, if one is set."""
+    """Run `work` inside the write guard of the current task, if one is set."""
     guard = write_guard.get()
     if guard is None:
         return await work(connection)
@@ -112,7 +112,7 @@ def _class_of(value: object) -> str:
 
 
 async def _nothing(_: Snapshot) -> None:
-    """Read nothing."""
+    """Do nothing, as the work of a transaction that is only checked."""
 
 
 class Watch(Protocol):
@@ -121,7 +121,7 @@ class Watch(Protocol):
     is_gone: bool
 
     def question(self, *, with_vectors: bool = False) -> tuple[bytes, list[Any]]:
-        """Return the check as a SELECT of one value, and its parameters."""
+        """Return the check as SQL that selects one value, with the values that it binds."""
         # If `with_vectors`, the check also reads which sets of vectors are incomplete.
         # All names in it are qualified, operators included. It is sent before all other statements.
         ...
@@ -131,12 +131,12 @@ class Watch(Protocol):
         ...
 
     def check_failed(self, answer: psycopg.AsyncCursor[Any]) -> None:
-        """Read the check's answer in a transaction that has failed."""
+        """Raise `CollectionDroppedError` if the check's answer, in a transaction that has failed, says so."""
         ...
 
 
 class Replica(Protocol):
-    """Reads on a standby, or on the primary while none answers."""
+    """Reads on a standby, or on the primary while no standby answers."""
 
     async def read_snapshot(
         self,
@@ -147,15 +147,15 @@ class Replica(Protocol):
         deadline: float | None,
         **options: Any,
     ) -> T:
-        """Run `work` as `Database.read_snapshot` does."""
+        """Run `work` as `Database.read_snapshot` does, on a standby if possible."""
         ...
 
     async def close(self) -> None:
-        """Close its connections."""
+        """Close the connections to the standby."""
 
 
 class Database:
-    """semlex's own pool, or a caller's pool or connection."""
+    """Runs transactions on semlex's own pool, or on a caller's pool or connection."""
 
     # Whether others answer in its place: then a lost connection is not replaced within a call.
     is_replica: ClassVar[bool] = False
@@ -214,30 +214,30 @@ class Database:
         return {} if self._pool is None else figures_of(self._pool, self._queue)
 
     def acting_as(self, role: str) -> Database:
-        """Return a database on the same connections with the rights of a role; usable while this one is open."""
+        """Return a `Database` on the same connections with a role's rights; usable while this object is open."""
         acting = copy.copy(self)
         acting.role, acting._owns_pool = checked_role(role), False  # noqa: SLF001 - of this class
         return acting
 
     def watched_by(self, watch: Watch) -> Database:
-        """Return a database on the same connections whose reads fail if the collection was dropped."""
+        """Return a `Database` on the same connections; its reads fail if `watch` finds the collection dropped."""
         watched = copy.copy(self)
         watched._watch, watched._owns_pool = watch, False  # noqa: SLF001 - of this class
         return watched
 
     def with_view_of(self, other: Database) -> Database:
-        """Return a database on these connections that has the rights and the check of another `Database`."""
+        """Return a `Database` on these connections with the role and the `Watch` of `other`."""
         viewing = copy.copy(self)
         viewing.role, viewing._watch, viewing._owns_pool = other.role, other._watch, False  # noqa: SLF001 - of this class
         return viewing
 
     def beside(self, replica: Replica) -> None:
-        """Set the standby that `reader` uses; `close` closes its connections, too."""
+        """Set the standby that `reader` uses; `close` also closes the connections to it."""
         self._replica = replica
 
     @property
     def reader(self) -> Database:
-        """The database for reads that may be a little behind: on a standby if there is one, else this one."""
+        """The `Database` for reads that may be a little behind: on a standby if one is set, else this object."""
         if self._replica is None or self._primary is not None:
             return self
         reading = copy.copy(self)
@@ -250,7 +250,7 @@ class Database:
             await self._pool.drain()
 
     async def open(self) -> None:
-        """Open the pool; connect once before, because the pool itself would hide an error behind a timeout."""
+        """Open the pool; connect once before that, because the pool would report any error only as a timeout."""
         if not self._owns_pool or self._pool is not None or self.url is None:
             return
         first = await connected(self.url, self.timeout, PooledConnection)
@@ -326,7 +326,7 @@ class Database:
         return await self.read_snapshot(doing, lambda snapshot: work(snapshot.connection), deadline=deadline)
 
     async def read_whole(self, doing: str, work: Callable[[Connection], Awaitable[T]]) -> T:
-        """Run `work` as `read` does, without a time limit: it reads whole tables by COPY."""
+        """Run `work` as `read` does, but without a time limit, for reading whole tables by COPY."""
 
         async def unlimited(snapshot: Snapshot) -> T:
             await set_local(snapshot.connection, statement_timeout=0)
@@ -344,7 +344,7 @@ class Database:
         lasting: Lasting = "whole",
         settings: Mapping[str, str | int] = NO_SETTINGS,
     ) -> T:
-        """Run `work` in one REPEATABLE READ, READ ONLY transaction; retried for up to `timeout` seconds."""
+        """Run `work` in one REPEATABLE READ, READ ONLY transaction; retry it for up to `timeout` seconds."""
         # All statements have one snapshot, in the form that standbys and poolers accept. With `lasting="statement"`
         # nobody checks whether the collection still exists: the statement has to. `settings` are what the snapshot
         # probably needs; they are set in the statement that sets those of all snapshots.
@@ -409,7 +409,7 @@ class Database:
     async def _read_joined(
         self, work: Callable[[Snapshot], Awaitable[T]], connection: Connection, *, with_vectors: bool = False
     ) -> T:
-        """Read in the caller's transaction, whose own snapshot applies."""
+        """Read inside the caller's transaction, with the isolation level and snapshot of that transaction."""
         async with connection.transaction() as savepoint:
             await set_local(connection, **READ_SETTINGS, **of_role(self.role))
             result = await work(Snapshot(connection))
@@ -476,7 +476,7 @@ class Database:
             task.cancel()  # what waits for a closed connection does not notice
 
     async def write(self, doing: str, work: Callable[[Connection], Awaitable[T]], *, one_snapshot: bool = False) -> T:
-        """Run `work` in one transaction (READ COMMITTED), or inside the caller's; retried if that is safe."""
+        """Run `work` in one READ COMMITTED transaction, or inside the caller's; retry it if that is safe."""
         # `work` must be idempotent: after a connection is lost during COMMIT nobody knows whether it took effect.
 
         async def transaction(connection: Connection) -> T:
@@ -504,7 +504,7 @@ class Database:
         return await self._run(doing, transaction, writing=True)
 
     async def write_in_one_go(self, doing: str, send: Callable[[Connection], Awaitable[None]]) -> None:
-        """Run a transaction whose statements are sent to the server together, in one round trip; retried."""
+        """Run a transaction whose statements are sent together, in one round trip; retry it if that is safe."""
         if self.joins_transaction:
             raise ConfigurationError(f"{doing}: this needs its own transaction")
         await self._run(doing, partial(send_transaction, send, role=self.role), writing=True)
@@ -549,7 +549,7 @@ class Database:
         return is_retryable(error) and not (is_lost and self.is_replica)
 
     async def _explained(self, error: BaseException) -> BaseException:
-        """Return the error; to a missing right, add the GRANT statement or the page that shows it."""
+        """Return the error; if a right is missing, add the GRANT statement or the page that shows it."""
         if not is_refusal(error):
             return error
         if self.role is None:
@@ -578,7 +578,7 @@ class SnapshotReads(Database):
         lasting: Lasting = "whole",
         settings: Mapping[str, str | int] = NO_SETTINGS,
     ) -> T:
-        """Run `work` in the snapshot; the settings that it makes end with it."""
+        """Run `work` in the snapshot; settings that `work` changes are undone when it returns."""
         # The time limits of statements end late work, and the caller that opened the snapshot checks the collection.
         del deadline, with_vectors, lasting, settings
         try:

@@ -53,13 +53,13 @@ def is_retryable(error: BaseException) -> bool:
 
 
 def is_outdated(error: psycopg.Error) -> bool:
-    """Return whether a prepared statement is gone, belongs to another client, or now returns other types."""
+    """Return whether the error says that a prepared statement is gone, another client's, or returns other types."""
     is_unexpected = error.sqlstate in {UNKNOWN_STATEMENT, KNOWN_STATEMENT}
     return is_unexpected or error.diag.source_function == "RevalidateCachedQuery"
 
 
 def is_out_of_resources(error: StoreError) -> bool:
-    """Return whether the server's disk or memory is full."""
+    """Return whether the error says that the server's disk or memory is full."""
     return error.sqlstate is not None and error.sqlstate.startswith(RESOURCES_CLASS)
 
 
@@ -78,7 +78,7 @@ def translate(error: BaseException, doing: str, url: str | None = None, *, writi
     text = f"{doing}: {message} [{state}]"
     if state == QUERY_CANCELLED and not writing:
         return SearchTimeoutError(
-            f"{doing}: the server cancelled the statement, or it took too long [{state}]; raise the "
+            f"{doing}: the statement took too long, or a user of the server cancelled it [{state}]; raise the "
             "deadline or the server's statement_timeout"
         )
     if state == READ_ONLY:
@@ -95,9 +95,10 @@ def translate(error: BaseException, doing: str, url: str | None = None, *, writi
 _REMEDIES = {
     QUERY_CANCELLED: "; raise the role's statement_timeout (ALTER ROLE … SET statement_timeout), or write less at once",
     LOCK_NOT_AVAILABLE: (
-        "; another transaction holds a lock that it needs: pg_stat_activity shows which, then try again"
+        "; another transaction holds a lock that this one needs: end that transaction (pg_stat_activity shows it), "
+        "then try again"
     ),
-    DISK_FULL: "; nothing of it is stored: make room on the server's disk, then try again",
+    DISK_FULL: "; nothing of this was stored: make room on the server's disk, then try again",
 }
 
 # By a part of the message with which the server or the driver refuses a connection.
@@ -114,7 +115,7 @@ _CONNECTION_REMEDIES = {
         "sslrootcert= must name the certificate of the authority that issued the server's certificate"
     ),
     "server does not support SSL": "turn TLS on in the server (ssl = on), or choose another sslmode=",
-    "not in hot standby mode": "the address needs a host that is a standby",
+    "not in hot standby mode": "the address must contain a host that is a standby",
     "no encryption": "the server takes this login over TLS only: sslmode=require, or verify-full with sslrootcert=",
 }
 
@@ -138,10 +139,10 @@ def _of_a_missing_table(text: str, message: str, state: str) -> SemlexError:
 
 
 def _of_the_driver(error: psycopg.Error, doing: str, message: str) -> SemlexError:
-    """Return the error for a failure that the driver reports without the server."""
+    """Return semlex's error for a failure that the driver, not the server, reports."""
     if isinstance(error, TooManyRequests):
         return ConnectionFailedError(
-            f"{doing}: too many calls at once: {message}; limit the callers, or raise its limits"
+            f"{doing}: too many calls at once: {message}; limit the callers, or raise the limits of your pool"
         )
     if isinstance(error, PoolTimeout):
         remedy = "the server is gone, or all connections are in use: semlex doctor shows which, then try again"

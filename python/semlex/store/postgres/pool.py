@@ -1,4 +1,4 @@
-"""Connections of semlex's pool, which seldom release Python's interpreter lock while they wait."""
+"""Connections of semlex's pool, which release Python's interpreter lock (GIL) more seldom than the driver does."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ class PooledConnection(psycopg.AsyncConnection[Any]):
 
     @asynccontextmanager
     async def pipeline(self) -> AsyncIterator[psycopg.AsyncPipeline]:
-        """Do not wait for answers inside the block."""
+        """Open a pipeline: inside the block, statements are sent without waiting for answers."""
         async with self.lock:
             self._check_connection_ok()
             pipeline = self._pipeline = self._pipeline or Pipeline(self)
@@ -142,7 +142,7 @@ class PooledConnection(psycopg.AsyncConnection[Any]):
 
     @contextmanager
     def reading_ahead(self) -> Iterator[None]:
-        """Read without releasing the interpreter lock; the caller repeats the block if the connection is lost."""
+        """Read without releasing the interpreter lock in the block; if the connection is lost, run the block again."""
         self._reads_ahead = True
         try:
             yield
@@ -158,7 +158,7 @@ class PooledConnection(psycopg.AsyncConnection[Any]):
                 self.prepare_threshold = sys.maxsize  # only what asks for it is prepared
 
     def prepare_no_more(self) -> None:
-        """Stop preparing statements; call it when the server has lost one, or its result has other types."""
+        """Stop preparing statements, after the server has lost a prepared one or the types of its result changed."""
         self.prepare_threshold = None
 
     async def cancel_safe(self, *, timeout: float = CANCEL_SECONDS) -> None:  # noqa: ASYNC109 - the driver's
@@ -171,19 +171,19 @@ class PooledConnection(psycopg.AsyncConnection[Any]):
 
 
 def is_prepared(connection: Connection, text: object) -> bool | None:
-    """Return True for a statement in bytes on a connection of the pool: it is sent repeatedly, so it is prepared."""
+    """Return True if a statement is to be prepared: one in bytes, which recurs, on a connection of the pool."""
     # None leaves a caller's connection to its own rules.
     return (isinstance(connection, PooledConnection) and isinstance(text, bytes)) or None
 
 
 def _own_port(connection: Connection) -> int:
-    """Return the port of this end of a connection over TCP; 0 over a Unix socket."""
+    """Return the client's port of a connection over TCP; 0 over a Unix socket."""
     with socket.fromfd(connection.fileno(), -1, -1) as copy:
         return int(copy.getsockname()[1]) if copy.family in (socket.AF_INET, socket.AF_INET6) else 0
 
 
 def starting_with(first: PooledConnection) -> type[PooledConnection]:
-    """Return a class of connections whose first `connect` returns `first`, which is open already."""
+    """Return a connection class whose first `connect` returns `first`, which is open already."""
     opened = [first]
 
     class Started(PooledConnection):
@@ -195,7 +195,7 @@ def starting_with(first: PooledConnection) -> type[PooledConnection]:
 
 
 async def configure(connection: Connection) -> None:
-    """Prepare a new connection of semlex's pool."""
+    """Set up a new connection of semlex's pool: times, isolation level, size of the send buffer."""
     read_times_as_utc(connection)
     # Sent with BEGIN, whatever the default of the database is.
     await connection.set_isolation_level(IsolationLevel.READ_COMMITTED)
@@ -203,13 +203,13 @@ async def configure(connection: Connection) -> None:
 
 
 async def reconnect(pool: AsyncConnectionPool[Any]) -> None:
-    """Restart the pool's attempts to connect, with short pauses, while a caller waits for a connection."""
+    """Restart the pool's attempts to connect, so that pauses are short again, if a caller waits for a connection."""
     if pool.get_stats().get("requests_waiting"):
         await pool.check()  # without a connection, it only makes one
 
 
 def _widen_send_buffer(connection: Connection) -> None:
-    """Widen the buffer of a COPY, so that a server on this machine is busy while the next rows are made."""
+    """Enlarge the send buffer to a server on this machine, so that the server has work while COPY rows are made."""
     # A Unix socket holds about 100 kB of rows, half a millisecond of work for the server. (TCP adapts automatically.)
     if connection.info.host.startswith("/"):
         with socket.socket(fileno=os.dup(connection.fileno())) as copy:
@@ -289,7 +289,7 @@ class Answer(asyncio.Future[RV]):
         self._wanted = wanted
 
     def stop_listening(self) -> None:
-        """Forget the socket."""
+        """Stop watching the socket."""
         if self._reads:
             self.get_loop().remove_reader(self._socket)
         if self._writes:
@@ -297,7 +297,7 @@ class Answer(asyncio.Future[RV]):
         self._reads = self._writes = False
 
     def _ready(self, ready: int) -> None:
-        """Resume the generator, and its task when it has ended."""
+        """Resume the generator; when the generator has ended, resume the task that awaits its result."""
         if self.done():
             return
         if self._reads_ahead and ready == READY_R:
@@ -319,7 +319,7 @@ class Answer(asyncio.Future[RV]):
             go_on()
 
     def add_done_callback(self, go_on: Callable[[Any], object], *, context: Context | None = None) -> None:
-        """Keep the callback that resumes the awaiting task."""
+        """Keep the callback with which asyncio resumes the awaiting task; it is called right when the result is set."""
         self._go_on = partial((context or copy_context()).run, go_on, self)
 
     def cancel(self, msg: Any = None) -> bool:
@@ -334,7 +334,7 @@ class Answer(asyncio.Future[RV]):
 
 
 class Interrupted:
-    """A generator that raises an interruption first, so that the driver's own `wait` handles it, and then continues."""
+    """Wraps a generator; raises an interruption first, so that the driver's `wait` handles it, and then continues."""
 
     def __init__(self, gen: PQGen[Any], reason: BaseException) -> None:
         self._gen = gen
@@ -348,12 +348,12 @@ class Interrupted:
         return next(self._gen)
 
     def send(self, ready: int) -> int:
-        """Continue."""
+        """Continue the wrapped generator."""
         return self._gen.send(ready)
 
 
 class Pipeline(psycopg.AsyncPipeline):
-    """A pipeline of the driver that sends each statement at once; its answers are read when they are wanted."""
+    """A pipeline of the driver that sends each statement immediately, and reads answers only when they are wanted."""
 
     # If a later driver has no such method, it sends as it is made.
 

@@ -1,4 +1,4 @@
-"""Read on a standby: its connections, how far it lags, and the primary in its place while it cannot answer."""
+"""Read on a standby: connections to it, how far it lags, and reading on the primary while it cannot answer."""
 
 from __future__ import annotations
 
@@ -55,18 +55,18 @@ IN_RECOVERY = b"SELECT pg_catalog.pg_is_in_recovery(), NULL, NULL"
 
 
 def address_of_primary(url: str) -> str:
-    """Return the address with which writes find the primary among several hosts."""
+    """Return the address with which writes find the primary, even if it names several hosts."""
     given = conninfo_to_dict(url).get("target_session_attrs")
     if given not in OF_PRIMARY:
         raise ConfigurationError(
-            f"read_from='replica' chooses a server for reads and one for writes: leave target_session_attrs={given} "
-            "out of the database URL"
+            "with read_from='replica', semlex itself chooses the servers for reads and for writes: leave "
+            f"target_session_attrs={given} out of the database URL"
         )
     return url if given in ("primary", "read-write") else make_conninfo(url, target_session_attrs="primary")
 
 
 class StandbyReads(Database):
-    """Reads on connections to a standby; if a connection is lost, no read is repeated there: the primary answers."""
+    """Reads on connections to a standby; a read whose connection is lost is not retried here: the primary answers."""
 
     is_replica = True
 
@@ -80,7 +80,7 @@ class StandbyReads(Database):
         return await super()._read(known, connection, **options)
 
     async def _look(self, connection: PooledConnection) -> ReadServer:
-        """Return the server of a connection, with its lag; raise if it has become a primary."""
+        """Return the standby to which a connection leads, with its lag; raise if that server has become a primary."""
         now = self.clock.monotonic()
         seen = connection.seen_server
         if seen is not None and now - seen[0] < LOOK_SECONDS:
@@ -112,7 +112,7 @@ async def _lag(connection: Connection) -> tuple[bool, int | None, float | None]:
 
 
 class Replica:
-    """A standby beside a primary, and whether it can be reached."""
+    """A standby for reads, with whether it can be reached now; while it cannot, the primary answers."""
 
     def __init__(self, url: str, *, max_size: int, timeout: float, clock: Clock) -> None:
         # `timeout` is in seconds, for a free connection.
@@ -175,7 +175,7 @@ class Replica:
         return None if ends is None else max(ends - self._clock.monotonic(), 0.0) * DEADLINE_SHARE
 
     async def _unreachable(self, ends: float | None) -> str | None:
-        """Return why no standby can be read now, and start the next attempt to find one when it is due."""
+        """Return why no standby can be read now, or None; start the next attempt to reach one if it is due."""
         if self._away is not None and self._clock.monotonic() >= self._retry_at:
             probe = self._probing()
             # A standby that was there is waited for, for a moment, and so is the first one.

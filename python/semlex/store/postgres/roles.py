@@ -1,4 +1,4 @@
-"""Run transactions with the rights of a role, without further rights of the login."""
+"""Run transactions with the rights of a role, and without the other rights of the login."""
 
 # The statement that sets a transaction's other settings also sets the role, as ``SET LOCAL ROLE`` does, and it ends
 # with the transaction. So it costs no round trip, works behind a transaction pooler, and never stays on a connection.
@@ -36,21 +36,21 @@ def checked_role(role: str | None) -> str | None:
 
 
 def is_refusal(error: BaseException) -> bool:
-    """Return whether the server may have refused a role or denied it a right."""
+    """Return whether the error may mean that the server refused the role itself, or a right of the role."""
     return isinstance(error, StoreError) and error.sqlstate in REFUSED
 
 
 async def explain(connection: Connection, error: BaseException, role: str) -> BaseException:
-    """Add the needed GRANT to a refusal; return the error unchanged if the server does not answer."""
+    """Return the error with the GRANT statement that is needed; unchanged if the reason cannot be found out."""
     # `error` ended a transaction that had, or should have had, the role.
     try:
         login, may_take = await _membership(connection, role)
     except psycopg.Error:
         return error
     if may_take is None:
-        text = f"role {role!r} does not exist on this server: CREATE ROLE {quoted(role)}; {_grant(role, login)}"
+        text = f"role {role!r} does not exist on this server: run CREATE ROLE {quoted(role)}; {_grant(role, login)}"
     elif not may_take:
-        text = f"the login {login!r} may not take the role {role!r}: {_grant(role, login)}"
+        text = f"the login {login!r} may not take the role {role!r}: run {_grant(role, login)}"
     elif isinstance(error, PrivilegeError) and "GRANT " in str(error):
         return error  # it says already what is lacking
     elif isinstance(error, PrivilegeError):
@@ -79,7 +79,7 @@ def rights_to_create(schema: str, role: str) -> str:
 
 
 async def _membership(connection: Connection, role: str) -> tuple[str, bool | None]:
-    """Return the login, and whether it may take the role (None if the role does not exist)."""
+    """Return the login, and whether the login may take the role (None if the role does not exist)."""
     needed = "SET" if connection.info.server_version >= FIRST_WITH_SET_OPTION else "MEMBER"
     async with connection.transaction():
         cursor = await connection.execute(
@@ -97,5 +97,5 @@ def _grant(role: str, login: str) -> str:
 
 
 def quoted(*names: str) -> str:
-    """Return a name as quoted SQL; of two names, the first is the schema."""
+    """Return names as a quoted SQL identifier; of two names, the first is the schema."""
     return sql.Identifier(*names).as_string()

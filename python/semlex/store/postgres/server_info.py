@@ -1,4 +1,4 @@
-"""Read what the server and this machine are, and check that semlex can work with them."""
+"""Read versions and settings of the server and the memory of this machine; refuse servers that are too old."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class ServerInfo:
 
 
 async def read_server_info(connection: Connection) -> ServerInfo:
-    """Version of the server and of pgvector, and whether it accepts writes."""
+    """Read the versions of the server and of pgvector, and whether the server accepts writes; refuse old versions."""
     cursor = await connection.execute(
         "SELECT current_setting('server_version_num')::int / 10000, e.extversion, n.nspname, "
         "pg_is_in_recovery() OR current_setting('default_transaction_read_only')::bool "
@@ -61,7 +61,9 @@ async def read_server_info(connection: Connection) -> ServerInfo:
     postgres, version, schema, read_only = row
     pgvector = tuple(int(part) for part in re.findall(r"\d+", version)[:3]) if version else None
     if postgres < MINIMUM_POSTGRES:
-        raise UnsupportedServerError(f"Postgres {MINIMUM_POSTGRES} or newer is needed; this server is {postgres}")
+        raise UnsupportedServerError(
+            f"Postgres {MINIMUM_POSTGRES} or newer is needed; this server has version {postgres}"
+        )
     if pgvector is not None and pgvector < MINIMUM_PGVECTOR:
         raise UnsupportedServerError(
             f"pgvector 0.8.0 or newer is needed; this database has {version}. "
@@ -73,7 +75,7 @@ async def read_server_info(connection: Connection) -> ServerInfo:
 
 
 async def is_standby(connection: Connection) -> bool:
-    """Return whether the server is a standby, which replays the writes of another one."""
+    """Return whether the server is a standby, which replays the writes of a primary."""
     cursor = await connection.execute("SELECT pg_catalog.pg_is_in_recovery()")
     row = await cursor.fetchone()
     return bool(row and row[0])
@@ -81,7 +83,7 @@ async def is_standby(connection: Connection) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ServerSetting:
-    """A setting of the server."""
+    """A setting of the server, with its value as text and as a number."""
 
     name: str
     text: str  # as the server writes it, for example ``128MB``
@@ -90,7 +92,7 @@ class ServerSetting:
 
 
 async def read_server_settings(connection: Connection, names: Sequence[str]) -> dict[str, ServerSetting]:
-    """Settings by name, without those that this server does not know."""
+    """Return the server's settings by name, without those that this server does not know."""
     # semlex's transactions change settings; `reset_val` is the session's first value.
     cursor = await connection.execute(
         "SELECT name, CASE vartype WHEN 'bool' THEN reset_val ELSE current_setting(name) END, "
@@ -104,7 +106,7 @@ async def read_server_settings(connection: Connection, names: Sequence[str]) -> 
 
 
 def machine_memory() -> int:
-    """Return the memory of this machine, or of this process's container, in bytes; 0 if it is not known."""
+    """Return the bytes of memory of this machine, or of the container's limit if lower; 0 if that is not known."""
     try:
         found = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (ValueError, OSError, AttributeError):

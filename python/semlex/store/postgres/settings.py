@@ -1,4 +1,4 @@
-"""Set server settings in every transaction, so that sessions of any kind read and write the same."""
+"""Set server settings in every transaction, so that results do not depend on how a session was set up."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ LAST_TIME = datetime.max.replace(tzinfo=UTC)
 
 
 def check_encoding(connection: Connection) -> None:
-    """Refuse a database that cannot store every text. The server reports its encoding with the connection."""
+    """Refuse a database whose encoding cannot store every text."""
     encoding = connection.pgconn.parameter_status(b"server_encoding")
     if encoding not in (None, b"UTF8"):
         raise UnsupportedServerError(
@@ -53,7 +53,7 @@ def check_encoding(connection: Connection) -> None:
 
 
 def knows_settings(connection: Connection) -> bool:
-    """Return whether the driver has seen semlex's settings, so that it encodes values accordingly."""
+    """Return whether the driver knows that semlex's settings are in force, so that it encodes values by them."""
     return all(connection.pgconn.parameter_status(name) in (None, *known) for name, known in _TRACKED.items())
 
 
@@ -64,13 +64,13 @@ async def set_local(connection: Connection, **settings: str | int) -> None:
 
 @lru_cache(maxsize=256)
 def asking_calls(question: bytes, settings: tuple[tuple[str, str | int], ...]) -> bytes:
-    """Return a statement that sets settings as `set_local` does, and first selects the value of `question`."""
+    """Return a statement that selects the value of `question`, then sets settings as `set_local` does."""
     # The settings hold from the next statement on: all names in the question are qualified.
     return sql.SQL("SELECT ({}), {}").format(sql.SQL(question.decode()), _calls(settings)).as_bytes()
 
 
 async def set_for_session(connection: Connection, **settings: str | int) -> None:
-    """Set settings as `set_local` does, until the connection is closed; for semlex's own connections."""
+    """Set server settings until the connection is closed; only for connections that semlex opened."""
     calls = _calls(tuple(settings.items()), local=False)
     await connection.execute(sql.SQL("SELECT {}").format(calls))
 
@@ -81,7 +81,7 @@ def of_role(role: str | None) -> dict[str, str]:
 
 
 async def begin_writing(connection: Connection, role: str | None = None, *, one_snapshot: bool = False) -> None:
-    """Set the settings of a write that has its own transaction."""
+    """Set isolation level and settings at the beginning of a write's own transaction."""
     # Waiting for a lock has a limit, unless the session has one of its own. If this process vanishes, the server
     # notices within about a minute and releases its locks.
     if one_snapshot:
@@ -94,7 +94,7 @@ async def begin_writing(connection: Connection, role: str | None = None, *, one_
 
 
 async def server_time(connection: Connection) -> datetime:
-    """Return the server's time, since programs that share data need one clock."""
+    """Return the server's time, because programs on several machines that share data need one clock."""
     cursor = await cursor_with_times(connection).execute("SELECT pg_catalog.clock_timestamp()")
     [row] = await cursor.fetchall()
     now: datetime = row[0]

@@ -1,4 +1,4 @@
-"""Run transactions in few round trips: reads in one snapshot, and whole writes."""
+"""Run transactions in few round trips: reads in one snapshot, and writes sent as a whole."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ NO_SETTINGS: Mapping[str, str | int] = MappingProxyType({})
 
 
 class SnapshotEndedError(Exception):
-    """A statement was sent to a snapshot that has ended; its caller must begin again in a longer one."""
+    """A statement was sent in a snapshot that has ended; the caller must begin again in a longer snapshot."""
 
 
 class SnapshotDiffersError(SnapshotEndedError):
-    """The snapshot is not in the expected state; the state is known now, so the caller can try again at once."""
+    """The keyword index was not in the expected state; its state is known now, so the caller can try again at once."""
 
 
 Lasting = Literal["statement", "last question", "whole"]
@@ -53,7 +53,7 @@ Lasting = Literal["statement", "last question", "whole"]
 
 @dataclass(slots=True)
 class Snapshot:
-    """A REPEATABLE READ, READ ONLY transaction."""
+    """A REPEATABLE READ, READ ONLY transaction, in which all statements see one state of the database."""
 
     _connection: Connection
     # Of the whole transaction; None if its beginning was not pipelined.
@@ -82,21 +82,21 @@ class Snapshot:
         return self._connection
 
     async def set_up(self, settings: Mapping[str, str | int]) -> None:
-        """Set the settings that differ from the present ones, for the rest of the transaction."""
+        """Set server settings for the rest of the transaction, except those that have these values already."""
         different = {name: value for name, value in settings.items() if self.settings.get(name) != value}
         if different:
             await set_local(self.connection, **different)
             self.settings = {**self.settings, **different}
 
     async def limit(self, seconds: float | None) -> None:
-        """Limit the time of each further statement; None changes nothing."""
+        """Limit the time of each statement from now on; None changes nothing."""
         if seconds is not None and not self.has_ended:
             await set_local(self._connection, statement_timeout=math.ceil(seconds * 1000))
 
     async def execute(
         self, text: Query, parameters: Mapping[str, Any], *, is_qualified: bool = False
     ) -> psycopg.AsyncCursor[Any]:
-        """Send a statement whose answer is binary, with times as UTC."""
+        """Send a statement and return its cursor, which reads binary values and times as UTC."""
         # `is_qualified` means that all its names, operators included, are found whatever the search path is.
         del is_qualified  # the transaction has set the path
         self.is_asked = True
@@ -135,7 +135,7 @@ class Snapshot:
 
     @asynccontextmanager
     async def in_time(self) -> AsyncIterator[None]:
-        """End the block if one of its statements exceeds its time limit."""
+        """Leave the block without an error if a statement in it exceeds the time limit."""
         # The transaction continues either way, with the settings that it had.
         with suppress(psycopg.errors.QueryCanceled):
             async with self.savepoint():
@@ -169,7 +169,7 @@ class Snapshot:
 
 @dataclass(slots=True)
 class SingleSnapshot(Snapshot):
-    """The snapshot of a single statement outside a transaction, which takes one round trip."""
+    """A snapshot for one statement only, sent without BEGIN and COMMIT in one round trip."""
 
     # Whatever else is asked, before or afterwards, is refused.
 
@@ -179,7 +179,7 @@ class SingleSnapshot(Snapshot):
 
     @classmethod
     def possible(cls, connection: Connection) -> bool:
-        """Return whether a statement here runs in its own transaction, with values encoded as semlex needs."""
+        """Return whether a connection allows it: outside a transaction, in autocommit, with semlex's encodings."""
         return (
             connection.autocommit
             and connection.info.transaction_status == TransactionStatus.IDLE
@@ -194,7 +194,7 @@ class SingleSnapshot(Snapshot):
     async def execute(
         self, text: Query, parameters: Mapping[str, Any], *, is_qualified: bool = False
     ) -> psycopg.AsyncCursor[Any]:
-        """Send the only statement with the settings that it needs, and wait for its answer."""
+        """Send the only statement, with the settings that it needs, and wait for the answer."""
         if self.is_asked:
             raise SnapshotEndedError
         self.is_asked = True
@@ -214,7 +214,7 @@ class SingleSnapshot(Snapshot):
 
     @asynccontextmanager
     async def in_one_go(self, *, is_last: bool = False) -> AsyncIterator[None]:
-        """Send the only statement, which is also the last one."""
+        """Run the block, which sends the only statement; raise unless it is marked as the last."""
         if not is_last:
             raise SnapshotEndedError
         yield
@@ -263,7 +263,7 @@ async def _set_and_ask(
 async def send_transaction(
     send: Callable[[Connection], Awaitable[None]], connection: Connection, *, role: str | None = None
 ) -> None:
-    """Send a write transaction at once, on a connection outside a transaction; return when it has ended."""
+    """Send all statements of a write transaction in one go, on a connection outside a transaction; wait for its end."""
     if not connection.autocommit:  # the driver begins a transaction automatically before any statement
         async with connection.transaction():
             await begin_writing(connection, role)
@@ -280,7 +280,7 @@ async def _pipelined(
     begin: LiteralString,
     fix_settings: FixSettings,
 ) -> AsyncIterator[tuple[psycopg.AsyncPipeline, AsyncExitStack, psycopg.AsyncCursor[Any] | None]]:
-    """Open a transaction in a pipeline, whose BEGIN is sent together with its first statements."""
+    """Open a transaction in a pipeline, so that BEGIN is sent together with the first statements."""
     try:
         async with AsyncExitStack() as ending:
             pipeline = await ending.enter_async_context(ended_pipeline(connection))
@@ -303,7 +303,7 @@ async def _pipelined(
 
 @asynccontextmanager
 async def ended_pipeline(connection: Connection) -> AsyncIterator[psycopg.AsyncPipeline]:
-    """Open the driver's pipeline; if the block fails, end it without a log message of the driver."""
+    """Open a pipeline of the driver; if the block fails, end the pipeline without the driver's log message."""
     # If the pipeline could not be ended, close the connection.
     before = connection.pgconn.pipeline_status  # a caller's connection may be in a pipeline already
     try:
@@ -344,7 +344,7 @@ class Turns:
             self._readers -= 1
 
     async def take(self) -> None:
-        """Wait until no other reader runs in this iteration of the event loop."""
+        """Wait for this reader's turn, so that only one reader runs in each iteration of the event loop."""
         if self._readers <= 1:
             return
         loop = asyncio.get_running_loop()

@@ -1,4 +1,4 @@
-"""The folder of the embedded server: the account that owns it, and its two locks."""
+"""The folder of the embedded server: the account that owns it, the Postgres programs, and the two lock files."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ class Account:
 
 
 def is_root() -> bool:
-    """Return whether this process may switch to any other account."""
+    """Return whether this process runs as root."""
     return os.geteuid() == 0
 
 
 def server_account(data: Path) -> Account | None:
-    """Choose the account that runs the server."""
+    """Choose the account that runs the server, if this process is root; None: the account of this process."""
     if not is_root():
         return None
     if data.exists():
@@ -89,7 +89,7 @@ def run_as(
     text: str = "",
     keep_open: Sequence[int] = (),
 ) -> subprocess.CompletedProcess[str]:
-    """Run a program to its end."""
+    """Run a program as an account, with a minimal environment, and wait for its end."""
     # A new environment: PGPORT and its like would change the server, and secrets do not belong in it.
     # LC_ALL=C keeps messages in English and macOS's postmaster single-threaded.
     environment = {"PATH": os.defpath, "LC_ALL": "C"}
@@ -113,7 +113,7 @@ def run_as(
 
 
 def require_traversable(folder: Path, account: Account | None) -> None:
-    """Check that the server's account can pass through a folder and all folders above it."""
+    """Refuse a folder if the server's account cannot pass through it and all folders above it."""
     # No mode is changed here, because a folder that semlex did not make would be opened for everyone.
     if run_as(account, ["test", "-x", str(folder)]).returncode == 0:
         return
@@ -127,19 +127,21 @@ def require_traversable(folder: Path, account: Account | None) -> None:
 
 
 def find_installations(account: Account | None) -> dict[int, Path]:
-    """Find the Postgres versions that this machine can start."""
+    """Return the folders of the Postgres programs that can run here, by major version."""
     spec = importlib.util.find_spec(PACKAGE)
     if spec is None or not spec.submodule_search_locations:
         raise MissingExtraError(DISTRIBUTION, "local", "the embedded Postgres", OWN_SERVER)
     package = Path(spec.submodule_search_locations[0])
     found = _programs(package)
     if not found:
-        raise EmbeddedServerError(f"the installed {DISTRIBUTION} contains no Postgres 16 or 18: install version 0.6")
+        raise EmbeddedServerError(
+            f"the installed package {DISTRIBUTION} contains no Postgres 16 or 18: install version 0.6 of the package"
+        )
     if account is not None and not _starts(found, account):
         found = _programs(_copy_for_everyone(package))
         if not _starts(found, account):
             raise EmbeddedServerError(
-                f"the Postgres programs in {ROOT_STATE} do not start as {account.name!r}: is it mounted noexec?"
+                f"the Postgres programs in {ROOT_STATE} do not start as {account.name!r}: is the folder mounted noexec?"
             )
     return found
 
@@ -194,7 +196,7 @@ POLL_SECONDS = 0.05
 
 
 def default_folder() -> Path:
-    """Return the folder of the embedded server when none is named."""
+    """Return the folder of the embedded server if the caller names none: from SEMLEX_DATA_DIR, else the default."""
     named = os.environ.get("SEMLEX_DATA_DIR")
     if named:
         # As the command line reads it; pathlib's expanduser raises for a user that does not exist.
@@ -212,7 +214,7 @@ def default_folder() -> Path:
 
 
 def resolved_folder(folder: Path) -> Path:
-    """Return the absolute path without links."""
+    """Return the folder's absolute path without symbolic links; refuse control characters in it."""
     given = os.fspath(folder)
     # The system's calls refuse a NUL with an error of their own, so the path is checked first.
     resolved = given if "\0" in given else os.path.realpath(given)
@@ -222,7 +224,7 @@ def resolved_folder(folder: Path) -> Path:
 
 
 def make_folder(folder: Path) -> None:
-    """Make the folder if it is missing."""
+    """Make the folder if it is missing; refuse one that is another user's or holds other files."""
     existing = next(path for path in [folder, *folder.parents] if path.exists())
     if not existing.is_dir():
         raise EmbeddedServerError(f"{existing} is not a folder: choose another (SEMLEX_DATA_DIR)")

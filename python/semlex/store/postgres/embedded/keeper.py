@@ -1,4 +1,4 @@
-"""Keep the embedded server running for a while after its last user, then stop it."""
+"""The keeper process: it stops the embedded server some time after the server's last user has ended."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ PROGRAM = "from semlex.store.postgres.embedded.keeper import main; main()"
 
 
 def keep_server(folder: Path, seconds: float) -> bool:
-    """Let a keeper stop the server after `seconds` without users; the caller must hold the start lock."""
+    """Have a keeper process stop the server after `seconds` without users; the caller must hold the start lock."""
     now = time.monotonic()
     return tell_keeper(folder, seconds, now) or _start_keeper(folder, seconds, now)
 
 
 def tell_keeper(folder: Path, seconds: float, since: float | None = None) -> bool:
-    """Tell the folder's keeper how many seconds the server may be without users, and make it check."""
+    """Send the keeper how many seconds the server may stay without users, and make it check; False without a keeper."""
     pipe = _open_pipe(folder, os.O_WRONLY)
     if pipe is None:
         return False
@@ -44,7 +44,7 @@ def tell_keeper(folder: Path, seconds: float, since: float | None = None) -> boo
 
 
 def has_keeper(folder: Path) -> bool:
-    """Return whether a keeper process reads the pipe."""
+    """Return whether a keeper process runs for the folder, by whether one reads the pipe."""
     pipe = _open_pipe(folder, os.O_WRONLY)
     if pipe is not None:
         os.close(pipe)
@@ -79,7 +79,7 @@ def _says_something(ready: int) -> bool:
 
 
 def _launch(folder: Path, seconds: float, since: float, tell: int) -> bool:
-    """Start a keeper that writes to `tell` once it listens; close `tell`."""
+    """Start a keeper, which writes to the pipe `tell` once it listens; close `tell` in this process."""
     # Neither the user's secrets nor settings of Python for another program.
     environment = {"PATH": os.defpath, "LC_ALL": "C", "PYTHONPATH": os.pathsep.join(filter(os.path.isabs, sys.path))}
     environment |= {name: os.environ[name] for name in ("TZ", "LD_LIBRARY_PATH") if name in os.environ}
@@ -122,7 +122,7 @@ def _launch(folder: Path, seconds: float, since: float, tell: int) -> bool:
 
 
 def main() -> None:
-    """Run a keeper; arguments: folder, seconds, time from which they count, and the pipe of its starter."""
+    """Run a keeper; arguments: folder, seconds to wait, time from which to count, and the starter's pipe."""
     tell = int(sys.argv[4])
     with contextlib.suppress(FileNotFoundError):  # the folder is gone
         keeper = _Keeper(Path(sys.argv[1]), float(sys.argv[2]), float(sys.argv[3]))
@@ -169,7 +169,7 @@ class _Keeper:
         return _open_pipe(self._folder, os.O_RDWR)
 
     def _wait(self, pipe: int) -> bool:
-        """Wait for a message or the time of the next check; return False if the folder has been replaced."""
+        """Wait for a message or until the next check is due; return False if the folder has been replaced."""
         rest = self._since + self._order[1] - time.monotonic()
         if select.select([pipe], [], [], min(LOOK_SECONDS, max(rest, MIN_LOOK_SECONDS)))[0]:
             words = [float(word) for word in os.read(pipe, 65536).split()]
@@ -180,7 +180,7 @@ class _Keeper:
         return False
 
     def _is_over(self) -> bool:
-        """Stop the server if it was kept for long enough; return whether nothing is left to keep."""
+        """Stop the server if its time without users is over; return whether the keeper can end."""
         if read_postmaster(self._folder) is None:
             return True
         changed = self._found_versions() != self._versions

@@ -30,7 +30,7 @@ POLL_SECONDS = 0.02
 
 @dataclass(frozen=True, slots=True)
 class Postmaster:
-    """What a running or dead server left in ``postmaster.pid``."""
+    """What a running or dead server wrote into ``postmaster.pid``."""
 
     pid: int
     socket_folder: Path
@@ -52,7 +52,7 @@ MARK = re.compile(r"semlex-[0-9a-f]+-[0-9a-f]+")
 
 
 def process_mark(folder: Path) -> str:
-    """Return a name for the servers of this folder, which appears in the command line of each of their processes."""
+    """Return the name of this folder's server, which the command line of each of the server's processes contains."""
     # Postgres shows its setting ``cluster_name`` in the title of every process. Device and inode are used rather than
     # the path: the path may be long, and the same folder may be reached by another one.
     status = folder.stat()
@@ -60,7 +60,7 @@ def process_mark(folder: Path) -> str:
 
 
 def running_server(folder: Path) -> Postmaster | None:
-    """Return the folder's live server, or None."""
+    """Return the folder's server if it runs, else None."""
     # The pid file alone proves nothing: a copy of the folder has it as well, after a reboot its pid may be an unrelated
     # process, and a killed server may remain as a zombie that nobody collects. The process table alone proves nothing
     # either: the server may run in another container. Proof is a socket that takes connections where this folder would
@@ -83,7 +83,7 @@ def running_server(folder: Path) -> Postmaster | None:
 
 
 def program_of(folder: Path) -> str | None:
-    """Path of the program that the folder's server runs, or None."""
+    """Return the path of the program that the folder's server runs, or None."""
     postmaster = read_postmaster(folder)
     process = None if postmaster is None else _process(postmaster.pid)
     try:
@@ -93,7 +93,7 @@ def program_of(folder: Path) -> str | None:
 
 
 def stop_server(folder: Path, timeout: float) -> None:
-    """Stop the folder's server, which ends its sessions, and wait until it has stopped."""
+    """Stop the folder's server with all its sessions, and wait until it has stopped."""
     server = running_server(folder)
     if server is None:
         return
@@ -117,7 +117,7 @@ def stop_server(folder: Path, timeout: float) -> None:
 
 
 def clear_remains(folder: Path) -> None:
-    """Remove what a dead server left, so that the next one can start. Call it only when no server runs."""
+    """End processes and remove files that a dead server left, so that a new one can start, while no server runs."""
     # Postgres itself would take any live process of that pid, or its own zombie, for a running server.
     postmaster = read_postmaster(folder)
     if postmaster is None:
@@ -176,7 +176,8 @@ def make_socket_folder(folder: Path, account: Account | None) -> Path:
         found = chosen.lstat()
         if not stat.S_ISDIR(found.st_mode) or found.st_uid != uid or stat.S_IMODE(found.st_mode) != stat.S_IRWXU:
             raise EmbeddedServerError(
-                f"{chosen} must be a folder of mode 0700 of the server's account, for the server's socket: remove it"
+                f"{chosen} is not a folder of mode 0700 that belongs to the server's account, as the server's socket "
+                "needs: remove it"
             ) from None
     return chosen
 
@@ -220,7 +221,7 @@ def _is_postgres(process: Any) -> bool:
 
 
 def _is_backend(process: Any) -> bool:
-    """Return whether the process is a child of a postmaster, by its title, or has ended."""
+    """Return whether the process is a child of a postmaster, judged by its title, or has ended."""
     try:
         return "".join(process.cmdline()[:1]).startswith("postgres:")
     except _psutil().Error:

@@ -1,4 +1,4 @@
-"""The embedded Postgres: the first use starts it, all processes of the machine share it, the last one stops it."""
+"""The embedded Postgres: the first user starts it, all processes of the machine share it, the last user stops it."""
 
 # Who uses the server is counted by kernel file locks: every `EmbeddedServer` holds a shared lock on ``users.lock``,
 # which vanishes with its process however that ends. Starting and stopping take ``start.lock``.
@@ -69,7 +69,7 @@ SMALL_SHARED_MEMORY = GIB  # containers give /dev/shm 64 MB, less than one paral
 
 
 def launch(folder: Path, major: int, timeout: float, start_lock: int) -> None:
-    """Start the server, after making its database if needed, and wait `timeout` seconds for it to take connections."""
+    """Make the database if needed, start the server, and wait up to `timeout` seconds until it takes connections."""
     # A program that makes the database inherits the descriptor `start_lock`.
     account = server_account(folder / "data")
     programs = _programs(folder, major, account)
@@ -97,7 +97,7 @@ def launch(folder: Path, major: int, timeout: float, start_lock: int) -> None:
 
 
 def server_memory(memory: int) -> int:
-    """Return the bytes of a machine's memory that an embedded server may assume to have."""
+    """Return how many bytes of the machine's memory the embedded server is configured for."""
     return min(memory // MEMORY_PART, MAX_MEMORY)
 
 
@@ -142,14 +142,17 @@ def _programs(folder: Path, major: int, account: Account | None) -> Path:
     available = ", ".join(str(number) for number in sorted(found))
     if data.exists():
         raise EmbeddedServerError(
-            f"{data} is a database of Postgres {major}, and this installation has {available}: convert it "
-            "with pg_upgrade, dump and restore it with its own version, or choose another folder (SEMLEX_DATA_DIR)"
+            f"{data} is a database of Postgres {major}, but the installed Postgres programs are of version "
+            f"{available}: convert the database with pg_upgrade, dump it with Postgres {major} and restore it, or "
+            "choose another folder (SEMLEX_DATA_DIR)"
         )
-    raise EmbeddedServerError(f"embedded Postgres {major} is missing: this installation has {available}")
+    raise EmbeddedServerError(
+        f"embedded Postgres {major} is missing: the installed Postgres programs are of version {available}"
+    )
 
 
 def _create(folder: Path, programs: Path, account: Account | None, start_lock: int) -> None:
-    """Make the database beside its place and move it there when complete, so that an incomplete one is never opened."""
+    """Make the database in a temporary folder and rename that when complete, so that no incomplete one is opened."""
     unfinished = folder / "data.new"
     if unfinished.exists():  # its maker was killed, and has ended: it inherits the start lock that we now hold
         shutil.rmtree(unfinished)
@@ -178,7 +181,7 @@ def _create(folder: Path, programs: Path, account: Account | None, start_lock: i
 
 
 def _open_log(folder: Path, account: Account | None) -> int:
-    """Make the log writable for the server and limit its size; return where new lines begin."""
+    """Make the log file writable for the server, empty it if it is large; return the offset of new lines."""
     log = os.open(folder / "log", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
     try:
         if account is not None:
@@ -210,7 +213,7 @@ _open: set[EmbeddedServer] = set()
 
 
 class EmbeddedServer:
-    """One use of the embedded server: `start` attaches to it, starting it if needed; `close` releases it."""
+    """One user of the embedded server: `start` attaches to the server, starting it if needed; `close` releases it."""
 
     # Also a context manager. A handle that is still open when its process ends is closed then. `close` may be called
     # while another thread is in `start`, which then ends early. A forked child's copy is not started: the use is its
@@ -340,7 +343,7 @@ class EmbeddedServer:
                 raise failure(self.folder, f"the server does not accept connections after {self._timeout:g} s")
             time.sleep(POLL_SECONDS)
         raise EmbeddedServerError(
-            f"the start of the server in {self.folder} was cancelled, because it was closed meanwhile"
+            f"the start of the server in {self.folder} was cancelled, because close() was called meanwhile"
         )
 
     def _is_ready(self, *, again: bool = False) -> bool:
@@ -367,13 +370,15 @@ class EmbeddedServer:
             ours = ours or (self.folder / "data").samefile(os.fsdecode(data))
         if not ours:
             raise failure(
-                self.folder, f"the server at its socket serves another folder, {os.fsdecode(data)}: stop that one first"
+                self.folder,
+                "the server that answers at this folder's socket serves another folder, "
+                f"{os.fsdecode(data)}: stop that server first",
             )
         return True
 
 
 def server_status(folder: Path | None = None) -> dict[str, Any]:
-    """Read the state of a folder's server; nothing is started."""
+    """Return the state of a folder's server, without starting anything."""
     place = resolved_folder(default_folder() if folder is None else folder)
     status: dict[str, Any] = {"folder": str(place), "running": False}
     status |= dict.fromkeys(("process", "postgres", "url", "in_use", "kept"))
@@ -397,8 +402,8 @@ def stop_unused(folder: Path | None = None) -> bool:
             return False
         if is_in_use(place):
             raise EmbeddedServerError(
-                f"the server of {place} is in use: end the processes that use it (lsof {place / 'users.lock'}); the "
-                "last one stops it"
+                f"the server of {place} is in use: end the processes that use it (lsof {place / 'users.lock'}); when "
+                "the last of them ends, the server stops"
             )
         _stop(place, STATUS_SECONDS)
     return True
