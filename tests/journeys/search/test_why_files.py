@@ -144,7 +144,10 @@ def test_names(retriever: SyncRetriever, folder: Path, tmp_path: Path, monkeypat
     hit = retriever.search("ninety days")[0]
     assert retriever.why(hit.location, "ninety days").chunk == hit.id
     assert why(retriever, hit.id).name == hit.id
-    assert why(retriever, "keys.md:999").notes[0] == "no chunk is at 999: the whole document was examined"
+    assert (
+        why(retriever, "keys.md:999").notes[0]
+        == "no chunk contains line, page or row 999: the whole document was examined"
+    )
     assert why(retriever, "fruit.txt").name == "docs: sub/fruit.txt"  # the end of one path only
     assert (why(retriever, "safe.pdf").name, why(retriever, "id:9").name) == ("safe.pdf", "id:9")
     (folder / "more" / "sub").mkdir(parents=True)

@@ -187,7 +187,7 @@ async def test_a_transaction_that_cannot_hold_the_table_is_refused(database_url:
         await retriever.add_documents([Document("yellow fruit", id="a")])
         found = await retriever.search("yellow fruit")
         async with await psycopg.AsyncConnection.connect(database_url, autocommit=True) as mine:
-            with pytest.raises(ConfigurationError, match="in autocommit, outside a transaction"):
+            with pytest.raises(ConfigurationError, match="in autocommit and outside a transaction"):
                 await retriever.tables.hits_into(mine, found, "hits")
             async with mine.transaction():
                 await mine.execute("SET TRANSACTION READ ONLY")
@@ -224,7 +224,7 @@ def test_without_an_event_loop(database_url: str) -> None:
             assert mine.execute(retriever.tables.hits_as_sql(found).encode()).rowcount == 1
             assert mine.execute(retriever.tables.hits_as_sql([]).encode()).fetchall() == []
         with psycopg.connect(database_url, autocommit=True) as mine:
-            with pytest.raises(ConfigurationError, match="in autocommit, outside a transaction"):
+            with pytest.raises(ConfigurationError, match="in autocommit and outside a transaction"):
                 retriever.tables.hits_into(mine, found, "hits")
             with pytest.raises(ConfigurationError, match="connection must be one of psycopg 3, of Django"):
                 retriever.tables.hits_into("postgresql://", found, "hits")  # type: ignore[arg-type]

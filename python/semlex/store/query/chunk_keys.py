@@ -1,4 +1,4 @@
-"""Keys of chunks, which are derived from the ids alone."""
+"""Keys of chunks (document id, chunk id), which are computed from the chunk's id alone."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ DASH = 32
 
 
 def indexed_document_id(source_uri: str, uri: str) -> UUID:
-    """Key of a document that was read from a source."""
+    """Return the key of a document that was read from a source."""
     return UUID(bytes=_core.hash_rows("indexed", [[source_uri], [uri]])[0])
 
 
 def indexed_chunk_id(document_id: UUID, text_hash: bytes, occurrence: int) -> str:
-    """Return the id of an indexed document's chunk; `occurrence` counts from 0 the chunks with that text."""
+    """Return the id of an indexed document's chunk; `occurrence` numbers chunks with the same text, from 0."""
     # The id derives from the document and the text, so that an unchanged chunk keeps its id and its vector, and it
     # begins with the document's key, so that the id alone is enough to find the chunk.
     suffix = f"-{occurrence}" if occurrence else ""
@@ -32,7 +32,7 @@ def is_indexed(chunk_id: str) -> bool:
 
 
 def indexed_keys(chunk_ids: Iterable[str]) -> list[tuple[UUID, str]]:
-    """Return the keys of the ids that name a chunk of an indexed document."""
+    """Return the keys of those chunks whose ids are of an indexed document."""
     return [(UUID(hex=one[:32]), one) for one in chunk_ids if is_indexed(one)]
 
 

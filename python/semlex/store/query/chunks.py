@@ -1,4 +1,4 @@
-"""Read rows by key: load hits with their excerpts, fetch by id, count."""
+"""Read chunks: load hits with excerpts, fetch by id, list and count."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 class Excerpts:
-    """The excerpts of the texts of one search, made together when the first of them is asked for."""
+    """The excerpts of all hits of a search, which are made together when the first excerpt is asked for."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class Excerpts:
         return self._texts[row]
 
     def of(self, row: int) -> tuple[str, int | None]:
-        """Return the excerpt of a text, and the position in the text of its first matched word, or None."""
+        """Return the excerpt of text number `row`, and the position of the first matched word in the text, or None."""
         return self._made[row]
 
     @cached_property
@@ -69,7 +69,7 @@ def excerpts_of(
     languages: Sequence[str | None],
     analyzer_for: Callable[[str | None], _core.Analyzer | None],
 ) -> list[tuple[str, int | None]]:
-    """Return the excerpt of each text, and the position in the text of its first matched word, or None."""
+    """Return the excerpt of each text, and the position of the first matched word in the text, or None."""
     found: list[tuple[str, int | None]] = [("", None)] * len(texts)
     for language in set(languages):
         rows = [row for row, own in enumerate(languages) if own == language]
@@ -146,7 +146,7 @@ def _hit_columns(names: Names, *, has_places: bool) -> bytes:
 
 
 def best_rows(names: Names, count: int, *, has_places: bool) -> BestRows | None:
-    """Return the columns that a search adds for its hits; None if the size of the rows must be checked first."""
+    """Return the columns of hits for a search to read along; None if the size of the rows must be checked first."""
     # `has_places` tells whether some hits may be chunks of documents that were read from files.
     if size_seen.get() is not None and count > MEASURED_ROWS:
         return None
@@ -165,7 +165,7 @@ async def load_results(
     columns: RowColumns | None = None,
     is_last: bool = False,
 ) -> dict[Key, SearchResult]:
-    """Load hits by key, in one statement; keys whose row is gone are missing from the answer."""
+    """Load hits by key, in one statement; the answer lacks keys of chunks that are gone."""
     # `brought` are rows that the leg has returned already, by `best_rows`; they are used if they are complete.
     # `numbers` are the ids of the chunks in the keyword index, as far as they are known.
     # `columns` are those of followed tables: a hit whose row there is gone or hidden is missing, too.
@@ -227,7 +227,7 @@ async def _hit_rows(
 
 
 def _show(excerpts: Excerpts, number: int, at: StoredPlace, line: int | None, page: int | None) -> Shown:
-    """Return the excerpt of a hit, and its place: where the first matched word is, else where the chunk begins."""
+    """Return a hit's excerpt, and the place in the file of the first matched word, else of the chunk's beginning."""
     excerpt, match = excerpts.of(number)
     if match is None or not at.for_people(line, page):
         return Shown(excerpt, None, page, at.row, at.for_people(line, page))
@@ -239,7 +239,7 @@ def _show(excerpts: Excerpts, number: int, at: StoredPlace, line: int | None, pa
 async def _rows(
     cursor: AsyncCursor[Any], statement: sql.Composed | bytes, values: dict[str, Any], most: int
 ) -> list[Any]:
-    """Return the rows of a statement with `COLUMNS`, up to `most`, and report their size to `size_seen`."""
+    """Return the rows of a statement with `COLUMNS`, and report the size of the rows to `size_seen`."""
     seen = size_seen.get()
     is_measured = seen is not None and most > MEASURED_ROWS
     if seen is not None and is_measured:
@@ -332,7 +332,7 @@ async def list_chunks(
 async def documents_of(
     connection: Connection, collection: CollectionInfo, keys: Sequence[Key]
 ) -> dict[Key, DocumentKey]:
-    """Return the document of each of these chunks; those that are gone are missing."""
+    """Return the document of each of these chunks; chunks that are gone are left out."""
     # An added chunk belongs to the document that it names as its ``source_document``; one that names none is a document
     # of its own.
     cursor = await connection.cursor(binary=True).execute(
@@ -352,7 +352,7 @@ async def documents_of(
 
 
 async def cut_contexts(connection: Connection, collection: CollectionInfo, keys: Sequence[Key]) -> dict[str, str]:
-    """Return, by id, the stored contexts of the chunks that belong to a document, without descriptions."""
+    """Return, by id, the contexts of those chunks that were split from a document, without chunk descriptions."""
     cursor = await connection.cursor(binary=True).execute(
         sql.SQL(
             "SELECT c.chunk_id, c.context, c.content_hash FROM unnest(%(document_ids)s::uuid[], %(chunk_ids)s::text[]) "
@@ -364,7 +364,7 @@ async def cut_contexts(connection: Connection, collection: CollectionInfo, keys:
 
 
 async def count_chunks(connection: Connection, collection: CollectionInfo, condition: Filter) -> int:
-    """Number of chunks that pass a filter."""
+    """Return the number of chunks that pass a filter."""
     condition = await with_rows(connection, collection.names, condition)
     statement = sql.SQL("SELECT count(*) FROM {} AS c WHERE {}").format(collection.names.chunk, condition.expression)
     cursor = await connection.execute(statement, condition.parameters)

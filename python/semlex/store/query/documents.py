@@ -44,7 +44,7 @@ class KnownSource:
 
 @dataclass(frozen=True, slots=True)
 class NamedDocument:
-    """The document that a name means."""
+    """The document, or the part of it, that a user's name means, with the keys of the chunks."""
 
     name: str  # source and path as lists of documents show them, or an id
     keys: tuple[Key, ...]  # of its chunks, or of those that the name means
@@ -53,7 +53,7 @@ class NamedDocument:
 
 @dataclass(frozen=True, slots=True)
 class LoggedRun:
-    """The columns of an ingestion run that explain a missing document."""
+    """What the log says about a run; it may explain why a document is missing."""
 
     command: str
     where: str  # what was read or deleted
@@ -64,14 +64,14 @@ class LoggedRun:
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """Records about files: recent runs and paths of documents."""
+    """Recent runs and paths of documents, to explain why a document was not found."""
 
     runs: tuple[LoggedRun, ...]  # the newest first
     paths: tuple[str, ...]  # of documents, to suggest one similar to an unknown name
 
 
 async def read_known_sources(connection: Connection, names: Names) -> list[KnownSource]:
-    """Return all sources of files, by name."""
+    """Return all sources of files, removed ones too, ordered by name."""
     statement = sql.SQL("SELECT s.name, s.root, {} FROM {} AS s WHERE s.kind <> ALL(%s) ORDER BY s.name, s.source_id")
     cursor = await connection.cursor(binary=True).execute(
         statement.format(is_present(names), names.source), [list(OF_TABLES)]
@@ -82,7 +82,7 @@ async def read_known_sources(connection: Connection, names: Names) -> list[Known
 async def find_named(
     connection: Connection, names: Names, name: str, places: Sequence[tuple[str, str]]
 ) -> NamedDocument | None:
-    """Resolve a name: an id, a path, a path on disk, a name of an added document, or the end of exactly one path."""
+    """Find what a name means: an id, a path, a path on disk, an added document, or the end of exactly one path."""
     found = await _chunks_with_id(connection, names, name)
     if found is not None:
         return found
@@ -118,7 +118,7 @@ async def _chunks_with_id(connection: Connection, names: Names, name: str) -> Na
 async def _document(
     connection: Connection, names: Names, name: str, places: Sequence[tuple[str, str]]
 ) -> tuple[str, UUID] | None:
-    """Find a document by its path, one of its places on disk, or the end of its path; return its name and key."""
+    """Find a document by path, by its place on disk, or by the end of its path; return the document's name and key."""
     cursor = await connection.cursor(binary=True).execute(
         sql.SQL(
             "SELECT d.document_id, s.name, d.uri FROM {} AS d JOIN {} AS s USING (source_id) "
@@ -137,7 +137,9 @@ async def _document(
     if len(chosen) > 1:
         shown = ", ".join(f"{source}: {uri}" for _, source, uri in chosen[:SHOWN])
         more = f" and {len(chosen) - SHOWN:,} more" if len(chosen) > SHOWN else ""
-        raise ConfigurationError(f"the document {name!r} may be one of several, name one of them: {shown}{more}")
+        raise ConfigurationError(
+            f"several documents match {name!r}: give the whole name of one of them ({shown}{more})"
+        )
     return (f"{chosen[0][1]}: {chosen[0][2]}", chosen[0][0]) if chosen else None
 
 
@@ -164,12 +166,12 @@ async def _chunks_of(
     held = tuple((row[0], row[1]) for row in rows if row[2])
     if held:
         return NamedDocument(f"{name}:{line}", held)
-    note = f"no chunk is at {line}: the whole document was examined"
+    note = f"no chunk contains line, page or row {line}: the whole document was examined"
     return NamedDocument(name, tuple((row[0], row[1]) for row in rows), (note,))
 
 
 async def _added(connection: Connection, names: Names, name: str) -> list[Key]:
-    """Return the chunks that were added under a name."""
+    """Return the keys of chunks that were added under a name."""
     cursor = await connection.cursor(binary=True).execute(
         sql.SQL(
             "SELECT c.document_id, c.chunk_id FROM {} AS c WHERE {} AND c.source_document <> '' "

@@ -1,4 +1,4 @@
-"""Read facts about chunks: whether they pass a filter, the fields that it compares, and exact vector ranks."""
+"""Read facts about chunks: whether they pass a filter, the values of their fields, and exact vector ranks."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _CHUNKS = sql.SQL(
 
 @dataclass(frozen=True, slots=True)
 class ChunkFacts:
-    """Facts about one chunk."""
+    """A chunk, and whether it passes a filter."""
 
     key: Key
     passes: bool  # whether it passes the filter
@@ -50,7 +50,7 @@ class VectorRank:
 async def read_facts(
     snapshot: Snapshot, collection: CollectionInfo, condition: Filter, keys: Sequence[Key]
 ) -> list[ChunkFacts]:
-    """Return the facts of chunks, in their order, without chunks that are gone."""
+    """Return for each of these chunks, in the order of `keys`, whether it passes; chunks that are gone are left out."""
     text = sql.SQL("SELECT c.document_id, c.chunk_id, {passes} IS TRUE FROM {chunks} ORDER BY k.number").format(
         passes=condition.expression, chunks=_CHUNKS.format(chunk=collection.names.chunk)
     )
@@ -61,7 +61,7 @@ async def read_facts(
 async def read_fields(
     snapshot: Snapshot, collection: CollectionInfo, keys: Sequence[Key], *, with_rows: bool = False
 ) -> list[tuple[dict[str, Any], dict[str, Any]]]:
-    """Return the fields that a filter compares, for each chunk: metadata and semlex's own fields, as for `holds`."""
+    """Return for each chunk what filters compare, as `holds` takes it: the metadata, and semlex's own fields."""
     names = collection.names
     tables = await read_live_tables(snapshot.connection, names) if with_rows else ()
     own = [name for name in OWN if name != "document"]
@@ -88,7 +88,7 @@ async def read_fields(
 async def vector_rank(
     snapshot: Snapshot, collection: CollectionInfo, vector: NDArray[np.float32], condition: Filter, keys: Sequence[Key]
 ) -> VectorRank | None:
-    """Return the nearest of `keys` with its exact rank among all chunks that pass; None if none has a vector."""
+    """Return the nearest of the chunks `keys`, with its exact rank among all that pass; None if none has a vector."""
     scorer = vector_leg(collection, vector, 1, condition, plan="scan").scorer
     # Adding zero keeps the planner off the vector index, which would stop early.
     nearest = sql.SQL(

@@ -1,4 +1,4 @@
-"""Count values of fields, and find which fields exist with which types, from a bounded sample."""
+"""Count the values of fields, and find from a sample which fields chunks have and of which types."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ _VALUES = sql.SQL(
 
 @dataclass(frozen=True, slots=True)
 class FieldSample:
-    """A sample of chunks, the same ones every time."""
+    """A sample of chunks that is the same at every call."""
 
     names: Names
     chunks: int
@@ -145,7 +145,7 @@ class FieldSample:
         return _bounded(self.names, self.chunks)
 
     def nodes(self) -> sql.Composable:
-        """Return the beginning of a statement that reads all values of their metadata."""
+        """Return the WITH clause of a statement: every value in the sample's metadata, with its path."""
         return _NODES.format(
             sample=self.source,
             outer=_OBJECT.format(value=sql.SQL("c.metadata")),
@@ -163,7 +163,7 @@ def _bounded(names: Names, chunks: int) -> sql.Composable:
 
 
 async def take_field_sample(connection: Connection, names: Names) -> FieldSample:
-    """Determine how many chunks to read: 10,000 on random pages, fewer if their metadata is large."""
+    """Choose the sample: 10,000 chunks on random pages, fewer if their metadata is large."""
     # The transaction must have one snapshot.
     cursor = await connection.execute(
         sql.SQL(
@@ -227,7 +227,7 @@ async def _count_own(connection: Connection, sample: FieldSample) -> dict[Field,
 
 
 async def _read_values(connection: Connection, sample: FieldSample) -> dict[Field, list[Any]]:
-    """Return the most frequent single values of every field, and of the elements of its lists."""
+    """Return the most frequent values of each field; elements of lists count as values, lists and objects do not."""
     values = _VALUES.format(characters=sql.Literal(SHOWN_CHARACTERS), limit=sql.Literal(SHOWN_VALUES))
     found = defaultdict(list)
     cursor = await connection.execute(sample.nodes() + values)

@@ -58,7 +58,7 @@ OWN_COLUMNS = {
 
 
 def text_hash(text: sql.Composable) -> sql.Composed:
-    """Return SQL of a hash of a text, for an index of paths, which may be long and shared by any number of chunks."""
+    """Return SQL of a hash of a text, for the index on documents' names: a B-tree refuses long texts."""
     # A B-tree of the texts refuses long ones. A hash index reads all equal entries for each new one.
     return sql.SQL("pg_catalog.hashtextextended({}, 0)").format(text)
 
@@ -71,13 +71,13 @@ _OF_ONE_DOCUMENT = sql.SQL(
 
 
 def is_of_document(value: sql.Composable) -> sql.Composed:
-    """Return SQL of whether the document of a chunk has this name, served by the index on names."""
+    """Return SQL of whether a chunk's document has this name, in a form that the index on names serves."""
     column = OWN_COLUMNS["source_document"]
     return _OF_DOCUMENT.format(column=column, column_hash=text_hash(column), value=value, value_hash=text_hash(value))
 
 
 def is_of_one_document(values: sql.Composable) -> sql.Composed:
-    """Return SQL of whether the document of a chunk has one of these names, served by the index on names."""
+    """Return SQL of whether a chunk's document has one of these names, in a form that the index on names serves."""
     column = OWN_COLUMNS["source_document"]
     value_hash = text_hash(sql.SQL("given.value"))
     return _OF_ONE_DOCUMENT.format(column=column, column_hash=text_hash(column), values=values, value_hash=value_hash)
@@ -94,22 +94,22 @@ _OF_DOCUMENTS = {
 
 
 def constant_path(path: Sequence[str]) -> sql.Composable:
-    """Return a path into the metadata as a constant."""
+    """Return SQL of a path into the metadata, as a constant."""
     return sql.SQL("{}::text[]").format(sql.Literal(list(path)))
 
 
 def value_at(path: sql.Composable, metadata: sql.Composable = sql.SQL("c.metadata")) -> sql.Composed:  # noqa: B008
-    """Return the value at a path, as jsonb; NULL if missing."""
+    """Return SQL of the value at a path in the metadata, as jsonb; NULL if missing."""
     return sql.SQL("({} #> {})").format(metadata, path)
 
 
 def typed_value(value: sql.Composable, of: ValueType) -> sql.Composed:
-    """Return a value of one type; NULL for all others."""
+    """Return SQL that casts a JSON value to a type; NULL if the value has another type."""
     return _TYPED[of].format(value=value)
 
 
 def about_document(name: str, condition: sql.Composable, names: Names) -> sql.Composable:
-    """Return a condition on one of semlex's own columns as a condition on chunks, also for columns of documents."""
+    """Return a condition on one of semlex's own fields as a condition on chunks, even if documents have the field."""
     if name not in _OF_DOCUMENTS:
         return condition
     return _OF_DOCUMENTS[name].format(document=names.document, source=names.source, condition=condition)
@@ -184,21 +184,21 @@ class Filter:
 
     @property
     def key(self) -> Hashable:
-        """A value that is equal for equal conditions."""
+        """A key for caches, which is equal for filters with equal conditions."""
         return blake2b(repr((self.conditions, self.parameters)).encode()).digest()
 
     def selecting(self, ids: NDArray[np.int64]) -> Filter:
-        """Return the same filter as a list of ids, valid in one snapshot only."""
+        """Return this filter with the condition replaced by the ids that pass in one snapshot."""
         condition = sql.SQL("c.keyword_id = ANY(%(selected)s::bigint[])")
         return replace(self, conditions=(condition,), parameters={"selected": array_text(ids.tolist())}, ids=ids)
 
     def among(self, rows: PassingRows) -> Filter:
-        """Return the same filter with `rows`, which are known to pass it."""
+        """Return this filter with `rows`, the rows that are known to pass it."""
         return replace(self, ids=rows.ids, rows=rows)
 
     @property
     def expression(self) -> sql.Composable:
-        """The condition; TRUE when nothing is filtered."""
+        """SQL of the condition; TRUE if nothing is filtered."""
         if self.unwritten is not None:
             raise RuntimeError("a filter on live columns is written by `with_rows`")
         if self.is_empty:
@@ -223,7 +223,7 @@ class Filter:
 
 
 def parse_filters(filters: Filters | None, names: Names, *, place: str = "filters", prefix: str = "filter") -> Filter:
-    """Check a filter and turn it into SQL; the driver binds or quotes keys and values."""
+    """Check a filter and turn it into SQL, with keys and values bound or quoted."""
     # A filter that names live columns is turned into SQL by `with_rows`, which knows their tables.
     tree = filter_tree(filters, place)
     if tree is None:
@@ -233,14 +233,14 @@ def parse_filters(filters: Filters | None, names: Names, *, place: str = "filter
 
 
 async def with_rows(connection: Connection, names: Names, condition: Filter) -> Filter:
-    """Return the filter as SQL, with the followed tables as they are now, in the transaction that uses the filter."""
+    """Turn conditions on live columns into SQL too, for the followed tables as this transaction sees them."""
     if condition.unwritten is None:
         return condition
     return write_filter(condition, names, await read_live_tables(connection, names))
 
 
 def write_filter(condition: Filter, names: Names, tables: Sequence[LiveTable]) -> Filter:
-    """Return the filter as SQL, with these followed tables."""
+    """Turn conditions on live columns into SQL too, for these followed tables."""
     if condition.unwritten is None or condition.tree is None:
         return condition
     place, prefix = condition.unwritten
@@ -291,7 +291,7 @@ class _Writer:
         return sql.SQL("{}::{}").format(sql.Placeholder(name), _CASTS[cast])
 
     def expression(self, tree: FilterTree) -> sql.Composable:
-        """Return the SQL of a tree."""
+        """Return SQL of a filter's tree."""
         node = node_of(tree)
         if self._table is None and _is_of_rows(node):
             return self._of_rows(node)
@@ -304,7 +304,7 @@ class _Writer:
         return self._of_own(node) if node.field.is_own and not node.field.is_row else self._of_json(node)
 
     def _of_rows(self, tree: FilterTree) -> sql.Composable:
-        """Return SQL of a filter on rows alone; chunks without a row have none of its fields."""
+        """Return SQL of a tree with conditions on live columns only; chunks without a row have no such fields."""
         conditions = {}
         for table in self._tables:
             self._table = table
@@ -313,7 +313,7 @@ class _Writer:
         return of_rows(self._tables, conditions, others=holds(tree, {}))
 
     def _of_column(self, condition: Condition, table: LiveTable) -> sql.Composable:
-        """Return SQL of a condition on a live column, which an index of the user can serve if the type allows."""
+        """Return SQL of a condition on a live column; an index on the user's table can serve it for most types."""
         path, operator, operand = condition.field.path, condition.operator, condition.value
         value = table.value(path[1])
         found = self._of_value(condition, value_at(self._path(path[2:]), value) if path[2:] else value)
@@ -334,7 +334,7 @@ class _Writer:
         return self._of_value(condition, value_at(self._path(condition.field.path)))
 
     def _of_value(self, condition: Condition, value: sql.Composable) -> sql.Composable:
-        """Return a condition on a value of JSON; NULL if it is missing."""
+        """Return SQL of a condition on a JSON value; NULL if the value is missing."""
         path, operator, operand = condition.field.path, condition.operator, condition.value
         if operator == "exists":
             return sql.SQL("{} IS NOT NULL").format(value)
@@ -348,7 +348,7 @@ class _Writer:
         return self._equal(path, value, condition)
 
     def _equal(self, path: tuple[str, ...], value: sql.Composable, condition: Condition) -> sql.Composable:
-        """Return SQL of the conditions on equality: of the value, or of elements of its list."""
+        """Return SQL of a condition on equality: of the value itself, or of elements if the value is a list."""
         operator, operand = condition.operator, condition.value
         wanted = operand if operator in LISTS else [operand]
         are_few = operator not in {"in", "any"} or len(wanted) <= MAX_LOOKED_UP
@@ -368,7 +368,7 @@ class _Writer:
         return sql.SQL("ARRAY(SELECT {}) @> {}").format(elements, several)
 
     def _looked_up(self, path: tuple[str, ...], operator: str, wanted: list[Any]) -> sql.Composable:
-        """Return a condition on single values as containment (``@>``)."""
+        """Return an equality condition as containment (``@>``), which the index on the metadata serves."""
         if operator in {"==", "contains", "all"}:
             inner = json_text(wanted if operator != "==" else wanted[0])
             return sql.SQL("c.metadata @> {}").format(self._bound(_at(path, inner), "jsonb"))
@@ -376,7 +376,7 @@ class _Writer:
         return sql.SQL("c.metadata @> ANY({})").format(self._bound(each, "jsonb[]"))
 
     def _of_own(self, condition: Condition) -> sql.Composable:
-        """Return a condition on a field of semlex's own."""
+        """Return SQL of a condition on one of semlex's own fields."""
         if condition.field.is_id and condition.operator in {"==", "in"}:
             return self._with_ids(condition.value if condition.operator == "in" else [condition.value])
         name = condition.field.path[0]
@@ -390,7 +390,7 @@ class _Writer:
         return about_document(name, made, self._names)
 
     def _with_ids(self, ids: list[str]) -> sql.Composable:
-        """Return SQL of a condition on the whole key, which derives from the id, so that the primary key serves it."""
+        """Return SQL of a condition on ids, as one on whole keys, which the primary key serves."""
         documents = self._bound([key.hex() for key in chunk_keys(ids)], "uuid[]")
         return _WITH_IDS.format(documents=documents, ids=self._bound(ids, "text[]"))
 
@@ -429,14 +429,14 @@ class _Writer:
         return _MATCHED[operator].format(expression, bound)
 
     def _path(self, path: tuple[str, ...]) -> sql.Composable:
-        """Return a path as a constant, so that an index serves it; a path with ``%`` must be bound instead."""
+        """Return SQL of a path, as a constant so that an index can serve it; a path with ``%`` is bound instead."""
         if any("%" in part for part in path):
             return self._bound(list(path), "text[]")
         return constant_path(path)
 
 
 def _at(path: tuple[str, ...], inner: str) -> str:
-    """Return the text of a JSON object with a value at a path."""
+    """Return the text of a JSON object that has the value `inner` (JSON, too) at a path."""
     for part in reversed(path):
         inner = f"{{{json_text(part)}: {inner}}}"
     return inner
@@ -475,7 +475,7 @@ async def unknown_fields(connection: Connection, names: Names, condition: Filter
 
 
 def _compared(tree: FilterTree) -> Iterator[tuple[Field, str]]:
-    """Yield the metadata fields and live columns of a tree, each with the kind of value: ``number`` or ``string``."""
+    """Yield the metadata fields and live columns that a tree compares, each with ``number`` or ``string``."""
     for one in leaves(tree):
         is_column = one.field.is_row and len(one.field.path) == 2  # noqa: PLR2004
         if (one.field.is_own and not is_column) or one.operator not in _COMPARING:
@@ -490,7 +490,7 @@ def _compared(tree: FilterTree) -> Iterator[tuple[Field, str]]:
 async def _for_each(
     connection: Connection, names: Names, expression: sql.SQL, paths: Sequence[tuple[str, ...]]
 ) -> Sequence[Any]:
-    """Return the value of an expression for each of some paths; empty for a collection without chunks."""
+    """Return the value of an SQL expression for each path; nothing for a collection without chunks."""
     if not paths:
         return ()
     parameters = {f"path_{number}": list(path) for number, path in enumerate(paths)}
@@ -507,7 +507,7 @@ async def log_unknown_fields(connection: Connection, names: Names, condition: Fi
 
 
 async def _live_tables(connection: Connection, names: Names) -> Sequence[LiveTable]:
-    """Return the followed tables; none if one of them is gone."""
+    """Return the followed tables of the collection; an empty list if one of them is gone."""
     with contextlib.suppress(ConfigurationError):
         return await read_live_tables(connection, names)
     return ()

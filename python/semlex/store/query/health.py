@@ -43,14 +43,14 @@ SPARE = 1.5
 
 @dataclass(frozen=True, slots=True)
 class RowSample:
-    """Rows of a table."""
+    """A sample of the rows of a table, as SQL."""
 
     rows: sql.Composed  # SQL of a subquery, without its name
     is_whole: bool  # whether it is the whole table
     estimated: int | None  # about how many rows the table has, if known
 
     def described(self, looked: int, noun: str) -> str:
-        """Return the number of examined rows, in words."""
+        """Return in words how many rows were examined, such as "all 12 chunks"."""
         if self.is_whole:
             return f"all {looked:,} {noun}"
         return f"{looked:,} {noun} of about {self.estimated or 0:,}"
@@ -85,14 +85,14 @@ MAX_ROWS = 20_000
 
 
 class Share(NamedTuple):
-    """The number of rows in a sample that meet a condition."""
+    """How many rows of a sample meet a condition."""
 
     found: int
     looked: int  # rows that were examined
     sample: RowSample  # where they were drawn from
 
     def counted(self, noun: str) -> str:
-        """Return the number in words: of all rows, or of those that were examined."""
+        """Return in words how many rows meet the condition, such as "2 of 500 sampled chunks"."""
         found = noun if self.found == 1 else f"{noun}s"
         return (
             f"{self.found:,} {found}" if self.sample.is_whole else f"{self.found:,} of {self.looked:,} sampled {noun}s"
@@ -116,7 +116,7 @@ async def _share(
 
 
 async def orphaned_vectors(connection: Connection, names: Names, version: int) -> list[Finding]:
-    """Return a finding if vectors lack their chunk."""
+    """Return a finding if there are vectors of chunks that are gone."""
     table, orphaned = names.embedding(version), is_orphaned(names.chunk)
     share = await _share(connection, table, KEY, orphaned)
     if not share.found:
@@ -134,7 +134,7 @@ async def orphaned_vectors(connection: Connection, names: Names, version: int) -
 
 
 async def orphaned_chunks(connection: Connection, names: Names) -> Share:
-    """Return the share of chunks that were read from a document which is missing."""
+    """Return how many chunks belong to a document that is missing."""
     # The id of a chunk that was read begins with the key of its document. The ids of added texts do not; such
     # texts have no document.
     condition = sql.SQL(
@@ -145,7 +145,7 @@ async def orphaned_chunks(connection: Connection, names: Names) -> Share:
 
 
 async def chunks_without_vector(connection: Connection, names: Names, version: int) -> Share:
-    """Return the share of chunks without a vector, which vector search does not find."""
+    """Return how many chunks have no vector, so that vector search does not find them."""
     condition = sql.SQL(
         "NOT EXISTS (SELECT FROM {} AS v WHERE v.document_id = e.document_id AND v.chunk_id = e.chunk_id)"
     ).format(names.embedding(version))
@@ -153,19 +153,19 @@ async def chunks_without_vector(connection: Connection, names: Names, version: i
 
 
 async def documents_without_source(connection: Connection, names: Names) -> Share:
-    """Return the share of documents whose source is missing."""
+    """Return how many documents belong to a source that is missing."""
     condition = sql.SQL("NOT EXISTS (SELECT FROM {} AS s WHERE s.source_id = e.source_id)").format(names.source)
     return await _share(connection, names.document, sql.SQL("source_id"), condition)
 
 
 async def documents_without_text(connection: Connection, names: Names) -> Share:
-    """Return the share of documents without a chunk."""
+    """Return how many documents have no chunk."""
     condition = sql.SQL("NOT EXISTS (SELECT FROM {} AS c WHERE c.document_id = e.document_id)").format(names.chunk)
     return await _share(connection, names.document, sql.SQL("document_id"), condition)
 
 
 async def long_chunks(connection: Connection, names: Names, tokens: int) -> Share:
-    """Return the share of chunks with more tokens than a model reads."""
+    """Return how many chunks have more than `tokens` tokens."""
     condition = sql.SQL("e.token_count > {}").format(sql.Literal(tokens))
     return await _share(connection, names.chunk, sql.SQL("token_count"), condition)
 
@@ -181,7 +181,7 @@ async def some_texts(connection: Connection, names: Names, most: int, characters
 
 
 async def is_large(connection: Connection, table: sql.Identifier) -> bool:
-    """Return whether a table takes longer to read than a check may."""
+    """Return whether a table is too large to be read by a check."""
     cursor = await connection.execute(
         sql.SQL("SELECT sum(pg_catalog.pg_relation_size(l.oid)) > {} FROM {}").format(
             sql.Literal(SMALL_BYTES), stored_in(oid_of(table))
@@ -192,7 +192,7 @@ async def is_large(connection: Connection, table: sql.Identifier) -> bool:
 
 
 async def tombstone_share(connection: Connection, names: Names, generation: int) -> tuple[int, int]:
-    """Return the number of deleted chunks, and of all chunks, in the segments of a keyword index generation."""
+    """Return how many chunks the segments of a generation of the keyword index hold: deleted ones, and all."""
     cursor = await connection.execute(
         sql.SQL("SELECT coalesce(sum(chunks), 0)::bigint FROM {} WHERE generation = %s").format(names.segment),
         [generation],
@@ -240,7 +240,7 @@ class TablePrivileges(NamedTuple):
 
 
 async def table_privileges(connection: Connection, schema: str, tables: Sequence[str]) -> list[TablePrivileges]:
-    """Read what the current role may do with tables, by their names."""
+    """Read which privileges the current role lacks on tables; the result is ordered by name."""
     cursor = await connection.execute(
         "SELECT c.relname, ARRAY(SELECT p FROM unnest(%s::text[]) AS p "
         "WHERE NOT pg_catalog.has_table_privilege(c.oid, p)), "
@@ -253,7 +253,7 @@ async def table_privileges(connection: Connection, schema: str, tables: Sequence
 
 
 def grant(connection: Connection, schema: str, privileges: Sequence[str], tables: Sequence[str]) -> str:
-    """Return SQL with which the owner grants this role the rights that it lacks."""
+    """Return the GRANT statements with which the owner of the tables gives this role the privileges."""
     role = sql.Identifier(connection.info.user)
     words = sql.SQL(", ").join(sql.SQL(privilege) for privilege in privileges)
     names = sql.SQL(", ").join(sql.Identifier(schema, table) for table in tables)
@@ -267,7 +267,7 @@ EQUAL = 1e-6
 
 
 class Recall(NamedTuple):
-    """The share of the nearest vectors that an index finds."""
+    """A measurement of which share of the nearest vectors an index finds."""
 
     # Share of the nearest ten, 0 to 1; None if there was no time for one vector.
     found: float | None
@@ -329,7 +329,7 @@ BM25, OF_KEYWORD_INDEX = "bm25", ("segment", "posting", "tombstone", "manifest")
 
 
 async def find_problems(connection: Connection, server: ServerInfo, only: Names | None = None) -> list[Finding]:
-    """Examine the server and every schema with collections."""
+    """Return the problems of the server and of every schema with collections, or of `only` one collection."""
     # The connection must not be in a pipeline, because a part of the transaction may be undone.
     problems = []
     if server.pgvector is None:
@@ -339,7 +339,7 @@ async def find_problems(connection: Connection, server: ServerInfo, only: Names 
                 "error",
                 "pgvector",
                 "is not installed in this database",
-                "install its package on the server if it lacks it; then let a superuser run",
+                "install its package on the server if the server lacks it; then let a superuser run",
                 "CREATE EXTENSION vector;",
             )
         )
@@ -405,7 +405,8 @@ async def _in_schema(connection: Connection, schema: str, only: Names | None) ->
     version, fingerprint = await last_migration(connection, schema)
     origin = registry_origin(version, fingerprint)
     if origin == "newer":
-        what = f"was made by a newer semlex (registry {version}, known are {len(migrations.REGISTRY)})"
+        known = len(migrations.REGISTRY)
+        what = f"was made by a newer semlex (registry version {version}; this semlex knows up to {known})"
         return [Finding("schema_newer", "error", f"schema {schema}", what, "update semlex")]
     if origin == "unreleased":
         cursor = await connection.execute(sql.SQL("SELECT name FROM {} ORDER BY name").format(registry))
@@ -462,7 +463,7 @@ def tables_of(collection: CollectionInfo) -> list[str]:
 
 
 class _Registered(NamedTuple):
-    """A row of the registry."""
+    """A collection as its row in the registry describes it."""
 
     name: str
     version: int
@@ -482,12 +483,12 @@ async def _in_collection(
     if origin == "unreleased":
         return [_unreleased(names)]
     if origin == "newer":
-        what = f"was made by a newer semlex (version {version}, known are {newest})"
+        what = f"was made by a newer semlex (version {version}; this semlex knows up to {newest})"
         return [Finding("collection_newer", "error", name, what, "update semlex")]
     if origin == "older":
         what, remedy = (
             f"has schema version {version}; the newest is {newest}",
-            "it is migrated when it is opened next; to do it now, run",
+            "the collection is migrated when it is opened next; to migrate it now, run",
         )
         return [Finding("collection_old", "hint", name, what, remedy, "semlex maintain migrate")]
     tables = TABLES if registered.engine == BM25 else [table for table in TABLES if table not in OF_KEYWORD_INDEX]
@@ -509,7 +510,7 @@ async def _in_collection(
                 "warning",
                 name,
                 "has a rebuild of its keyword index that is running or was interrupted",
-                "if none is running, finish it",
+                "if no rebuild is running, start it again",
                 f"semlex maintain reindex {option}",
             )
         )
@@ -522,7 +523,7 @@ async def _in_collection(
                 "warning",
                 name,
                 "has an unfinished change to another embedding model",
-                f"drop its vectors (semlex models drop {registered.embeddings[-1]} {option}), or continue",
+                f"drop the new model's vectors (semlex models drop {registered.embeddings[-1]} {option}), or continue",
                 f"semlex models set {shlex.quote(shown)} {option}",
             )
         )
@@ -537,13 +538,14 @@ def _unreleased(names: Names) -> Finding:
         "error",
         of_collection(names.schema, names.collection),
         "was made by an unreleased semlex with other tables",
-        "dump it with that version if you need its contents (semlex collections dump), drop it, index or restore it",
+        "if you need the contents, dump them with that version (semlex collections dump); then drop the collection, "
+        "and index or restore it again",
         f"semlex collections drop {names.collection}",
     )
 
 
 async def _invalid_indexes(connection: Connection, schema: str) -> list[Finding]:
-    """Return findings for indexes that an ended build has left unfinished, as far as this role sees builds."""
+    """Return findings for unfinished indexes that nobody is building, as far as this role sees running builds."""
     cursor = await connection.execute(
         "SELECT c.relname FROM pg_catalog.pg_index AS i JOIN pg_catalog.pg_class AS c ON c.oid = i.indexrelid "
         "JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace "

@@ -1,4 +1,4 @@
-"""Pass hits to a user's SQL as a relation: a statement that contains them, or a temporary table."""
+"""Pass hits to a user's SQL: as a SELECT statement that contains the hits, or in a temporary table."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ INCLUDED = {"excerpt": "text", "content": "text", "metadata": "jsonb"}
 
 
 class Relation:
-    """Hits as rows and columns, checked."""
+    """Hits as rows and columns for SQL; the values are checked."""
 
     def __init__(self, hits: Sequence[SearchResult], include: Sequence[Included]) -> None:
         listed = list(hits) if isinstance(hits, (list, tuple)) else []
@@ -70,12 +70,12 @@ class Relation:
 
     @property
     def names(self) -> sql.Composed:
-        """The columns."""
+        """SQL of the columns' names."""
         return sql.SQL(", ").join(map(sql.Identifier, self.columns))
 
     @property
     def typed_names(self) -> sql.Composed:
-        """The columns with their types."""
+        """SQL of the columns' names with their types."""
         return sql.SQL(", ").join(
             sql.SQL("{} pg_catalog.{}").format(sql.Identifier(name), sql.Identifier(kind))
             for name, kind in self.columns.items()
@@ -94,7 +94,7 @@ def _rows_of(listed: list[SearchResult], hits: object, columns: dict[str, str]) 
 
 
 def _row_key(hit: SearchResult) -> str | None:
-    """Return the key of the hit's row as text; a JSON array if the key has several columns."""
+    """Return as text the key of the followed table's row that the hit is from; None for other hits."""
     return None if hit.table is None else hit.source_document.removeprefix(f"{hit.table}/")
 
 
@@ -180,7 +180,7 @@ def _statements(relation: Relation, table: str) -> Iterator[tuple[sql.Composed, 
 
 
 def _check_connection(connection: Connection) -> None:
-    """Refuse a connection on which a temporary table cannot last for a transaction; send nothing to the server."""
+    """Refuse a connection that is not in a transaction in which a temporary table can last; send no statement."""
     check_usable(connection)
     status = connection.info.transaction_status
     if status == TransactionStatus.ACTIVE:
@@ -188,13 +188,13 @@ def _check_connection(connection: Connection) -> None:
     owner = connection.owner if isinstance(connection, SharedConnection) else connection
     if status == TransactionStatus.IDLE and owner.autocommit:
         raise ConfigurationError(
-            f"{DOING}: the table ends with its transaction, and the connection is in autocommit, outside a "
-            "transaction; begin one (connection.transaction()), and read the table inside it"
+            f"{DOING}: the table is dropped when the transaction ends, but the connection is in autocommit and outside "
+            "a transaction; begin one (connection.transaction()), and read the table inside it"
         )
 
 
 def _check_place(found: tuple[Any, ...] | None, table: str) -> None:
-    """Refuse a server or a transaction that allows no temporary table, and a name that is taken."""
+    """Refuse a standby, a read-only transaction, and a table name that is taken."""
     in_recovery, read_only, taken = found or (False, "off", None)
     if in_recovery:
         raise ReadOnlyError(f"{DOING}: a standby cannot create temporary tables; connect to the primary")

@@ -1,4 +1,4 @@
-"""A leg, which is vector or keyword search, in its three states: planned, prepared to be sent, answered."""
+"""A leg (vector or keyword search) in its three states: planned, prepared to be sent, answered."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Key = tuple[UUID, str]
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """SQL with its values."""
+    """An SQL statement with the values that it binds."""
 
     text: sql.Composed | bytes  # bytes if it was rendered before
     parameters: dict[str, Any]  # bound by name
@@ -35,7 +35,7 @@ class Statement:
 
 @dataclass(frozen=True, slots=True)
 class SideColumn:
-    """An SQL column that one search adds to the SELECT of the other, to score its chunks without another round trip."""
+    """An SQL column that one search adds to the SELECT of the other, to score those chunks in the same round trip."""
 
     expression: bytes  # rendered, over the chunk's row (alias ``c``)
     parameters: dict[str, Any] = field(default_factory=dict)  # bound by name in it
@@ -61,17 +61,17 @@ class LegPlan(Protocol):
 
     @property
     def settings(self) -> Mapping[str, str | int]:
-        """Settings of the search's transaction."""
+        """The server settings that the search needs in its transaction."""
         ...
 
     @property
     def side_column(self) -> SideColumn | None:
-        """The column that this search adds to the SELECT of the other one."""
+        """The column that this search adds to the SELECT of the other search."""
         ...
 
     @property
     def takes_long(self) -> bool:
-        """Whether preparing it takes more than half a millisecond, so that it must leave the event loop."""
+        """Whether `prepare` takes more than half a millisecond, so that it must run in a thread."""
         ...
 
     def prepare(self, side_column: SideColumn | None) -> PreparedLeg:
@@ -80,7 +80,7 @@ class LegPlan(Protocol):
 
 
 class PreparedLeg(Protocol):
-    """A search that is ready to be sent, and can read its rows."""
+    """A search that is ready to be sent, and makes its result from the rows that come back."""
 
     @property
     def statements(self) -> Sequence[Statement]:
@@ -101,7 +101,7 @@ class PlainKeywordLeg:
     takes_long: ClassVar[bool] = False
 
     def prepare(self, side_column: SideColumn | None) -> Self:
-        """Return this search itself, which takes no column of the other one."""
+        """Return this search itself; it takes no column of the other search."""
         del side_column
         return self
 
@@ -115,12 +115,12 @@ class ScoreQuery(Protocol):
         ...
 
     def scores(self, rows: list[list[Any]]) -> NDArray[np.float64]:
-        """Return the scores from the rows of each statement: float64, shape (n,), one for each chunk; NaN for none."""
+        """Return the chunks' scores from the rows of each statement: float64, shape (n,); NaN for no score."""
         ...
 
 
 class Scorer(Protocol):
-    """One search's exact scores of chunks that the other search found."""
+    """Computes one search's exact scores of chunks that the other search found."""
 
     def scores_from_column(self, values: list[Any]) -> NDArray[np.float64] | None:
         """Return the scores of chunks by the values of the side column; None if the values do not suffice."""
@@ -194,7 +194,7 @@ def key_arrays(keys: Sequence[Key]) -> dict[str, Any]:
 
 
 def scores_by_key(statement: Statement, keys: Sequence[Key]) -> ScoresInOrder:
-    """Return the query for a statement that takes `key_arrays` and returns a score for each, in order; NULL is NaN."""
+    """Return the query for scores by a statement that takes `key_arrays` and returns a score for each key, in order."""
     return ScoresInOrder((Statement(statement.text, {**statement.parameters, **key_arrays(keys)}),))
 
 
@@ -204,7 +204,7 @@ def key_order(key: Key) -> tuple[int, str]:
 
 
 def in_key_order(keys: Iterable[Key]) -> list[Key]:
-    """Return keys by (document_id, chunk_id)."""
+    """Return keys ordered by (document_id, chunk_id)."""
     return sorted(keys, key=key_order)
 
 
@@ -222,7 +222,7 @@ def ranked(
     plan: str = "",
     selection: Filter | None = None,
 ) -> LegResult:
-    """Return the result of rows that begin with document_id, chunk_id, score."""
+    """Make the result of a search from rows that begin with document_id, chunk_id, score."""
     scores = np.array([row[2] for row in rows], dtype=np.float64)
     side_values = [row[3] for row in rows] if with_side_values else None
     keys = [(row[0], row[1]) for row in rows]

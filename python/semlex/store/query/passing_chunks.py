@@ -1,4 +1,4 @@
-"""Read which chunks pass a filter: their ids, and where their vectors are."""
+"""Read which chunks pass a filter: the ids of these chunks, and where their vectors are in the table."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class TableState(NamedTuple):
-    """SQL for texts that stay equal as long as the rows read from a collection are unchanged."""
+    """SQL of two texts; as long as they stay equal, what was read from a collection is still true."""
 
     state: sql.Composable  # equal for snapshots that see the same rows; NULL where that cannot be known
     file: sql.Composable  # equal as long as the table of vectors was not written from scratch, in one run of the server
@@ -29,7 +29,7 @@ class TableState(NamedTuple):
 
 @lru_cache(maxsize=256)
 def table_state(names: Names, version: int) -> TableState:
-    """Return the SQL for a collection with a version of its vectors."""
+    """Return the `TableState` of a collection and one embedding version."""
     vectors = names.embedding(version)
     file = sql.SQL("pg_catalog.pg_relation_filenode({}::pg_catalog.regclass)::text || ' ' || {}").format(
         sql.Literal(vectors.as_string()), SERVER_RUN
@@ -42,7 +42,7 @@ def table_state(names: Names, version: int) -> TableState:
 async def read_passing_rows(
     snapshot: Snapshot, names: Names, version: int, condition: Filter, limit: int
 ) -> PassingRows | None:
-    """Return the rows that pass a filter, with the places of one version's vectors; None if more than `limit`."""
+    """Return the rows that pass a filter, with the places of their vectors; None if these are more than `limit`."""
     # OFFSET 0 keeps the subqueries apart: a nested loop, however the planner rates the filter.
     tables = table_state(names, version)
     text = sql.SQL(
@@ -68,7 +68,7 @@ async def read_passing_rows(
 async def read_again(
     snapshot: Snapshot, names: Names, version: int, condition: Filter, limit: int, *, rows: PassingRows
 ) -> PassingRows | None:
-    """Return which of these rows pass now; None if other rows pass, too, or more than `limit`."""
+    """Return those of `rows` that pass now; None if others pass as well, or more than `limit`."""
     state = table_state(names, version).state
     ((now, array),) = await fetch(snapshot, passing_ids(names, condition, limit, state=state, known=rows.state))
     if now is not None and now == rows.state:

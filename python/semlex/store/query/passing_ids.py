@@ -1,4 +1,4 @@
-"""The statement for the ids of the chunks that pass a filter, with the state of the database at that moment."""
+"""The statement that reads the ids of the chunks that pass a filter, with the state of the database at that moment."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def database_state(names: Names) -> sql.Composed:
 
 
 def passing_ids(names: Names, condition: Filter, limit: int, *, state: sql.Composable, known: str | None) -> Statement:
-    """Return the statement for one row: the state and the ids that pass, without the ids if the state is known."""
+    """Return the statement that reads the state, and the ids that pass unless the state is the known one."""
     text = sql.SQL(
         "SELECT s.state, CASE WHEN s.state = %(known_state)s::text THEN NULL ELSE "
         "(SELECT array_send(array_agg(k.keyword_id)) FROM "

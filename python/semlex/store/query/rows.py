@@ -1,4 +1,4 @@
-"""Read rows of followed tables beside the chunks of their texts: the columns, and the row of a chunk."""
+"""Read rows of followed tables together with the chunks made of them: live columns, and SQL that joins the two."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ _UUID = re.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}").fullmatch
 
 
 def text_of_type(value: object, of: OwnType) -> str | None:
-    """Return a filter's value in the text form of the type; None if no value of the type can equal it."""
+    """Return the value of a filter in the text form of a type; None if no value of the type can equal it."""
     if isinstance(value, str):
         return value if of == "text" or (of == "uuid" and _UUID(value)) else None
     if isinstance(value, bool):
@@ -77,7 +77,7 @@ def text_of_type(value: object, of: OwnType) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class LiveTable:
-    """A followed table of the collection's own database."""
+    """A followed table in the collection's own database, so that searches can read its rows."""
 
     # In SQL its row has the alias ``r``, and the chunk's the alias ``c``.
 
@@ -91,23 +91,23 @@ class LiveTable:
 
     @property
     def live(self) -> Sequence[str]:
-        """The columns that filters may name, without those that do not exist any more."""
+        """The live columns, which filters may name; without columns that no longer exist."""
         return [name for name in self.definition.live if name in self.types]
 
     @property
     def named(self) -> Collection[str]:
-        """The columns that the definition names."""
+        """The columns that the definition names and that exist."""
         of = self.definition
         return {*of.key, *of.live, *of.text, *of.metadata, of.heading or ""} & self.types.keys()
 
     @property
     def relation(self) -> sql.Identifier:
-        """The table."""
+        """The table's qualified name."""
         return identifier(self.definition.schema, self.definition.table)
 
     @property
     def is_own_row(self) -> sql.Composed:
-        """The condition that joins a chunk with its row, by which either is found from the other."""
+        """The SQL condition that a chunk (``c``) was made of a row (``r``); indexes serve it in both directions."""
         columns, kinds = [self.column(name) for name in self.definition.key], self.definition.key_kinds
         document = document_id(self.name, key_as_text(columns, kinds))
         parts: list[sql.Composable] = [_of_table([self.name]), sql.SQL("c.document_id = {}").format(document)]
@@ -118,11 +118,11 @@ class LiveTable:
         return sql.SQL(" AND ").join(parts)
 
     def column(self, name: str) -> sql.Composed:
-        """Return a column of the row."""
+        """Return SQL of a column of the row."""
         return sql.SQL("r.{}").format(identifier(name))
 
     def loaded(self, name: str) -> sql.Composable:
-        """Return a column as the driver reads it; as text if the driver does not know its type."""
+        """Return SQL of a column in a form that the driver can read; as text if the driver does not know the type."""
         column, kind = self.column(name), self.types[name]
         if kind in _BOUNDED:
             return _BOUNDED[kind].format(column)
@@ -132,15 +132,15 @@ class LiveTable:
         return column
 
     def own_type(self, name: str) -> OwnType | None:
-        """Return a type with which an index can serve comparisons of a live column; None for other types."""
+        """Return the SQL type in which filters compare a live column so that an index can serve; None if none can."""
         return _OWN_TYPES.get(self.types[name]) if name in self.live else None
 
     def json_kind(self, name: str) -> str | None:
-        """Return the type that JSON has for all values of a live column; None if they may differ."""
+        """Return the JSON type of all values of a live column; None if the types may differ."""
         return _JSON_KINDS.get(self.types[name])
 
     def value(self, name: str) -> sql.Composable:
-        """Return SQL of a live column as JSON, read from the table by the search; NULL if it has no such column."""
+        """Return SQL of the value of a live column as JSON; NULL if the table has no such column."""
         if name not in self.live:
             return sql.SQL("NULL::jsonb")
         kind = self.types[name]
@@ -153,7 +153,7 @@ def _of_table(names: Sequence[str]) -> sql.Composed:
 
 
 def of_rows(tables: Sequence[LiveTable], condition: Mapping[str, sql.Composable], *, others: bool) -> sql.Composable:
-    """Return SQL of a condition on the rows of chunks; a chunk whose row is gone or hidden fails."""
+    """Return SQL of a condition on the rows that chunks were made of; a chunk whose row is gone or hidden fails."""
     # At least one table is needed, and `condition` has one for each by its name. With `others`, all other chunks pass.
     found: list[sql.Composable] = [
         sql.SQL("EXISTS (SELECT FROM {} AS r WHERE {} AND {})").format(
@@ -167,12 +167,12 @@ def of_rows(tables: Sequence[LiveTable], condition: Mapping[str, sql.Composable]
 
 
 def visible_rows(tables: Sequence[LiveTable]) -> sql.Composable:
-    """Return the condition that a chunk's row exists and is visible, if the chunk belongs to one of these tables."""
+    """Return SQL of whether a chunk's row exists and is visible; true for chunks of other tables and files."""
     return of_rows(tables, {table.name: sql.SQL("TRUE") for table in tables}, others=True)
 
 
 def live_row(tables: Sequence[LiveTable]) -> sql.Composable:
-    """Return the live columns of a chunk's row as one JSON list; NULL for other chunks, an empty list without a row."""
+    """Return SQL of a chunk's live columns, as a JSON list of one object; [] without a row, NULL for other chunks."""
     found: list[sql.Composable] = [
         sql.SQL(
             "WHEN {} THEN coalesce((SELECT jsonb_build_array(to_jsonb(live)) "
@@ -191,19 +191,19 @@ def live_row(tables: Sequence[LiveTable]) -> sql.Composable:
 
 
 def seen_row(found: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
-    """Return the columns that `live_row` found and that are not NULL; None for a row that is gone or hidden."""
+    """Return the columns from a value of `live_row`, without NULLs; None for a row that is gone or hidden."""
     return {name: value for name, value in found[0].items() if value is not None} if found else None
 
 
 class OfDefinitions(tuple[str, ...]):
-    """Names of wanted columns, for a reader who may see only columns that definitions name."""
+    """Names of wanted columns, of which only those that the tables' definitions name may be shown."""
 
     __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
 class RowColumns:
-    """Columns of followed tables that are loaded with chunks."""
+    """Columns of followed tables that a statement loads together with chunks."""
 
     tables: Mapping[str, LiveTable]  # by name
     names: Sequence[str]  # wanted columns; each table brings those that it has
@@ -213,7 +213,7 @@ class RowColumns:
 
     @property
     def selected(self) -> sql.Composable:
-        """The columns to append to a SELECT: for each table whether the row exists, then its columns."""
+        """SQL to append to a SELECT: for each table, whether the chunk's row exists, and the wanted columns."""
         columns = [
             sql.SQL(", {}.{}").format(sql.Identifier(f"r{number}"), sql.Identifier(f"v{place}"))
             for number, table in enumerate(self.tables.values())
@@ -223,7 +223,7 @@ class RowColumns:
 
     @property
     def joined(self) -> sql.Composable:
-        """The tables to append to a FROM; if a view has a key more than once, its first row is taken."""
+        """SQL to append to a FROM: the joins with the tables. If a view repeats a key, one of its rows is taken."""
         joins = []
         for number, table in enumerate(self.tables.values()):
             columns = [sql.SQL("TRUE"), *(table.loaded(name) for name in self._of(table))]
@@ -241,7 +241,7 @@ class RowColumns:
         return sql.SQL("").join(joins)
 
     def of(self, name: str | None, values: Sequence[Any]) -> dict[str, Any] | None:
-        """Return the columns of a table's row from the values of `selected`; None without a row."""
+        """Return the columns of the row of table `name` from the values of `selected`; None without a row."""
         begin = 0
         for table in self.tables.values():
             names = self._of(table)
@@ -257,7 +257,7 @@ def _shown(table: LiveTable, wanted: Sequence[str]) -> Collection[str]:
 
 
 async def row_columns(connection: Connection, names: Names, columns: Sequence[str] | None) -> RowColumns | None:
-    """Return the columns with these names in the followed tables; None if no column is wanted."""
+    """Prepare to load the columns with these names from the followed tables; return None if none is wanted."""
     # Call it in the transaction that loads the columns.
     if not columns:
         return None
@@ -277,7 +277,7 @@ async def row_columns(connection: Connection, names: Names, columns: Sequence[st
 
 
 async def read_live_tables(connection: Connection, names: Names) -> tuple[LiveTable, ...]:
-    """Return the followed tables whose rows can be read here, by name; refuse if one is gone."""
+    """Return the followed tables of this database, ordered by name; raise an error if a table or its key is gone."""
     statement = _TABLES.format(table=names.followed_table)
     cursor = await connection.cursor(binary=True).execute(statement, {"collection": names.collection})
     tables = []
@@ -288,13 +288,13 @@ async def read_live_tables(connection: Connection, names: Names) -> tuple[LiveTa
         if types is None:
             raise ConfigurationError(
                 f"the table {definition.schema}.{definition.table}, followed as {definition.name!r}, does not exist "
-                f"any more: make it again, or stop following it: semlex follow {definition.name} --stop"
+                f"any more: create the table again, or stop following it: semlex follow {definition.name} --stop"
             )
         for column in definition.key:
             if column not in types:
                 raise ConfigurationError(
                     f"the key column {column!r} of {definition.schema}.{definition.table} does not exist any more: "
-                    f"name the columns that identify a row: semlex follow {definition.name} --change --key"
+                    f"name the columns that identify a row: semlex follow {definition.name} --change --key COLUMN"
                 )
         tables.append(LiveTable(definition, types))
     return tuple(tables)

@@ -44,7 +44,7 @@ class LegRun:
 
 @dataclass(slots=True)
 class _Sent:
-    """Searches whose statements were sent, with their cursors."""
+    """The searches whose statements were sent, with the cursors for the answers."""
 
     # Name, what was sent, and the cursors of its statements.
     legs: dict[str, tuple[PreparedLeg, list[Cursor]]] = field(default_factory=dict)
@@ -108,7 +108,7 @@ async def _prepared(plan: LegPlan, side_column: SideColumn | None) -> PreparedLe
 
 
 async def ask(snapshot: Snapshot, queries: Mapping[str, ScoreQuery]) -> dict[str, NDArray[np.float64]]:
-    """Send all queries at once; return the scores of each."""
+    """Send all queries in one round trip; return the scores of each by name."""
     if not queries:
         return {}
     async with snapshot.in_one_go():
@@ -118,14 +118,14 @@ async def ask(snapshot: Snapshot, queries: Mapping[str, ScoreQuery]) -> dict[str
 
 
 async def fetch(snapshot: Snapshot, statement: Statement, *, is_last: bool = False) -> list[Any]:
-    """Return the rows of a statement; a failure leaves the connection usable, unless it ended the transaction."""
+    """Return the rows of a statement; after a failure the connection is usable if its transaction has not ended."""
     async with snapshot.in_one_go(is_last=is_last):
         cursor = await _execute(snapshot, statement)
     return await _rows(cursor, statement)
 
 
 async def fetch_all(snapshot: Snapshot, statements: Sequence[Statement]) -> list[list[Any]]:
-    """Return the rows of each statement, sent together; failures as in `fetch`."""
+    """Send statements together; return the rows of each. A failure has the same effect as in `fetch`."""
     async with snapshot.in_one_go():
         cursors = [await _execute(snapshot, statement) for statement in statements]
     return [await _rows(*one) for one in zip(cursors, statements, strict=True)]
@@ -136,14 +136,14 @@ async def _execute(snapshot: Snapshot, statement: Statement) -> Cursor:
 
 
 async def _rows(cursor: Cursor, statement: Statement) -> list[Any]:
-    """Return the rows, and report their size to `size_seen`."""
+    """Return the rows that a cursor has, and report the size of large columns to `size_seen`."""
     if statement.large_columns:
         measure(cursor, statement.large_columns)
     return await cursor.fetchall()
 
 
 def measure(cursor: Cursor, large_columns: Sequence[int]) -> None:
-    """Report the bytes in large columns of a result to `size_seen`."""
+    """Report to `size_seen` how many bytes the large columns of a result have."""
     seen, result = size_seen.get(), cursor.pgresult
     if seen is not None and result is not None:
         sent = (result.get_value(row, column) for row in range(result.ntuples) for column in large_columns)

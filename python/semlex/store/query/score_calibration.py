@@ -1,4 +1,4 @@
-"""Sample the stored vectors, to compare a query's similarities with those of random chunks."""
+"""Sample the stored vectors, to compare the scores of hits with the scores that random chunks have for the query."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ WIRE_TYPES = {"vector": ">f4", "halfvec": ">f2"}
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Mean and deviation of vector search's scores of a sample for one query."""
+    """Mean and standard deviation of the similarities of a sample of vectors to one query."""
 
     mean: float  # 0 for an empty sample
     deviation: float  # standard deviation; 0 if they do not differ beyond rounding
@@ -61,7 +61,7 @@ class _Drawn:
 
 
 class VectorSample:
-    """At most 256 stored vectors, drawn at fixed points of the key: the same collection gives the same sample."""
+    """A sample of up to 256 stored vectors. They are drawn at fixed keys, so an unchanged collection gives the same."""
 
     # The sample is kept in memory, one per open retriever (1 MB at 1,024 dimensions), and drawn by the first search
     # that needs it, in its own transaction: a standby or a role that may only read can do that. It is drawn again after
@@ -78,7 +78,7 @@ class VectorSample:
         self._written += rows
 
     async def spread(self, connection: Connection, collection: CollectionInfo, query: NDArray[np.float32]) -> Spread:
-        """Return mean and deviation of a query's scores over the sample, in the transaction of the search."""
+        """Return the spread of a query's similarities to the sample; read the sample in this transaction if needed."""
         found = self.spread_in_memory(collection, query)
         if found is not None:
             return found
@@ -107,7 +107,7 @@ class VectorSample:
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """The sample and the query with which a search measures its vector scores."""
+    """The sample and the query by which a search judges its vector scores."""
 
     sample: VectorSample
     collection: CollectionInfo
@@ -143,7 +143,7 @@ def spread_of(vectors: NDArray[np.float32], query: NDArray[np.float32], distance
 
 
 def _unit(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return rows of norm 1; a row of zeros stays unchanged."""
+    """Scale each row to norm 1; a row of zeros stays unchanged."""
     norms = np.linalg.norm(vectors.astype(np.float64), axis=1, keepdims=True)
     return (vectors / np.where(norms > 0, norms, 1.0)).astype(np.float32)
 
@@ -151,7 +151,7 @@ def _unit(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
 async def _draw(
     connection: Connection, collection: CollectionInfo, embedding: EmbeddingVersion
 ) -> tuple[NDArray[np.float32], float]:
-    """Read the sample; return it, and the approximate number of rows."""
+    """Read the sample; return its vectors, and about how many rows the table has."""
     found, rows = await _drawn(connection, collection, embedding, sql.SQL(""), sql.SQL(""))
     return binary_vectors(found, embedding), rows
 
@@ -159,7 +159,7 @@ async def _draw(
 async def sample_chunks(
     connection: Connection, collection: CollectionInfo, rows: int
 ) -> tuple[list[tuple[str, str]], NDArray[np.float32]]:
-    """Return context and text of some chunks of the sample, spread evenly, and their vectors, of shape (n, d)."""
+    """Return context and text of up to `rows` chunks, evenly chosen from the sample, and their vectors, (n, d)."""
     embedding = collection.vectors
     join = sql.SQL("JOIN {} AS c USING (document_id, chunk_id)").format(collection.names.chunk)
     found, _ = await _drawn(connection, collection, embedding, sql.SQL(", c.context, c.chunk_text"), join)
@@ -168,13 +168,13 @@ async def sample_chunks(
 
 
 async def sample_vectors(connection: Connection, collection: CollectionInfo, rows: int) -> NDArray[np.float32]:
-    """Return up to a number of vectors of the sample, spread evenly, of shape (n, d)."""
+    """Return up to `rows` vectors, evenly chosen from the sample: float32, shape (n, d)."""
     vectors, _ = await _draw(connection, collection, collection.vectors)
     return vectors[:: max(1, -(-len(vectors) // rows))]
 
 
 def vectors_by_key(collection: CollectionInfo, embedding: EmbeddingVersion) -> sql.Composed:
-    """Return the statement that takes `key_arrays` and returns `sent_vector` and key of each chunk with a vector."""
+    """Return the statement that takes `key_arrays` and returns (`sent_vector`, key) for each chunk with a vector."""
     return sql.SQL(
         "SELECT {value}, e.document_id, e.chunk_id "
         "FROM unnest(%(document_ids)s::uuid[], %(chunk_ids)s::text[]) AS k(document_id, chunk_id) "
@@ -183,7 +183,7 @@ def vectors_by_key(collection: CollectionInfo, embedding: EmbeddingVersion) -> s
 
 
 def sent_vector(collection: CollectionInfo, embedding: EmbeddingVersion) -> sql.Composed:
-    """Return a vector (``e.embedding``) as SQL, in the server's own binary form as bytes."""
+    """Return SQL of a vector (``e.embedding``) as bytes in pgvector's binary form."""
     # In this form it is read independently of the loaders that the connection's owner has registered for vectors.
     return sql.SQL("{}.{}(e.embedding)").format(
         collection.server.extension, sql.Identifier(f"{embedding.storage}_send")
@@ -203,7 +203,7 @@ async def _drawn(
     columns: sql.Composable,
     join: sql.Composable,
 ) -> tuple[list[Any], float]:
-    """Return rows of the sample, the vector in binary form first, and about how many rows the table has."""
+    """Return the rows of the sample, which begin with `sent_vector`, and about how many rows the table has."""
     table = collection.names.embedding(embedding.version)
     # No full scan: counting stops after the sample's size; the size of a larger table is the planner's estimate.
     count = sql.SQL(
@@ -243,7 +243,7 @@ async def _drawn(
 
 
 def _places() -> tuple[list[uuid.UUID], list[str]]:
-    """Fixed pseudo-random points: keys of documents, and endings of chunks' ids."""
+    """Return the fixed pseudo-random points of the key at which is sampled: document ids, and ends of chunk ids."""
     # ORDER BY random() would read the whole table, and TABLESAMPLE depends on how rows lie on the disk.
     hashes = [hashlib.blake2b(b"%d" % number, digest_size=24).digest() for number in range(PROBES)]
     return [uuid.UUID(bytes=one[:16]) for one in hashes], [one[16:].hex() for one in hashes]

@@ -1,4 +1,4 @@
-"""Measure the share of chunks that a filter selects, read their ids if they are few, and apply boosts."""
+"""Estimate the share of chunks that pass a filter, read the ids of these chunks if they are few, and apply boosts."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ REMEMBERED_FILTERS = 256
 # The server's own estimate of a filter on JSON is mostly a constant, so a sample of the table's pages is read instead.
 # The estimate is remembered for a minute: it decides how chunks are searched, never which are found.
 class RememberedShares:
-    """Remembers for a minute which share of the chunks passes each of the last filters."""
+    """Remembers for a minute, for each of the filters used last, which share of the chunks passes."""
 
     def __init__(self, clock: Clock = SYSTEM) -> None:
         self._clock = clock
@@ -58,7 +58,7 @@ class RememberedShares:
 
 
 def sampled_chunks(names: Names, chunks: int) -> sql.Composable:
-    """Return SQL of about a number of chunks on random pages, the same every time, as a table with the alias ``c``."""
+    """Return SQL for FROM: about `chunks` chunks (alias ``c``) on pages chosen at random, the same ones every time."""
     return sql.SQL(
         "{chunk} AS c TABLESAMPLE SYSTEM (("
         "SELECT least(100, 100.0 * {chunks} / greatest(1, sum(pg_relation_size(l.oid)) / 8192 * "
@@ -110,7 +110,7 @@ class Boost:
 
 
 def parse_boosts(boost: Boosts | None, names: Names) -> tuple[Boost, ...]:
-    """Check boosts."""
+    """Check boosts and turn their filters into SQL."""
     if boost is None:
         return ()
     if isinstance(boost, (str, bytes)) or not isinstance(boost, (Mapping, Sequence)):
@@ -147,7 +147,7 @@ def _no_factor(place: str) -> list[FieldError]:
 async def boost_factors(
     snapshot: Snapshot, names: Names, keys: Sequence[Key], boosts: Sequence[Boost]
 ) -> NDArray[np.float64]:
-    """Return the product of the factors of each chunk: float64, shape (n,); one statement for all."""
+    """Return for each chunk the product of the factors whose filter it passes: float64, shape (n,)."""
     boosts = [
         replace(boost, condition=await with_rows(snapshot.connection, names, boost.condition)) for boost in boosts
     ]

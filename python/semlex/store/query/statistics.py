@@ -1,4 +1,4 @@
-"""Measure what a collection holds, counted or estimated from statistics, and describe it in a sentence."""
+"""Count what a collection holds, or estimate it from the server's statistics; describe the collection in a sentence."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SMALL_BYTES = 64 * 1024 * 1024
 
 
 async def collection_figures(connection: Connection, collection: CollectionInfo, *, exact: bool) -> dict[str, Any]:
-    """Return counts for ``status``; the transaction must have one snapshot."""
+    """Return the counts that ``status`` shows; the transaction must have one snapshot."""
     # The figures are ``sources``, ``documents``, ``chunks``, ``tokens``, ``embedded`` (chunks), ``orphaned_vectors``
     # (their chunk is gone), and those of `Bm25Index.statistics`. ``estimated`` is True if a large table was not
     # counted: its number is an estimate then, and figures that need a count are None.
@@ -44,14 +44,14 @@ def _documents_and_chunks(names: Names) -> dict[str, sql.Identifier]:
 
 
 def _count_documents(names: Names) -> sql.Composed:
-    """Count documents: added ones have only their chunk's row, and an empty file has no chunk."""
+    """Return SQL of the number of documents; added ones are only in the chunk table, empty files not in it."""
     return sql.SQL(
         "(SELECT count(*) FROM (SELECT document_id FROM {} UNION SELECT document_id FROM {}) AS each_document)"
     ).format(names.document, names.chunk)
 
 
 async def collection_counts(connection: Connection, schema: str, collection: str) -> dict[str, Any]:
-    """Return counts of a collection of any version, for lists of collections."""
+    """Return the counts of a collection that lists of collections show, whatever its schema version."""
     names = Names(schema, collection)
     tables = _documents_and_chunks(names)
     cursor = await connection.execute(
@@ -79,7 +79,7 @@ async def collection_counts(connection: Connection, schema: str, collection: str
 
 
 async def _estimates(connection: Connection, names: Names, tables: Mapping[str, sql.Identifier]) -> dict[str, int]:
-    """Estimated rows of large tables, by their names in `tables`; documents are estimated if chunks are."""
+    """Return estimates of the rows of large tables, by name; documents are estimated if chunks are."""
     found = await _estimated_rows(connection, tables)
     files = found.pop("documents", None)
     if "chunks" in found and (distinct := await _distinct_documents(connection, names, found["chunks"])) is not None:
@@ -91,7 +91,7 @@ async def _estimates(connection: Connection, names: Names, tables: Mapping[str, 
 
 
 async def _distinct_documents(connection: Connection, names: Names, chunks: int) -> int | None:
-    """Return how many documents the chunks belong to, by the server's statistics; None if it has none."""
+    """Estimate from the server's statistics how many documents the chunks belong to; None without statistics."""
     # A negative number is a share of the rows. No document is in two partitions.
     cursor = await connection.execute(
         sql.SQL(
@@ -107,7 +107,7 @@ async def _distinct_documents(connection: Connection, names: Names, chunks: int)
 
 
 async def _estimated_rows(connection: Connection, tables: Mapping[str, sql.Identifier]) -> dict[str, int]:
-    """Return rows of the large tables that have statistics, as the planner estimates them."""
+    """Return the planner's estimate of the rows of each large table that has statistics, by name."""
     cursor = await connection.execute(
         sql.SQL(
             "SELECT s.* FROM unnest(%s::text[]) WITH ORDINALITY AS t(name, place) CROSS JOIN LATERAL ("
@@ -128,7 +128,7 @@ async def _estimated_rows(connection: Connection, tables: Mapping[str, sql.Ident
 async def _counted(
     connection: Connection, collection: CollectionInfo, estimates: dict[str, int]
 ) -> dict[str, int | None]:
-    """Count the figures that are not estimated; None for those that need every row of an estimated table."""
+    """Count what is not estimated; a count for which a large table would have to be read is None."""
     tables = _tables(collection)
     chunks = tables["chunks"]
     parts = {
@@ -161,7 +161,7 @@ async def _counted(
 
 
 async def count_vectors(connection: Connection, collection: CollectionInfo, version: int, *, exact: bool) -> int:
-    """Return how many vectors a set has; estimated if its table is large, unless `exact`."""
+    """Return how many vectors an embedding version has; estimated if the table is large, unless `exact`."""
     table = collection.names.embedding(version)
     estimates = {} if exact else await _estimated_rows(connection, {"vectors": table})
     if estimates:
@@ -172,7 +172,7 @@ async def count_vectors(connection: Connection, collection: CollectionInfo, vers
 
 
 async def vector_counts(connection: Connection, collection: CollectionInfo, version: int) -> tuple[int, int, int]:
-    """Return the chunks with and without a vector in a set of vectors, and the bytes of its table and indexes."""
+    """Return how many chunks have and lack a vector of a version, and the bytes of its table with indexes."""
     names, vectors = collection.names, collection.names.embedding(version)
     cursor = await connection.execute(
         sql.SQL(
@@ -187,7 +187,7 @@ async def vector_counts(connection: Connection, collection: CollectionInfo, vers
 
 
 def is_orphaned(chunks: sql.Identifier) -> sql.Composed:
-    """Return the condition that the chunk of a vector (a row ``e``) is gone."""
+    """Return SQL of whether the chunk of a vector (row ``e``) is gone."""
     return sql.SQL(
         "NOT EXISTS (SELECT 1 FROM {} AS c WHERE c.document_id = e.document_id AND c.chunk_id = e.chunk_id)"
     ).format(chunks)
@@ -225,7 +225,7 @@ async def write_description(connection: Connection, names: Names, text: str | No
 
 
 async def read_titles(connection: Connection, names: Names) -> list[str]:
-    """Return the titles with the most chunks among a sample, best first; each on one line, shortened."""
+    """Return the titles with the most chunks in a sample, the most frequent first; each on one line, shortened."""
     statement = TITLES.format(chunk=names.chunk, document=names.document, rows=sql.Literal(SAMPLED_CHUNKS))
     cursor = await connection.execute(statement)
     counts = Counter(" ".join(title.split()) for (title,) in await cursor.fetchall())
@@ -234,7 +234,7 @@ async def read_titles(connection: Connection, names: Names) -> list[str]:
 
 
 async def read_description(connection: Connection, names: Names) -> str:
-    """Return the description that was written for a collection, else one of its titles; empty without any."""
+    """Return the description that was written for a collection, else one made of its titles; "" without titles."""
     own = await read_own_description(connection, names)
     if own is not None:
         return own

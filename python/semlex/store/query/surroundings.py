@@ -1,4 +1,4 @@
-"""Read chunks by their place in a document: neighbours of a hit, its section, its parent, and their vectors."""
+"""Read chunks by their place in a document: the neighbours and the section of a hit, with vectors."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ TITLE = sql.SQL("(SELECT d.title FROM {document} AS d WHERE d.document_id = c.do
 
 
 class Reach(NamedTuple):
-    """How many chunks are read around a chunk."""
+    """How many chunks to read around a chunk."""
 
     beside: int = 0  # this many chunks before and after it
     # Up to this many, if enough of a section is wanted already to be most of it.
@@ -75,12 +75,12 @@ class PlacedChunk:
 
     @property
     def document(self) -> UUID:
-        """Key of its document; an added chunk is its own document."""
+        """The key of the chunk's document; an added chunk is a document of one chunk."""
         return self.key[0]
 
     @property
     def is_slice(self) -> bool:
-        """Whether the chunk is a part of the document's original text, not a text stored instead of it."""
+        """Whether the text is exactly a part of the document's text, and not a text stored in place of that part."""
         if self.char_start is None or self.char_end is None:
             return False
         return self.char_end - self.char_start == len(self.text)
@@ -94,7 +94,7 @@ async def read_surroundings(
     share: float = 1.0,
     with_vectors: Sequence[Key] = (),
 ) -> tuple[list[PlacedChunk], dict[Key, NDArray[np.float32]]]:
-    """Read chunks, in no order, with the chunks around them and vectors by key, in one round trip."""
+    """Read these chunks and those around them, in no order, and vectors by key, in one round trip."""
     # `share` is the minimum share of a section that must be wanted for `Reach.section`, above 0, up to 1. Chunks
     # without a vector have none in the answer; a vector has the shape (d,).
     title: sql.Composable = sql.SQL("''")
@@ -153,7 +153,7 @@ _CHUNKS = sql.SQL(
 
 @dataclass(frozen=True, slots=True)
 class SectionRow:
-    """Chunks of one document under the same headings."""
+    """A section: the chunks of one document under the same headings, counted."""
 
     source: str  # "" for added documents
     document: str  # "" if added chunks name none
@@ -165,7 +165,7 @@ class SectionRow:
 
 @dataclass(frozen=True, slots=True)
 class SectionChunk:
-    """A chunk, and its text as it is analysed and embedded."""
+    """A chunk of a section, with the context and text that are analysed and embedded."""
 
     key: Key
     document: str  # its name
@@ -190,7 +190,7 @@ async def read_sections(snapshot: Snapshot, collection: CollectionInfo) -> list[
 async def read_section_chunks(
     snapshot: Snapshot, collection: CollectionInfo, documents: Sequence[UUID]
 ) -> list[SectionChunk]:
-    """Return all chunks of documents; those of one document in their order."""
+    """Return all chunks of these documents, by document and in the order of the text."""
     text = _CHUNKS.format(path=_PATH, chunk=collection.names.chunk)
     rows = await fetch(snapshot, Statement(text, {"documents": list(documents)}))
     return [
