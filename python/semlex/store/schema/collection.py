@@ -1,4 +1,4 @@
-"""A collection as a value: its names, settings, distance, sets of vectors and calibration."""
+"""A collection as a value: names, settings, distance, embedding versions, and the calibration of confidence."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ GIVEN = "given"  # model name of vectors made elsewhere
 
 @dataclass(frozen=True, slots=True)
 class Distance:
-    """One of pgvector's distances."""
+    """A distance of pgvector: its operator, and how a similarity follows from it."""
 
     name: DistanceName
     operator: str  # pgvector's
@@ -36,7 +36,7 @@ class Distance:
     offset: float
 
     def between(self, extension: sql.Identifier, column: sql.Composable, value: sql.Composable) -> sql.Composed:
-        """Return SQL of the distance; the operator is qualified with its schema, so that no other can replace it."""
+        """Return SQL of the distance of two vectors; the operator is qualified, so that no other can replace it."""
         operator = sql.SQL(self.operator)
         return sql.SQL("{} OPERATOR({}.{}) {}").format(column, extension, operator, value)
 
@@ -63,7 +63,7 @@ def distance_named(name: str) -> Distance:
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingVersion:
-    """One set of vectors of a collection."""
+    """The set of vectors that one model has made for a collection; a collection can have several."""
 
     version: int  # from 1
     # Everything that makes two models' vectors comparable or not, as one string.
@@ -83,7 +83,7 @@ _COLUMNS = tuple(one.name for one in fields(EmbeddingVersion))
 
 @dataclass(frozen=True, slots=True)
 class Versions:
-    """The sets of vectors of a collection."""
+    """The embedding versions of a collection: the one that searches use, other usable ones, one being made."""
 
     # Used by everyone who opens the collection; 0 if missing.
     serving: int = 0
@@ -92,7 +92,7 @@ class Versions:
 
     @classmethod
     def stored(cls, serving: int, rows: Sequence[dict[str, Any]]) -> Versions:
-        """Read rows of the table of versions, given as JSON."""
+        """Make the value from the rows of the table of embedding versions, given as JSON."""
         found = sorted(
             (EmbeddingVersion(**{name: row[name] for name in _COLUMNS}) for row in rows),
             key=lambda version: version.version,
@@ -111,7 +111,7 @@ class Versions:
 
     @property
     def answering(self) -> EmbeddingVersion | None:
-        """The version that serves searches, if any."""
+        """The version that searches use, or None."""
         return next((version for version in self.standing if version.version == self.serving), None)
 
 
@@ -152,12 +152,12 @@ class CollectionInfo:
 
     @property
     def distance(self) -> Distance:
-        """The distance of its vectors."""
+        """The distance by which the collection's vectors are compared."""
         return distance_named(self.settings.distance)
 
     @property
     def options(self) -> dict[str, Any]:
-        """The options that the collection was made with, by the names of `WantedOptions`; undecided ones are None."""
+        """The options that the collection was made with, by the names of `WantedOptions`; None if not yet decided."""
         cut = self.settings.chunk_settings
         storage = None if self.embedding is None else self.embedding.storage
         return (
@@ -168,7 +168,7 @@ class CollectionInfo:
 
 
 def for_model(collection: CollectionInfo, model: EmbeddingVersion) -> CollectionInfo:
-    """Return the collection with the embedding version that this model's vectors can be compared with, if any."""
+    """Return the collection set to this model's embedding version, or to none; refuse a model that does not fit."""
     versions, name = collection.versions, collection.names.collection
     own = versions.of(model.identity_key)
     if own is not None:
@@ -181,7 +181,7 @@ def for_model(collection: CollectionInfo, model: EmbeddingVersion) -> Collection
         "collection"
     )
     if versions.building is not None and versions.building.identity_key == model.identity_key:
-        remedy = f"Its vectors are being made: wait until semlex models set --collection {name} is done"
+        remedy = f"Vectors of this model are being made: wait until semlex models set --collection {name} is done"
     raise ModelMismatchError(
         f"collection {name!r} holds vectors of {stored.model} ({stored.dimensions} dimensions, "
         f"{stored.identity_key}); this is {model.model} ({model.dimensions} dimensions, {model.identity_key}). {remedy}"
@@ -189,7 +189,7 @@ def for_model(collection: CollectionInfo, model: EmbeddingVersion) -> Collection
 
 
 def stored_curve(collection: CollectionInfo) -> ConfidenceCurve | None:
-    """Return the calibration stored with the vectors in use, or None."""
+    """Return the calibration of confidence that is stored with the vectors in use, or None."""
     embedding = collection.embedding
     if embedding is None or embedding.calibration is None:
         return None
@@ -198,7 +198,7 @@ def stored_curve(collection: CollectionInfo) -> ConfidenceCurve | None:
 
 
 def check_curve(curve: ConfidenceCurve, collection: CollectionInfo, what: str) -> None:
-    """Refuse a calibration that was learned with vectors other than those in use."""
+    """Refuse a calibration of confidence that was learned with vectors other than those in use."""
     name, embedding = collection.names.collection, collection.embedding
     if collection.distance.name != "cosine":
         raise ConfigurationError(
@@ -212,7 +212,7 @@ def check_curve(curve: ConfidenceCurve, collection: CollectionInfo, what: str) -
 
 
 def curve_in_use(given: ConfidenceCurve | None, collection: CollectionInfo) -> tuple[ConfidenceCurve | None, list[str]]:
-    """Return the calibration for a search, the given one or else the stored one, with warnings."""
+    """Return the calibration of confidence for a search (the given one, else the stored one), and warnings."""
     if given is not None:
         check_curve(given, collection, "the calibration that was given (calibration=)")
         return given, []

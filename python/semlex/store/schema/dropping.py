@@ -1,4 +1,4 @@
-"""Drop collections, including collections with tables of another version of semlex."""
+"""Drop collections, including those whose tables another version of semlex made."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ async def drop_collection(database: Database, names: Names) -> bool:
 
 
 async def _end_jobs(connection: Connection, names: Names) -> None:
-    """End the jobs of a collection, which would otherwise fail, or fill a new collection of the same name."""
+    """Cancel the jobs of a dropped collection, which would otherwise fail, or fill a new one of the same name."""
     await connection.execute(
         sql.SQL("UPDATE {} SET {} WHERE collection = %(collection)s AND state IN ('queued', 'running')").format(
             job_table(names.schema), CANCELLING
@@ -91,7 +91,7 @@ async def _end_jobs(connection: Connection, names: Names) -> None:
 
 
 def tables_of(collection: str, tables: Sequence[str], collections: Sequence[str], *, every: bool) -> list[str]:
-    """Select the tables of a collection among the tables of a schema."""
+    """Return those of a schema's `tables` that belong to a collection; with `every`, also tables of unknown kinds."""
     own = []
     for table in sorted(tables):
         owner = max((name for name in collections if table.startswith(f"{name}_")), key=len, default=None)

@@ -30,10 +30,11 @@ SHOWN_NAMES = 10
 
 
 def gone(collection: CollectionIdentity) -> CollectionDroppedError:
-    """Return the error of a collection that was dropped since it was opened."""
+    """Return the error for a collection that was dropped since it was opened."""
     name = collection.names.collection
     return CollectionDroppedError(
-        f"collection {name!r} was dropped after it was opened; if it exists now, it is a new one: try again"
+        f"collection {name!r} was dropped after it was opened; if a collection of this name exists now, it is a new "
+        "one: try again"
     )
 
 
@@ -59,7 +60,7 @@ class Presence:
         self.incomplete: list[int] = []
 
     def question(self, *, with_vectors: bool = False) -> tuple[bytes, list[Any]]:
-        """Return the query that checks the collection, as SQL of one value, and its parameters."""
+        """Return the check as SQL that selects one value, with the values that it binds."""
         text = self._with_vectors if with_vectors else self._question
         return text, [self._collection.names.collection, self._collection.collection_id]
 
@@ -75,7 +76,7 @@ class Presence:
             self.incomplete = row[0]
 
     def check_failed(self, answer: AsyncCursor[Any]) -> None:
-        """Read the check's answer after the transaction has failed, if it has arrived."""
+        """Raise if an answer arrived before the transaction failed, and says that the collection is gone."""
         result = answer.pgresult
         if result is None or result.status != ExecStatus.TUPLES_OK:
             return
@@ -84,7 +85,7 @@ class Presence:
 
 
 async def hold_collection(connection: Connection, collection: CollectionIdentity, *, alone: bool = False) -> None:
-    """Keep a collection from being dropped until the transaction ends; `alone` makes other writers wait until then."""
+    """Keep a collection from being dropped until the transaction ends; `alone` also keeps other writers waiting."""
     # Every write calls it first: a collection that was dropped and made again has tables of the same names, and nothing
     # in them would show it.
     lock = sql.SQL("NO KEY UPDATE" if alone else "SHARE")
@@ -97,20 +98,20 @@ async def hold_collection(connection: Connection, collection: CollectionIdentity
 
 
 async def share_writing(connection: Connection, collection: CollectionIdentity) -> None:
-    """Take the first locks of a writer, before a keyword index or a table is written."""
+    """Take the locks that every writer takes first, before it writes into any table."""
     await connection.execute("SELECT pg_advisory_xact_lock_shared(%s)", [writing_lock(collection)])
     await hold_collection(connection, collection)
 
 
 async def check_present(connection: Connection, collection: CollectionIdentity) -> None:
-    """Refuse a dropped collection, for roles that may not lock its row, in a READ COMMITTED transaction."""
+    """Refuse a dropped collection without locking its row, for roles that may not; only in READ COMMITTED."""
     # Call it after a statement on one of its tables: from then on, a drop of the table waits for this transaction.
     presence = Presence(collection)
     await presence.check(await connection.execute(*presence.question()))
 
 
 def no_such_collection(name: str, known: Sequence[str]) -> CollectionNotFoundError:
-    """Return the error of a collection that does not exist."""
+    """Return the error for a collection that does not exist, with similar or known names."""
     shown = ", ".join(known[:SHOWN_NAMES]) or "none"
     if len(known) > SHOWN_NAMES:
         shown += f", and {len(known) - SHOWN_NAMES:,} more"
@@ -137,7 +138,7 @@ SHOWN_HOLDERS = 3
 
 
 def writing_lock(collection: CollectionIdentity) -> int:
-    """Return the key of the advisory lock that writers share; changes of generations or versions take it alone."""
+    """Return the key of the advisory lock that writers share, and that changes of generation or version take alone."""
     # The lock that counts is that of the registry's row (on a distributed Postgres, advisory locks are per node). But
     # shared locks of a row overtake a process that waits for an exclusive one, forever if enough of them come; for this
     # lock they queue.
@@ -152,7 +153,7 @@ async def without_writers(
     *,
     sets_up: bool = False,
 ) -> T:
-    """Run a transaction while nobody writes into a collection."""
+    """Run a transaction while nobody writes into a collection; wait for writers up to `WRITERS_SECONDS`."""
 
     async def locked(connection: Connection) -> T:
         # A limit of the role is for statements that others wait for, not for this.
@@ -171,7 +172,7 @@ async def without_writers(
 async def between_searches(
     database: Database, doing: str, names: Names, work: Callable[[Connection], Awaitable[T]]
 ) -> T:
-    """Run a transaction that locks a table of a collection exclusively; searches wait for it only briefly."""
+    """Run a transaction that locks a collection's table exclusively; each try is short, so searches hardly wait."""
     # `work` calls `lock_briefly` before it locks a table; it may run again.
     return await _until_free(database, doing, _of_collection(names), work, TABLE_SECONDS)
 
@@ -183,19 +184,19 @@ async def between_writes(
     work: Callable[[Connection], Awaitable[T]],
     seconds: float = TABLE_SECONDS,
 ) -> T:
-    """Run a transaction that locks tables of users, by their oids; their statements wait for it only briefly."""
+    """Run a transaction that locks users' tables, given by oid; each try is short, so that users hardly wait."""
     # `work` calls `lock_briefly` before it locks a table; it may run again, for up to `seconds`.
     held = sql.SQL("c.oid = ANY({})").format(sql.Literal(list(relations)))
     return await _until_free(database, doing, held, work, seconds)
 
 
 async def lock_briefly(connection: Connection) -> None:
-    """Set how long the transaction waits for an exclusive lock of a table."""
+    """Let the transaction wait only briefly for exclusive locks on tables."""
     await set_local(connection, lock_timeout=TABLE_LOCK_TIMEOUT)
 
 
 def _of_collection(names: Names) -> sql.Composed:
-    """Return the tables of a collection, as a condition on `pg_class`."""
+    """Return the SQL condition on `pg_class` (alias ``c``) that selects the tables of a collection."""
     return sql.SQL("c.relnamespace = to_regnamespace({}) AND starts_with(c.relname, {})").format(
         f'"{names.schema}"', f"{names.collection}_"
     )
@@ -216,8 +217,8 @@ async def _until_free(
             holders = await _holders(database, tables)
             if waited >= seconds:
                 raise StoreError(
-                    f"{doing}: gave up after {waited:.0f} s, because other transactions hold locks that it needs"
-                    f"{holders and f' ({holders})'}; end them, then try again",
+                    f"{doing}: gave up after {waited:.0f} s, because other transactions hold locks that this needs"
+                    f"{holders and f' ({holders})'}; end those transactions, then try again",
                     sqlstate=LOCK_NOT_AVAILABLE,
                 )
             if holders and not told:
@@ -227,7 +228,7 @@ async def _until_free(
 
 
 async def _holders(database: Database, tables: sql.Composed) -> str:
-    """Return the sessions that have held locks on tables for longest, for messages."""
+    """Return, as text for a message, the sessions that have held locks on these tables for longest."""
 
     async def work(connection: Connection) -> list[Any]:
         cursor = await connection.execute(

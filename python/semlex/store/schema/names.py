@@ -1,4 +1,4 @@
-"""Names of a collection's tables and indexes as SQL identifiers, and SQL about their storage."""
+"""Names of a collection's tables and indexes as SQL identifiers, and SQL that finds where they are stored."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ REGISTRY_TABLES = ("collection", "embedding_version", FOLLOWED_TABLE, "registry_
 
 
 def checked_identifier(field: str, name: str) -> str:
-    """Return a name that may become part of a table's name, or refuse it."""
+    """Return the name if it may become part of a table's name; refuse any other."""
     # Allowed are lower-case ASCII letters, digits and underscores, up to 48 characters: every name derived from it then
     # fits Postgres' 63 bytes (longer ones are cut silently, which would mix two collections), and no two differ in case
     # only.
@@ -38,11 +38,11 @@ MAX_PARTITIONED_NAME = 40
 
 
 class CollectionIdentity(Protocol):
-    """Distinguishes a collection from one made later under the same name."""
+    """What identifies a collection, even if another one is made later under the same name."""
 
     @property
     def names(self) -> Names:
-        """The names of its tables."""
+        """The names of the collection's tables."""
         ...
 
     @property
@@ -52,7 +52,7 @@ class CollectionIdentity(Protocol):
 
 
 class _Table:
-    """A table of one collection, by the end of its name."""
+    """An attribute of `Names`: the qualified name of a collection's table, given by the end of its name."""
 
     def __init__(self, suffix: str) -> None:
         self._suffix = suffix
@@ -62,7 +62,7 @@ class _Table:
 
 
 class _SharedTable(_Table):
-    """A table of all collections of a schema."""
+    """An attribute of `Names`: the qualified name of a table that all collections of a schema share."""
 
     def __get__(self, names: Names, _: type[Names]) -> sql.Identifier:
         return sql.Identifier(names.schema, self._suffix)
@@ -138,7 +138,7 @@ class Names:
         return sql.Identifier(f"{self.collection}_{suffix}")
 
     def qualified_index(self, suffix: str) -> str:
-        """Qualified name of an index as a value, for to_regclass()."""
+        """Return the qualified name of an index as text, for to_regclass()."""
         return f'"{self.schema}"."{self.collection}_{suffix}"'
 
 
@@ -158,7 +158,7 @@ class TableIndex:
 
 
 def insertion(table: sql.Identifier, values: Iterable[str]) -> sql.Composed:
-    """Return an INSERT of one row; its columns have the names of the bound values."""
+    """Return an INSERT of one row; the values are bound under the names of the columns."""
     columns = list(values)
     return sql.SQL("INSERT INTO {} ({}) VALUES ({})").format(
         table, sql.SQL(", ").join(map(sql.Identifier, columns)), sql.SQL(", ").join(map(sql.Placeholder, columns))
@@ -171,7 +171,7 @@ def oid_of(relation: sql.Identifier) -> sql.Composed:
 
 
 def stored_in(oid: sql.Composable) -> sql.Composed:
-    """Return SQL for FROM: rows of `pg_class` (alias ``l``) of a table or an index, or of its partitions."""
+    """Return SQL for FROM: the row of `pg_class` (alias ``l``) of a table or index, or one for each partition."""
     return sql.SQL(
         "(SELECT {0} AS oid UNION ALL SELECT h.inhrelid FROM pg_catalog.pg_inherits AS h WHERE h.inhparent = {0}) AS p "
         "JOIN pg_catalog.pg_class AS l ON l.oid = p.oid AND l.relkind IN ('r', 'i')"

@@ -55,7 +55,7 @@ LAST_MIGRATION = sql.SQL("(SELECT to_jsonb(v) FROM {} AS v ORDER BY v.version DE
 
 
 async def find_collection(database: Database, names: Names) -> CollectionInfo | None:
-    """Return the collection as it is stored, if any; nothing is made or migrated."""
+    """Return the collection as it is stored, or None; nothing is made or migrated."""
     found = await database.read("look for the collection", lambda connection: find(connection, names))
     return found[0] if found is not None else None
 
@@ -99,11 +99,11 @@ async def open_collection(
 
 
 async def _with_rights(database: Database, names: Names, error: PrivilegeError) -> PrivilegeError:
-    """Return the error of a collection that could not be made, with the GRANT statements that its role needs."""
+    """Return the error for a collection that could not be made, with the GRANT statements that the role needs."""
     role = database.role
     if role is None or not await database.read("look for the schema", lambda c: _has_schema(c, names.schema)):
         return error
-    text = f"{error}. Tables are made by the role itself: {rights_to_create(names.schema, role)}"
+    text = f"{error}. The role itself makes the tables, and needs: {rights_to_create(names.schema, role)}"
     return PrivilegeError(text, sqlstate=error.sqlstate)
 
 
@@ -113,21 +113,21 @@ async def _has_schema(connection: Connection, schema: str) -> bool:
 
 
 async def has_registry(connection: Connection, schema: str) -> bool:
-    """Return whether any collection was ever made in a schema."""
+    """Return whether the schema has a registry, that is, whether a collection was ever made in it."""
     cursor = await connection.execute("SELECT to_regclass(%s) IS NOT NULL", [f'"{schema}"."collection"'])
     row = await cursor.fetchone()
     return bool(row and row[0])
 
 
 async def registry_version(connection: Connection, schema: str) -> int | None:
-    """Version of the tables that all collections of a schema share."""
+    """Return the version of the tables that all collections of a schema share; None if the schema has none."""
     if not await has_registry(connection, schema):
         return None
     return await _checked_registry(connection, schema, *await last_migration(connection, schema))
 
 
 async def last_migration(connection: Connection, schema: str) -> tuple[int, str | None]:
-    """Version and fingerprint of the tables that all collections of a schema share, as stored with them."""
+    """Return the stored version and fingerprint of the tables that all collections of a schema share."""
     cursor = await connection.execute(
         sql.SQL("SELECT {}").format(LAST_MIGRATION.format(sql.Identifier(schema, "registry_version")))
     )
@@ -155,7 +155,7 @@ async def _checked_registry(connection: Connection, schema: str, version: int, f
 
 
 async def find(connection: Connection, names: Names) -> tuple[CollectionInfo, int] | None:
-    """Return the collection and the version of its tables."""
+    """Return the collection and the version of its tables; None if it does not exist."""
     if not await has_registry(connection, names.schema):
         return None
     cursor = await connection.execute(
@@ -198,7 +198,7 @@ async def find(connection: Connection, names: Names) -> tuple[CollectionInfo, in
 
 
 async def _keyword_engine(connection: Connection, settings: CollectionSettings) -> KeywordEngine:
-    """Choose the engine of the keyword search, which may need an extension of this server."""
+    """Return the collection's keyword engine, with the state of the extension that the engine may need."""
     extension = await read_extension(connection, settings.keyword_engine)
     return keyword_engine(
         settings.keyword_engine, settings.language, stop_words=settings.stop_words, extension=extension
@@ -206,7 +206,7 @@ async def _keyword_engine(connection: Connection, settings: CollectionSettings) 
 
 
 async def migrate_registry(database: Database, schema: str) -> None:
-    """Bring the tables that all collections of a schema share to their newest form."""
+    """Make the tables that all collections of a schema share, or migrate them to the newest version."""
 
     async def work(connection: Connection) -> None:
         await _lock_for_setup(connection)
@@ -271,7 +271,7 @@ def registry_statements(schema: str, version: int) -> list[sql.Composed]:
 
 
 def collection_statements(names: Names, version: int) -> list[sql.Composed]:
-    """Return SQL that migrates the tables of a collection from a version to the newest, and records it."""
+    """Return SQL that migrates the tables of a collection from a version to the newest, and records the new version."""
     newest = len(migrations.COLLECTION)
     if version == newest:
         return []
@@ -294,7 +294,7 @@ async def _ensure_extension(connection: Connection) -> None:
 
 
 def no_extension(error: psycopg.Error) -> BaseException:
-    """Return the error for a server on which the extension cannot be created."""
+    """Return the error for a server on which the extension pgvector cannot be created, with a remedy."""
     if error.sqlstate == "42501":
         return PrivilegeError(
             "this role may not create the extension pgvector; ask a superuser of the server to run: "
@@ -332,7 +332,7 @@ async def _ensure_registry(connection: Connection, schema: str) -> None:
 
 
 async def _drop_registry(connection: Connection, schema: str) -> None:
-    """Drop the tables that all collections of a schema share, if no collection is left."""
+    """Drop the shared tables of an unreleased semlex in a schema that has no collection left."""
     cursor = await connection.execute(
         # In the schema public, a table of such a name may belong to another program.
         "SELECT relname FROM pg_class AS c WHERE relnamespace = to_regnamespace(%s) AND relname = ANY(%s) "
@@ -345,7 +345,7 @@ async def _drop_registry(connection: Connection, schema: str) -> None:
 
 
 async def list_collections(database: Database, schema: str) -> list[ListedCollection]:
-    """Return every collection of a schema, by name."""
+    """Return every collection of a schema, ordered by name."""
 
     async def work(connection: Connection) -> list[ListedCollection]:
         if not await registry_version(connection, schema):
@@ -375,7 +375,7 @@ class Step:
     statements: tuple[str, ...]
 
     def script(self) -> str:
-        """Return the migration's SQL as one transaction, under the lock that semlex takes for changes of tables."""
+        """Return the migration as an SQL script: one transaction, under the lock that semlex takes to change tables."""
         begin = (
             "BEGIN",
             "SET LOCAL search_path = pg_catalog, pg_temp",

@@ -31,8 +31,8 @@ COLLECTION: Sequence[Callable[[Names], Sequence[sql.Composed]]] = (m0001_initial
 
 Origin = Literal["this", "older", "newer", "unreleased"]
 REMEDY = (
-    "and index again. To keep the contents, dump them with that version (semlex collections dump), and restore with "
-    "this one (semlex collections restore)"
+    "and index again. To keep the contents, first dump them with that version (semlex collections dump), then restore "
+    "them with this one (semlex collections restore)"
 )
 
 
@@ -83,7 +83,7 @@ def check_collection(name: str, version: int, fingerprint: str | None) -> None:
 
 
 def newer_tables(what: str, version: int, known: int) -> SchemaVersionError:
-    """Return the error of tables that a newer semlex made."""
+    """Return the error for tables that a newer semlex made."""
     return SchemaVersionError(
         f"{what} has version {version}, this semlex knows up to {known}: update semlex (every program that uses this "
         "database), or drop the collection with: semlex collections drop"
@@ -91,7 +91,7 @@ def newer_tables(what: str, version: int, known: int) -> SchemaVersionError:
 
 
 def unreleased_registry(schema: str, collections: Sequence[str]) -> SchemaVersionError:
-    """Return the error of a schema whose shared tables an unreleased semlex made."""
+    """Return the error for a schema whose shared tables an unreleased semlex made."""
     drops = ", ".join(f"semlex collections drop {name}" for name in collections[:SHOWN_NAMES])
     if len(collections) > SHOWN_NAMES:
         drops += f", and {len(collections) - SHOWN_NAMES:,} more"

@@ -183,7 +183,7 @@ def _followed_tables(table: sql.Identifier) -> sql.Composed:
 
 
 def _row_changes(table: sql.Identifier) -> Sequence[sql.Composed]:
-    """Return SQL for the queue of rows of followed tables to be read: changed ones, and those that failed."""
+    """Return SQL for the queue of rows of followed tables that must be read: changed rows, and rows that failed."""
     # Rows that failed could not be stored. `row_key` is the key as text; NULL: every row, as after a TRUNCATE.
     # `row_hash` is of the text and the metadata that could not be stored, so that only a changed row is tried before
     # `due_at`.
@@ -325,7 +325,7 @@ def _runs(names: Names) -> sql.Composed:
 
 
 def query_log(names: Names) -> Sequence[sql.Composed]:
-    """Return SQL for a collection's own query log: a role that reads it sees no questions to other collections."""
+    """Return SQL for a collection's own query log, so that a role that reads it sees no query of other collections."""
     # `query` is NULL if the texts of questions are not kept; `query_hash` is always there.
     return (
         sql.SQL("""
