@@ -226,7 +226,7 @@ def test_a_stream_that_lacks_a_row_is_rolled_back(
             retriever.add_documents(documents_of(90, rows_before))
         with monkeypatch.context() as patched:
             patched.setattr(_core, "CopyEncoder", ShortEncoder)
-            with pytest.raises(IncompleteWriteError, match="sent 100 rows, the server received 99"):
+            with pytest.raises(IncompleteWriteError, match="sent 100 rows, but the server received 99"):
                 retriever.add_documents(documents_of(0, 100))
         assert retriever.count() == rows_before
         retriever.add_documents(documents_of(0, 100))

@@ -1,1 +1,1 @@
-"""Write chunks, documents, deletions, sources and the log."""
+"""Write chunks, documents, sources and the ingestion log, and delete chunks and documents."""

@@ -1,4 +1,4 @@
-"""Rows of the chunk table, by column; the columns that a write fills are listed only here."""
+"""Rows for the chunk table, stored by column; only here are the columns listed that a write fills."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Column(NamedTuple):
 
     @property
     def array(self) -> str:
-        """Its SQL type as an array, for small batches."""
+        """The SQL type of the elements if the column is sent as an array, as in small batches."""
         return "text" if self.wire in AS_JSON else self.wire
 
 
@@ -43,7 +43,7 @@ def _as(wire: str, **options: bool) -> dict[str, Any]:
 
 @dataclass(slots=True, kw_only=True)
 class ChunkBatch:
-    """Rows for the chunk table; every column has as many entries, and no key occurs twice."""
+    """Rows for the chunk table, as one list for each column; all lists have the same length, no key occurs twice."""
 
     document_id: list[bytes] = field(metadata=_as("uuid", is_updated=False))  # 16 bytes each
     chunk_id: list[str] = field(metadata=_as("text", is_updated=False))
@@ -105,7 +105,7 @@ class ChunkBatch:
         return self
 
     def selected(self, numbers: Sequence[int]) -> ChunkBatch:
-        """Return the rows with these numbers, with their vectors."""
+        """Return the rows at these positions, with their vectors."""
         columns = {name: [self.values(name)[number] for number in numbers] for name in COLUMN_NAMES}
         vectors = self.embeddings
         return self._part(columns, None if vectors is None else [vectors[number] for number in numbers])
@@ -123,7 +123,7 @@ class ChunkBatch:
 
     @property
     def relies_on_stored(self) -> bool:
-        """Whether some rows have no vector here, and keep the one that is stored already."""
+        """Whether rows without a vector here are to keep the vector that is stored already."""
         return self.is_embedded and not self.has_every_vector
 
     def keys(self) -> list[Key]:
@@ -138,15 +138,15 @@ KEYWORD_ID = Column("keyword_id", "int8")
 
 
 class RowSource(Protocol):
-    """Rows that exist already or are made while they are written."""
+    """Rows to write, which exist already or are made part by part while they are written."""
 
     def __len__(self) -> int:
-        """Number of rows."""
+        """Return the number of rows."""
         ...
 
     @property
     def relies_on_stored(self) -> bool:
-        """Whether some rows have no vector here, and keep the one that is stored already."""
+        """Whether rows without a vector here are to keep the vector that is stored already."""
         ...
 
     def parts(self) -> Iterator[ChunkBatch]:

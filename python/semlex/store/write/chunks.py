@@ -1,4 +1,4 @@
-"""Write chunks: one transaction for each batch, through binary COPY encoded in Rust."""
+"""Write chunks, one transaction for each batch: large batches by binary COPY encoded in Rust, small ones as arrays."""
 
 # A batch is written in one of four ways, with the same result: by `NewRows`, or in one of three ways by `write_chunks`.
 
@@ -64,7 +64,7 @@ FROM_ARRAY = {"text[]": sql.SQL("ARRAY(SELECT jsonb_array_elements_text({}::json
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The tables and columns of a write, as far as the SQL depends on them."""
+    """The tables and columns of a write on which the text of the SQL depends."""
 
     names: Names
     columns: tuple[Column, ...]  # of the chunk table
@@ -73,7 +73,7 @@ class Target:
 
     @classmethod
     def of(cls, collection: CollectionInfo, *, numbered: bool) -> Target:
-        """Return the target tables of a collection."""
+        """Return the tables and columns to write for a collection; `numbered` adds the keyword ids."""
         columns = (*COLUMNS, KEYWORD_ID) if numbered else COLUMNS
         if collection.embedding is None:
             return cls(collection.names, columns, None, "text")
@@ -82,18 +82,18 @@ class Target:
 
     @property
     def vectors(self) -> sql.Identifier | None:
-        """The table of the vectors that are written, or None."""
+        """The table into which vectors are written, or None."""
         return None if self.version is None else self.names.embedding(self.version)
 
     @property
     def column_list(self) -> sql.Composed:
-        """The columns' names."""
+        """SQL of the names of the chunk table's columns."""
         return sql.SQL(", ").join(sql.Identifier(column.name) for column in self.columns)
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A table, or a query, from which a statement takes the rows to write."""
+    """Where a statement takes the rows to write from: a temporary table, or arrays in a query."""
 
     table: sql.Composed  # a table, or arrays in its place
     parameters: dict[str, Any]  # bound in it
@@ -104,7 +104,7 @@ class Source:
 
 @lru_cache(maxsize=256)
 def arrays_table(target: Target) -> sql.Composed:
-    """Return SQL for a table made of one array for each column, with vectors as text."""
+    """Return SQL of a subquery that makes rows from one array for each column, with vectors as text."""
     columns = target.columns
     arrays = [sql.SQL("{}::{}[]").format(sql.Placeholder(column.name), sql.SQL(column.array)) for column in columns]
     as_is = sql.SQL("{}")
@@ -126,7 +126,7 @@ def arrays_table(target: Target) -> sql.Composed:
 
 
 def array_values(collection: CollectionInfo, target: Target, rows: ChunkBatch) -> dict[str, Any]:
-    """Return the values for `arrays_table`."""
+    """Return the values that `arrays_table` binds."""
     values: dict[str, Any] = {column.name: rows.values(column.name) for column in target.columns}
     values["document_id"] = [UUID(bytes=document_id) for document_id in rows.document_id]
     for column in target.columns:
@@ -161,7 +161,7 @@ _KEPT_PLACE = sql.SQL(
 
 
 def insertion(target: Target, table: sql.Composed) -> sql.Composed:
-    """Return an INSERT in the order of the keys; the caller appends its ON CONFLICT clause."""
+    """Return an INSERT in the order of the keys; the caller appends the action of ON CONFLICT."""
     return sql.SQL(
         "INSERT INTO {} AS c ({}) SELECT {} FROM {} AS s ORDER BY s.document_id, s.chunk_id "
         "ON CONFLICT (document_id, chunk_id) DO "
@@ -169,7 +169,7 @@ def insertion(target: Target, table: sql.Composed) -> sql.Composed:
 
 
 def merging(target: Target, source: Source, *, replaces: bool) -> sql.Composed | bytes:
-    """Return SQL that inserts rows with their vectors, or replaces those that exist."""
+    """Return SQL that inserts rows with their vectors; rows that exist are replaced if `replaces`, else skipped."""
     # Of arrays it is always the same text, and composing it takes longer than sending it.
     return _merging(target, source.table, replaces=replaces) if source.staged else _merging_arrays(target, replaces)
 
@@ -238,7 +238,7 @@ def inserting_new(target: Target) -> bytes:
 
 
 def collection_state(names: Names, *, is_held: bool = False) -> sql.Composed:
-    """Return SQL of a text that changes with everything that a writer relies on: collection, generations, versions."""
+    """Return SQL of a text that changes if the collection, its index generations or its embedding versions change."""
     # With `is_held`, the statement locks the row, and reads the number of the serving set of vectors as well.
     return sql.SQL(
         "SELECT md5(r::text){} FROM {} AS r WHERE r.name = %(name)s AND r.collection_id = %(collection_id)s{}"
@@ -250,7 +250,7 @@ def collection_state(names: Names, *, is_held: bool = False) -> sql.Composed:
 
 
 class VectorsGoneError(Exception):
-    """Another writer has replaced or deleted the stored vectors that rows without a vector rely on."""
+    """Another writer has replaced or deleted stored vectors that rows without a vector were to keep."""
 
     def __init__(self, keys: set[Key]) -> None:
         super().__init__(f"{len(keys)} chunks lost their vectors to another writer")
@@ -273,7 +273,7 @@ class _Write:
     others: tuple[sql.Identifier, ...] = ()
 
     def numbered(self, part: ChunkBatch) -> ChunkBatch:
-        """Return the rows with keyword ids, if they need any; the keyword index begins to analyse them."""
+        """Give the rows ids in the keyword index, if the collection has one, which begins to analyse the texts."""
         if self.index is not None:
             part.keyword_id = self.index.assign_ids(part.language, part.context, part.chunk_text).tolist()
         return part
@@ -295,7 +295,7 @@ async def write_chunks(
     replaced_documents: set[bytes] | None = None,
     bulk: BulkIngestConfig = DEFAULT_BULK,
 ) -> int:
-    """Write a batch inside the caller's transaction."""
+    """Write a batch of chunks, with documents, vectors and postings, in the caller's transaction; return how many."""
     # Locks are taken in one order by all writers, so that none waits for another in a circle: the collection's row of
     # the registry (with a keyword index), documents, chunks, vectors; each table's in the order of its key.
     #
@@ -364,7 +364,7 @@ async def _write_documents(
 
 
 async def _other_tables(connection: Connection, collection: CollectionInfo) -> tuple[sql.Identifier, ...]:
-    """Return the tables with vectors of other models than the one in use here."""
+    """Return the tables of vectors of all embedding versions except the one that is written here."""
     stored, used = await stored_versions(connection, collection), collection.embedding
     if used is not None and used.version not in stored:
         raise dropped(collection)
@@ -400,7 +400,7 @@ async def _copy_direct(write: _Write, rows: RowSource, bulk: BulkIngestConfig) -
 
 
 def _vector_encoder(part: ChunkBatch, storage: str) -> _core.CopyEncoder:
-    """Return an encoder for the keys and vectors of the rows that have a vector."""
+    """Return an encoder of the keys and vectors of those rows that have a vector."""
     keys: list[list[Any]] = [part.document_id, part.chunk_id]
     embeddings = part.embeddings
     if isinstance(embeddings, list):
@@ -458,7 +458,7 @@ async def _staged_source(write: _Write, rows: RowSource, bulk: BulkIngestConfig)
 
 
 async def _delete_others(write: _Write, source: Source, documents: str) -> NDArray[np.int64]:
-    """Delete the chunks of these documents that are not among the given ones; return their keyword ids."""
+    """Delete stored chunks of `documents` that are not in `source`; return the keyword ids of the deleted chunks."""
     names = write.collection.names
     others = sql.SQL(
         "DELETE FROM {} AS t WHERE t.document_id = ANY(%(replaced)s::uuid[]) AND NOT EXISTS (SELECT 1 FROM {} "
@@ -479,7 +479,7 @@ async def _delete_others(write: _Write, source: Source, documents: str) -> NDArr
 
 
 async def _refuse_stored(write: _Write, source: Source) -> None:
-    """Raise an error if chunks with these keys are stored."""
+    """Raise `DuplicateError` if chunks with keys of `source` are stored."""
     cursor = await write.connection.execute(
         sql.SQL(
             "SELECT s.chunk_id FROM {} AS s JOIN {} AS c USING (document_id, chunk_id) "
@@ -527,7 +527,7 @@ async def _merge(write: _Write, source: Source, on_duplicate: OnDuplicate, gone:
 
 
 async def _refuse_lacking(write: _Write, source: Source, lacking: sql.SQL) -> None:
-    """Raise an error if stored vectors that rows rely on are gone."""
+    """Raise `VectorsGoneError` if stored vectors that rows were to keep are gone."""
     vectors = write.target.vectors
     if vectors is None or not source.relies_on_stored:
         return
@@ -548,7 +548,7 @@ ATTEMPTS = 2
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """Figures of the collection that later writes rely on as long as they are unchanged."""
+    """What a write has learned about the collection; the next write relies on it as long as `state` is unchanged."""
 
     state: str  # see `collection_state`
     serving: int  # number of the serving set of vectors; 0: none
@@ -557,7 +557,7 @@ class _Known:
 
 @dataclass(slots=True)
 class _Answers:
-    """The server's answer to one attempt."""
+    """The cursors of one attempt to write, with the server's answers."""
 
     state: Cursor
     versions: Cursor
@@ -572,13 +572,13 @@ class _Answers:
 # nothing is written, and `write_chunks` is used.
 @dataclass(slots=True)
 class NewRows:
-    """Writes a few new rows of one collection in one round trip."""
+    """Writes a few new rows of one collection in a single round trip."""
 
     database: Database
     _known: _Known | None = field(default=None, init=False)
 
     async def write(self, collection: CollectionInfo, rows: ChunkBatch) -> bool | None:
-        """Store rows if none of them exists, with vectors and keyword postings; return whether they were stored."""
+        """Store rows if none of them exists. Return whether a merge of segments is due; None if nothing was stored."""
         if self.database.joins_transaction or write_guard.get() is not None:
             return None
         known, self._known = self._known, None  # its ids are used once
@@ -625,7 +625,7 @@ class NewRows:
 
 
 async def _statements(collection: CollectionInfo, rows: ChunkBatch, known: _Known) -> list[Statement] | None:
-    """Return the statements that write the rows, the first of which counts them; None if one trip is not enough."""
+    """Return the statements that write the rows; the first counts them. None if one round trip is not enough."""
     index, few, used = collection.keyword.index, None, collection.embedding
     if used is not None and used.version != known.serving:
         return None  # what the serving vectors lack has to be noted
@@ -642,7 +642,7 @@ async def _statements(collection: CollectionInfo, rows: ChunkBatch, known: _Know
 
 
 async def _told(collection: CollectionInfo, answers: _Answers) -> _Known:
-    """Return, from the server's answers, the facts that later writes may rely on."""
+    """Read from the server's answers what the next write may rely on."""
     row = await answers.state.fetchone()
     if row is None:
         raise gone(collection)

@@ -1,4 +1,4 @@
-"""Encode columns in Rust and send them in blocks by binary COPY; arrays of numbers."""
+"""Encode columns in Rust and send them in blocks by binary COPY; read and write arrays of ids."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ async def copy_rows(
     parts: Iterable[_core.CopyEncoder],
     block_bytes: int = DEFAULT_BULK.copy_block_bytes,
 ) -> int:
-    """Send rows through one binary COPY, in blocks encoded into one reused buffer."""
+    """Send rows through one binary COPY, in blocks that are encoded into a reused buffer; return how many."""
     memory = bytearray(block_bytes)
     sent = 0
     cursor = connection.cursor()
@@ -87,7 +87,9 @@ async def copy_rows(
             sent += encoder.rows
         await copy.write(TRAILER)
     if cursor.rowcount != sent:
-        raise IncompleteWriteError(f"sent {sent} rows, the server received {cursor.rowcount}; rolled back")
+        raise IncompleteWriteError(
+            f"sent {sent} rows, but the server received {cursor.rowcount}; the transaction was rolled back"
+        )
     return sent
 
 
@@ -105,7 +107,7 @@ def ids_of(array: bytes | None) -> NDArray[np.int64]:
 
 
 def array_text(numbers: Iterable[int]) -> str:
-    """Return numbers in the text form of an array, which costs the driver less than a list."""
+    """Return numbers in the text form of an SQL array, which the driver sends faster than a list."""
     return "{" + ",".join(map(str, numbers)) + "}"
 
 

@@ -1,4 +1,4 @@
-"""Delete chunks with their vectors and postings, and documents that become empty."""
+"""Delete chunks with their vectors and postings, and the rows of documents that become empty."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ BATCH_DOCUMENTS = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Selects chunks of some documents by a condition."""
+    """Which chunks of these documents are selected, by a condition or by key."""
 
     documents: Sequence[UUID]  # keys
     condition: Filter  # SQL on `c` that the chunks have to pass
@@ -47,13 +47,13 @@ class Selection:
         return sql.SQL(" AND ").join(parts)
 
     def parameters(self) -> dict[str, Any]:
-        """Return values for `expression`."""
+        """Return the values that `expression` binds."""
         keys = {} if self.keys is None else key_arrays(self.keys)
         return {"selected": list(self.documents), **self.condition.parameters, **keys}
 
 
 async def delete_selection(connection: Connection, collection: CollectionInfo, selection: Selection) -> tuple[int, int]:
-    """Delete chunks with their vectors."""
+    """Delete chunks with their vectors; return the numbers of deleted chunks and of emptied documents."""
     # The row of a document without chunks is deleted, so that indexing its file stores it again. Locks are taken as
     # `write_chunks` takes them, so that no deadlock occurs.
     async with begin_write(connection, collection) as index:
@@ -103,7 +103,7 @@ async def delete_within(
 async def _forget_empty(
     connection: Connection, collection: CollectionInfo, touched: set[UUID], meant: Sequence[UUID]
 ) -> int:
-    """Delete rows of empty documents and count the chunks of the others; return how many are empty."""
+    """Delete the rows of empty documents, update the chunk counts of the others; return how many are empty."""
     names = collection.names
     cursor = await connection.cursor(binary=True).execute(
         sql.SQL("SELECT document_id, count(*) FROM {} WHERE document_id = ANY(%s) GROUP BY 1 ORDER BY 1").format(
@@ -161,7 +161,7 @@ async def count_selection(connection: Connection, collection: CollectionInfo, se
 async def documents_that_pass(
     connection: Connection, collection: CollectionInfo, condition: Filter, after: UUID | None
 ) -> list[UUID]:
-    """Return a page of ids of documents that have a chunk passing the filter, in order."""
+    """Return a page of the ids, ascending, of documents of which a chunk passes the filter."""
     cursor = await connection.cursor(binary=True).execute(
         sql.SQL(
             "SELECT DISTINCT c.document_id FROM {} AS c WHERE c.document_id > %(after)s AND {} "
@@ -175,7 +175,7 @@ async def documents_that_pass(
 async def documents_named(
     connection: Connection, collection: CollectionInfo, name: str, sources: Sequence[UUID] | None
 ) -> dict[UUID, UUID | None]:
-    """Return the documents with this name, each with its source; added documents if no source has one."""
+    """Return the documents with this name, each with its source; if no source has one, added documents."""
     # `sources` limits the search to some sources; None means all, and added documents.
     names = collection.names
     cursor = await connection.cursor(binary=True).execute(

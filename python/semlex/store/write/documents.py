@@ -1,4 +1,4 @@
-"""Begin writes; write rows of documents, their chunk settings and the log; find chunks that lack vectors."""
+"""Begin writes; write documents, the settings for splitting and the ingestion log; find chunks without vectors."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class LogEntry:
 
 
 def client_name() -> str:
-    """Return the user and machine that index, for the log."""
+    """Return user and machine of this process (user@machine), for the ingestion log."""
     try:
         user = getpass.getuser()
     except (OSError, KeyError):  # a container's user id without a name
@@ -113,7 +113,7 @@ _FIXED_COLUMNS = ("document_id", "source_id", "uri")
 
 @dataclass(slots=True, kw_only=True)
 class RowDocuments:
-    """Documents that are rows of a table, by column; all other values are the same for all of them."""
+    """Documents that are rows of a followed table: one list for each column; other columns have one value for all."""
 
     source_id: UUID
     chunker_version: int
@@ -130,14 +130,14 @@ class RowDocuments:
         return len(self.document_id)
 
     def selected(self, numbers: Sequence[int]) -> RowDocuments:
-        """Return the documents with these numbers."""
+        """Return the documents at these positions."""
         columns: dict[str, Any] = {
             name: [getattr(self, name)[number] for number in numbers] for name in _COLUMNS_OF_ROWS
         }
         return replace(self, **columns)
 
     def shared(self, now: datetime) -> dict[str, Any]:
-        """Return the values that are the same for all, by column."""
+        """Return the values that all of these documents share, by column."""
         return {
             "source_id": self.source_id,
             "format": "row",
@@ -242,12 +242,12 @@ async def lock_documents(connection: Connection, names: Names, documents: Sequen
 
 
 def key_array(documents: Iterable[bytes]) -> str:
-    """Return keys as an array in the server's text form, which the driver would make much more slowly."""
+    """Return keys in the text form of an SQL array, which is much faster than the driver's conversion of a list."""
     return f"{{{','.join(key.hex() for key in documents)}}}"
 
 
 async def share_documents(connection: Connection, collection: CollectionInfo, documents: Sequence[UUID]) -> None:
-    """Keep these documents from being replaced or deleted until the transaction ends; locks them in key order."""
+    """Lock documents, in key order, so that nobody replaces or deletes them until the transaction ends."""
     await connection.execute(
         sql.SQL("SELECT FROM {} WHERE document_id = ANY(%s) ORDER BY document_id FOR SHARE").format(
             collection.names.document
@@ -272,7 +272,7 @@ async def stored_chunk_settings(connection: Connection, collection: CollectionIn
 async def settle_chunk_settings(
     connection: Connection, collection: CollectionInfo, settings: ChunkSettings
 ) -> ChunkSettings:
-    """Return the stored chunk settings; if none are stored, store and return the given ones."""
+    """Return the stored settings for splitting files; if none are stored, store and return the given ones."""
     stored = await stored_chunk_settings(connection, collection)
     if stored is not None:
         return stored
@@ -309,7 +309,7 @@ async def store_chunk_settings(connection: Connection, collection: CollectionInf
 
 
 async def embedded_hashes(connection: Connection, collection: CollectionInfo, keys: Sequence[Key]) -> dict[Key, bytes]:
-    """Return the content hashes of the chunks that have a vector."""
+    """Return the content hash of each of these chunks that has a vector."""
     if collection.embedding is None or not keys:
         return {}
     cursor = await connection.cursor(binary=True).execute(
@@ -324,7 +324,7 @@ async def embedded_hashes(connection: Connection, collection: CollectionInfo, ke
 
 
 async def have_chunks(connection: Connection, collection: CollectionInfo, documents: Iterable[bytes]) -> bool:
-    """Return whether one of these documents has chunks."""
+    """Return whether any of these documents has a chunk."""
     cursor = await connection.execute(
         sql.SQL("SELECT EXISTS (SELECT 1 FROM {} WHERE document_id = ANY(%s::uuid[]))").format(collection.names.chunk),
         [key_array(documents)],
@@ -360,7 +360,7 @@ async def is_empty(connection: Connection, collection: CollectionInfo) -> bool:
 
 
 async def count_unembedded(connection: Connection, collection: CollectionInfo) -> int:
-    """Number of chunks without a vector."""
+    """Return the number of chunks without a vector."""
     cursor = await connection.execute(_unembedded(collection, sql.SQL("count(*)"), sql.SQL("")))
     row = await cursor.fetchone()
     return int(row[0]) if row else 0
@@ -369,7 +369,7 @@ async def count_unembedded(connection: Connection, collection: CollectionInfo) -
 async def unembedded_chunks(
     connection: Connection, collection: CollectionInfo, after: Key | None, limit: int
 ) -> list[Unembedded]:
-    """Return a page of chunks without a vector by key: document_id, chunk_id, content_hash, context, chunk_text."""
+    """Return a page of chunks without a vector, in key order: document_id, chunk_id, content_hash, context, text."""
     first = (UUID(int=0), "")
     cursor = await connection.cursor(binary=True).execute(
         _unembedded(
@@ -410,7 +410,7 @@ async def log_run(connection: Connection, collection: CollectionInfo, entry: Log
 
 
 async def last_run(connection: Connection, collection: CollectionInfo) -> dict[str, Any] | None:
-    """Return the newest entry of the ingestion log about a run over files."""
+    """Return the newest entry of the ingestion log that is not about a deletion."""
     statement = sql.SQL("SELECT * FROM {} WHERE command <> 'delete' ORDER BY started_at DESC LIMIT 1")
     cursor = await cursor_with_times(connection).execute(statement.format(collection.names.ingestion_log))
     row = await cursor.fetchone()
@@ -423,7 +423,7 @@ async def last_run(connection: Connection, collection: CollectionInfo) -> dict[s
 async def begin_write(
     connection: Connection, collection: CollectionInfo, rows: int = 0
 ) -> AsyncIterator[BatchIndex | None]:
-    """Take a writer's first lock; yield the keyword index's part of the write, if there is an index."""
+    """Take a writer's first locks; yield the keyword index's part of the write, or None without such an index."""
     index = collection.keyword.index
     if index is None:
         await share_writing(connection, collection)

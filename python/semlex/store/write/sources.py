@@ -1,4 +1,4 @@
-"""Store sources (named folders, and followed tables) and the places of documents in them."""
+"""Store sources (named folders and followed tables), and rename documents whose files have moved."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class KnownDocument:
 
 
 def is_present(names: Names) -> sql.Composed:
-    """Return the condition that a source (a row ``s``) is still read, or that documents of it are stored."""
+    """Return SQL of whether a source (row ``s``) still exists for users: it is read, or has stored documents."""
     # A removed source keeps its row, so that its documents get the same keys if it comes back.
     return sql.SQL(
         "(s.kind IN ('folder', 'table') OR EXISTS (SELECT FROM {} AS o WHERE o.source_id = s.source_id))"
@@ -89,7 +89,7 @@ OF_TABLES = ("table", "stopped")
 
 
 async def read_sources(connection: Connection, collection: CollectionInfo, *, tables: bool = False) -> list[Source]:
-    """Return every source of files, by name; with `tables`, also followed tables."""
+    """Return every source of files, ordered by name; with `tables`, also followed tables."""
     statement = sql.SQL(
         "SELECT source_id, name, root, key, kind FROM {} AS s WHERE {} AND (%s OR s.kind <> ALL(%s)) "
         "ORDER BY name, source_id"
@@ -103,7 +103,7 @@ async def read_sources(connection: Connection, collection: CollectionInfo, *, ta
 async def write_source(
     connection: Connection, collection: CollectionInfo, name: str, root: str, now: datetime
 ) -> Source | None:
-    """Store a source if it is not stored yet, and return it."""
+    """Store a source of files if it is not stored yet; return it, or None if it has another folder."""
     # The key of a new source derives from its name, so that two processes that make it at once make the same one.
     await hold_collection(connection, collection)
     table = collection.names.source
@@ -129,7 +129,7 @@ async def write_source(
     source = None if row is None else Source(*row)
     if source is not None and source.kind in OF_TABLES:
         raise ConfigurationError(
-            f"the rows of a table are the source {name!r}: give the folder another name (source=, --source)"
+            f"the source {name!r} holds the rows of a table: give the folder another name (source=, --source)"
         )
     return source if source is not None and source.root == root else None
 
@@ -145,14 +145,14 @@ async def move_source(connection: Connection, collection: CollectionInfo, name: 
 
 
 async def remove_source(connection: Connection, collection: CollectionInfo, name: str, now: datetime) -> None:
-    """Forget a source whose documents have been deleted; a table that is followed stays."""
+    """Mark a source as removed after its documents were deleted; a table that is still followed stays."""
     await hold_collection(connection, collection)
     statement = sql.SQL("UPDATE {} SET kind = 'removed', updated_at = %s WHERE name = %s AND kind <> 'table'")
     await connection.execute(statement.format(collection.names.source), [now, name])
 
 
 async def list_sources(connection: Connection, collection: CollectionInfo) -> list[SourceInfo]:
-    """Return every source with its counts, by name."""
+    """Return every source with the numbers of its documents and chunks, ordered by name."""
     names = collection.names
     cursor = await cursor_with_times(connection).execute(
         sql.SQL(
@@ -185,14 +185,14 @@ async def known_documents(
 
 
 def unknown_source(name: str, known: Sequence[Source]) -> ConfigurationError:
-    """Return the error of a source that does not exist."""
+    """Return the error for a source that does not exist."""
     names = ", ".join(source.name for source in known) or "none"
     return ConfigurationError(f"unknown source {name!r}; known sources: {names}")
 
 
 @dataclass(frozen=True, slots=True)
 class FileState:
-    """A new state of a document's file (such as its time), by which the next run sees that it is unchanged."""
+    """A document with the new state of its file, such as the time, by which a run sees that the file is unchanged."""
 
     document_id: UUID
     # What it must have, so that the state is not stored for a text that another run has stored meanwhile.
@@ -202,7 +202,7 @@ class FileState:
 
 @dataclass(frozen=True, slots=True)
 class DocumentMove:
-    """A document whose file has been renamed or moved."""
+    """A document whose file was renamed or moved, with the old and the new key."""
 
     old: UUID  # its key
     new: UUID  # the key that follows from the new name
@@ -213,7 +213,7 @@ class DocumentMove:
 
 
 async def store_file_states(connection: Connection, collection: CollectionInfo, states: Sequence[FileState]) -> None:
-    """Store states that show that files have not changed."""
+    """Store new states of files whose content has not changed."""
     await hold_collection(connection, collection)
     ordered = sorted(states, key=lambda one: one.document_id.bytes)
     # Rows are locked in key order, as all writers do: the join of an UPDATE has an order of its own.
@@ -231,7 +231,7 @@ async def store_file_states(connection: Connection, collection: CollectionInfo, 
 async def move_documents(
     connection: Connection, collection: CollectionInfo, moves: Sequence[DocumentMove], now: datetime
 ) -> set[UUID]:
-    """Rename documents after their files, with the keys that derive from the new names."""
+    """Give documents the new paths of their files, and the keys that follow; return the old keys of those renamed."""
     # Chunks, vectors and postings stay; only keys and places change. Names may be exchanged in any way. A document that
     # has a new name already, and does not move itself, is replaced.
     async with begin_write(connection, collection) as index:
@@ -270,7 +270,7 @@ async def move_documents(
 
 
 async def _rename(connection: Connection, collection: CollectionInfo, keys: Sequence[tuple[UUID, UUID]]) -> None:
-    """Change the keys of documents; ids of chunks begin with the key of their document."""
+    """Change the keys of documents, and the ids of their chunks, which begin with the document's key."""
     if not keys:
         return
     names = collection.names
