@@ -70,7 +70,7 @@ class LineSelection(NamedTuple):
     source: UUID | None = None  # key; None selects all sources and added documents
 
     def condition(self, collection: CollectionInfo) -> sql.Composed:
-        """Return SQL of the condition over the chunk table ``c``, with `values` bound."""
+        """Return the SQL condition that selects the chunks (table alias ``c``); bind `values` with it."""
         parts: list[sql.Composable] = [sql.SQL("substring(c.content_hash FROM %(behind)s) <> %(mark)s")]
         if self.documents is not None:
             parts.append(sql.SQL("c.document_id = ANY(%(documents)s)"))
@@ -138,7 +138,7 @@ async def write_lines(
     content_hashes: Sequence[bytes],
     embeddings: NDArray[np.float32] | None,
 ) -> int:
-    """Write descriptions into chunks, with their vectors and postings; vectors of other models are removed."""
+    """Write descriptions into chunks, with new vectors and postings; remove the chunks' vectors of other models."""
     # `embeddings` has the shape (n, d); it is None if the collection holds no vectors.
     async with begin_write(connection, collection, len(chunks)) as index:
         await share_documents(connection, collection, sorted({chunk.document_id for chunk in chunks}))

@@ -166,7 +166,7 @@ async def versions_told(answer: AsyncCursor[Any]) -> list[int]:
 
 
 async def check_stands(connection: Connection, collection: CollectionInfo) -> None:
-    """Raise an error if the vectors in use were dropped."""
+    """Raise an error if the vectors that `collection` uses were dropped since it was opened."""
     used = collection.embedding
     if used is not None and used.version not in await stored_versions(connection, collection):
         raise dropped(collection)
@@ -192,7 +192,7 @@ EMBED_KEY = "vectors that a program with another model left out"
 
 @dataclass(frozen=True, slots=True)
 class VersionRow:
-    """A stored set of vectors."""
+    """An embedding version as it is stored: its model, its runs and its last use."""
 
     version: EmbeddingVersion
     created_at: datetime
@@ -206,12 +206,12 @@ class VersionRow:
 
     @property
     def is_running(self) -> bool:
-        """Whether a run is filling this version; a lease beyond `RUN_SECONDS` is ignored: the clock stepped back."""
+        """Whether a run is filling this version; a lease beyond `RUN_SECONDS` is ignored: the clock was set back."""
         return 0 < self.seconds_left <= RUN_SECONDS
 
 
 async def version_rows(connection: Connection, collection: CollectionInfo) -> list[VersionRow]:
-    """Return all sets of vectors of a collection, by their numbers."""
+    """Return all embedding versions of a collection, ordered by number."""
     names = collection.names
     cursor = await cursor_with_times(connection).execute(
         sql.SQL(
@@ -260,7 +260,7 @@ class VersionRun:
 
 
 async def begin_run(connection: Connection, collection: CollectionInfo, version: int) -> VersionRun | float:
-    """Take the right to fill a version, or return the seconds for which another run has it."""
+    """Take the right to fill a version, or return for how many seconds another run still has this right."""
     await connection.execute(
         sql.SQL("SELECT FROM {} WHERE name = %s AND version = %s FOR UPDATE").format(
             collection.names.embedding_version
@@ -312,7 +312,7 @@ def lost(collection: CollectionInfo, version: int) -> StoreError:
 
 
 async def switch_version(connection: Connection, collection: CollectionInfo, version: int, *, lacking: int) -> None:
-    """Make a version the one that serves; the caller's transaction must exclude writers."""
+    """Make searches use a version from now on; the caller's transaction must exclude writers."""
     names, now, clock = collection.names, utc_now(), await server_time(connection)
     values = {"name": names.collection, "version": version, "now": now, "clock": clock, "lacking": lacking}
     tables = {"versions": names.embedding_version, "registry": names.registry}
@@ -337,7 +337,7 @@ async def switch_version(connection: Connection, collection: CollectionInfo, ver
 
 
 async def note_use(connection: Connection, names: Names, version: int) -> None:
-    """Note that a version was used just now."""
+    """Store that a process has just used a version, so that `drop_version` spares it."""
     await set_local(connection, lock_timeout="500ms")
     await connection.execute(
         sql.SQL("UPDATE {} SET last_used_at = %s WHERE name = %s AND version = %s").format(names.embedding_version),
@@ -346,7 +346,7 @@ async def note_use(connection: Connection, names: Names, version: int) -> None:
 
 
 async def note_lacking(connection: Connection, collection: CollectionInfo) -> None:
-    """Note that this write left out vectors of the serving version, and queue a job that makes them."""
+    """Note that this write made no vectors for the version that searches use, and queue a job that makes them."""
     # Call this at the end of a write, because it locks a row that other such writers wait for.
     names, used = collection.names, collection.embedding
     if used is None:
@@ -363,7 +363,7 @@ async def note_lacking(connection: Connection, collection: CollectionInfo) -> No
 
 
 async def lacking_writes(connection: Connection, collection: CollectionInfo) -> int:
-    """Return how many writes have left out vectors since the version in use was last complete."""
+    """Return how many writes have made no vectors for the version in use since it was last complete."""
     names, used = collection.names, collection.embedding
     if used is None:
         return 0
@@ -398,7 +398,7 @@ async def note_complete(connection: Connection, collection: CollectionInfo) -> N
 async def store_calibration(
     connection: Connection, collection: CollectionInfo, version: int, calibration: dict[str, Any] | None
 ) -> None:
-    """Replace the calibration of a set of vectors; None removes it."""
+    """Replace the confidence calibration that is stored with an embedding version; None removes it."""
     name = collection.names.collection
     cursor = await connection.execute(
         sql.SQL("UPDATE {} SET calibration = %s WHERE name = %s AND version = %s").format(
@@ -433,14 +433,14 @@ async def drop_version(connection: Connection, collection: CollectionInfo, versi
         )
     if not force and row.seconds_left > 0:
         raise StoreError(
-            f"a process is filling version {version}, or was killed just now: end it and try again in "
-            f"{row.seconds_left:.0f} s, or force it (--force)"
+            f"a process is filling version {version}, or was killed just now: end that process and try again in "
+            f"{row.seconds_left:.0f} s, or drop the version anyway (--force)"
         )
     if not force and row.idle_seconds is not None and row.idle_seconds < IDLE_SECONDS:
         raise StoreError(
             f"a process used version {version} {max(row.idle_seconds, 0):.0f} s ago: open the collection again "
             f"in programs that use {row.version.model}, and retry after {IDLE_SECONDS:.0f} s without a use, or "
-            "force it (--force)"
+            "drop the version anyway (--force)"
         )
     await connection.execute(
         sql.SQL("DELETE FROM {} WHERE name = %s AND version = %s").format(names.embedding_version),
@@ -455,7 +455,7 @@ async def drop_version(connection: Connection, collection: CollectionInfo, versi
 
 
 def vector_type_of(collection: CollectionInfo) -> sql.Composed:
-    """Return the type of the column of vectors."""
+    """Return SQL of the type of the column with the vectors, such as ``halfvec(768)``."""
     embedding = collection.vectors
     return sql.SQL("{}.{}({})").format(
         collection.server.extension, sql.Identifier(embedding.storage), sql.Literal(embedding.dimensions)

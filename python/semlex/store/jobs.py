@@ -49,7 +49,7 @@ CANCELLING = sql.SQL(
 
 
 def job_table(schema: str) -> sql.Identifier:
-    """Return the table of a schema's jobs."""
+    """Return the qualified name of a schema's table of jobs."""
     return sql.Identifier(schema, "job")
 
 
@@ -78,7 +78,7 @@ def job_of(row: tuple[Any, ...]) -> JobInfo:
 
 
 async def read_job(connection: Connection, schema: str, job_id: UUID) -> JobInfo:
-    """Return the job with this id."""
+    """Return the job with this id; raise an error if it does not exist."""
     row = None
     if await has_job_table(connection, schema):
         row = await first_row(
@@ -157,7 +157,7 @@ class JobQueue:
         return await self._database.read("read a job", lambda c: read_job(c, self._schema, job_id))
 
     async def list(self, *, state: str | None, collection: str | None, limit: int) -> Jobs:
-        """Return the jobs that were submitted last, the newest first."""
+        """Return up to `limit` jobs of a state and a collection (None: of any), the newest first."""
 
         async def work(connection: Connection) -> Jobs:
             if not await has_job_table(connection, self._schema):
@@ -189,7 +189,7 @@ class JobQueue:
         return await self._database.read("count the jobs", work, deadline=deadline)
 
     async def cancel(self, job_id: UUID) -> JobInfo:
-        """End a queued job; request the end of a running one."""
+        """Cancel a queued job; ask the worker of a running one to stop."""
         return await self._change("cancelled", job_id, CANCELLING, ("queued", "running", "cancelled"))
 
     async def retry(self, job_id: UUID) -> JobInfo:
@@ -228,7 +228,7 @@ class JobQueue:
 
 
 async def store_job(connection: Connection, schema: str, job: NewJob, job_id: UUID | None = None) -> JobInfo:
-    """Store a job in a transaction; if a queued job has the same unique key, return that job instead."""
+    """Do the work of `JobQueue.submit` in the caller's transaction."""
     table = job_table(schema)
     if job_id is not None:
         # An attempt before may have stored it, although its answer was lost. A worker may have taken it since.
@@ -274,7 +274,7 @@ async def store_job(connection: Connection, schema: str, job: NewJob, job_id: UU
 
 
 def _lock_of(schema: str, job: NewJob) -> int:
-    """Return the number of the advisory lock on a job's key."""
+    """Return the key of the advisory lock on a job's unique key."""
     text = "\0".join((schema, job.collection, str(job.unique_key)))
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big", signed=True)
 
@@ -303,7 +303,7 @@ class Claim:
 
     @property
     def key(self) -> dict[str, Any]:
-        """The values that identify the row until another worker takes the job."""
+        """The values that identify the job's row until another worker takes the job."""
         return {"job_id": self.job_id, "fence": self.fence}
 
 
@@ -319,7 +319,7 @@ class Claim:
 # it is cut to its length, so that a job whose worker died waits no longer than one lease. If it stepped forward, a job
 # is taken from a live worker: once that worker notices, the attempt does not count.
 class JobLeases:
-    """Takes jobs of a schema for a worker, and renews its leases on them."""
+    """Takes jobs of a schema for a worker, and renews the worker's leases on them."""
 
     def __init__(self, database: Database, schema: str, seconds: float) -> None:
         self._database = database
@@ -329,7 +329,7 @@ class JobLeases:
         self._lease = timedelta(seconds=seconds)
 
     async def claim(self) -> Claim | None:
-        """Take the next job that is due; None if none is."""
+        """Take the next job that is due; return None if no job is due."""
         # On the way, end jobs that are to be cancelled, and those whose worker went silent in their last attempt.
 
         async def work(connection: Connection) -> Claim | None:
@@ -357,7 +357,7 @@ class JobLeases:
         return await self._database.write("take a job", work)
 
     async def _take(self, connection: Connection, changes: sql.SQL, given: dict[str, Any]) -> tuple[Any, ...]:
-        """Change a locked job; its former worker can no longer change it."""
+        """Change a job that this transaction has locked, so that its former worker can no longer change it."""
         row = await first_row(
             connection,
             sql.SQL(
@@ -370,7 +370,7 @@ class JobLeases:
         return row
 
     async def renew(self, claim: Claim, progress: JobProgress | None) -> bool:
-        """Renew the lease and store the progress of the job; return whether it is to be cancelled."""
+        """Renew the lease and store the progress of the job; return whether the job is to be cancelled."""
         stage, done, total, unit = progress or (None, None, None, None)
         changes = sql.SQL("due_at = %(due_at)s, stage = %(stage)s, done = %(done)s, total = %(total)s, unit = %(unit)s")
         given = {"stage": stage, "done": done, "total": total, "unit": unit}
@@ -384,18 +384,18 @@ class JobLeases:
         await self._keep("complete a job", claim, changes, {"result": Jsonb(result)})
 
     async def fail(self, claim: Claim, error: JobError, delay: float | None) -> None:
-        """Note that an attempt has failed; the next one is due after `delay` seconds, or never if None."""
+        """Note that an attempt has failed; the next is due after `delay` seconds. With None, the job has failed."""
         again = timedelta(seconds=delay or 0)
         changes = _FAILED if delay is None else _AGAIN
         await self._keep("note that a job has failed", claim, changes, _storable(error)._asdict(), again)
 
     async def release(self, claim: Claim) -> None:
-        """Return a job to the queue; the attempt does not count."""
+        """Put a job back into the queue without counting the attempt."""
         changes = sql.SQL("state = 'queued', due_at = %(now)s, attempts = attempts - 1")
         await self._keep("give a job back", claim, changes, {})
 
     async def forgive(self, claim: Claim) -> None:
-        """Take back, up to a limit, an attempt that failed only because another worker took the job."""
+        """Do not count an attempt that failed only because another worker took the job, a limited number of times."""
 
         async def work(connection: Connection) -> None:
             await connection.execute(
@@ -416,7 +416,7 @@ class JobLeases:
     async def _keep(
         self, doing: str, claim: Claim, changes: sql.SQL, given: dict[str, Any], until: timedelta = timedelta(0)
     ) -> bool:
-        """Change a job if this worker still has it; return whether it is to be cancelled."""
+        """Change a job if this worker still has it, else raise; return whether the job is to be cancelled."""
 
         async def work(connection: Connection) -> bool:
             now = await server_time(connection)
@@ -436,7 +436,7 @@ class JobLeases:
 
     @asynccontextmanager
     async def fenced(self, connection: Connection, claim: Claim) -> AsyncIterator[bool]:
-        """Refuse to commit a transaction whose job another worker has taken."""
+        """Run the block, then raise if another worker has taken the job, so that the transaction is not committed."""
         # A process that is paused between two statements holds its locks for no longer than its lease: then the server
         # ends the transaction, so that another worker can take the job.
         row = await first_row(
@@ -510,16 +510,16 @@ _AGAIN = sql.SQL("state = 'queued', due_at = %(due_at)s, error_code = %(code)s, 
 
 def _lost(claim: Claim) -> LeaseLostError:
     return LeaseLostError(
-        f"another worker has job {claim.job_id} now, because this one did not renew its lease in time; its uncommitted "
-        "work is lost (if workers are paused, choose a longer --lease)"
+        f"another worker has job {claim.job_id} now, because this worker did not renew its lease in time; the "
+        "uncommitted work of this worker is lost (if workers are paused, choose a longer --lease)"
     )
 
 
 def _silent(attempts: int) -> JobError:
     return JobError(
         LeaseLostError.__name__,
-        f"its worker went silent, {attempts} attempts in all: it was killed, ran out of memory or was cut off from the "
-        "server; look at the logs there, then: semlex jobs retry",
+        f"the job's worker went silent ({attempts} attempts in all): it was killed, ran out of memory or was cut off "
+        "from the server; look at the worker's logs, then: semlex jobs retry",
     )
 
 

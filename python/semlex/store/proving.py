@@ -1,4 +1,4 @@
-"""SQL of `semlex prove`: make its schema, check tables, end processes of the server, and damage rows."""
+"""SQL of `semlex prove`: make the proof's schema, check tables, end processes of the server, and damage rows."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ def connected(url: str, application: str = "semlex-proof") -> Iterator[Connectio
 
 
 def named_clients(url: str, application: str) -> str:
-    """Return an address whose connections carry a name, by which `backends` finds them."""
+    """Return the address with an application name, by which `backends` finds connections made with it."""
     return make_conninfo(url, application_name=application)
 
 
 @dataclass
 class Ground:
-    """A schema on a server for the collections of a proof; names of its clients begin with `clients`."""
+    """The schema in which a proof makes collections; application names of the proof's clients begin with `clients`."""
 
     url: str
     schema: str
@@ -58,7 +58,7 @@ class Ground:
     is_made: bool = field(default=False, repr=False)
 
     def create(self) -> None:
-        """Make the schema; refuse one that exists, and a server on which no collection can be made."""
+        """Make the schema; refuse a schema that exists, and a server on which no collection can be made."""
         with connected(self.url) as connection:
             # Through `Names`, which refuses what cannot be a schema.
             schema = sql.Identifier(Names(self.schema, "proof").schema)
@@ -130,7 +130,7 @@ def _has_extension(connection: Connection) -> bool:
 
 
 def _try_extension(connection: Connection) -> None:
-    """Refuse a server on which this role cannot create the extension; leave its creation to the first collection."""
+    """Refuse a server on which this role cannot create the extension; the first collection then creates it."""
     try:
         with connection.transaction(force_rollback=True):
             connection.execute(CREATE_EXTENSION)
@@ -162,31 +162,31 @@ def has_busy_backends(connection: Connection) -> bool:
 
 
 def end_backends(connection: Connection, pids: list[int]) -> int:
-    """End processes of the server; return how many were there."""
+    """End these processes of the server; return how many of them still existed."""
     rows = connection.execute("SELECT pg_terminate_backend(pid) FROM unnest(%s::int[]) AS pid", [pids]).fetchall()
     return sum(ended for (ended,) in rows)
 
 
 def end_leases(connection: Connection, schema: str) -> None:
-    """Let the lease of every change of a model end now, as if its time was over."""
+    """End all leases on embedding versions that are being filled, as if they had expired."""
     connection.execute(sql.SQL("UPDATE {} SET run_until = now()").format(sql.Identifier(schema, "embedding_version")))
 
 
 def set_server(connection: Connection, settings: Mapping[str, str]) -> None:
-    """Set settings of a server that a proof has started, for all sessions, permanently."""
+    """Change settings of a server that a proof has started, for all sessions, permanently."""
     for name, value in settings.items():
         connection.execute(sql.SQL("ALTER SYSTEM SET {} = {}").format(sql.Identifier(name), sql.Literal(value)))
     connection.execute("SELECT pg_reload_conf()")
 
 
 def end_job_leases(connection: Connection, schema: str) -> None:
-    """Let the lease of every running job end now, as if its time was over."""
+    """End the leases of all running jobs, as if they had expired."""
     statement = sql.SQL("UPDATE {} SET due_at = due_at - interval '1 day' WHERE state = 'running'")
     connection.execute(statement.format(sql.Identifier(schema, "job")))
 
 
 def end_table_leases(connection: Connection, names: Names) -> None:
-    """Let the leases of followed tables and of their queues end now."""
+    """End all leases on followed tables and on claimed entries of their queues, as if they had expired."""
     connection.execute(sql.SQL("UPDATE {} SET leased_until = NULL, look_at = now()").format(names.followed_table))
     connection.execute(sql.SQL("UPDATE {} SET due_at = now() WHERE error_code IS NULL").format(names.row_change))
 
@@ -201,7 +201,7 @@ TIMES = {
 
 
 def jump_clock(connection: Connection, schema: str, seconds: float) -> None:
-    """Change stored times as if the server's clock had jumped forwards by some seconds (negative: backwards)."""
+    """Change stored times as if the server's clock had jumped ahead by `seconds` (negative: back)."""
     for name, columns in TIMES.items():
         table = sql.Identifier(schema, name)
         moved = sql.SQL(", ").join(
@@ -221,19 +221,19 @@ def job_states(connection: Connection, schema: str, ids: list[str]) -> dict[str,
 
 
 def waits_for_standby(connection: Connection) -> bool:
-    """Return whether commits wait for a standby, so that it has every acknowledged commit."""
+    """Return whether commits wait for a standby, so that the standby has every acknowledged commit."""
     rows = connection.execute("SELECT sync_state FROM pg_stat_replication").fetchall()
     return ("sync",) in rows
 
 
 def promote(connection: Connection) -> bool:
-    """Make a standby a primary; return whether it is one."""
+    """Promote a standby; return whether it has become a primary."""
     return connection.execute("SELECT pg_promote(true, %s)", [PROMOTE_SECONDS]).fetchone() == (True,)
 
 
 @dataclass(frozen=True, slots=True)
 class Articles:
-    """The table, in the schema of the proof."""
+    """A table of articles in the schema of the proof, for collections that follow a table."""
 
     schema: str
     name: str
@@ -271,7 +271,7 @@ class Articles:
         connection.execute(sql.SQL("TRUNCATE {}").format(self._table))
 
     def rows(self, connection: Connection) -> dict[int, str]:
-        """Return the texts by their ids."""
+        """Return the text of each row by id."""
         return dict(connection.execute(sql.SQL("SELECT id, body FROM {}").format(self._table)).fetchall())
 
 
@@ -293,7 +293,7 @@ FAULTS = {
 
 
 def count_faults(connection: Connection, names: Names, version: int = 1) -> dict[str, int]:
-    """Return the faults of a collection, with their numbers; `version` is the number of its set of vectors."""
+    """Count the faults of `FAULTS` in a collection, with the vectors of embedding version `version`."""
     tables = {"chunk": names.chunk, "document": names.document, "vectors": names.embedding(version)}
     found = {}
     for fault, statement in FAULTS.items():
@@ -347,7 +347,7 @@ def stored_collection(url: str, names: Names, version: int = 1) -> StoredCollect
 
 
 def stored_chunks(connection: Connection, names: Names, version: int = 1) -> list[StoredChunk]:
-    """Return all chunks, document by document in their order, with the vectors of a version."""
+    """Return all chunks, by document and in the order of the text, with the vectors of a version."""
     statement = sql.SQL(
         "SELECT chunk_id, document_id, context, chunk_text, embedding::real[] FROM {} AS c "
         "LEFT JOIN {} AS e USING (document_id, chunk_id) ORDER BY document_id, chunk_no, chunk_id"
@@ -368,14 +368,14 @@ def is_made(connection: Connection, names: Names, version: int = 1) -> bool:
 
 
 def serving_version(connection: Connection, names: Names) -> int:
-    """Return the number of the vectors that searches use."""
+    """Return the number of the embedding version that searches use; 0 for none."""
     statement = sql.SQL("SELECT embedding_version FROM {} WHERE name = %s").format(names.registry)
     row = connection.execute(statement, [names.collection]).fetchone()
     return 0 if row is None else int(row[0])
 
 
 def count_rows(connection: Connection, names: Names) -> tuple[int, ...]:
-    """Return the number of rows in each table to which an added document adds rows."""
+    """Return the numbers of rows of the tables that adding a document changes."""
     tables = (names.chunk, names.document, names.embedding(1), names.tombstone)
     counts = sql.SQL(", ").join(sql.SQL("(SELECT count(*) FROM {})").format(table) for table in tables)
     row = connection.execute(sql.SQL("SELECT {}").format(counts)).fetchone()
@@ -400,7 +400,7 @@ class IndexFindings:
 
     @property
     def is_well(self) -> bool:
-        """Whether nothing was found."""
+        """Whether no fault was found."""
         return not (self.missing or self.surplus or self.wrong)
 
     def __str__(self) -> str:
@@ -482,7 +482,7 @@ def _check_generation(
         found = _core.merge_segments(bytes(16), [(segment_id.bytes, header, rows)], dead)
         expected = _plainly_built(own, stop_words, {one: texts[one] for one in held[segment_id] if one in texts})
         if expected is None:
-            findings.wrong.append(f"segment {segment_id} has chunks of another language than its own")
+            findings.wrong.append(f"segment {segment_id} has chunks of another language than the segment's")
         elif (found.chunks, found.header, list(found.first_terms), list(found.data)) != (
             expected.chunks,
             expected.header,
@@ -493,7 +493,7 @@ def _check_generation(
 
 
 def _plainly_built(language: str, stop_words: bool, texts: dict[int, list[str]]) -> _core.EncodedSegment | None:
-    """Return the segment of these texts (id -> language, context, text); None if a text has another language."""
+    """Build a segment of these texts (id -> language, context, text); return None if a text has another language."""
     analyzer = _core.Analyzer(language, stop_words)
     builder = _core.SegmentBuilder()
     for keyword_id, (own, context, text) in texts.items():
@@ -547,7 +547,7 @@ _OTHERS: dict[str, tuple[str, ...]] = {
 
 
 def damage_index(connection: Connection, names: Names, chance: random.Random) -> str | None:
-    """Damage one row of a keyword index; return how, or None if its table has no row."""
+    """Damage a random row of a keyword index; return how, or None if the chosen table is empty or refuses it."""
     table = chance.choice(sorted(_OTHERS))
     identifier = getattr(names, table)
     rows = connection.execute(sql.SQL("SELECT ctid::text FROM {} ORDER BY ctid").format(identifier)).fetchall()

@@ -1,4 +1,4 @@
-"""The table of logged questions: write and limit it, summarise it, empty it."""
+"""The table of logged queries: add queries, delete old ones, summarise them, and empty the table."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Question:
 
 
 def hash_of(collection: CollectionIdentity, text: str) -> bytes:
-    """Return the hash of a question, which ignores case and spacing; hashes differ between collections."""
+    """Return the hash of a query. It ignores case and spacing, and differs between collections."""
     # The key is not a secret: every process that searches would need it. It only keeps the hashes of collections apart.
     words = " ".join(unicodedata.normalize("NFC", text).casefold().split())
     return hashlib.blake2b(
@@ -53,7 +53,7 @@ def hash_of(collection: CollectionIdentity, text: str) -> bytes:
 
 
 def _lock(collection: CollectionIdentity) -> int:
-    """Key of the advisory lock of a process that writes the log of a collection."""
+    """Return the key of the advisory lock that a process takes to write a collection's log."""
     return int.from_bytes(collection.collection_id.bytes[2:10], signed=True)
 
 
@@ -65,7 +65,7 @@ async def write_questions(
     max_rows: int,
     oldest: datetime,
 ) -> int | None:
-    """Write questions, and delete those beyond the limits of number and age, up to 1,000 of each."""
+    """Log queries, delete surplus and old ones; return how many were deleted, or None if another process does this."""
     # One process at a time does this for a collection, because what one deletes depends on what others wrote.
     await set_local(connection, lock_timeout=LOCK_TIMEOUT, statement_timeout=STATEMENT_TIMEOUT)
     cursor = await connection.execute("SELECT pg_catalog.pg_try_advisory_xact_lock(%s)", [_lock(collection)])
@@ -129,7 +129,7 @@ async def _grouped(
 
 
 async def count_since(connection: Connection, names: Names, since: datetime) -> tuple[int, int]:
-    """Return how many questions were asked since `since`, and how many of them found nothing."""
+    """Return how many queries were logged since `since`, and how many of these had no hit."""
     cursor = await connection.execute(
         sql.SQL("SELECT count(*), count(*) FILTER (WHERE hits = 0) FROM {} WHERE asked_at >= %s").format(
             names.query_log
@@ -141,7 +141,7 @@ async def count_since(connection: Connection, names: Names, since: datetime) -> 
 
 
 async def clear_batch(connection: Connection, collection: CollectionIdentity) -> int:
-    """Delete up to 1,000 questions; return how many."""
+    """Delete up to 1,000 logged queries; return how many."""
     names = collection.names
     cursor = await connection.execute(
         sql.SQL("SELECT query_id FROM {} ORDER BY asked_at LIMIT {}").format(names.query_log, sql.Literal(PRUNED_ROWS))

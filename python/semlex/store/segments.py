@@ -1,4 +1,4 @@
-"""Segments of any index of chunks: their generations, sizes and ids, and which of them are merged next."""
+"""Segments of an index of chunks: generations, sizes, ids, and which segments are merged next."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ FULL_CHUNKS = SEGMENT_CHUNKS * 9 // 10
 
 
 def tier(chunks: int) -> int:
-    """Return the power of `TIER` that a size belongs to."""
+    """Return the tier of a segment with this number of chunks: the logarithm to the base `TIER`, rounded down."""
     power = 0
     while chunks >= TIER:
         chunks //= TIER
@@ -46,7 +46,7 @@ def tier(chunks: int) -> int:
 
 
 def choose_merge(sizes: Sequence[int]) -> list[int]:
-    """Choose the segments of one language to merge next."""
+    """Return which segments of one language to merge next, as positions in `sizes`; empty if no merge is due."""
     # Small segments are merged in tiers, as log-structured stores do (P. O'Neil et al., "The Log-Structured
     # Merge-Tree", 1996). Large ones wait until they fill a segment, so that they are rewritten once more and then
     # hardly ever.
@@ -66,7 +66,7 @@ def choose_merge(sizes: Sequence[int]) -> list[int]:
 
 
 def choose_packing(sizes: Sequence[int]) -> list[int]:
-    """Choose the next merge on the way to the fewest segments: the largest segment with all others that fit."""
+    """Choose the next merge on the way to the fewest segments: the largest segment with others that fit beside it."""
     descending = sorted(range(len(sizes)), key=lambda position: (-sizes[position], position))
     for number, position in enumerate(descending):
         filled = _filled(sizes, [position], descending[number + 1 :])
@@ -76,7 +76,7 @@ def choose_packing(sizes: Sequence[int]) -> list[int]:
 
 
 def _filled(sizes: Sequence[int], begun: list[int], others: Sequence[int]) -> list[int]:
-    """Return `begun`, and those of the other positions whose segments fit with them into one segment."""
+    """Return `begun` and positions of `others`, as many as fit together into one segment."""
     filled = list(begun)
     room = SEGMENT_CHUNKS - sum(sizes[position] for position in begun)
     for position in others:
@@ -88,7 +88,7 @@ def _filled(sizes: Sequence[int], begun: list[int], others: Sequence[int]) -> li
 
 @dataclass(frozen=True, slots=True)
 class IndexState:
-    """The state of a collection's index in the registry."""
+    """The state of a collection's keyword index, as its row in the registry has it."""
 
     generation: int  # the one that answers
     version: int | None  # of the analyzer that makes it
@@ -119,7 +119,7 @@ _ROW_LOCKS: dict[RowLock, sql.SQL] = {
 
 
 async def ask_state(connection: Connection, collection: CollectionIdentity, lock: RowLock = "") -> Cursor:
-    """Request the state of a collection's index and lock the registry's row; `state_told` reads the answer."""
+    """Send the query for the index's state, with `lock` on the registry's row; `state_told` reads the answer."""
     names = collection.names
     return await connection.execute(
         sql.SQL(
@@ -139,7 +139,7 @@ async def state_told(answer: Cursor, collection: CollectionIdentity) -> IndexSta
 
 
 async def read_state(connection: Connection, collection: CollectionIdentity, lock: RowLock = "") -> IndexState:
-    """Request and read the state."""
+    """Return the state of a collection's keyword index, with `lock` on the registry's row."""
     return await state_told(await ask_state(connection, collection, lock), collection)
 
 
@@ -148,7 +148,7 @@ IDS_PAGE = 1_000_000
 
 @lru_cache(maxsize=256)
 def _counting(names: Names) -> bytes:
-    """Return SQL of the sizes of segments and the number of tombstones of each live generation."""
+    """Return the query for the sizes of segments and the number of tombstones in each live generation."""
     return (
         sql.SQL(
             "WITH live AS (SELECT keyword_generation, building_generation FROM {registry} WHERE name = %(name)s) "
@@ -163,12 +163,12 @@ def _counting(names: Names) -> bytes:
 
 
 async def ask_sizes(connection: Connection, collection: CollectionIdentity) -> Cursor:
-    """Request the sizes that decide about a merge, as a transaction that has just written sees them."""
+    """Send the query for the sizes by which a merge is decided; `merge_wanted` reads the answer."""
     return await connection.execute(_counting(collection.names), {"name": collection.names.collection})
 
 
 async def segment_sizes(connection: Connection, names: Names, generation: int) -> list[tuple[UUID, str, int]]:
-    """Id, language and number of chunks (dead ones included) of every segment, the smallest first."""
+    """Return id, language and number of chunks (with deleted ones) of every segment, the smallest first."""
     cursor = await connection.cursor(binary=True).execute(
         sql.SQL("SELECT segment_id, language, chunks FROM {} WHERE generation = %s ORDER BY chunks, segment_id").format(
             names.segment
@@ -179,7 +179,7 @@ async def segment_sizes(connection: Connection, names: Names, generation: int) -
 
 
 async def segment_headers(connection: Connection, names: Names, segments: Sequence[UUID]) -> dict[UUID, bytes]:
-    """Header of each segment."""
+    """Return the header of each of these segments by segment id."""
     cursor = await connection.cursor(binary=True).execute(
         sql.SQL("SELECT segment_id, header FROM {} WHERE segment_id = ANY(%s)").format(names.segment),
         [list(segments)],
@@ -188,7 +188,7 @@ async def segment_headers(connection: Connection, names: Names, segments: Sequen
 
 
 async def tombstone_ids(connection: Connection, names: Names, generation: int) -> dict[UUID, _core.IdSet]:
-    """Return the ids of each tombstone."""
+    """Return, for each tombstone of a generation, the ids of chunks that it deletes."""
     cursor = await connection.cursor(binary=True).execute(
         sql.SQL("SELECT tombstone_id, data FROM {} WHERE generation = %s").format(names.tombstone), [generation]
     )
@@ -198,7 +198,7 @@ async def tombstone_ids(connection: Connection, names: Names, generation: int) -
 
 
 async def check_manifest(connection: Connection, names: Names, generation: int, parts: int) -> None:
-    """Compare the number of segments and tombstones that were read with the manifest's."""
+    """Refuse an index if `parts`, the number of segments and tombstones read, differs from the manifest's."""
     cursor = await connection.execute(
         sql.SQL("SELECT count(*) FROM {} WHERE generation = %s").format(names.manifest), [generation]
     )
@@ -207,13 +207,13 @@ async def check_manifest(connection: Connection, names: Names, generation: int, 
 
 
 def refuse_lost_parts(found: int, listed: int) -> None:
-    """Refuse an index whose segments or tombstones are fewer than the manifest lists."""
+    """Refuse an index that has another number of segments and tombstones than its manifest lists."""
     if found != listed:
         raise DamagedSegmentError(None, f"it has {found} segments and tombstones; its manifest lists {listed}")
 
 
 async def segment_ids(connection: Connection, names: Names, generation: int) -> list[_core.IdSet]:
-    """Return the ids in each segment of a generation, dead ones included."""
+    """Return, for each segment of a generation, the ids in it, with those of deleted chunks."""
     # One statement: a merge between two would take segments of the first away from the second.
     cursor = await connection.cursor(binary=True).execute(
         sql.SQL("SELECT segment_id, header FROM {} WHERE generation = %s").format(names.segment), [generation]
@@ -222,7 +222,7 @@ async def segment_ids(connection: Connection, names: Names, generation: int) -> 
 
 
 async def live_ids(connection: Connection, names: Names, generation: int) -> _core.IdSet:
-    """Return ids in a generation's segments and in no tombstone."""
+    """Return the ids of a generation's live chunks: those in its segments and in no tombstone."""
     segments = await segment_ids(connection, names, generation)
     tombstones = await tombstone_ids(connection, names, generation)
     await check_manifest(connection, names, generation, len(segments) + len(tombstones))
@@ -230,7 +230,7 @@ async def live_ids(connection: Connection, names: Names, generation: int) -> _co
 
 
 async def chunk_ids(connection: Connection, names: Names) -> NDArray[np.int64]:
-    """Return ids of all chunks, ascending."""
+    """Return the keyword ids of all stored chunks, ascending."""
     pages = [np.array([-(2**63)], dtype=np.int64)]
     while len(pages[-1]):
         cursor = await connection.cursor(binary=True).execute(

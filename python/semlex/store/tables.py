@@ -1,4 +1,4 @@
-"""Copy whole tables of a collection by binary COPY, out of the server for a dump, into it for a restore."""
+"""Copy whole tables of a collection by binary COPY: from the server for a dump, into the server for a restore."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ NOTHING = sql.SQL("")
 
 
 def table_of(names: Names, table: str) -> sql.Identifier:
-    """Return a table by its name in `TABLES`."""
+    """Return the SQL name of a table that `TABLES` lists."""
     return {
         "sources": names.source,
         "documents": names.document,
@@ -88,7 +88,7 @@ def _uuids(values: Sequence[str | None]) -> list[bytes | None]:
 
 
 async def count_rows(connection: Connection, collection: CollectionInfo) -> dict[str, int]:
-    """Return how many rows the tables hold, and how many vectors there are, by their names in a dump."""
+    """Return the number of rows of each table of a dump, and of vectors, by the table's name in the dump."""
     counted = {table: table_of(collection.names, table) for table in TABLES}
     if collection.embedding is not None:
         counted["vectors"] = collection.names.embedding(collection.embedding.version)
@@ -230,7 +230,7 @@ class _Reading:
         self._ended = threading.Lock()
 
     def run(self) -> None:
-        """Read until the part is full, the stream has ended, or it is stopped."""
+        """Read until the part is full, the stream has ended, or `stop` is called."""
         with self._ended:
             message = self.messages[0]
             size = len(message)

@@ -204,7 +204,7 @@ async def test_a_job_whose_worker_went_silent_too_often_has_failed(database_url:
         job = await job.status()
         assert job.state == "failed"
         assert job.error is not None
-        assert "went silent, 2 attempts" in job.error.message
+        assert "went silent (2 attempts" in job.error.message
 
 
 async def test_progress_is_told(database_url: str, docs: Path, blocking: Blocking) -> None:
