@@ -1,4 +1,4 @@
-"""Remember which rows pass a filter, and where their vectors are in the table."""
+"""Remember which rows pass a filter, and where the vectors of these rows are in the table."""
 
 # Comparing the vectors of all rows that pass is exact, and cheap once it is known where they are: evaluating a filter
 # and finding each vector by its key takes most of the time. What is remembered holds as long as no transaction has
@@ -74,7 +74,7 @@ class RoundedVectors:
 
     @classmethod
     def read(cls, array: bytes | None, places: bytes | None, *, at: NDArray[np.int64], dimensions: int) -> Self | None:
-        """Return the vectors at places, a halfvec[] in binary form; None if one is missing or all zeros."""
+        """Read vectors from a halfvec[] in binary form, in the order of `at`; None if one is missing or all zeros."""
         kind = np.dtype([("head", ">i4", (2,)), ("values", ">f2", (dimensions,))])
         found = _places(places)
         order = found.argsort()
@@ -103,7 +103,7 @@ class RoundedVectors:
         return rounded
 
     def cosines(self, query: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return the cosines to a query of norm 1, wrong by up to `errors`: float32, shape (n,)."""
+        """Return cosines to a query of norm 1, each wrong by at most its number in `errors`: float32, shape (n,)."""
         cosines = np.empty(len(self.codes), np.float32)
         for part in _parts(*self.codes.shape):
             # Takes one thread; a product by BLAS would wake others up for half a millisecond.
@@ -119,7 +119,7 @@ class RoundedVectors:
         return may_be
 
     def at(self, places: NDArray[np.intp]) -> RoundedVectors:
-        """Return the vectors at these places."""
+        """Return the vectors at these positions of the array."""
         return RoundedVectors(self.codes[places], self.scales[places], self.errors[places])
 
     @classmethod
@@ -154,7 +154,7 @@ def _parts(number: int, dimensions: int) -> Iterator[slice]:
 
 @dataclass(frozen=True)
 class PassingRows:
-    """The rows that pass a filter."""
+    """The chunks that pass a filter, with where their vectors are in the table."""
 
     ids: NDArray[np.int64]  # keyword ids, ascending
     places: NDArray[np.int64]  # where their vectors are: shape (n,), block and item
@@ -179,7 +179,7 @@ class PassingRows:
 
     @cached_property
     def locations(self) -> bytes:
-        """The known places in order, as a tid[] in binary form; no bytes if none is known."""
+        """Where the vectors are, in ascending order, as a tid[] in binary form; no bytes if no place is known."""
         return location_array(self._ordered)
 
     @cached_property
@@ -189,13 +189,13 @@ class PassingRows:
 
     @property
     def takes_long(self) -> bool:
-        """Whether decoding or comparing them must leave the event loop."""
+        """Whether decoding or comparing these rows must run in a thread, to keep the event loop free."""
         return len(self.ids) > MAX_ROWS_ON_LOOP or (
             self.vectors is not None and self.vectors.codes.size > MAX_NUMBERS_ON_LOOP
         )
 
     def nearest(self, query: NDArray[np.floating], limit: int) -> bytes:
-        """Return locations that include the `limit` nearest by cosine; all locations without comparable vectors."""
+        """Return places that include the `limit` nearest by cosine; all places without comparable vectors in memory."""
         # `query` has the numbers that the server gets. A state that must be checked is checked by all rows.
         vectors = None if self.must_check else self.vectors
         wide = query.astype(np.float64)
@@ -205,12 +205,12 @@ class PassingRows:
         return location_array(self._ordered[vectors.may_be_nearest((wide / norm).astype(np.float32), limit)])
 
     def parts(self, size: int) -> list[tuple[NDArray[np.int64], bytes]]:
-        """Return the places of the vectors in their order, in parts of at most this size, each also as a tid[]."""
+        """Return the places of the vectors in ascending order, in parts of at most this size, each also as a tid[]."""
         parts = [self._ordered[start : start + size] for start in range(0, self.number, size)]
         return [(part, location_array(part)) for part in parts]
 
     def among(self, ids: NDArray[np.int64], state: str | None) -> PassingRows | None:
-        """Return these rows for another state of the database, in which `ids` pass; None if a place is unknown."""
+        """Return those of these rows that pass in another state of the database; None if one has no known place."""
         at = np.minimum(np.searchsorted(self.ids, ids), len(self.ids) - 1)
         if not len(self.ids) or not (self.ids[at] == ids).all() or (self.places[at] == _NOWHERE).any():
             return None
@@ -223,12 +223,12 @@ class PassingRows:
 
 
 def has_many(ids: bytes | None) -> bool:
-    """Return whether decoding an array of ids must leave the event loop."""
+    """Return whether an array of ids is so long that decoding it must run in a thread, outside the event loop."""
     return len(ids or b"") > _HEADER_BYTES + _ID.itemsize * MAX_ROWS_ON_LOOP
 
 
 def location_array(places: NDArray[np.int64]) -> bytes:
-    """Return places as a tid[] in binary form; no bytes without any."""
+    """Return places as a tid[] in binary form; no bytes for no places."""
     found = np.empty(len(places), _LOCATION)
     found["bytes"], found["block"], found["item"] = _TID_BYTES, places >> 16, places & 0xFFFF
     return pack(">iiIii", 1, 0, _TID, len(found), 1) + found.tobytes() if len(found) else b""
@@ -246,7 +246,7 @@ def _values(array: bytes | None, of: np.dtype[np.void]) -> NDArray[np.void]:
 
 @dataclass(slots=True)
 class RememberedFilter:
-    """The rows that pass a filter, as they were last read."""
+    """What is remembered about one filter: the rows that pass, as last read, and how useful that was."""
 
     rows: PassingRows | None = None
     used_at: int = 0  # number of the last search with the filter
@@ -264,14 +264,14 @@ class RememberedFilter:
         return self._searches > max(after, self._wait)
 
     def lacks_vectors(self) -> bool:
-        """Return whether a search has used the rows since they were read, so that their vectors are worth reading."""
+        """Return whether enough searches have used the rows that reading the rows' vectors into memory pays off."""
         rows = self.rows
         is_worth = rows is not None and rows.number >= MIN_WITH_VECTORS and rows.vectors is None
         return is_worth and not self.bytes_due and self._unchanged >= BEFORE_VECTORS
 
     @contextmanager
     def reading_vectors(self, size: int) -> Iterator[None]:
-        """Reserve bytes for vectors inside the block, so that no other search reads them."""
+        """Reserve memory for the vectors inside the block, so that no other search reads the same vectors."""
         self.bytes_due = size
         try:
             yield
@@ -279,32 +279,32 @@ class RememberedFilter:
             self.bytes_due = 0
 
     def take_vectors(self, rows: PassingRows) -> None:
-        """Remember the same rows with their vectors, or that they could not be read."""
+        """Remember the rows with their vectors, or that the vectors could not be read."""
         self._unchanged = 0 if rows.vectors is not None else -MAX_WAIT
         if self.rows is not None and self.rows.places is rows.places:
             self.rows = rows
 
     @property
     def vector_bytes(self) -> int:
-        """How many bytes the vectors take, or will take."""
+        """How many bytes the vectors take, or will take once they are read."""
         return self.bytes_due if self.rows is None or self.rows.vectors is None else self.rows.vectors.nbytes
 
     def drop_vectors(self) -> None:
-        """Keep the rows without their vectors."""
+        """Remove the vectors from memory, and keep the rows."""
         if self.rows is not None:
             self.rows = replace(self.rows, vectors=None)
 
     def leave_out_index(self) -> None:
-        """Note that the vector index has found too few rows."""
+        """Note that the vector index found too few rows, so that the next searches do without it."""
         self._without_index = WITHOUT_INDEX
 
     def leaves_out_index(self) -> bool:
-        """Return whether a search should compare the rows right away, because the index would probably find too few."""
+        """Return whether a search should compare the rows and leave out the index, which would find too few."""
         self._without_index = max(0, self._without_index - 1)
         return self.rows is not None and self._without_index > 0
 
     def keep(self, rows: PassingRows | None) -> None:
-        """Remember rows; None if they are too many."""
+        """Remember the rows that pass; None means that they are too many."""
         # What must be checked was read in a snapshot of one search: no other takes it as it is.
         self.rows, self.is_moving, self._searches = rows, rows is not None and rows.must_check, 0
         if rows is None:
@@ -328,14 +328,14 @@ class RememberedFilter:
 
 
 class RememberedRows:
-    """Remembers the rows that pass each of the last filters."""
+    """Remembers, for each of the filters used last, the rows that pass."""
 
     def __init__(self) -> None:
         self._filters: OrderedDict[Hashable, RememberedFilter] = OrderedDict()
         self._searches = 0
 
     def of(self, key: Hashable) -> RememberedFilter:
-        """Return the remembered rows of a filter."""
+        """Return what is remembered about a filter, and note that it is used now."""
         found = self._filters.setdefault(key, RememberedFilter())
         self._filters.move_to_end(key)
         self._searches += 1
@@ -355,7 +355,7 @@ class RememberedRows:
             rows -= size
 
     def have_room(self, size: float) -> bool:
-        """Return whether vectors of this size may be kept; vectors of long unused filters are dropped for them."""
+        """Return whether `size` more bytes of vectors may be kept; vectors of long unused filters make way for them."""
         size += sum(one.vector_bytes for one in self._filters.values())
         for one in self._filters.values():
             is_kept = one.rows is not None and one.rows.vectors is not None

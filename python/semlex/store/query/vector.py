@@ -90,12 +90,12 @@ def vector_parameter(values: NDArray[np.floating], storage: str) -> Any:
 
 
 def register_vector_parameter(connection: Connection) -> None:
-    """Prepare a connection to send `vector_parameter` values; they are of a private class, so nothing else changes."""
+    """Prepare a connection to send values of `vector_parameter`; other values are sent as before."""
     connection.adapters.register_dumper(_WireValue, _WireValueDumper)
 
 
 VectorPlan = Literal["index", "rows", "keys", "scan"]
-"""How to find the nearest vectors: by the index, or exactly among known rows, by reading each by key, or by a scan."""
+"""How the nearest vectors are found: by the index; or exactly, among rows of known place, by key, or by a full scan."""
 
 # Adding zero keeps the planner off the vector index, which would stop early.
 SCAN = sql.SQL(
@@ -185,7 +185,7 @@ def vector_leg(
     probes: int | None = None,
     iterates: bool = False,
 ) -> VectorLeg:
-    """Plan vector search for a query of shape (d,)."""
+    """Plan vector search for a query vector, float32 of shape (d,)."""
     # With the plan ``index`` the vector index answers, if one exists: an HNSW index with ``ef_search`` above `limit`.
     # Dead rows alone can leave fewer rows than requested. A scan that `iterates` goes on past them, but takes a sixth
     # longer. Under a filter it always iterates, and stops after a few times the vectors that the filter's share
@@ -250,13 +250,13 @@ def vector_leg(
 
 
 def default_ef_search(vectors: int) -> int:
-    """Return the size of the HNSW index's list of candidates for this number of vectors."""
+    """Return the default of ``ef_search`` (candidates of the HNSW index) for this number of vectors."""
     decades = math.log10(max(vectors / EF_SEARCH_UP_TO_ROWS, 1.0))
     return DEFAULT_EF_SEARCH + round(EF_SEARCH_PER_DECADE * decades)
 
 
 def filtered_ef_search(share: float, vectors: int) -> int:
-    """Return the size of the HNSW index's list of candidates for a filter that this share of chunks passes."""
+    """Return the default of ``ef_search`` for a filter that this share of the chunks passes."""
     by_default = default_ef_search(vectors)
     growth = by_default / DEFAULT_EF_SEARCH
     for_share = math.ceil(FILTERED_EF_SEARCH * growth / max(share, MIN_SHARE))
@@ -264,7 +264,7 @@ def filtered_ef_search(share: float, vectors: int) -> int:
 
 
 def is_narrow(share: float, vectors: int) -> bool:
-    """Return whether a filter keeps a small share of the vectors, but too many to compare them all."""
+    """Return whether few of the vectors pass a filter, but too many to compare all of these exactly."""
     return share < MIN_FILTER_SHARE and share * vectors > MAX_FILTER_ROWS
 
 
@@ -296,7 +296,7 @@ _FOUND: dict[FoundName, sql.SQL] = {
 
 @dataclass(frozen=True, slots=True)
 class FoundBy:
-    """The statement that finds the nearest vectors, and what its index stores."""
+    """Which statement finds the nearest vectors, and the form in which the index it uses stores vectors."""
 
     name: FoundName
     element: Element | None = None  # what the index holds of each vector; None for all of it
@@ -319,7 +319,7 @@ class StoredVectors:
 
     @classmethod
     def of(cls, collection: CollectionInfo) -> Self:
-        """Return the vectors in use of a collection."""
+        """Return the facts about the vectors that a collection uses."""
         used = collection.vectors
         return cls(
             collection.names, used.version, used.storage, used.dimensions, collection.distance, collection.server
@@ -357,7 +357,7 @@ class StoredVectors:
 async def read_vectors(
     snapshot: Snapshot, collection: CollectionInfo, rows: PassingRows, has_time: Callable[[], bool]
 ) -> PassingRows | None:
-    """Return rows with their vectors; None if the state has changed, time is up, or a vector is all zeros."""
+    """Read the vectors of rows into memory; None if the state has changed, time is up, or a vector is all zeros."""
     # Each statement has a time limit of its own; `has_time` is asked before each, since they may be many.
     stored = StoredVectors.of(collection)
     text = VECTORS.format(**stored.parts, extension=stored.server.extension, dimensions=sql.Literal(stored.dimensions))
@@ -382,7 +382,7 @@ def _unfiltered(stored: StoredVectors, found: FoundBy, side_column: bytes | None
 
 @lru_cache(maxsize=256)
 def _similarity(stored: StoredVectors) -> bytes:
-    """Return SQL of the similarity of a chunk's vector; NULL if it has none."""
+    """Return SQL of the similarity of a chunk's vector to the query; NULL for a chunk without a vector."""
     text = sql.SQL(
         "(SELECT {offset}::float8 - ({distance}) FROM {embedding} AS e "
         "WHERE e.document_id = c.document_id AND e.chunk_id = c.chunk_id)"
@@ -408,7 +408,7 @@ class VectorScorer(Scorer):
         return scores_in_column(values)
 
     def missing_scores(self, keys: Sequence[Key]) -> ScoreQuery:
-        """Read the vectors by key."""
+        """Return the query that computes the similarities of these chunks."""
         text = sql.SQL(
             "SELECT {offset}::float8 - ({distance}) FROM unnest(%(document_ids)s::uuid[], %(chunk_ids)s::text[]) "
             "WITH ORDINALITY AS k(document_id, chunk_id, number) "
@@ -434,17 +434,17 @@ class VectorLeg:
 
     @property
     def side_column(self) -> SideColumn:
-        """The similarity of a chunk's vector."""
+        """The similarity of a chunk's vector to the query."""
         return SideColumn(_similarity(self.scorer.stored), self.scorer.vector)
 
     @property
     def selection(self) -> Filter | None:
-        """The filter; None if every chunk passes."""
+        """The filter of the search; None if every chunk passes."""
         condition = self.scorer.condition
         return None if condition.is_empty else condition
 
     def prepare(self, side_column: SideColumn | None) -> PreparedVectorLeg:
-        """Return the statement for the nearest chunks, with the side column of keyword search."""
+        """Prepare the statement for the nearest chunks; it also selects the side column of keyword search."""
         stored, condition = self.scorer.stored, self.scorer.condition
         column = None if side_column is None else side_column.expression
         text: sql.Composed | bytes

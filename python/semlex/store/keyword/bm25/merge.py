@@ -65,7 +65,7 @@ async def merge_wanted(answer: Cursor) -> bool:
 
 
 async def merge_where_wanted(database: Database, collection: CollectionIdentity, *, written: int = 0) -> None:
-    """Merge the segments that are due; log an error instead of raising it."""
+    """Merge segments as long as a merge is due; log an error instead of raising it."""
     headers: ReadHeaders = {}
     try:
         for _ in range(MAX_MERGES):
@@ -80,7 +80,7 @@ async def merge_where_wanted(database: Database, collection: CollectionIdentity,
 async def optimize(
     database: Database, collection: CollectionIdentity, progress: Callable[[int, int], None] | None = None
 ) -> int:
-    """Merge all segments into as few as possible, and remove all tombstones."""
+    """Merge all segments into as few as possible, and remove all tombstones; return how many segments were merged."""
     merged = steps = most = 0
     waited = 0.0
     headers: ReadHeaders = {}
@@ -90,7 +90,8 @@ async def optimize(
             if waited >= BUSY_LIMIT_SECONDS:
                 raise StoreError(
                     f"merge the keyword index: another process has been merging it for {waited:.0f} s; "
-                    "let it end, or end its session (an advisory lock in pg_locks), then try again",
+                    "wait until that process is done, or end its session (the holder of an advisory lock in pg_locks), "
+                    "then try again",
                     sqlstate=LOCK_NOT_AVAILABLE,
                 )
             await asyncio.sleep(BUSY_SECONDS)
@@ -143,7 +144,7 @@ async def merge_once(
     *,
     thoroughly: bool = False,
 ) -> MergeStep:
-    """Merge one group of segments of the serving generation, else of one under construction."""
+    """Merge one group of segments of the generation that searches use; if none is due, of the one being built."""
     # Writers add to the second generation, too, even after its rebuild was killed. Rows that a merge there drops too
     # early are restored when a rebuild makes it answer.
     # `headers` are those that earlier merges of the same caller have read; this one adds its own.
@@ -180,7 +181,7 @@ async def merge_once(
 
 @dataclass(frozen=True, slots=True)
 class _Header:
-    """A segment's header as it is stored, and the ids in it."""
+    """A segment's header as it is stored, with the ids of chunks that the header lists."""
 
     data: bytes
     ids: _core.IdSet
@@ -238,7 +239,7 @@ class _Merge:
     def _chosen(
         self, segments: Sequence[tuple[UUID, str, int]], sizes: dict[UUID, int], chunks_of: dict[UUID, int]
     ) -> tuple[str, list[UUID]]:
-        """Return language and ids of the segments that are merged next."""
+        """Return the language and the ids of the segments to merge next; no ids if no merge is due."""
         share = 0.0 if self._thoroughly else DEAD_SHARE
         choose = choose_packing if self._thoroughly else choose_merge
         by_language: dict[str, list[UUID]] = {}
@@ -253,7 +254,7 @@ class _Merge:
         return "", []
 
     async def _read(self, segments: Sequence[UUID]) -> dict[UUID, _Header]:
-        """Read the headers of segments, each once."""
+        """Return the headers of segments; read those that this load or optimisation has not read yet."""
         missing = [segment_id for segment_id in segments if segment_id not in self._headers]
         if missing:
             read = await segment_headers(self._connection, self._names, missing)
@@ -262,7 +263,7 @@ class _Merge:
         return {segment_id: self._headers[segment_id] for segment_id in segments}
 
     async def _replace_segments(self, chosen: Mapping[UUID, _Header], language: str, dead: _core.IdSet) -> int:
-        """Replace segments by a merged one; return the number of deleted posting rows."""
+        """Replace the chosen segments by one merged segment; return the number of deleted posting rows."""
         if not chosen:
             return 0
         sources: list[Source] = []
@@ -280,7 +281,7 @@ class _Merge:
     async def _replace_tombstones(
         self, tombstones: dict[UUID, _core.IdSet], absorbed: _core.IdSet, kept: _core.IdSet | None
     ) -> None:
-        """Remove ids that no segment contains any more from tombstones."""
+        """Rewrite tombstones without the ids that no segment contains any more."""
         left = {
             tombstone_id: ids - absorbed if kept is None else ids & kept for tombstone_id, ids in tombstones.items()
         }
@@ -296,7 +297,7 @@ class _Merge:
         await write_segments(self._connection, self._names, [], [(self._generation, rest)])
 
     async def _delete(self, table: sql.Identifier, key: str, ids: Iterable[UUID], rows: int) -> None:
-        """Delete exactly the rows that were read, else fail."""
+        """Delete rows by id; raise an error unless their number is `rows`, the number that was read."""
         cursor = await self._connection.execute(
             sql.SQL("DELETE FROM {} WHERE {} = ANY(%s)").format(table, sql.Identifier(key)), [list(ids)]
         )

@@ -37,7 +37,7 @@ async def rebuild(
     analyzers: Analyzers,
     progress: Callable[[int, int], None] | None = None,
 ) -> Rebuilt:
-    """Rebuild the index from the texts, with the current analyzer."""
+    """Rebuild the keyword index from the stored texts, with this version's analyzer; searches and writes continue."""
     return await _Rebuild(database, collection, analyzers, progress).run()
 
 
@@ -48,7 +48,7 @@ async def rebuild(
 # existed before, those with a larger one come from writers who add to both generations. A killed rebuild leaves a
 # generation that is never read; the next rebuild removes it and starts again.
 class _Rebuild:
-    """One rebuild; see `rebuild`."""
+    """One rebuild of the keyword index, which `rebuild` runs."""
 
     def __init__(
         self,
@@ -103,7 +103,7 @@ class _Rebuild:
         return row or (0, 0)
 
     async def _read(self, boundary: int, total: int) -> int:
-        """Write segments of all chunks with ids below `boundary`; return the number of chunks."""
+        """Read all chunks with keyword ids below `boundary`, and write their segments; return the number of chunks."""
         writer = SegmentWriter(self._analyzers)
         after, done = -(2**63), 0
         page = await self._page(after, boundary)
@@ -134,7 +134,7 @@ class _Rebuild:
         return await self._database.read("read chunks", work)
 
     async def _write(self, writer: SegmentWriter, most_open: int) -> None:
-        """Write the full segments, and the largest open ones until at most `most_open` chunks wait."""
+        """Write the full segments, then the largest open ones until at most `most_open` chunks are in open ones."""
         while sum(writer.open_chunks().values()) > most_open:
             waiting = writer.open_chunks()
             writer.close(max(waiting, key=waiting.__getitem__))
@@ -166,12 +166,12 @@ class _Rebuild:
         state = await read_state(connection, self._collection, "FOR SHARE")
         if state.building != self._generation:
             raise StoreError(
-                f"another rebuild of the keyword index of {self._names.collection!r} began in the meantime; "
-                "this rebuild stopped"
+                f"another rebuild of the keyword index of {self._names.collection!r} began in the meantime, so this "
+                "rebuild stopped; wait until the other one is done"
             )
 
     async def _switch(self, connection: Connection) -> None:
-        """Add missing chunks, write tombstones for deleted ones, and make the new generation answer."""
+        """Add chunks that the new generation lacks, write tombstones for deleted ones, and let searches use it."""
         state = await read_state(connection, self._collection)
         if state.generation == self._generation:
             return  # an earlier attempt was committed and the answer to it was lost
@@ -191,7 +191,7 @@ class _Rebuild:
         )
 
     async def _missing(self, connection: Connection, missing: NDArray[np.int64]) -> list[NewSegment]:
-        """Make segments of chunks that were written without semlex."""
+        """Make segments of chunks that the new generation lacks, because a program other than semlex wrote them."""
         writer = SegmentWriter(self._analyzers)
         for start in range(0, len(missing), PAGE_ROWS):
             cursor = await connection.cursor(binary=True).execute(
@@ -207,7 +207,7 @@ class _Rebuild:
         return [NewSegment.built(builder, self._generation, language) for language, builder in writer.take()]
 
     async def _remove_others(self) -> None:
-        """Remove rows that belong to no live generation: rows of the old one, or leftovers of a killed rebuild."""
+        """Remove rows of generations that are not in use: of the replaced one, or of a rebuild that was killed."""
 
         async def work(connection: Connection) -> None:
             await set_local(connection, statement_timeout=0)
