@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from semlex.types.documents import Document
 
 CLOSED = "this client was closed; make another, or open it again with initialize()"
-NOT_OPEN = "not open yet: call initialize() (for a collection, open()) or any method that needs the server"
+NOT_OPEN = "this object is not open yet: call initialize() (of a collection: open()) or a method that needs the server"
 
 
 class Openable(ABC):

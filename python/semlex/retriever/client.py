@@ -81,7 +81,7 @@ class Client(Openable):
         embedding_model: As for `PostgreSQLRetriever`.
         reranker_model: As for `PostgreSQLRetriever`.
         use_reranking: As for `PostgreSQLRetriever`.
-        pool: An open pool that stays yours.
+        pool: An open pool; you close it.
         **options: See `ClientOptions`. The role applies to all calls except `work` and `diagnose`; see `collection`.
     """
 
@@ -120,7 +120,7 @@ class Client(Openable):
         """Close what this client opened: the pool, models loaded by name, its use of the embedded server.
 
         It first waits for indexes that are being built after a load. Leaving an ``async with`` block by an error does
-        not wait; the next load, a worker or `indexes.create` builds them.
+        not wait; the next load, a worker or `indexes.create` then builds these indexes.
         """
         await self._resources.close()
 
@@ -196,7 +196,7 @@ class Client(Openable):
 
     @operation("migrate", "admin")
     async def migrate(self, *, dry_run: bool = False) -> list[Step]:
-        """Migrate the tables of all collections to this version's form; opening a collection migrates its tables, too.
+        """Migrate the tables of all collections to this version of semlex; opening a collection also migrates it.
 
         Args:
             dry_run: Whether to list the steps without doing them.
@@ -205,7 +205,7 @@ class Client(Openable):
             The steps that were done (or are to be done), each with its SQL for a role that may change tables.
 
         Raises:
-            PrivilegeError: This role may not change them.
+            PrivilegeError: The role may not change the tables.
             SchemaVersionError: A newer or an unreleased semlex made one of them.
         """
         work = pending_steps if dry_run else migrate
@@ -242,8 +242,8 @@ class Client(Openable):
     ) -> TransferReport:
         """Make a collection from a dump, with its vectors; its keyword index and vector indexes are rebuilt.
 
-        The files are compared with their hashes first; then all rows are written in one transaction and counted. Needs
-        the extra ``arrow``.
+        The files are checked against their hashes first; then all rows are written in one transaction and counted.
+        Needs the extra ``arrow``.
 
         Args:
             folder: A folder that `Tables.dump` has written.
@@ -282,7 +282,7 @@ class Client(Openable):
     async def jobs(
         self, *, state: JobState | None = None, collection: str | None = None, limit: int = 100
     ) -> list[Job]:
-        """Return the newest jobs of all collections, newest first, without their documents.
+        """Return the newest jobs of all collections, newest first, without the documents that ``add`` jobs store.
 
         Args:
             state: Only jobs in this state: ``queued``, ``running``, ``done``, ``failed`` or ``cancelled``.
@@ -343,7 +343,7 @@ class Client(Openable):
         compare_every: float = DEFAULT_COMPARE_SECONDS,
         tell: Callable[[str], None] | None = None,
     ) -> int:
-        """Run the jobs of all collections of the schema and keep their followed tables in step, until cancelled.
+        """Run the jobs of all collections of the schema and sync their followed tables, until cancelled.
 
         Any number of workers share the work. When the call is cancelled, running jobs finish their batch and return to
         the queue; a second cancellation does not wait for the batches. Models come from this client and from the
@@ -353,9 +353,9 @@ class Client(Openable):
             concurrency: Maximum number of jobs, and of tables, at a time.
             allow: Folders that jobs may read, including their subfolders; none by default.
             models: Embedding models (names or embedders) that a job may switch a collection to; none by default.
-            drain: Whether to return when no job can be started now and no table is due.
-            limit: Return after this many jobs; no table is kept in step then. None: any number.
-            lease: Seconds without a sign of life of a worker until another one continues its job, at least 1.
+            drain: Whether to return when no job can be started now and no table is due for a sync.
+            limit: Return after this many jobs, without syncing tables. None: no limit.
+            lease: Seconds without a sign of life of a worker until another worker continues its job, at least 1.
             keep_days: Days for which finished jobs are kept.
             compare_every: Seconds between two comparisons of a table that is followed by comparison, at least 1.
             tell: Called with a line about each job, each sync of a table that changed something, and each lost
@@ -477,7 +477,7 @@ async def _diagnosis(resources: Resources, collection: str | None, tell: Callabl
 
 
 def _model_to_try(model: object) -> str | None:
-    """Return the name of a model that the diagnosis should try; None for a model without a name, "auto" and "none"."""
+    """Return the name of a model that the diagnosis should try; None for "auto", "none" and a model without a name."""
     return model if isinstance(model, str) and model not in (KEYWORDS_ONLY, "auto") else None
 
 

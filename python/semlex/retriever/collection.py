@@ -1,4 +1,4 @@
-"""A collection: search, read and fill it, answer questions; parts such as `documents` have the rarer operations."""
+"""The class `Collection`: search, read, fill, answer questions; parts such as `documents` have rarer operations."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ T = TypeVar("T")
 MAX_LISTED = 10_000
 # Share of what a deadline leaves that opening the reranker may take.
 OPENING_SHARE = 0.5
-LATE_RERANKER = "the reranker was not open in time"
+LATE_RERANKER = "the reranker was not loaded in time"
 QUESTION_OPTIONS = declared(QuestionOptions)
 # The classes of a collection's small objects, each in a module of its name, which is loaded when it is first used.
 PARTS = ("Documents", "Embeddings", "Fields", "Indexes", "Jobs", "Queries", "Tables")
@@ -116,9 +116,9 @@ logger = logging.getLogger("semlex")
 
 
 class Collection(Part):
-    """A collection of a client, opened (or made) by its first call; any number of calls may run at the same time.
+    """A collection in the database: the first call of a method opens it, or makes it if it does not exist.
 
-    `Client.collection` makes one.
+    `Client.collection` returns this object. Any number of calls may run at the same time.
     """
 
     @property
@@ -130,42 +130,42 @@ class Collection(Part):
 
     @property
     def embeddings(self) -> Embeddings:
-        """Return the collection's sets of vectors: change the embedding model, roll back, fill in, calibrate."""
+        """Return the operations on sets of vectors: change the model, roll back, compute missing vectors, calibrate."""
         from semlex.retriever.embeddings import Embeddings
 
         return Embeddings(self._handle)
 
     @property
     def indexes(self) -> Indexes:
-        """Return the collection's vector and keyword indexes: build, estimate, merge, rebuild."""
+        """Return the operations on the vector and keyword indexes: build, estimate, merge, rebuild."""
         from semlex.retriever.indexes import Indexes
 
         return Indexes(self._handle)
 
     @property
     def fields(self) -> Fields:
-        """Return the collection's metadata fields: list, count values, index."""
+        """Return the operations on metadata fields: list fields, count their values, index them."""
         from semlex.retriever.fields import Fields
 
         return Fields(self._handle)
 
     @property
     def jobs(self) -> Jobs:
-        """Return the collection's background jobs."""
+        """Return the object that submits background jobs for this collection."""
         from semlex.retriever.jobs import Jobs
 
         return Jobs(self._handle)
 
     @property
     def queries(self) -> Queries:
-        """Return the collection's query log."""
+        """Return the operations on the query log: summarise and clear it."""
         from semlex.retriever.queries import Queries
 
         return Queries(self._handle)
 
     @property
     def tables(self) -> Tables:
-        """Return the operations with tables: load rows with vectors, follow tables, dump, give hits as rows."""
+        """Return the operations with tables: load rows with vectors, follow tables, dump, return hits as rows."""
         from semlex.retriever.tables import Tables
 
         return Tables(self._handle)
@@ -240,9 +240,9 @@ class Collection(Part):
     ) -> SearchResults:
         """Return the chunks that fit a query best.
 
-        Both searches run in one snapshot of the database. If one of them fails, or misses the `deadline`, the other
-        answers and `SearchResults.warnings` says so. You get exactly `top_k` results if as many exist. Options you
-        leave out take the retriever's defaults (`SearchDefaults`), then their own.
+        Vector search and keyword search run in one snapshot of the database. If one fails or misses the `deadline`, the
+        other answers and `SearchResults.warnings` says so. You get exactly `top_k` results if as many exist. Options
+        you leave out take the retriever's defaults (`SearchDefaults`), then the documented ones.
 
         Args:
             query: A question or words, 1 character to 4 KiB after trimming; or a `SearchQuery` with text, vector,
@@ -261,7 +261,7 @@ class Collection(Part):
             ValidationError: The query, top_k or a filter is refused.
             ConfigurationError: An option is out of range, or two of them exclude each other.
             EmbeddingsMissingError: mode="vector" and the collection has no vectors.
-            SearchTimeoutError: Nothing had answered at the deadline.
+            SearchTimeoutError: Neither search had answered by the deadline.
         """
         fallback = self._handle.fallback if fallback is None else None if fallback is False else fallback
         check_parameters(
@@ -296,22 +296,22 @@ class Collection(Part):
     async def search_page(
         self, cursor: str, filters: Filters | None = None, *, deadline: float | None = None
     ) -> SearchResults:
-        """Return the next page of a list that `search` opened with `max_results`.
+        """Return the next page of hits of a `search` that was called with `max_results`.
 
-        All pages together are the list of one search; no hit is on two of them. If something was written since the page
-        before and changed the list, `warnings` says so. Hits reranked for the first page are not reranked again.
+        All pages together are the hits of one search; no hit is on two pages. If a write since the page before changed
+        these hits, `warnings` says so. Hits reranked for the first page are not reranked again.
 
         Args:
             cursor: `SearchResults.next_cursor` of the page before. It holds the query with its options and works in any
                 process that opens this collection.
-            filters: Conditions that the cursor's search must contain, such as those that your server sets for a tenant.
-                They do not narrow the page. Each must be one of the conditions that the search joined with "and".
+            filters: Conditions that the cursor's search must already contain, such as those that your server sets for a
+                tenant; they are only checked and filter nothing. That search must join each of them with "and".
             deadline: Seconds; a search that has not answered by then is left out.
 
         Raises:
             ValidationError: The cursor is damaged or belongs to another collection or version of semlex, or its search
-                lacks one of the conditions.
-            SearchTimeoutError: Nothing had answered at the deadline.
+                lacks one of the conditions in `filters`.
+            SearchTimeoutError: Neither search had answered by the deadline.
         """
         started = self._handle.resources.clock.monotonic()
 
@@ -343,18 +343,18 @@ class Collection(Part):
 
         Args:
             queries: Up to 1,000, each as for `search`.
-            top_k: Number of results per query. All queries together load up to 50,000 rows: `top_k` for each, or
-                4 x `top_k` before a reranker.
+            top_k: Number of results per query. All queries together may load up to 50,000 chunks: `top_k` for each
+                query, or 4 x `top_k` if hits are reranked.
             filters: As for `search`.
             mode: As for `search`.
             rerank: As for `search`.
             **options: See `RankingOptions`.
 
         Returns:
-            The results of each query, in their order.
+            The results of each query, in the order of `queries`.
 
         Raises:
-            ValidationError: Queries are refused, each with its error; or there are too many.
+            ValidationError: Queries are refused, each with its error; or they are too many.
             EmbeddingsMissingError: As for `search`.
         """
         check_options(RankingOptions, options, "search_many")
@@ -397,8 +397,8 @@ class Collection(Part):
 
         The hits of a search are joined with what surrounds them in their documents: chunks that touch or overlap become
         one passage, in which no character is repeated; others are separate passages. The best hits are taken first,
-        each with its surroundings if they fit, else alone; a hit that does not fit is in `Context.left_out`. The best
-        hit alone is cut after a sentence if it is longer than the budget.
+        each with its surroundings if they fit, else alone; a hit that does not fit is in `Context.left_out`. If even
+        the best hit is longer than `tokens`, it is cut after a sentence.
 
         Args:
             question: 1 character to 4 KiB after trimming.
@@ -412,7 +412,7 @@ class Collection(Part):
 
         Raises:
             ValidationError: The question or a filter is refused.
-            ConfigurationError: Another argument is refused, or `count` returned no number.
+            ConfigurationError: Another argument is refused, or your function `count` returned no number.
         """
         from semlex.answering.context import ContextPlan, Counting, make_context
         from semlex.answering.questions import SEARCHES
@@ -464,8 +464,8 @@ class Collection(Part):
             question: As for `context`.
             tokens: As for `context`.
             context: Passages to answer from, made by `context`; then give no option of the search.
-            **options: See `AnswerOptions`. With `min_coverage` or `min_similarity`, or both, the question is refused
-                if every known figure is below its minimum. The route is in ``context.results.route``.
+            **options: See `AnswerOptions`. With `min_coverage`, `min_similarity` or both, no answer is given if each
+                of these figures, as far as it is known, is below its minimum. ``context.results.route`` has the route.
 
         Raises:
             ValidationError: The question or a filter is refused.
@@ -594,7 +594,7 @@ class Collection(Part):
     ) -> SearchResults:
         """Return every candidate of both searches as a hit, with both scores and the figures that the fusion used.
 
-        With these you can reorder by another weight, without searching again.
+        With these figures you can weigh vector and keyword search differently, without searching again.
 
         Args:
             query: As for `search`.
@@ -603,7 +603,8 @@ class Collection(Part):
             **options: As for `search`.
 
         Returns:
-            Up to twice `depth` hits; `SearchResults.explanation` has mean, deviation and the best keyword score.
+            Up to twice `depth` hits; `SearchResults.explanation` has the mean and deviation of the cosines of a sample
+            of the collection, and the best keyword score.
 
         Raises:
             ValidationError: As for `search`.
@@ -626,7 +627,7 @@ class Collection(Part):
 
         Args:
             hits: Hits of a search in this collection, best first.
-            diversity: 0 (the order that they have) to 1 (as unlike as possible).
+            diversity: 0 (keep the order of `hits`) to 1 (as unlike as possible).
 
         Raises:
             ConfigurationError: An item of `hits` is not a hit, or `diversity` is out of range.
@@ -656,15 +657,15 @@ class Collection(Part):
 
         Args:
             sample: Maximum number of headings, 1 to 100,000. None: 500, or 200 with a slow embedding model, and no
-                further ones after 60 s.
+                further headings after 60 s.
             seed: Seed of the sample, 0 to 2,147,483,647; the same seed asks the same headings.
             mode: As for `search`.
             progress: Called after every heading; ``bar`` shows it.
-            estimated: Called once, after the first headings, with the seconds that the others will take.
+            estimated: Called once, after the first headings, with the seconds that the remaining ones will take.
 
         Raises:
-            ConfigurationError: An argument is refused, the collection is empty or has no heading that could be asked,
-                or its keyword engine does not report scores.
+            ConfigurationError: An argument is refused, the collection is empty or has no heading that can serve as a
+                question, or its keyword engine does not report scores.
             EmbeddingsMissingError: As for `search`.
         """
         check_parameters(
@@ -738,11 +739,11 @@ class Collection(Part):
         repeated, the last document wins, with ``skip`` the first. A document without an id gets one computed from its
         content and metadata.
 
-        You can read a chunk, change it and pass it here: it replaces the stored one until its file changes.
+        You can read a chunk, change it and pass it here: it replaces the stored chunk until you index a changed file.
 
         Args:
             documents: Any iterable, read once, of `Document`, `ChunkMetadata` or `VectorDocument` (whose vectors are
-                used; all documents have one or none has), or of mappings; or a data frame of pandas or polars. A
+                used; give one to all documents or to none), or of mappings; or a data frame of pandas or polars. A
                 mapping or row has its text in ``content`` or ``text`` and may have other fields of `Document`; all
                 other keys are metadata. Documents are copied at the start of the call; later changes are not stored.
             embeddings: Your own vectors, shape (n, d); else the model makes them. A list may have None for a document
@@ -818,8 +819,8 @@ class Collection(Part):
         Unchanged files are skipped; a changed file's chunks are replaced in one transaction. A file that cannot be read
         does not stop the run; it is in the report.
 
-        A path belongs to the source whose folder contains it. If none does, it becomes a new source named after the
-        folder (or the file's folder). A document is named by its path below the source's folder.
+        A path belongs to the source whose folder contains it. If no source does, the path becomes a new source named
+        after the folder (or the file's folder). A document is named by its path below the source's folder.
 
         Args:
             *paths: Files or folders.
@@ -869,10 +870,10 @@ class Collection(Part):
 
         Args:
             *paths: Files or folders.
-            **options: See `SyncOptions`; stored documents of files that `exclude` leaves out stay.
+            **options: See `SyncOptions`; stored documents of files that `exclude` leaves out stay stored.
 
         Raises:
-            ConfigurationError: A path is missing or empty while documents of it are stored; or as for `index`.
+            ConfigurationError: A path is missing or empty while documents read from it are stored; or as for `index`.
             CollectionSettingsError: As for `index`.
         """
         from semlex.ingest.enrichment import checked_enrichment, filled
@@ -886,8 +887,8 @@ class Collection(Part):
         extraction, folders = checked_extraction(options.get("extract_metadata")), folder_options(options)
         if lines is not None and dry_run:
             raise ConfigurationError(
-                "the cost of descriptions is known only when the files are stored: leave dry_run or enrichment out, "
-                "then call documents.enrich(dry_run=True)"
+                "the cost of chunk descriptions can be estimated only after the files are stored: call sync without "
+                "dry_run or without enrichment, then documents.enrich(dry_run=True)"
             )
         found, reports = await asyncio.to_thread(checked_paths, paths, must_exist=False), []
         with bars as tell:
@@ -979,7 +980,8 @@ class Collection(Part):
         condition = parse_filters(filters, self._handle.names)
         if condition.names_rows:
             raise ConfigurationError(
-                "delete accepts no live column (@row): delete the rows in their table, then sync the collection"
+                "delete accepts no filter by a column of a followed table (@row): delete the rows in that table, then "
+                "sync the collection"
             )
         deletion = Deletion(None if ids is None else check_ids(ids), document, source, condition, vanished)
         return await (await self._handle.indexer()).delete(deletion, dry_run=dry_run)
@@ -1076,7 +1078,7 @@ class Collection(Part):
     async def _reranker(
         self, wanted: bool | None, request: Request | None = None
     ) -> tuple[Reranker | None, Sequence[str]]:
-        """Return the reranker that a search wants, and a warning if it is not open in time."""
+        """Return the reranker that a search wants, and a warning if it is not loaded in time."""
         if wanted is False:
             return None, ()
         remaining = None if request is None else request.remaining()
@@ -1107,7 +1109,7 @@ class Collection(Part):
         if not by:
             return None
         if question is None:
-            raise ConfigurationError("route needs a question as text: leave it out for a vector alone")
+            raise ConfigurationError("route needs a question as text: leave route out if you search by a vector alone")
         if errors := text_errors("question", question, max_bytes=MAX_QUERY_BYTES, blank=False):
             raise ValidationError(errors)
         from semlex.answering.questions import route_by_chat, route_by_rules
@@ -1127,7 +1129,9 @@ class Collection(Part):
         if question is None:
             if wanted is None:
                 return None
-            raise ConfigurationError("rewrite needs a question as text: leave it out for a vector alone")
+            raise ConfigurationError(
+                "rewrite needs a question as text: leave rewrite out if you search by a vector alone"
+            )
         if errors := text_errors("question", question.strip(), max_bytes=MAX_QUERY_BYTES, blank=False):
             raise ValidationError(errors)
         resources = await self._handle.resources.ready()
@@ -1145,7 +1149,7 @@ class Collection(Part):
 
 
 def _counting(opened: OpenCollection) -> tuple[Counting, list[str]]:
-    """Return a collection's token counter, or an estimate by words with a note if the counter's model is not open."""
+    """Return a collection's token counter; if its model is not loaded, an estimate by words, and a note about that."""
     from semlex.answering.context import Counting
 
     own = opened.info.settings.token_counter
@@ -1153,13 +1157,16 @@ def _counting(opened: OpenCollection) -> tuple[Counting, list[str]]:
         counter = opened.models.token_counter(opened.info.names.collection, own)
     except ModelMismatchError:
         counter = TokenEstimate()
-        note = f"tokens are estimated from words, because their counter {own} is not open here; count= accepts another"
+        note = (
+            f"tokens are estimated from words, because the collection's token counter {own} is not loaded here; to "
+            "count them otherwise, pass a function as count="
+        )
         return Counting(counter.counter_name, counter), [note]
     return Counting(counter.counter_name, counter), []
 
 
 def _analyzer(settings: CollectionSettings) -> _core.Analyzer:
-    """Return the analyzer of a collection's language; "simple" for a language that only Postgres knows."""
+    """Return the analyzer of a collection's language; the analyzer "simple" for a language that only Postgres knows."""
     try:
         return analyzer_of(settings.language, True)
     except ConfigurationError:

@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 def from_settings(path: str | PathLike[str] | None = None, **settings: object) -> PostgreSQLRetriever | JSONKBRetriever:
     """Return a retriever made from the settings, to be opened with ``async with``.
 
-    It searches the settings' collection with their server, models and search defaults. If ``fallback_folder`` is set,
-    the JSON files there are searched when the collection has no hits. If ``use_database`` (``RAG_ENABLED``) is false,
-    only these JSON files are searched.
+    It searches the collection that the settings name, with their server, models and search defaults. If
+    ``fallback_folder`` is set, the JSON files there are searched when the collection has no hits. If ``use_database``
+    (``RAG_ENABLED``) is false, only these JSON files are searched.
 
     Args:
-        path: A settings file, TOML or JSON, instead of those in the working directory and in your home. It is trusted.
+        path: A settings file, TOML or JSON, that replaces those in the working directory and your home, and is trusted.
         settings: Settings by their names (docs/reference/settings.md); they take precedence over all others.
 
     Raises:

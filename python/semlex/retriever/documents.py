@@ -1,4 +1,4 @@
-"""Documents of a collection by name; their sources, texts and descriptions."""
+"""Operations on the documents of a collection and their sources: list, read, outline, split again, describe."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ MAX_PATH_BYTES = 8 * MAX_ID_BYTES
 
 
 class Documents(Part):
-    """The documents of a collection and their sources; `Collection.documents` is one."""
+    """Operations on the documents of a collection and their sources; `Collection.documents` returns them."""
 
     @operation("list documents", "read")
     async def list(

@@ -1,4 +1,4 @@
-"""The sets of vectors of a collection: changing the embedding model, rolling back, filling in missing vectors."""
+"""Operations on a collection's sets of vectors: change the embedding model, roll back, compute missing vectors."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _named(model: object) -> Errors:
 
 
 class Embeddings(Part):
-    """The vectors of a collection; `Collection.embeddings` is one."""
+    """Operations on the sets of vectors of a collection; `Collection.embeddings` returns them."""
 
     @operation("list embeddings", "read")
     async def list(self) -> Figures:
@@ -79,11 +79,11 @@ class Embeddings(Part):
             tokenizer: The tokenizer of a model behind a server, as for a retriever.
             vector_storage: ``vector`` or ``halfvec``; None: as the vectors are stored now.
             restart: Whether to drop the vectors of an earlier, unfinished run first.
-            dry_run: Whether to count without changing anything.
+            dry_run: Whether to only count the chunks that the new model would embed.
             progress: Called as the work proceeds; ``bar`` shows a progress bar.
 
         Raises:
-            ConfigurationError: The collection has this model already, or a change to another one was begun.
+            ConfigurationError: The collection has this model already, or a change to another model was begun.
             StoreError: Another process changes the vectors, or a check failed; the old vectors stay in use.
             ModelError: The model fails, or gives another vector for the same text than before.
         """
@@ -170,7 +170,7 @@ class Embeddings(Part):
 
     @operation("embed", "write")
     async def fill(self, progress: ProgressOption = None) -> int:
-        """Compute the vectors of chunks that have none; return how many were written."""
+        """Compute the vectors of chunks that have none; return how many vectors were written."""
         with shown(progress) as tell:
             return await (await self._handle.indexer()).embed_missing(tell)
 
@@ -200,7 +200,7 @@ class Embeddings(Part):
         return curve
 
     async def store_calibration(self, curve: ConfidenceCurve | None) -> None:
-        """Store a confidence curve for the vectors in use, replacing theirs; each set of vectors has its own curve.
+        """Store a confidence curve for the set of vectors in use, in place of an earlier curve; each set has its own.
 
         Processes that search notice it within 20 seconds.
 
@@ -208,7 +208,7 @@ class Embeddings(Part):
             curve: A curve that `semlex.evaluation.calibrate` learned; None drops the stored one.
 
         Raises:
-            ConfigurationError: It was learned with another model, or the collection has no vectors.
+            ConfigurationError: The curve was learned with another model, or the collection has no vectors.
             PrivilegeError: This role may not write: keep the curve in a file.
         """
         check_parameters(kind_errors("curve", curve, ConfidenceCurve, NoneType))

@@ -1,4 +1,4 @@
-"""The metadata fields of a collection: which exist, which have an index, and which values they have."""
+"""Operations on the metadata fields of a collection: list fields, index them, count their values."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ FEW = 0.5
 
 
 class Fields(Part):
-    """The metadata fields of a collection; `Collection.fields` is one."""
+    """Operations on the metadata fields of a collection; `Collection.fields` returns them."""
 
     @operation("list fields", "read")
     async def list(self, *, values: bool = False) -> FieldSummaries:
@@ -110,7 +110,7 @@ class Fields(Part):
         counts = ", ".join(f"{kind} {n:,}" for kind, n in types.items())
         fitting = types.get(index.type, 0)
         have = f"{fitting:,} have" if fitting > 1 else "1 has" if fitting else "none has"
-        told = f"of {looked_at}, {have} a {index.type} in {name}; types of its values: {counts}"
+        told = f"of {looked_at}, {have} a {index.type} in {name}; types of this field's values: {counts}"
         if not fitting:
             raise ConfigurationError(f"{told} (--force or force=True makes the index nevertheless)")
         return [told]

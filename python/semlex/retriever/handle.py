@@ -91,7 +91,7 @@ class Handle:
         self._opening: tuple[int, asyncio.Lock] = (0, asyncio.Lock())
 
     def using(self, connection: CallersConnection | Connection) -> Handle:
-        """Return a handle whose calls join the transaction of a caller's connection; both share caches and models."""
+        """Return a handle whose calls join the transaction of a caller's connection; it shares caches and models."""
         made = copy.copy(self)
         made._join(self, Database(connection=callers_connection(connection)))  # noqa: SLF001 - of this class
         return made
@@ -231,7 +231,7 @@ class Handle:
         return opened
 
     def _expected(self, stored: CollectionInfo) -> EmbeddingVersion | None:
-        """Return the version of vectors that is probably wanted: that of the named model, else the one in use."""
+        """Return the set of vectors that is probably wanted: that of the model the user named, else the one in use."""
         named = self.resources.models.embedding_model
         own = [version for version in stored.versions.standing if version.model == named]
         return stored.embedding if stored.embedding in own or not own else own[-1]
@@ -251,7 +251,7 @@ def read_curve(path: str | PathLike[str]) -> ConfidenceCurve:
         with file.open("rb") as stream:
             stored = json.loads(stream.read(MAX_CURVE_BYTES))
     except OSError as error:
-        raise CalibrationFileError(f"the calibration {str(file)!a} cannot be read: {error.strerror}") from None
+        raise CalibrationFileError(f"the calibration file {str(file)!a} cannot be read: {error.strerror}") from None
     except (ValueError, RecursionError):
         stored = None
     try:
@@ -265,4 +265,4 @@ def write_curve(path: str | PathLike[str], curve: ConfidenceCurve) -> None:
     try:
         Path(path).write_text(json.dumps(curve.to_dict(), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     except OSError as error:
-        raise ConfigurationError(f"the calibration {str(path)!a} cannot be written: {error.strerror}") from None
+        raise ConfigurationError(f"the calibration file {str(path)!a} cannot be written: {error.strerror}") from None

@@ -1,4 +1,4 @@
-"""The indexes of a collection: build, estimate, merge, rebuild."""
+"""Operations on the vector and keyword indexes of a collection: build, estimate, merge, rebuild."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Indexes(Part):
-    """The indexes of a collection; `Collection.indexes` is one."""
+    """Operations on the vector and keyword indexes of a collection; `Collection.indexes` returns them."""
 
     @property
     def building(self) -> bool:
@@ -89,10 +89,10 @@ class Indexes(Part):
 
     @operation("optimize", "admin")
     async def optimize(self, progress: ProgressOption = None) -> int:
-        """Merge the keyword index (engine ``bm25``) into few, full segments; return how many were merged.
+        """Merge the keyword index (engine ``bm25``) into few, full segments; return how many segments were merged.
 
-        Writers merge a little after each write. This call merges all that can be merged, for example after a large
-        load.
+        Writers merge a few segments after each write. This call merges all that can be merged, for example after a
+        large load.
         """
         with shown(progress) as tell:
             indexer = await self._handle.indexer()
@@ -116,14 +116,14 @@ class Indexes(Part):
             indexer.refuse_read_only()
             if indexer.database.joins_transaction:
                 raise ConfigurationError(
-                    "an index is rebuilt in several transactions: open the retriever without connection="
+                    "the keyword index cannot be rebuilt in your transaction: open the retriever without connection="
                 )
             collection = indexer.collection
             index = collection.keyword.index
             if index is None:
                 raise ConfigurationError(
                     f"collection {collection.names.collection!r} has the keyword engine {collection.keyword.name!r}; "
-                    "only an index of the engine 'bm25' is rebuilt"
+                    "only an index of the engine 'bm25' can be rebuilt"
                 )
             rebuilt = await index.rebuild(indexer.database, collection, _counted(tell, "rebuild", "chunks"))
             await index.merge(indexer.database, collection)

@@ -72,7 +72,7 @@ class Job(JobInfo):
         """Queue the job again after it failed or was cancelled; finished parts are not repeated.
 
         Raises:
-            ConfigurationError: The job is in another state.
+            ConfigurationError: The job is queued, running or done.
         """
         return job_of(await self._queue.retry(job_key(self.id)), self._queue)
 
@@ -83,7 +83,7 @@ def job_of(info: JobInfo, queue: JobQueue) -> Job:
 
 
 class Jobs(Part):
-    """The jobs of a collection; `Collection.jobs` is one."""
+    """Submits jobs for a collection; `Collection.jobs` returns this object."""
 
     @operation("submit job", "write")
     async def submit(self, kind: str, arguments: Mapping[str, Any] | None = None, **options: Unpack[JobOptions]) -> Job:

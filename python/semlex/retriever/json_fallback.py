@@ -88,7 +88,7 @@ class JSONKBRetriever(Openable, DocumentRetriever):
 
     @property
     def identity(self) -> str:
-        """The name that results of this retriever carry."""
+        """The name of this retriever in `SearchResults.fallback`."""
         return f"json:{self._folder.name}"
 
     async def initialize(self) -> None:
@@ -213,7 +213,7 @@ class JSONKBRetriever(Openable, DocumentRetriever):
 async def fallen_back(
     found: SearchResults, fallback: DocumentRetriever, query: SearchQuery, exclusions: Exclusions | None
 ) -> SearchResults:
-    """Return the best hits of a fallback that are not excluded, as the results of a search that has found nothing."""
+    """Search the fallback for a query that found nothing in a collection; leave out hits that the query excludes."""
     name = getattr(fallback, "identity", type(fallback).__name__)
     text, top_k = query.query_text or "", query.top_k
     wanted = top_k
@@ -229,7 +229,8 @@ async def fallen_back(
         wanted = min(2 * wanted, MAX_TOP_K)
     for rank, hit in enumerate(hits, 1):
         hit.rank = rank
-    told = f"nothing was found, so {name} was asked, which {'answered' if hits else 'found nothing either'}"
+    outcome = "answered" if hits else "found nothing either"
+    told = f"the collection has no hit, so the fallback {name} was searched, which {outcome}"
     return SearchResults(
         hits,
         mode=instead.mode if isinstance(instead, SearchResults) else "keyword",
@@ -249,7 +250,7 @@ def hit_of(document: Document) -> SearchResult:
 
 
 def _own(chunk: StoredChunk) -> dict[str, Any]:
-    """Return the fields of an entry that filters name with ``@``."""
+    """Return the values of an entry's fields that filters name with a leading ``@``, such as ``@source``."""
     return {
         "id": chunk.id,
         "source": chunk.source,

@@ -63,7 +63,7 @@ async def search_all(
         ValidationError: The question or a filter is refused.
         ConfigurationError: Another argument is refused, a step does not return a list of the hits that it got, or two
             collections are the same one.
-        CollectionFailedError: A collection did not answer; with ``skip``, none did.
+        CollectionFailedError: A collection did not answer; with ``skip``, no collection answered.
     """
     check_parameters(kind_errors("question", question, str), whole_number_errors("top_k", top_k, 1, MAX_TOP_K))
     check_options(KnowledgeOptions, options, "retrieve")
@@ -263,7 +263,7 @@ class KnowledgeBase(Openable):
         if self._is_closed:
             raise ConfigurationError(CLOSED)
         if not self._entries:
-            raise ConfigurationError("a knowledge base needs a collection: add(name)")
+            raise ConfigurationError("the knowledge base has no collection: use the one that add(name) returns")
         if not self._collections:
             clients = {_key(one): Client(**one.server, **one.models) for one in self._entries.values()}
             self._collections = {

@@ -56,9 +56,9 @@ class ModelOptions:
         models: Models behind servers or in folders that may be used if a collection was made with them.
         tokenizer: The tokenizer of a model behind a server; see `semlex.models.tokenizer.given_tokenizer`.
         chat_model: As for `semlex.chat.choose_chat_model`.
-        default_model: `embedding_model` of collections without vectors, or None.
-        default_dimensions: `dimensions` of collections without vectors, or None.
-        default_tokenizer: `tokenizer` of collections whose tokens it counts, or None.
+        default_model: Default of `embedding_model`, for collections without vectors, or with vectors of this model.
+        default_dimensions: Default of `dimensions`, for collections without vectors, or with vectors of this length.
+        default_tokenizer: Default of `tokenizer`, used for models behind servers.
     """
 
     embedding_model: str | Embedder | None = None
@@ -110,7 +110,7 @@ class ModelOptions:
         return {"tokenizer": (self.default_tokenizer, stored)} if is_unused else {}
 
     def chosen_for(self, stored: EmbeddingVersion | None) -> ModelOptions:
-        """Return these options with the defaults that apply to a collection with these vectors filled in."""
+        """Return these options, completed by the defaults that apply to a collection with the stored vectors."""
         unused = self.unused(stored)
         model, dimensions = self.embedding_model, self.dimensions
         if model is None and "embedding_model" not in unused:
@@ -278,7 +278,7 @@ def _not_allowed(name: str) -> ModelNotAllowedError:
         quoted = shlex.quote(name)
         listed = f"{own_file()} with: models = [{json.dumps(name, ensure_ascii=False)}]"
         message += (
-            f"; if you trust it, name it yourself: --model {quoted}, models=[{name!r}] in Python, or to keep it "
+            f"; if you trust it, name it yourself: --model {quoted}, models=[{name!r}] in Python, or for all calls "
             f"SEMLEX_MODELS={quoted} or {listed}"
         )
     return ModelNotAllowedError(message)

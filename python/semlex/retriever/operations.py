@@ -1,4 +1,4 @@
-"""The operations that interfaces offer: the name of each, with its method."""
+"""All operations that the command line, HTTP and MCP offer: the name of each operation, with its method."""
 
 from __future__ import annotations
 

@@ -38,15 +38,15 @@ class ModelKeys(TypedDict, total=False):
     tokenizer: Annotated[
         str | PathLike[str] | None,
         unchecked(
-            "The tokenizer.json of a model behind a server, to measure chunks in its tokens: the file's path, "
-            "its folder, or a hub id in the local cache. Without one, a word counts as two tokens."
+            "The tokenizer.json of a model behind a server, to measure chunks in that model's tokens: the file's path, "
+            "its folder, or a hub id in the local cache. Without it, a word counts as two tokens."
         ),
     ]
     models: Annotated[
         Sequence[str],
         unchecked(
             "Models behind servers or in folders that may be used if a collection was made with them, in addition to "
-            "SEMLEX_MODELS and your own settings file. With another such model, only keyword search answers."
+            "SEMLEX_MODELS and your own settings file. A collection of another such model has only keyword search."
         ),
     ]
     chat_model: Annotated[

@@ -111,7 +111,7 @@ class PostgreSQLRetriever(Collection, Openable, DocumentRetriever):
         """Close what this instance opened: the pool, models loaded by name, its use of the embedded server.
 
         It first waits for indexes that are being built after a load. Leaving an ``async with`` block by an error does
-        not wait; the next load, a worker or `indexes.create` builds them.
+        not wait; the next load, a worker or `indexes.create` then builds these indexes.
         """
         await self._resources.close()
 

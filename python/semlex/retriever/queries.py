@@ -1,4 +1,4 @@
-"""The log of a collection's questions."""
+"""Operations on the query log of a collection: summarise and clear it."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ MAX_LISTED = 10_000
 
 
 class Queries(Part):
-    """The query log of a collection; `Collection.queries` is one."""
+    """Operations on the query log of a collection; `Collection.queries` returns them."""
 
     @operation("queries", "admin")
     async def summary(self, *, limit: int = DEFAULT_LISTED) -> QueryLogSummary:
-        """Return figures of the query log, the most frequent questions, and those that found nothing.
+        """Return figures of the query log, the most frequent questions, and questions that found nothing.
 
         Questions that are not written to the log yet are not counted.
 
@@ -34,7 +34,7 @@ class Queries(Part):
 
     @operation("clear queries", "admin")
     async def clear(self) -> int:
-        """Delete all logged questions; return how many.
+        """Delete all logged questions; return how many were deleted.
 
         Raises:
             PrivilegeError: This role may not delete.

@@ -152,7 +152,7 @@ class QueryLog:
         return self._logs.setdefault(place.key, _Log())
 
     def figures(self, role: str | None, info: CollectionInfo) -> QueryLogFigures | None:
-        """Return how many questions to a collection this process has written, lost or holds; None if it logs none."""
+        """Return how many questions this process has logged, lost or holds for a collection; None if logging is off."""
         if self.options.keep == "off":
             return None
         key = info.collection_id, role
@@ -161,7 +161,7 @@ class QueryLog:
         return QueryLogFigures(self.options.keep, log.logged, waiting, log.dropped, log.lost, log.problem)
 
     async def flush(self) -> None:
-        """Write the waiting questions, for some seconds at most; those left then are lost."""
+        """Write the waiting questions; those that are not written within a few seconds are lost."""
         task, self._task = self._running(), None
         if task is None:
             return
@@ -172,7 +172,7 @@ class QueryLog:
             await self.clock.wait_for_tasks({task}, CLOSE_SECONDS)
         while self._waiting:
             place, _ = self._waiting.popleft()
-            self._lose(place, 1, f"closing did not wait longer than {CLOSE_SECONDS:g} s")
+            self._lose(place, 1, f"they could not be written within {CLOSE_SECONDS:g} s of closing")
 
     def forget(self) -> None:
         """Forget the waiting questions in a forked child; its parent writes them."""
@@ -235,7 +235,7 @@ class QueryLog:
             if deleted < PRUNED_ROWS:
                 return
         if left:
-            raise StoreError("other processes write into the log all the time")
+            raise StoreError("other processes held the log during every attempt to write")
 
     def _lose(self, place: _Place, count: int, why: str) -> None:
         log = self._log_of(place)

@@ -90,8 +90,8 @@ class Resources:
         if server.read_from == "replica":
             if server.db_url is None:
                 raise ConfigurationError(
-                    "read_from='replica' needs a database URL whose hosts are a primary and its standbys; without one, "
-                    "leave it out (read_from=, --read-from, SEMLEX_READ_FROM)"
+                    "read_from='replica' needs a database URL whose hosts are a primary and its standbys; without such "
+                    "a URL, leave read_from out (read_from=, --read-from, SEMLEX_READ_FROM)"
                 )
             address_of_primary(server.db_url)
         self.server = server
@@ -138,7 +138,7 @@ class Resources:
         return None if self._embedded is None else self._embedded.folder
 
     async def initialize(self) -> None:
-        """Connect to the server or start it, unless that is done; after `close` it connects again.
+        """Connect to the server, or start the embedded one; do nothing if that is done. After `close`, connect again.
 
         If an attempt fails, all callers that waited for it get its error, so that none waits for a second timeout.
         """
@@ -261,7 +261,7 @@ class Resources:
 
     @property
     def executor(self) -> ModelExecutor:
-        """Runs blocking calls of models."""
+        """The executor that runs blocking calls of models in threads."""
         if self._executor is None:
             raise ConfigurationError(NOT_OPEN)
         return self._executor
@@ -284,7 +284,7 @@ class Resources:
         return await self._opened_alone(options, None)
 
     async def stored_model(self, stored: EmbeddingVersion) -> OpenModels:
-        """Open the model that a collection names for vectors that are not in use; the caller closes it."""
+        """Open the model that made a set of vectors which is not in use; the caller closes it."""
         own = replace(self.models, embedding_model=None, dimensions=None, default_model=None, default_dimensions=None)
         return await self._opened_alone(own, stored)
 
@@ -299,7 +299,7 @@ class Resources:
         return opened
 
     async def _shared(self, opened: OpenModels) -> OpenModels:
-        """Return the model that another collection has opened with the same identity, else the one just opened."""
+        """Return the model of the same identity that another collection has opened, else the model just opened."""
         for other in self._open_models.values():
             if opened.version is not None and other.version == opened.version and other.embedder is not None:
                 if opened.embedder is not other.embedder:
@@ -308,7 +308,7 @@ class Resources:
         return opened
 
     def configure_keyword_index(self, index: Bm25Index, options: Bm25Options) -> None:
-        """Set an index's constants and its share of the memory, which reduces the shares of the others."""
+        """Set an index's constants, and divide the memory for keyword indexes equally among all open indexes."""
         index.configure(options)
         if self._keyword_cache_bytes is None:
             return

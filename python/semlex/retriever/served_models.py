@@ -27,7 +27,10 @@ class TextTooLongError(Exception):
     """
 
     def __init__(self, row: int, tokens: int, most: int) -> None:
-        super().__init__(f"the text of row {row} has {tokens:,} tokens, and the model reads {most:,}; send it in parts")
+        super().__init__(
+            f"text {row} of the request (counted from 0) has {tokens:,} tokens, but the model reads at most {most:,}; "
+            "send it in parts"
+        )
 
 
 class DimensionsError(Exception):
@@ -69,7 +72,7 @@ class ServedEmbedder:
         least = getattr(embedder, "least_dimensions", whole)
         if dimensions is not None and not (dimensions == whole or least <= dimensions < whole):
             known = f"{whole}" if least >= whole else f"{least} to {whole}"
-            raise DimensionsError(f"{self.name} makes vectors of {known} dimensions")
+            raise DimensionsError(f"{self.name} makes vectors of {known} dimensions, not of {dimensions}")
         counts = embedder.count_tokens(texts)
         most = getattr(embedder, "max_tokens", None)
         if most is not None and counts.size and counts.max() > most:
@@ -99,7 +102,7 @@ class ServedReranker:
 
 
 async def open_with_models(collection: Collection) -> None:
-    """Open a collection, and load all models before its first request; they are loaded even if it does not exist."""
+    """Open a collection and load all models before the first request; load them even if the collection is missing."""
     resources = await collection._handle.resources.ready()  # noqa: SLF001 - of this package
     await resources.chat_model()
     await resources.reranker()
@@ -111,7 +114,7 @@ async def open_with_models(collection: Collection) -> None:
 
 
 async def served_embedder(collection: Collection) -> ServedEmbedder | None:
-    """Return the embedding model of a collection, or the one a new collection would get; None: keyword search only."""
+    """Return the embedding model of a collection, or of a new one if it is missing; None: keyword search only."""
     resources = collection._handle.resources  # noqa: SLF001 - of this package
     try:
         models = (await collection._handle.readable()).models  # noqa: SLF001 - of this package

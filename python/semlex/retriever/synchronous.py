@@ -208,7 +208,7 @@ class LoopRunner:
         return loop
 
     def iterate(self, stream: AsyncIterator[Any]) -> Generator[Any, None, None]:
-        """Yield the items of an asynchronous iteration without ``await``; ending this iteration ends the other."""
+        """Yield the items of an asynchronous iteration without ``await``; ending this generator ends that iteration."""
         ended = object()
         turn = asyncio.Lock()  # a call that is interrupted may take a moment to end
         last: asyncio.Task[Any] | None = None
@@ -335,7 +335,7 @@ class Opened(Synchronous):
     def close(self) -> None:
         """Close what was opened; calls of other threads end with a `WorkAbandonedError`.
 
-        It first waits for indexes that are being built after a load; leaving a ``with`` block by an error does not.
+        It first waits for indexes that are being built after a load, unless an error ended the ``with`` block.
         """
         self._runner.close()
 
@@ -427,7 +427,7 @@ def _property(name: str, member: Any) -> property:
 
 
 def _presented(call: Callable[..., Any], cls: type, member: FunctionType) -> Callable[..., Any]:
-    """Return a function with the docstring and signature of another, without arguments bound to an event loop."""
+    """Return `call` with the docstring and signature of `member`, without arguments that belong to an event loop."""
     left_out = LOOP_BOUND.intersection(member.__kwdefaults__ or ())
     returned, qualified = _returned(member), f"{cls.__name__}.{member.__name__}"
 
@@ -491,7 +491,7 @@ class SyncRetriever(SyncCollection, Opened, of=PostgreSQLRetriever):
     """`PostgreSQLRetriever` behind plain functions, callable from any thread."""
 
     def drop_collection(self) -> bool:
-        """Drop the collection with everything in it, and close this retriever."""
+        """Drop the collection with everything in it and close this retriever; return whether it existed."""
         dropped: bool = self.run(self._asynchronous.drop)
         self.close()
         return dropped

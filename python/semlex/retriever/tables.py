@@ -1,4 +1,4 @@
-"""Tables and a collection: load rows with vectors, follow tables, dump the collection, give hits as rows for a JOIN."""
+"""Operations with tables: load rows with vectors, follow tables, dump the collection, return hits as rows to join."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ MAX_PARTS = 65_536
 
 
 class Tables(Part):
-    """Import tables into a collection, or follow database tables; `Collection.tables` is one."""
+    """Operations with tables: load or follow them, dump the collection, return hits as rows (`Collection.tables`)."""
 
     @operation("load vectors", "write")
     async def load(
@@ -130,7 +130,7 @@ class Tables(Part):
             return await load.run(rows)
 
     async def stored_vectors(self, rows: Any, fields: RowFields = DEFAULT_FIELDS) -> RowVectors:
-        """Return the stored vectors of rows whose id and text are stored, so that you need not compute them again.
+        """Return the stored vectors of rows whose id and text are already stored, so that you need not compute them.
 
         Args:
             rows: A table with an Arrow stream, whose vectors are not read; needs the extra ``arrow``. If an id is
@@ -215,7 +215,7 @@ class Tables(Part):
 
         Args:
             table: A table, partitioned table, view or materialized view: as ``name`` or ``schema.name``.
-            name: Its name in the collection; None: the table's. A row's ``source_document`` is ``NAME/KEY``.
+            name: Name of the table in the collection; None: as `table`. A row's ``source_document`` is ``NAME/KEY``.
             **options: See `TableOptions`; `text` is needed.
 
         Raises:
@@ -366,7 +366,7 @@ class Tables(Part):
         dry_run: bool = False,
         progress: ProgressOption = None,
     ) -> list[TableSync]:
-        """Bring the collection in step with followed tables: rows that were added, changed or deleted.
+        """Update the collection from followed tables: store rows added or changed there, delete those that are gone.
 
         Only rows that differ are read. A chunk whose text is the same keeps its vector, and a row of which only
         metadata changed is neither embedded nor analysed. A row that changes meanwhile is read again. A row that cannot
@@ -385,7 +385,7 @@ class Tables(Part):
         Raises:
             ConfigurationError: No such table is followed; a table or column no longer exists as it was followed; or
                 none of the stored rows exists any more. Nothing of that table is deleted then. All other tables are
-                brought in step before the error is raised.
+                synced before the error is raised.
             ConnectionFailedError: The table's database cannot be reached.
             PrivilegeError: The role cannot read the table.
         """
@@ -409,7 +409,7 @@ class Tables(Part):
 
     @operation("dump", "admin")
     async def dump(self, folder: str | PathLike[str], progress: ProgressOption = None) -> TransferReport:
-        """Write the collection into a new folder: chunks with vectors, documents, sources and the log, as Parquet.
+        """Write the collection into a new folder: chunks with vectors, documents, sources, ingestion log, as Parquet.
 
         The dump is one snapshot, streamed while others search and write. The manifest is written last; a folder without
         it is not a dump. `Client.restore` reads the dump on any server; pandas and DuckDB read its files. Needs the
@@ -497,7 +497,7 @@ def _check_table_options(options: Mapping[str, Any], call: str) -> None:
 
 
 async def _follow(indexer: Indexer, source: SourceTable) -> FollowedTable:
-    """Store the present definition of a table, and create its triggers."""
+    """Store the definition of a table to follow, and create its triggers if changes are noticed by triggers."""
     names, table, source_id = indexer.collection.names, source.definition, uuid4()
 
     async def store(connection: Connection) -> bool:
@@ -527,7 +527,7 @@ async def _follow(indexer: Indexer, source: SourceTable) -> FollowedTable:
 
 
 async def _change(indexer: Indexer, name: str, options: Mapping[str, Any]) -> FollowedTable:
-    """Store another definition of a followed table, and make or remove its triggers."""
+    """Replace the stored definition of a followed table, and create or remove its triggers as that requires."""
     stored = await _find_followed(indexer.database, indexer.collection.names, name)
     source = await _resolved(indexer.database, indexer.collection.names, changed_table(stored.table, options))
 
@@ -554,7 +554,7 @@ async def _change(indexer: Indexer, name: str, options: Mapping[str, Any]) -> Fo
 
 
 async def _stop(indexer: Indexer, name: str, *, keep: bool) -> int:
-    """Delete the definition of a followed table, then its documents; return how many."""
+    """Delete the definition of a followed table, then its documents; return how many documents were deleted."""
     if keep or not await _is_stopped(indexer, name):
         stored = await _find_followed(indexer.database, indexer.collection.names, name)
 
@@ -571,13 +571,13 @@ async def _stop(indexer: Indexer, name: str, *, keep: bool) -> int:
 
 
 async def _is_stopped(indexer: Indexer, name: str) -> bool:
-    """Return whether that table was stopped while documents of its rows are still stored."""
+    """Return whether the table of this name is no longer followed, but documents of its rows are still stored."""
     found = await indexer.database.read("read the sources", lambda c: read_sources(c, indexer.collection, tables=True))
     return any((source.name, source.kind) == (name, "stopped") for source in found)
 
 
 async def _trigger_sql(database: Database, names: Names, table: str, name: str | None, options: TableOptions) -> str:
-    """Return the SQL that makes a table's triggers."""
+    """Return the SQL that creates a table's triggers."""
     by_trigger: TableOptions = {"changes": "trigger", "updated_at": None}
     if name is None and not options:
         wanted = changed_table((await _find_followed(database, names, table)).table, by_trigger)

@@ -169,11 +169,11 @@ def test_a_name_that_no_chunk_has_is_a_question(retriever: SyncRetriever) -> Non
     with pytest.raises(ConfigurationError, match=r"did you mean author\.name\?"):
         retriever.fields.add("author.nam", "text")
     with pytest.raises(
-        ConfigurationError, match="of all 3 chunks, none has a text in author; types of its values: object 1"
+        ConfigurationError, match="of all 3 chunks, none has a text in author; types of this field's values: object 1"
     ):
         retriever.fields.add("author", "text")
     assert retriever.fields.add("year", "number").warnings == [
-        "of all 3 chunks, 1 has a number in year; types of its values: text 2, number 1"
+        "of all 3 chunks, 1 has a number in year; types of this field's values: text 2, number 1"
     ]
     assert retriever.fields.add("tags.0", "number").warnings == []
     assert len(retriever.fields.add("to.come", "text", force=True)) == 1

@@ -213,9 +213,9 @@ def test_what_cannot_be_added(wrong: dict[str, Any], error: type[Exception]) -> 
 
 
 async def test_wrong_calls(filled: str) -> None:
-    with pytest.raises(ConfigurationError, match="needs a collection"):
+    with pytest.raises(ConfigurationError, match="has no collection"):
         await KnowledgeBase().initialize()
-    with pytest.raises(ConfigurationError, match="needs a collection"):
+    with pytest.raises(ConfigurationError, match="has no collection"):
         await KnowledgeBase().retrieve("key")
     with pytest.raises(ConfigurationError, match="pool must be"):
         await KnowledgeBase().with_database(pool=3).add("x").initialize()  # type: ignore[arg-type]

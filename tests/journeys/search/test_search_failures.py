@@ -281,7 +281,7 @@ async def test_a_route_that_is_late(database_url: str) -> None:
             results = getattr(results, "results", results)
             assert (results.mode, len(results), results.route.kind) == ("hybrid", 1, "analytical")
             assert results.warnings == [
-                "the language model chose no route, rules did: it did not answer before the deadline"
+                "rules chose the route, not the language model: it did not answer before the deadline"
             ]
             assert results.timings["total"] <= DEADLINE * SHARE * 1000
         with pytest.raises(ConfigurationError, match="deadline"):
@@ -305,7 +305,7 @@ async def test_a_reranker_that_opens_late(
         for options, seconds in (({}, DEADLINE * OPENING_SHARE), ({"rerank": True}, DEADLINE * OPENING_SHARE)):
             results = await clock.expire(seconds, retriever.search("text", 3, deadline=DEADLINE, **options))
             assert (results.mode, len(results), results.reranker_model) == ("hybrid", 3, None)
-            assert results.warnings == ["the reranker was not open in time: hits are in the order of the fusion"]
+            assert results.warnings == ["the reranker was not loaded in time: hits are in the order of the fusion"]
         with pytest.raises(SearchTimeoutError, match="min_rerank needs it"):
             await clock.expire(DEADLINE * OPENING_SHARE, retriever.search("text", min_rerank=0.1, deadline=DEADLINE))
         free.set()

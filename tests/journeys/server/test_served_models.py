@@ -135,7 +135,8 @@ async def test_queries_cuts_and_limits_are_the_models(database_url: str) -> None
         texts = ["one two", "secretword " * 9]
         answer = await running.post("/v1/embeddings", {"input": texts})
         assert answer.status_code == 413
-        assert "row 1 has 9 tokens, and the model reads 8" in answer.json()["detail"]
+        told = "text 1 of the request (counted from 0) has 9 tokens, but the model reads at most 8"
+        assert told in answer.json()["detail"]
         assert "secretword" not in answer.text
         remote = OpenAIEmbedder("two-sided", address(running))
         try:
