@@ -1,1 +1,1 @@
-"""The search pipeline: a query, vector and keyword search, one ranking, results."""
+"""The search pipeline: it takes a query through vector and keyword search and their fusion to results."""

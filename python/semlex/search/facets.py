@@ -45,11 +45,11 @@ class FacetRequest:
 
 
 def _field(name: str) -> Field:
-    """Return the field with a name as in a filter's mapping."""
+    """Return the field that a name means; it is written as a key of a filter's mapping."""
     found = own_field(COLUMNS[name], "fields") if name in COLUMNS else field_named(name, "fields")
     if found.is_row:
-        limit = f"fields of chunks; count the values of {found} in its table"
-        raise ValidationError(refuse("fields", "wrong_type", limit, "a live column"))
+        limit = f"fields of chunks (count the values of {found} in the followed table itself)"
+        raise ValidationError(refuse("fields", "wrong_type", limit, "a live column of that table"))
     return found
 
 

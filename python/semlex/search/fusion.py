@@ -1,4 +1,4 @@
-"""Unite the results of both searches, complete their scores, and fuse them into one ranking by scores or ranks."""
+"""Fuse the results of vector and keyword search into one ranking, by scores or by ranks."""
 
 from __future__ import annotations
 
@@ -91,11 +91,13 @@ def vector_weight(weights: Mapping[str, float] | None, declared: float) -> float
     greatest = max(given.values())
     if len(given) == len(LEGS):
         if greatest == 0:
-            raise ConfigurationError("score fusion needs a weight above 0")
+            raise ConfigurationError("score fusion needs a weight above 0 for at least one search; both are 0")
         shares = {name: weight / greatest for name, weight in given.items()}  # their sum may be beyond float64
         return shares["vector"] / (shares["vector"] + shares["keyword"])
     if greatest > 1:
-        raise ConfigurationError(f"a single weight must be between 0 and 1 in score fusion; got {greatest!r}")
+        raise ConfigurationError(
+            f"in score fusion a weight given for one search only must be between 0 and 1; got {greatest!r}"
+        )
     return given["vector"] if "vector" in given else 1 - given["keyword"]
 
 
@@ -115,7 +117,7 @@ def fuse(
     weights: Mapping[str, float] | None = None,
     rrf_k: float = RRF_K,
 ) -> Iterator[Candidate]:
-    """Yield the candidates of both searches, best first, combining their scores; ties by (document_id, chunk_id)."""
+    """Yield the candidates of both searches, fused by ranks or scores, best first; ties by (document_id, chunk_id)."""
     union = union_of(results)
     rankings = [union.indices[name] for name in results]
     chosen = [float((weights or {}).get(name, 1.0)) for name in results]
@@ -141,7 +143,7 @@ def fuse(
 
 
 def boosted(candidates: Iterable[Candidate], factors: Mapping[Key, float]) -> Iterator[Candidate]:
-    """Yield candidates by their scores times a factor each, best first; equal scores keep their order."""
+    """Multiply each candidate's score by its factor and yield candidates best first; equal scores keep their order."""
     ordered = list(candidates)
     for candidate in ordered:
         candidate.boost = factors[candidate.key]
@@ -162,7 +164,7 @@ _WORD = re.compile(r"\w+")
 
 
 def headed_by(text: str | None, results: Mapping[str, LegResult]) -> frozenset[Key]:
-    """Return keyword search's chunks whose innermost heading equals the text, ignoring case and punctuation."""
+    """Return the hits of keyword search whose innermost heading equals the query, ignoring case and punctuation."""
     keyword = results.get("keyword")
     if text is None or keyword is None or keyword.headings is None:
         return frozenset()
@@ -179,7 +181,7 @@ def _heading_words(text: str) -> tuple[str, ...]:
 
 
 def headed_first(candidates: Iterable[Candidate], headed: Container[Key]) -> Iterator[Candidate]:
-    """Yield candidates by their scores, best first; those of chunks in `headed` are multiplied by `HEADING_FACTOR`."""
+    """Yield candidates best first, after scores of chunks in `headed` were multiplied by `HEADING_FACTOR`."""
     ordered = list(candidates)
     for candidate in ordered:
         candidate.heading_factor = HEADING_FACTOR if candidate.key in headed else None
@@ -190,7 +192,7 @@ def headed_first(candidates: Iterable[Candidate], headed: Container[Key]) -> Ite
 def fuse_completed(
     results: Mapping[str, LegResult], others: OtherScores, *, spread: Spread, weight: float
 ) -> Iterator[Candidate]:
-    """Yield candidates by the exact scores of both searches, best first; ties by (document_id, chunk_id)."""
+    """Yield candidates fused by the exact scores of both searches, best first; ties by (document_id, chunk_id)."""
     # The score is (1 - weight) * keyword score / greatest keyword score + weight * z / 6, with z = (vector score -
     # mean) / deviation over a sample of the stored vectors.
     numbers = _numbers(results)
@@ -201,7 +203,7 @@ def fuse_completed(
 
 
 def _numbers(results: Mapping[str, LegResult]) -> dict[str, NDArray[np.int64]] | None:
-    """Return the number of each chunk, by search; None if vector search did not read the numbers."""
+    """Return, for each search, the keyword index's ids of its chunks; None if vector search did not read these ids."""
     values, numbers = results["vector"].side_values, results["keyword"].numbers
     if values is None or numbers is None:
         return None
@@ -322,7 +324,7 @@ async def hold_excluded(snapshot: Snapshot, names: Names, keys: list[Key], exclu
 # Each search adds a side column to the other one's SELECT for this. If the column does not suffice, the missing scores
 # of both are read afterwards in one round trip.
 async def other_scores(snapshot: Snapshot, results: Mapping[str, LegResult]) -> OtherScores:
-    """Return each search's scores of the chunks that only the other one found; NaN without a scorer."""
+    """Return each search's scores of the chunks that the other search found; NaN for a search without a scorer."""
     found: OtherScores = {}
     queries: dict[str, ScoreQuery] = {}
     missing: dict[str, tuple[str, list[int]]] = {}

@@ -1,4 +1,4 @@
-"""Read a list of hits page by page, with a cursor that leads to the next page."""
+"""Return the hits of a search page by page; a cursor holds the search and where its next page begins."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ SIGNATURE_BYTES = 32
 MAX_CURSOR_CHARACTERS = 160 * 1024
 MAX_SEARCH_BYTES = 64 * 1024
 MAX_RERANKED = 4 * MAX_TOP_K
-CHANGED = "the list has changed since the page before: this page may repeat hits or miss some; start the search again"
+CHANGED = "the hits have changed since the page before: this page may repeat or miss hits; start the search again"
 A_CURSOR = "the next_cursor of an earlier page of this collection, complete and unchanged"
 _BASE64 = re.compile(r"[A-Za-z0-9_-]+").fullmatch
 # Of the options of a search those that a page does not have; the others are in the cursor by their names.
@@ -57,12 +57,12 @@ _FIELDS = {*_SEARCH, *_PAGE}
 
 
 def opened_list(request: Request, *, reranks: bool) -> Request:
-    """Return the request of the first page, with the depth that all pages use."""
+    """Return the request of the first page, with the number of candidates that all pages use."""
     opened = request.with_candidates(candidate_depth(request, reranks=reranks))
     size = len(_json(_search_of(opened)))
     if size > MAX_SEARCH_BYTES:
         raise ValidationError(
-            refuse("query", "too_long", f"{MAX_SEARCH_BYTES} bytes with its vector and filters to be paged", str(size))
+            refuse("query", "too_long", f"{MAX_SEARCH_BYTES} bytes (with vector and filters) for paging", str(size))
         )
     return opened
 
@@ -70,7 +70,7 @@ def opened_list(request: Request, *, reranks: bool) -> Request:
 async def ranked_list(
     state: SearchState, hits: Hits, reranker: Reranker | None, executor: ModelExecutor
 ) -> tuple[Hits, str | None]:
-    """Return the hits up to the end of the page, and the reranker's name."""
+    """Return the hits up to the end of the page, and the name of the reranker that ordered them, or None."""
     page = state.request.page
     if page is None or not page.offset:
         return await rerank(state, hits, reranker, executor)

@@ -57,7 +57,7 @@ class Passage:
 
     @property
     def parts(self) -> tuple[PassagePart, ...]:
-        """The chunks' places in the document, and where each begins in the text."""
+        """The place of each chunk in the document, and where the chunk begins in the passage's text."""
         begin = self.first.char_start or 0
         return tuple(
             PassagePart((chunk.char_start or 0) - begin, chunk.line, chunk.page, chunk.place, chunk.is_slice)
@@ -102,7 +102,7 @@ def is_near(passage: Passage, chunk: PlacedChunk) -> bool:
 
 
 def _appended(passage: Passage, chunk: PlacedChunk) -> Passage | None:
-    """Return the passage with another chunk, which begins no earlier; None if there is a gap between them."""
+    """Return the passage with a chunk appended that begins no earlier; None if passage and chunk have a gap between."""
     last, text, end = passage.chunks[-1], passage.text, passage.char_end
     if end is None or chunk.char_start is None or not chunk.is_slice or last.document != chunk.document:
         return None
@@ -118,7 +118,7 @@ def _appended(passage: Passage, chunk: PlacedChunk) -> Passage | None:
 
 
 def _blanks(count: int, last: PlacedChunk, chunk: PlacedChunk) -> str:
-    """Return `count` blank characters with the line ends between two chunks; a blank line if those are unknown."""
+    """Return `count` blank characters that include the line ends between two chunks, or two if these are unknown."""
     lines = min(count, 2)
     if last.line is not None and chunk.line is not None and last.place.row is None:
         lines = min(count, max(0, chunk.line - last.line - line_breaks(last.text)))
@@ -241,7 +241,7 @@ def document_of(hit: SearchResult) -> str:
 async def read_around(
     opened: OpenCollection, hits: Sequence[SearchResult], around: Around, *, with_vectors: bool = False
 ) -> tuple[list[PlacedChunk], dict[str, NDArray[np.float32]]]:
-    """Read the hits as they are stored now, the chunks around them, and the vectors (d,) by the ids of the hits."""
+    """Read the hits as they are stored now and the chunks around them; if wanted, the hits' vectors (d,) by id."""
     # Everything is read in one snapshot and one round trip.
     keys: dict[Key, Reach] = dict(zip(keys_of([hit.id for hit in hits]), around.reaches(hits), strict=True))
     of_hits = list(keys)
@@ -288,7 +288,7 @@ def placed(hits: Sequence[SearchResult], chunks: Iterable[PlacedChunk], around: 
 def _section_of(
     chunk: PlacedChunk, numbered: Mapping[int, PlacedChunk], hits: set[Key], share: float | None
 ) -> list[PlacedChunk]:
-    """Return the chunks of the section of one chunk, if enough of them are hits; else none."""
+    """Return the chunks of the section that contains a chunk, if enough of them are hits; else an empty list."""
     if share is None:
         return []
     section = []

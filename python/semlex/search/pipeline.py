@@ -96,11 +96,11 @@ class SearchPipeline:
             check_similarity(collection, legs)
         if request.options.get("min_rerank") is not None and (self._reranker is None or request.text is None):
             raise ConfigurationError(
-                "min_rerank needs a reranker and a text: name one with reranker_model= or --reranker, and do not "
-                "turn reranking off"
+                "min_rerank needs a reranker and a query text: name a reranker with reranker_model= or --reranker, and "
+                "do not turn reranking off"
             )
         for one in collection.keyword.without_words(request.exclude):
-            warnings.append(f"exclude {one!a} leaves nothing out: the keyword index does not contain its words")
+            warnings.append(f"exclude {one!a} excludes nothing: it has only stop words, which are not indexed")
         return SearchState(request, collection, legs, request.vector, warnings=warnings)
 
     async def find(self, state: SearchState, opened: OpenCollection) -> Found:
@@ -136,7 +136,7 @@ class SearchPipeline:
 
 
 def _told(request: Request, found: Found, results: SearchResults) -> dict[str, Any]:
-    """Return the attributes that the span of a search gets at its end."""
+    """Return the attributes that are added to the telemetry span of a search at its end."""
     failed = [name for name, leg in found.results.items() if leg.error is not None]
     told: dict[str, Any] = {MODE: results.mode, HITS: len(results), FAILED_LEGS: failed or None}
     if takes_content():

@@ -56,13 +56,13 @@ def choose_legs(request: Request, collection: CollectionInfo, models: OpenModels
             for_model(collection, models.version)
         if not has_vectors:
             raise EmbeddingsMissingError(
-                f"collection {name!r} holds no vectors yet; fill them in with: semlex models fill --collection {name}"
+                f"collection {name!r} holds no vectors yet; compute them with: semlex models fill --collection {name}"
             )
         if not can_embed:
             models.refuse_without_model()
             raise ModelError(
-                f"no model that made the vectors of collection {name!r} is open: name that model, give "
-                "the question's vector (vector=), or search by words (mode='keyword')"
+                f"the model that made the vectors of collection {name!r} is not loaded: name it (embedding_model=, "
+                "--model), give the query's vector (vector=), or search by words (mode='keyword')"
             )
         return ["vector"], []
     warnings = []
@@ -94,10 +94,10 @@ def candidate_depth(request: Request, *, reranks: bool, legs: Sequence[str] = ()
 
 
 def check_rows_wanted(requests: Sequence[Request], *, reranks: bool) -> None:
-    """Refuse queries that together would load too many rows."""
+    """Refuse queries of one call that together would load too many chunks."""
     rows = sum(rows_wanted(request, reranks=reranks) for request in requests)
     if rows > MAX_ROWS:
-        limit = f"{MAX_ROWS} rows for all queries together; use a smaller top_k, or fewer queries per call"
+        limit = f"so small that all queries of a call load at most {MAX_ROWS} chunks; use fewer queries per call"
         raise ValidationError(refuse("top_k", "out_of_range", limit, str(rows)))
 
 
@@ -138,7 +138,7 @@ def searches_before_rows(
     plan: VectorPlan,
     legs: Sequence[str],
 ) -> int | None:
-    """Return after how many searches with a filter the rows that pass are read into memory; None: never."""
+    """Return after how many searches with a filter the rows that pass it are read into memory; None: never."""
     # With `NEVER` they are read if the index finds too few, and used while it probably would.
     share = selection.share or 0.0
     expected = share * indexes.rows
@@ -162,7 +162,7 @@ def searches_before_rows(
 
 
 def bytes_of_vectors(collection: CollectionInfo, rows: float) -> float | None:
-    """Return the bytes that the vectors of some rows take in memory; None if they are not kept."""
+    """Return the bytes that the vectors of `rows` rows take in memory; None if such vectors are not kept there."""
     size = rows * (collection.vectors.dimensions + BYTES_BESIDE)
     return size if collection.distance.name == "cosine" and size <= MAX_VECTOR_BYTES else None
 
@@ -194,7 +194,7 @@ def plan_legs(
     if "vector" in state.legs and "vector" not in state.failed and vector is not None and stored is not None:
         if vector.shape != (stored.dimensions,):
             raise ModelMismatchError(
-                f"the query vector has {vector.shape[0]} dimensions, the collection's {stored.dimensions}"
+                f"the query vector has {vector.shape[0]} dimensions, the collection's vectors have {stored.dimensions}"
             )
         plans.append(
             vector_leg(

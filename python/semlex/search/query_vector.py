@@ -107,7 +107,7 @@ async def embed_queries(states: Sequence[SearchState], opened: OpenCollection) -
 def _missing(
     texts: Sequence[str], vectors: dict[str, NDArray[np.float32]], opened: OpenCollection, identity: str
 ) -> list[str]:
-    """Add the vectors that are in memory; return the texts that have none there."""
+    """Add the cached vectors of texts to `vectors`; return the texts that have no cached vector."""
     found = {text: opened.query_cache.find(identity, text) for text in texts}
     vectors |= {text: vector for text, vector in found.items() if vector is not None}
     return [text for text, vector in found.items() if vector is None]
@@ -160,7 +160,7 @@ def _take(
 
 
 def _mean(vectors: Sequence[NDArray[np.float32]]) -> NDArray[np.float32]:
-    """Return the mean direction of a question's vector and its terms' vectors, with the length of the question's."""
+    """Return the mean direction of the vectors of a question and its terms, as long as the question's vector."""
     # Words of terms count once, as the question's do: counting them 1.5 to 3 times answered one or two of 60 questions
     # more or less. Terms alone were worse.
     question, *others = vectors
@@ -184,7 +184,7 @@ def usable_query_vector(made: ArrayLike) -> NDArray[np.float32]:
 
 
 def _embedding_error(reason: Exception, request: Request, *, is_late: bool) -> SemlexError:
-    """Return the error for a query without a vector; a model's own time-out is not the search's deadline."""
+    """Return the error for a query that could not be embedded; `is_late` means that the search's deadline passed."""
     if is_late:
         return SearchTimeoutError(
             f"embedding the query took longer than the deadline of {request.options['deadline']:g} s allows: raise "

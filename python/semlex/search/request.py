@@ -54,7 +54,7 @@ NO_DEFAULTS = SearchDefaults()
 
 
 def check_ids(ids: Iterable[AnyId]) -> list[str]:
-    """Refuse ids that cannot be stored."""
+    """Return ids as texts; refuse ids that no chunk can have."""
     if isinstance(ids, (str, bytes, Mapping)) or not isinstance(ids, Iterable):
         raise ValidationError(refuse("ids", "wrong_type", "list of str", type(ids).__name__))
     listed = list(map(id_text, ids))
@@ -131,7 +131,7 @@ class Request:
             query, vector, top_k, filters, terms = _parts_of(query, vector, top_k, filters, terms)
         rewrite = rewrite or Rewrite()
         if (words := words_of_terms(terms) or words_of_terms(rewrite.terms)) and query is None:
-            raise ConfigurationError("terms are searched together with a question: give its text, or leave terms out")
+            raise ConfigurationError("terms are searched together with a question: give the question, or no terms")
         top_k = defaults.get("top_k") if top_k is None else top_k
         top_k = DEFAULT_TOP_K if top_k is None else top_k
         array = None if vector is None else checked_array(vector, 1)
@@ -214,12 +214,12 @@ class Request:
 
     @property
     def max_filter_rows(self) -> int:
-        """The number of rows of a filter that are remembered, at most."""
+        """Maximum number of passing rows that are remembered for a filter."""
         given = self.tuning.get("max_filter_ids")
         return MAX_FILTER_ROWS if given is None else given
 
     def min_filter_share(self, vectors: int) -> float:
-        """Return the share of this many vectors that must pass a filter for the vector index to be used."""
+        """Return the share of all vectors that must pass a filter for the vector index to be used."""
         given = self.tuning.get("min_filter_share")
         return min(MIN_FILTER_SHARE, MAX_FILTER_ROWS / max(vectors, 1)) if given is None else given
 
@@ -238,7 +238,7 @@ class Request:
 
 
 def _fill(options: SearchOptions, defaults: SearchDefaults, mode: SearchMode | None) -> tuple[str, ...]:
-    """Add the options that a call leaves out; return notes about defaults that it cannot keep."""
+    """Add the retriever's defaults for options that a call leaves out; return notes on defaults that cannot apply."""
     for name in ("fusion", "rrf_k"):
         if options.get(name) is None and defaults.get(name) is not None:
             options[name] = defaults[name]
@@ -251,7 +251,7 @@ def _fill(options: SearchOptions, defaults: SearchDefaults, mode: SearchMode | N
     if options.get("min_similarity") is None and least is not None:
         why = without_cosines(options, mode)
         if why is not None:
-            return (f"min_similarity={least:g}, the default here, is ignored: {why}",)
+            return (f"the default min_similarity={least:g} is ignored: {why}",)
         options["min_similarity"] = least
     return ()
 
@@ -362,7 +362,7 @@ def check_thresholds(options: SearchOptions, *, mode: str | None, fusion: str) -
     has_similarity = options.get("min_similarity") is not None
     if options.get("max_results") is not None and (has_similarity or options.get("min_rerank") is not None):
         raise ConfigurationError(
-            "a threshold and max_results exclude each other: leave max_results out and raise top_k"
+            "min_similarity or min_rerank and max_results exclude each other: leave max_results out and raise top_k"
         )
     if has_similarity and mode == "keyword":
         raise ConfigurationError("min_similarity is a cosine, which mode 'keyword' does not compute: use another mode")
@@ -374,18 +374,18 @@ def check_thresholds(options: SearchOptions, *, mode: str | None, fusion: str) -
 
 
 def without_cosines(options: SearchOptions, mode: str | None) -> str | None:
-    """Return why a search cannot keep a minimum cosine; None if it can."""
+    """Return why a search cannot apply a minimum cosine; None if it can."""
     if mode == "keyword":
         return "mode 'keyword' computes no cosines"
     if options.get("max_results") is not None:
-        return "a list that is read page by page accepts no threshold"
+        return "it cannot be combined with max_results (hits page by page)"
     if mode != "vector" and options.get("fusion") not in (None, "score"):
         return f"the fusion {options['fusion']!r} does not compute the cosine of every hit"
     return None
 
 
 def check_similarity(collection: CollectionInfo, legs: Iterable[str]) -> None:
-    """Refuse a minimum cosine if the search has no cosine."""
+    """Refuse a minimum cosine if the search computes no cosines."""
     if collection.distance.name != "cosine":
         raise ConfigurationError(
             f"min_similarity is a cosine; collection {collection.names.collection!r} compares by "
@@ -407,14 +407,14 @@ class LeftOut:
     unknown: int  # candidates without a cosine: without a vector, or not computed in time
 
     def notes(self, hits: int) -> list[str]:
-        """Return the warnings for a number of results."""
+        """Return the warnings about left-out candidates, for a search with this number of hits."""
         notes = []
         if not hits and self.best is not None:
-            notes.append(f"nothing reaches min_similarity={self.least:g}; the nearest chunk has {self.best:.3f}")
+            notes.append(f"no candidate reaches min_similarity={self.least:g}; the best cosine is {self.best:.3f}")
         if self.unknown:
             notes.append(
                 f"{self.unknown} chunks were left out because they have no cosine to compare with min_similarity: "
-                "they have no vector (semlex models fill makes what is missing), or time was short"
+                "they have no vector (semlex models fill computes missing vectors), or time was short"
             )
         return notes
 

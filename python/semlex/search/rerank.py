@@ -1,4 +1,4 @@
-"""Rerank the best hits with a model, and mix its scores with the fused ones."""
+"""Rerank the best hits with a model, by a mix of the model's scores and the fused scores."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Hits = list[tuple["Candidate", "SearchResult"]]
 async def rerank(
     state: SearchState, hits: Hits, reranker: Reranker | None, executor: ModelExecutor
 ) -> tuple[Hits, str | None]:
-    """Return the hits in their mixed order and the reranker's name; if none reranked, the hits unchanged and None."""
+    """Return the hits sorted by mixed score, and the reranker's name; without reranking, return the hits and None."""
     request = state.request
     if reranker is None or request.text is None or not hits:
         return hits, None
@@ -81,29 +81,29 @@ def _z_scores(scores: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def by_scores(hits: Hits, scores: NDArray[np.float32], mixed: NDArray[np.float32], weight: float) -> Hits:
-    """Return the hits with the reranker's and the mixed scores, best first."""
+    """Set the reranker's and the mixed score of each hit, and return the hits by mixed score, best first."""
     for (_, hit), score, mix in zip(hits, scores.tolist(), mixed.tolist(), strict=True):
         hit.rerank_score, hit.mixed_score = score + 0.0, mix + 0.0  # never -0.0
     return in_mixed_order(hits, weight)
 
 
 def in_mixed_order(hits: Hits, weight: float) -> Hits:
-    """Sort reranked hits, best first."""
+    """Return reranked hits sorted by mixed score, best first."""
     # If mixed scores are equal, the reranker's score decides if it has a weight, then the order of the fusion.
     return sorted(hits, key=lambda pair: (-(pair[1].mixed_score or 0.0), -weight * (pair[1].rerank_score or 0.0)))
 
 
 def at_least(hits: Hits, least: float | None, reranked_by: str | None) -> tuple[Hits, list[str]]:
-    """Return the hits with at least a minimum score of the reranker, and warnings."""
+    """Return the hits whose reranker score is at least `least`, and warnings."""
     if least is None or not hits:
         return hits, []
     if reranked_by is None:
-        return [], ["min_rerank cannot be checked, because the reranker did not answer: nothing is returned"]
+        return [], ["min_rerank cannot be checked, because the reranker did not answer: no hits are returned"]
     kept = [pair for pair in hits if (pair[1].rerank_score or 0.0) >= least]
     if kept:
         return kept, []
     best = max(pair[1].rerank_score or 0.0 for pair in hits)
-    return [], [f"nothing reaches min_rerank={least:g}; the best of {len(hits)} candidates has {best:.3f}"]
+    return [], [f"no candidate reaches min_rerank={least:g}; the best of {len(hits)} has the score {best:.3f}"]
 
 
 def usable_scores(made: ArrayLike, count: int) -> NDArray[np.float32]:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def best_of_documents(
     candidates: Iterable[Candidate], documents: Mapping[Key, DocumentKey], *, count: int, size: int
 ) -> list[Candidate]:
-    """Return the best chunks of the best documents, in their given order."""
+    """Return up to `size` chunks of each of the first `count` documents, in the order of `candidates`."""
     chosen: list[Candidate] = []
     taken: dict[DocumentKey, int] = {}
     for candidate in candidates:
@@ -38,7 +38,7 @@ def best_of_documents(
 
 
 def by_document(hits: Hits, documents: Mapping[Key, DocumentKey], count: int) -> list[Hits]:
-    """Return the hits of each of the best documents; a document takes the place of its best hit."""
+    """Return the hits of the best `count` documents, grouped by document, in the order of their best hits."""
     groups: dict[DocumentKey, Hits] = {}
     for hit in hits:
         groups.setdefault(documents[hit[0].key], []).append(hit)
@@ -61,7 +61,7 @@ def too_few_documents(found: Found, request: Request) -> list[str]:
     """Return the warning if the best candidates are of fewer documents than wanted."""
     if not lacks_documents(found, request, MAX_CANDIDATES):
         return []
-    return [f"the best {MAX_CANDIDATES:,} chunks are of fewer documents than wanted; a filter would find others"]
+    return [f"the best {MAX_CANDIDATES:,} chunks are of fewer documents than wanted: filter these out to find others"]
 
 
 # The first hits, and the first chunks of each search, by which it is judged whether there is an answer.
@@ -156,7 +156,7 @@ def _support(state: SearchState, found: Found) -> Support:
 
 
 def _without_vector(results: list[SearchResult], answered: list[str], found: Found) -> int | None:
-    """Return how many hits have no vector, which score fusion needs for each hit."""
+    """Return how many hits lack the vector that score fusion needs; None if something else ordered the hits."""
     is_known = len(answered) == len(LEGS) and found.fusion == "score"
     return sum(hit.vector_score is None for hit in results) if is_known else None
 
@@ -181,7 +181,7 @@ def _report(name: str, leg: LegResult) -> LegReport:
 
 
 def scored(hit: SearchResult, candidate: Candidate, rank: int) -> SearchResult:
-    """Return the loaded hit with the scores of every stage; two of them are also put into its metadata."""
+    """Set the rank and the scores of every stage in a loaded hit, and return it; two scores also go to its metadata."""
     hit.rank, hit.vector_rank, hit.keyword_rank = rank, candidate.vector_rank, candidate.keyword_rank
     for name, score in zip(STAGE_SCORES, _stage_scores(candidate), strict=True):
         if score is not None:

@@ -74,7 +74,7 @@ DEEPER = 4  # times the candidates, when those that were found are not enough
 LEGS_SHARE = 0.8
 # Share of the rest that completing the scores may take.
 COMPLETION_SHARE = 0.5
-FEWER = "time ran out before enough chunks without the excluded words were found"
+FEWER = "the deadline passed before enough chunks without the excluded words were found"
 # With less time until its deadline a search reads nothing that only later searches gain by.
 SECONDS_FOR_ROWS = 2.0
 # Seconds that looking for the fields of a filter may take, when nothing passed it.

@@ -1,4 +1,4 @@
-"""Find the rank of a document in a search, its place among all candidates, and arguments that would bring it in."""
+"""Find the rank of a document in a search, its place among all candidates, and arguments that would make it a hit."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class Ranking:
 
     @property
     def farthest(self) -> list[Key]:
-        """Return the document's chunks that reached the stages after the fusion, else its best candidate."""
+        """Return keys of the document's chunks that reached the stages after the fusion, else of its best candidate."""
         later = [one.key for one in self.candidates if one.key in self.own & self.first]
         return later or ([] if self.best is None else [self.best[1].key])
 
@@ -98,7 +98,7 @@ class Ranking:
     async def reach(
         self, snapshot: Snapshot, opened: OpenCollection, state: SearchState, ranks: Sequence[int]
     ) -> Reach | None:
-        """Return arguments with which the document passes the fusion; None if it passes already, or if none helps."""
+        """Return arguments with which the document passes the fusion; None if it passes now or no arguments help."""
         request, wanted = state.request, state.request.top_k
         if request.page is not None:
             return await self._of_list(opened, state, ranks, request.page.max_results)
@@ -146,7 +146,7 @@ class Ranking:
     async def _with(
         self, snapshot: Snapshot, opened: OpenCollection, state: SearchState, reach: Reach
     ) -> tuple[bool, int | None]:
-        """Return whether other arguments bring the document past the fusion, and the place that it has then."""
+        """Return whether the document passes the fusion with other arguments, and if not, its place with these."""
         asked = state.copy()
         asked.request = state.request.without("deadline", top_k=reach.top_k).with_candidates(reach.candidates)
         found = await Retrieval(opened, reranks=self.reranks).find_enough(asked)
@@ -184,7 +184,7 @@ MAX_FILTERED = 1_000
 
 @dataclass(frozen=True, slots=True)
 class KeywordRank:
-    """The best of some chunks in the keyword search."""
+    """The rank of a document's best chunk in keyword search."""
 
     key: Key | None = None  # None if the query's exclusions leave out all chunks, or nothing is known
     score: float | None = None  # 0 if the chunk shares no word with the query; None if unknown

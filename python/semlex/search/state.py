@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class SearchState:
-    """One search."""
+    """The state of one search, which each stage reads and changes."""
 
     request: Request
     collection: CollectionInfo  # with the embedding version that all stages search

@@ -1,6 +1,6 @@
-"""Steps between finding hits and returning them: merge, drop near duplicates, vary. Each takes hits, best first.
+"""Steps between finding hits and returning them: merge, drop near duplicates, diversify. Each gets hits, best first.
 
-Any function of the user with this signature, also an asynchronous one, can be a step.
+A step can also be any function of the user that takes and returns a list of hits, synchronous or asynchronous.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def chosen_merge(confidences: Iterable[float | None]) -> Merge:
-    """Return the method that merges hits of several collections."""
+    """Return how to merge hits of several collections: by confidence if every hit has one, else by rank."""
     found = list(confidences)
     return "calibrated" if found and None not in found else "ranks"
 
@@ -57,7 +57,7 @@ def _of_collection(hit: SearchResult, name: str, place: int, score: float) -> Kn
 
 
 def renumbered(hits: Iterable[KnowledgeHit]) -> list[KnowledgeHit]:
-    """Return the hits with their places as ranks."""
+    """Set the rank of each hit to its place, from 1, and return the hits."""
     numbered = list(hits)
     for place, hit in enumerate(numbered, 1):
         hit.rank = place
@@ -67,7 +67,7 @@ def renumbered(hits: Iterable[KnowledgeHit]) -> list[KnowledgeHit]:
 def without_near_duplicates(
     hits: Sequence[SearchResult], share: float
 ) -> list[tuple[SearchResult, list[SearchResult]]]:
-    """Return the hits that are not near duplicates, each with the near duplicates of it that were left out."""
+    """Return the hits that are not near duplicates of a better hit, each with the hits left out as its duplicates."""
     # A hit is left out if at least `share` of its runs of five words occur in one better hit; it is listed with the one
     # with which it shares most. The share is of its own runs, not Jaccard's of both: a longer hit that contains a
     # better one and says more is kept. Overlapping chunks of one document are never compared, because joining them
@@ -84,7 +84,7 @@ def without_near_duplicates(
 
 
 def _overlap(one: SearchResult, other: SearchResult) -> bool:
-    """Return whether both are parts of one document's text that share characters."""
+    """Return whether both hits are parts of one document's text that share characters."""
     if one.char_start is None or one.char_end is None or other.char_start is None or other.char_end is None:
         return False
     shares = max(one.char_start, other.char_start) < min(one.char_end, other.char_end)
@@ -92,12 +92,12 @@ def _overlap(one: SearchResult, other: SearchResult) -> bool:
 
 
 def at_most_per_document(hits: Sequence[SearchResult], count: int) -> list[SearchResult]:
-    """Return the best hits of each document, in their given order."""
+    """Return up to `count` hits of each document, in the order of `hits`."""
     return _at_most(hits, count, document_of)
 
 
 def _at_most(hits: Sequence[SearchResult], count: int, group_of: Callable[[SearchResult], str]) -> list[SearchResult]:
-    """Return the best hits of each group, in their given order."""
+    """Return up to `count` hits of each group, in the order of `hits`."""
     taken: Counter[str] = Counter()
     chosen = []
     for hit in hits:
@@ -203,7 +203,7 @@ def check_steps(steps: object) -> None:
 
 
 async def taken(hits: list[KnowledgeHit], steps: Sequence[HitStep]) -> list[KnowledgeHit]:
-    """Run all steps; return the remaining hits in their order, with their places as ranks."""
+    """Run all steps on the hits; return the hits that the last step returned, ranked from 1."""
     for number, step in enumerate(steps, 1):
         given = await asyncio.to_thread(step, list(hits))
         found = await given if isawaitable(given) else given

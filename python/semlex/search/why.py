@@ -1,4 +1,4 @@
-"""Explain a search: why one document is in its results or not, or its plan with the words of every hit."""
+"""Explain why a document is or is not among the results of a search, or how a search found and ranked its hits."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ def own_hit(standing: Standing, results: SearchResults) -> SearchResult | None:
 
 # Stages before the fusion are handled here, those that leave out hits after it in `_of_candidate`.
 def reasons(standing: Standing, results: SearchResults) -> tuple[Reason, ...]:
-    """Return the reasons, the deciding one first; there is always one."""
+    """Return the reasons why the document is or is not among the results, the deciding one first; at least one."""
     hit = own_hit(standing, results)
     if not standing.facts:
         text = f"{standing.named.name} has no chunk: it contains no text that could be searched"
         return (Reason("empty", text, "semlex documents preview FILE shows what is read of a file"),)
     if hit is not None:
         shown = [one for one in results if one.id in {chunk_id for _, chunk_id in standing.ranking.own}]
-        more = f", and {len(shown) - 1} more of its chunks" if len(shown) > 1 else ""
+        more = f"; hits that are chunks of this document: {len(shown)}" if len(shown) > 1 else ""
         return (Reason("found", f"it is hit {hit.rank} of {len(results)}{more}"),)
     if not standing.ranking.own:
         return (_filtered(standing),)
@@ -94,7 +94,7 @@ def _of_legs(standing: Standing) -> Iterator[Reason]:
             text = f"it is number {vector.rank:,} of the nearest chunks, but the vector index did not find it"
             yield Reason("missed_by_index", text, _wider_index(standing))
         else:
-            text = f"{vector.rank - 1:,} chunks are nearer, and vector search takes the nearest {depth:,}"
+            text = f"{vector.rank - 1:,} chunks are nearer, but vector search takes only the nearest {depth:,}"
             yield Reason("beyond_vector_depth", text, remedy)
     if standing.keyword is not None:
         score, rank = standing.keyword.score, standing.keyword.rank
@@ -104,7 +104,7 @@ def _of_legs(standing: Standing) -> Iterator[Reason]:
             yield Reason("no_shared_word", "it shares no word with the query", _other_words(standing))
         else:
             before = f"{rank - 1:,}" if rank is not None else f"at least {MAX_CANDIDATES:,}"
-            text = f"{before} chunks have higher keyword scores, and keyword search takes the best {depth:,}"
+            text = f"{before} chunks have higher keyword scores, but keyword search takes only the best {depth:,}"
             yield Reason("beyond_keyword_depth", text, remedy)
 
 
@@ -112,12 +112,13 @@ def _wider_index(standing: Standing) -> str:
     plan = standing.found.results["vector"].plan
     if "probes" in plan:
         return (
-            "more lists of the index: tuning={'probes': N} in a search, or always: "
+            "read more lists of the index: tuning={'probes': N} in a search, or always: "
             "semlex maintain create-index --probes N"
         )
     wider = min(MAX_EF_SEARCH, max(400, 4 * standing.found.depth))
     return (
-        f"a longer list: tuning={{'ef_search': {wider}}} in a search; semlex maintain create-index --kind none is exact"
+        f"a longer candidate list: tuning={{'ef_search': {wider}}} in a search; or exact search without an index: "
+        "semlex maintain create-index --kind none"
     )
 
 
@@ -189,18 +190,17 @@ def _of_candidate(standing: Standing, results: SearchResults) -> Reason:
             remedy = f"rerank=False: without the reranker it is number {ranking.place}" + (
                 f"; or {remedy}" if remedy else ""
             )
-        text = f"the reranking put it at place {place:,}, and the results end at {request.top_k}"
+        text = f"the reranking put it at place {place:,}, but the results end at place {request.top_k}"
         return Reason("reranked_below", text, remedy)
-    of = "document" if request.group_size is not None else "place"
-    text = f"it is {of} {place:,} of {len(ranking.candidates):,} candidates in the order of {order}, "
+    text = f"it is number {place:,} of {len(ranking.candidates):,} candidates in the order of {order}, "
     if request.group_size is not None:
         text = f"its document is number {place:,} in the order of {order}, "
     limit = f"the reranker got the first {len(ranking.first):,}" if ranking.reranks else f"top_k is {request.top_k}"
-    return Reason("below_top_k", f"{text}and {limit}", _reach(standing))
+    return Reason("below_top_k", f"{text}but {limit}", _reach(standing))
 
 
 def _grouped(standing: Standing) -> Reason | None:
-    """Return the reason if the chunk's document is among the first but has better chunks; else None."""
+    """Return the reason if the document is among the results, but with better chunks than this one; else None."""
     request, ranking = standing.state.request, standing.ranking
     size, best = request.group_size, ranking.best
     if size is None or best is None or (ranking.place or 0) > request.top_k:
@@ -217,11 +217,11 @@ def _paged(standing: Standing, place: int, order: str) -> Reason:
     most = 0 if page is None else page.max_results
     if place > most:
         return Reason(
-            "capped", f"it is number {place:,} of the list, and max_results ends the list at {most}", _reach(standing)
+            "capped", f"it is number {place:,} of all hits, but max_results ends the list at {most}", _reach(standing)
         )
     number = (place - 1) // top_k + 1
-    text = f"it is number {place:,} of the list in the order of {order}: on page {number}"
-    return Reason("below_top_k", text, f"search_page with next_cursor (--after CURSOR), {number - 1} times")
+    text = f"it is number {place:,} of all hits in the order of {order}: on page {number}"
+    return Reason("below_top_k", text, f"call search_page with next_cursor (--after CURSOR), {number - 1} times")
 
 
 # Scores of a reranker are known only for the hits that it was given.
@@ -342,10 +342,11 @@ def engine_notes(state: SearchState, terms: Sequence[TermScores] | None) -> list
     if "keyword" in state.legs and terms is None and collection.keyword.index is None:
         notes.append(NO_TERMS.format(engine))
     if engine == "none":
-        notes.append("the collection has no keyword engine: words are not looked for")
+        notes.append("the collection has no keyword engine: only vector search is possible")
     if collection.embedding is None:
         notes.append(
-            f"the collection contains no vectors: words alone are searched (semlex models fill --collection {name})"
+            f"the collection contains no vectors: only keyword search is possible (to make vectors: semlex models fill "
+            f"--collection {name})"
         )
     return notes
 
@@ -401,7 +402,7 @@ async def explained_search(opened: OpenCollection, reranker: Reranker | None, re
 
 
 def _spread(state: SearchState, found: Found) -> dict[str, float]:
-    """Return the mean and deviation that score fusion has used; empty if one search answered alone."""
+    """Return the mean and deviation that score fusion has used; an empty mapping if one search answered alone."""
     answered = {name: leg for name, leg in found.results.items() if leg.error is None}
     if state.spread is None or found.fusion != "score" or len(answered) < len(LEGS):
         return {}
@@ -422,7 +423,7 @@ async def _terms(snapshot: Snapshot, state: SearchState, found: Found) -> list[T
 
 
 def _weights(opened: OpenCollection, request: Request, fusion: str | None) -> dict[str, float]:
-    """Return the weight of each search in the fusion; empty if one answered alone."""
+    """Return the weight of each search in the fusion; an empty mapping if one search answered alone."""
     if fusion is None:
         return {}
     if fusion == "score":

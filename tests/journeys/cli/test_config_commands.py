@@ -162,7 +162,7 @@ def test_searches_begin_as_the_settings_say(shell: Shell) -> None:
     assert len(found("-k", "4")) == 4
     shell.environment["SEMLEX_MIN_SIMILARITY"] = "0.999"
     warned = shell("search", "lions", "-c", "notes").stderr
-    assert "min_similarity=0.999, the default here, is ignored: the fusion 'rrf'" in warned
+    assert "the default min_similarity=0.999 is ignored: the fusion 'rrf'" in warned
     assert found("--fusion", "score") == []
     assert len(found("--fusion", "score", "--min-similarity", "-1")) == 2
     # `why` explains the same search.

@@ -74,9 +74,7 @@ def test_the_eight_variables(filled: str, settled: Path, monkeypatch: pytest.Mon
         # With weight 0 the order is that of the words.
         words = retriever.search("lions", mode="keyword")
         assert [hit.keyword_score for hit in hits] == [hit.keyword_score for hit in words]
-        assert words.warnings == [
-            "min_similarity=-0.9, the default here, is ignored: mode 'keyword' computes no cosines"
-        ]
+        assert words.warnings == ["the default min_similarity=-0.9 is ignored: mode 'keyword' computes no cosines"]
         assert len(retriever.search("lions", 3)) == 3
         assert len(retriever.search(SearchQuery("lions", top_k=2))) == 2
         assert [len(found) for found in retriever.search_many(["lions", SearchQuery("bears", top_k=30)])] == [7, 30]
@@ -89,7 +87,7 @@ def test_the_eight_variables(filled: str, settled: Path, monkeypatch: pytest.Mon
     with sync(collection="notes") as retriever:
         none = retriever.search("lions")
         assert none == []
-        assert "nothing reaches min_similarity=0.999" in none.warnings[0]
+        assert "no candidate reaches min_similarity=0.999" in none.warnings[0]
         assert len(retriever.search("lions", min_similarity=-1)) == 7
         # What a model answers from keeps the threshold, too.
         assert retriever.context("lions").sources == ()

@@ -134,7 +134,7 @@ def test_a_search_falls_back_where_nothing_was_found(database_url: str, tmp_path
         found = retriever.search("refunds", min_similarity=0.99, fallback=base)
         assert ([hit.id for hit in found], found.fallback) == (["faq.json#"], f"json:{tmp_path.name}")
         assert found.to_dict()["fallback"] == found.fallback
-        assert any("nothing reaches min_similarity" in warning for warning in found.warnings)
+        assert any("no candidate reaches min_similarity" in warning for warning in found.warnings)
         found = retriever.search("zebra", min_similarity=0.99, fallback=base)
         assert found == []
         assert any("found nothing either" in warning for warning in found.warnings)

@@ -142,7 +142,7 @@ async def test_quotes_that_match_nothing_are_words(database_url: str) -> None:
             assert ids_of(await retriever.search('"ships sail"', 10)) == {"ship"}
             # The phrase is in a text; another condition removes that text.
             below = await retriever.search('"ships sail" dog cat', 10, min_similarity=0.999)
-            assert (list(below), PHRASE_NOTE in below.warnings, "nothing reaches" in below.warnings[-1]) == (
+            assert (list(below), PHRASE_NOTE in below.warnings, "no candidate reaches" in below.warnings[-1]) == (
                 [],
                 False,
                 True,

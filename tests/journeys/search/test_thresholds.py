@@ -69,7 +69,7 @@ def test_the_hits_are_those_of_a_search_without_it_that_reach_it(
     assert [hit.id for hit in found] == reached[:top_k]
     assert [hit.rank for hit in found] == list(range(1, len(found) + 1))
     if not reached:
-        assert any("nothing reaches min_similarity" in warning for warning in found.warnings)
+        assert any("no candidate reaches min_similarity" in warning for warning in found.warnings)
         assert found.best_similarity is None
 
 
@@ -80,7 +80,7 @@ def test_the_rerankers_score_is_one_as_well(reranked: SyncRetriever, query: str,
     found = reranked.search(query, 10, min_rerank=least)
     assert [hit.id for hit in found] == [hit.id for hit in every if (hit.rerank_score or 0.0) >= least]
     if not found:
-        assert any("nothing reaches min_rerank" in warning for warning in found.warnings)
+        assert any("no candidate reaches min_rerank" in warning for warning in found.warnings)
 
 
 def test_many_at_once_and_in_groups(retriever: SyncRetriever) -> None:
@@ -146,6 +146,6 @@ def test_on_the_command_line(shell: Shell) -> None:
     [near, *_] = shell.objects("search", "keys", "-c", "c", "--min-similarity", "0.1")
     assert near["vector_score"] > 0.1
     done = shell("search", "keys", "-c", "c", "--min-similarity", "0.99")
-    assert "nothing reaches min_similarity" in done.stdout + done.stderr
+    assert "no candidate reaches min_similarity" in done.stdout + done.stderr
     assert "must be a number" in shell("search", "keys", "-c", "c", "--min-similarity", "high", code=2).stderr
     assert "needs a reranker" in shell("search", "keys", "-c", "c", "--min-rerank", "0.5", code=2).stderr
