@@ -189,7 +189,7 @@ def test_the_best_hit_alone_is_cut_behind_a_sentence():
 def test_a_budget_that_holds_nothing(tokens):
     made = assembled([HITS[0]], tokens)
     assert (made.text, made.sources, made.tokens, made.left_out) == ("", (), 0, (HITS[0],))
-    assert made.warnings == (f"no hit fits into {tokens} tokens together with its place: raise tokens",)
+    assert made.warnings == (f"no hit, with its place, fits into {tokens} tokens: raise tokens",)
 
 
 def test_no_hits_are_an_empty_context():
@@ -199,7 +199,7 @@ def test_no_hits_are_an_empty_context():
 
 @pytest.mark.parametrize("number", [None, "5", -1, 1.5, object()])
 def test_a_count_that_is_none_is_refused(number):
-    with pytest.raises(ConfigurationError, match="count must give the tokens"):
+    with pytest.raises(ConfigurationError, match="count must return a text"):
         assembled(HITS, 100, counting=Counting(given=lambda _: number))
 
 

@@ -1,4 +1,4 @@
-"""An answer to a question from its context: refused, written by a language model, or taken from the passages."""
+"""Answer a question from a context: refuse it, let a language model write, or take sentences of the passages."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _best_run(ranked: Sequence[Ranked]) -> Sequence[Ranked]:
 
 
 def _runs(ranked: Sequence[Ranked], least: float) -> Iterator[tuple[float, Sequence[Ranked]]]:
-    """Yield the runs of sentences that begin with the first one, each with its score; no run contains a title."""
+    """Yield the runs of consecutive sentences that begin with the first one, each with its score, without titles."""
     passage, start, *_ = ranked[0]
     worths = accumulate(score - least for *_, score, _ in ranked)
     for count, (worth, (of, _, end, kind, *_)) in enumerate(zip(worths, ranked, strict=True), start=1):
@@ -97,11 +97,11 @@ def thin_support(results: SearchResults, min_coverage: float | None, min_similar
     )
     told = ", ".join(f"{name} {value:.2f}" for name, value, _ in figures if value is not None)
     if min_coverage is None and min_similarity is None:
-        return f"{NO_ANSWER}: {told}" if results.support == "unlikely" else None
+        return f"{NO_ANSWER}: the hits hardly fit ({told})" if results.support == "unlikely" else None
     known = [(value, least) for _, value, least in figures if value is not None and least is not None]
     if not known or any(value >= least for value, least in known):
         return None
-    return f"{NO_ANSWER}: {told}, below the minimum"
+    return f"{NO_ANSWER}: the hits are below the minimum ({told})"
 
 
 async def answer_events(
@@ -186,7 +186,7 @@ def _written(model: ChatModel, question: str, context: Context) -> Generator[Ans
         if close is not None:
             close()
     if last is not None and last.is_cut:
-        raise UnusableAnswerError("its server ended the answer at a limit of tokens; raise that limit there")
+        raise UnusableAnswerError("the model's server ended the answer at its limit of tokens; raise that limit there")
     reader.finish()
     yield last or Completion("")
 
@@ -238,7 +238,7 @@ class UnusableAnswerError(ModelError):
 # The form is that of `semlex.answering.context`. JSON is read exactly whatever a quote holds; a sentence is complete
 # when its object is closed.
 class WrittenAnswer:
-    """An answer that arrives in pieces."""
+    """Reads the JSON of an answer that arrives in pieces, and returns each sentence when it is complete."""
 
     def __init__(self) -> None:
         self._text = ""  # from the beginning of the object on
@@ -249,7 +249,7 @@ class WrittenAnswer:
         self.sentences = 0
 
     def add(self, piece: str) -> list[WrittenSentence]:
-        """Add a piece; return the sentences that it completes."""
+        """Add the next piece of the answer; return the sentences that are complete with it."""
         self._text += piece
         if not self._has_begun and not self._begin():
             return []
@@ -337,7 +337,7 @@ _WORD = re.compile(r"\w+")
 
 # One true quote must not stand for all sentences of an entry.
 def parted(written: WrittenSentence) -> Iterator[WrittenSentence]:
-    """Split an entry of several sentences; each quote stays with the most similar one. Source numbers are removed."""
+    """Split an item of several sentences into one per sentence, each with the quotes most like it; drop numbers."""
     text = _NUMBERS.sub("", written.text).strip()
     if not any(map(str.isalnum, text)):
         return

@@ -1,4 +1,4 @@
-"""From the hits of a search to a context within a token budget, and to the messages of an answer's prompt."""
+"""Make a context within a token budget from the hits of a search, and the messages that ask a model for an answer."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class Packing:
         return True
 
     def add_beginning(self, chunk: PlacedChunk) -> PlacedChunk | None:
-        """Add as many whole sentences from the beginning of a chunk as fit; return None if none does."""
+        """Add as many whole sentences from the beginning of a chunk as fit; return None if not even one fits."""
         ends = [found.end() for found in SENTENCE_END.finditer(chunk.text)]
         count = bisect_right(ends, self._left, key=lambda end: self._cost(joined([_beginning(chunk, end)])[0]))
         # A longer text may have fewer tokens than a shorter one: what the search found is tried.
@@ -156,7 +156,7 @@ class Counting:
         number = None if self.given is None else self.given(text)
         if not isinstance(number, Integral) or number < 0:
             what = "a number below 0" if isinstance(number, Integral) else type(number).__name__
-            raise ConfigurationError(f"count must give the tokens of a text as a whole number from 0; it gave {what}")
+            raise ConfigurationError(f"count must return a text's tokens as a whole number from 0; it returned {what}")
         return int(number)
 
 
@@ -190,7 +190,7 @@ async def make_context(
 
 
 def _reduced(results: SearchResults, options: ContextPlan) -> tuple[list[SearchResult], dict[str, list[SearchResult]]]:
-    """Return the hits to use, best first, and by id the hits left out because a better one says nearly the same."""
+    """Return the hits to use, best first, and for each one's id the hits left out as near duplicates of it."""
     hits: list[SearchResult] = list(results)
     same: dict[str, list[SearchResult]] = {}
     if options.near_duplicates is not None:
@@ -231,7 +231,7 @@ class Assembly:
         if any(not chunk.is_whole for chunks in kept for chunk in chunks):
             warnings.append("the best hit alone is longer than the budget: it was cut after a sentence")
         if hits and not kept:
-            warnings.append(f"no hit fits into {self._options.tokens:,} tokens together with its place: raise tokens")
+            warnings.append(f"no hit, with its place, fits into {self._options.tokens:,} tokens: raise tokens")
         there = {id(hit) for source in sources for hit in source.hits}
         left_out = tuple(one.hit for one in hits if id(one.hit) not in there)
         return Context(text, sources, tokens, left_out, results, tuple(warnings), self.mark, self._counting.name)
@@ -297,7 +297,7 @@ def block(source: ContextSource, mark: str) -> str:
 
 
 def context_text(sources: Sequence[ContextSource], mark: str) -> str:
-    """Return all passages; "" if none exist."""
+    """Return the text of a context: all passages below their head; "" without passages."""
     return "\n\n".join([head(mark), *(block(source, mark) for source in sources)]) if sources else ""
 
 

@@ -1,4 +1,4 @@
-"""Questions before they are searched: terms written by a language model, and the kind of the question."""
+"""Prepare a question for its search: let a language model write search terms, determine the kind of question."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class Rewriting:
 
 
 def read_terms(text: str, question: str, about: str) -> tuple[str, ...]:
-    """Return up to 8 terms that a model wrote, as plain words; none if its answer has another form."""
+    """Return up to 8 terms that a model wrote, as plain words; no terms if the answer does not have the asked form."""
     # Sentences are left out, and so are terms in a script that neither the question nor the collection uses.
     said = answer_object(text).get("terms")
     known = _scripts(f"{question} {about}") if about else set()
@@ -215,7 +215,7 @@ def route_by_rules(question: str) -> Route:
         for phrases in languages.values():
             for phrase in phrases.split("; "):
                 if f" {phrase} " in spaced:
-                    return Route(kind, "rules", f"it has the words {phrase!r}" if " " in phrase else f"has {phrase!r}")
+                    return Route(kind, "rules", f"it contains {phrase!r}")
     if len(_QUESTION_MARKS.findall(question)) > 1:
         return Route("analytical", "rules", "it asks several questions")
     is_exact = _QUOTED.search(question) is not None or any(character.isdigit() for character in question)
@@ -244,13 +244,13 @@ async def route_by_chat(
         is_late = deadline is not None and deadline.expired()
         what = "it did not answer before the deadline" if is_late else failure_reason(error)
         found = route_by_rules(question)
-        return Route(found.kind, found.by, found.reason, f"the language model chose no route, rules did: {what}")
+        return Route(found.kind, found.by, found.reason, f"rules chose the route, not the language model: {what}")
 
 
 def _read_route(text: str) -> Route:
     said = answer_object(text)
     kind, reason = said.get("kind"), said.get("reason")
     if not (isinstance(kind, str) and kind in get_args(RouteKind) and isinstance(reason, str)):
-        raise ModelError("its answer was not one of the three kinds")
+        raise ModelError("its answer was not one of the three kinds of question")
     told = " ".join(reason.split())[:MAX_REASON]
-    return Route(kind, "chat", told or "it gave no reason")  # type: ignore[arg-type]
+    return Route(kind, "chat", told or "the model gave no reason")  # type: ignore[arg-type]

@@ -112,7 +112,7 @@ def folded(text: str) -> str:
 
 
 def is_like(text: str, pattern: str) -> bool:
-    """Return whether a whole text matches a pattern."""
+    """Return whether the whole text matches a pattern of ``like``."""
     first, *rest = pattern_pieces(pattern) or [[]]
     if not _is_at(text, 0, first) or (not rest and len(text) != len(first)):
         return False

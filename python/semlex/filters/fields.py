@@ -1,4 +1,4 @@
-"""Fields of filters (a path into the metadata, semlex's own ``@`` fields, columns ``@row.``) and their values."""
+"""The fields that filters name (metadata paths, ``@`` fields, ``@row.`` columns), and checks of values to compare."""
 
 from __future__ import annotations
 
@@ -110,9 +110,9 @@ def _written(part: str, *, is_first: bool) -> str:
 
 
 def own_field(name: str, place: str) -> Field:
-    """Return the field of semlex with this name."""
+    """Return semlex's own field with this name (without ``@``); refuse an unknown name."""
     if name == ROW:
-        raise refusal(place, "syntax", "expected a live column after @row, such as @row.status")
+        raise refusal(place, "syntax", "expected a live column of a followed table after @row, such as @row.status")
     if name not in OWN:
         near = nearest(name, (*OWN, ROW)).replace("mean ", "mean @")
         raise refusal(place, "unknown_field", ", ".join(f"@{one}" for one in (*OWN, "row.COLUMN")) + near)
@@ -120,12 +120,12 @@ def own_field(name: str, place: str) -> Field:
 
 
 def row_field(parts: tuple[str, ...], place: str) -> Field:
-    """Return the field of a live column, or of a path into its JSON."""
+    """Return the field for a live column of a followed table, or for a path into the JSON of this column."""
     return Field((ROW, *metadata_field(parts, place).path), is_own=True)
 
 
 def metadata_field(parts: tuple[str, ...], place: str) -> Field:
-    """Return the field of a path into the metadata."""
+    """Return the field for a path into the metadata, given as keys from outside to inside."""
     if len(parts) > MAX_PATH_PARTS:
         raise refusal(place, "too_deep", str(MAX_PATH_PARTS), f"{len(parts)} levels")
     errors = [error for part in parts for error in text_errors(place, part)]
@@ -163,7 +163,7 @@ def unquoted(text: str, place: str) -> str:
     try:
         return str(json.loads(text, strict=False))
     except ValueError:
-        raise refusal(place, "syntax", r"a text in JSON's form, with a backslash written as \\") from None
+        raise refusal(place, "syntax", r"expected a text in JSON's form, with a backslash written as \\") from None
 
 
 MAX_VALUE_DEPTH = 64
@@ -233,7 +233,7 @@ def _checked_number(value: Number, place: str) -> Number:
 
 
 def _plainest(number: Decimal) -> Number:
-    """Return an int or a float of the same value, if one exists."""
+    """Return the int or float that has exactly this value; if none has, return the number unchanged."""
     if number == number.to_integral_value():
         return int(number)
     near = float(number)
@@ -255,7 +255,10 @@ def checked_pattern(value: object, place: str) -> str:
     pieces = pattern_pieces(pattern)
     if pieces is None:
         raise refusal(
-            place, "wrong_type", r"a pattern that does not end within an escape (\\ is a backslash)", "one that does"
+            place,
+            "wrong_type",
+            r"a pattern that does not end with a single \ (write \\ for a backslash)",
+            "one that does",
         )
     if len(pieces) - 1 > MAX_WILDCARDS:
         raise refusal(place, "out_of_range", f"a pattern with at most {MAX_WILDCARDS} %", f"{len(pieces) - 1}")

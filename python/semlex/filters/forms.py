@@ -182,7 +182,7 @@ def _entries(value: object, place: str, depth: int) -> list[tuple[str, object]]:
 
 
 def _inside(field: Field, key: str, place: str) -> Field:
-    """Return the field with a name inside another field."""
+    """Return the field for a key (or path) inside the JSON value of another field."""
     inner = field_named(key, place)
     if (field.is_own and not field.is_row) or inner.is_own:
         raise refusal(place, "wrong_type", "a key of the metadata that contains other keys", "something else")

@@ -202,7 +202,7 @@ class _Parser:
             self.fail("the name of a field")
         elif found[0].lower() in RESERVED:
             self.position = start
-            self.fail("the name of a field; a key that is a word of the language must be in quotes")
+            self.fail("the name of a field; a key that is also a word of the filter language must be in quotes")
         return found[0] if found else ""
 
     def _quoted(self) -> str | None:
@@ -211,7 +211,7 @@ class _Parser:
             return None
         found = self._take(_TEXT)
         if found is None:
-            self.fail("a text that ends with the quote it begins with")
+            self.fail("a text with the same quotation mark at its beginning and end")
             return None
         token = found[0]
         if token[0] == "'":
@@ -241,7 +241,7 @@ class _Parser:
         if key is None:
             self.fail("a key in quotes")
         if not self._has(":"):
-            self.fail(":")
+            self.fail("':' and a value after the key")
         return key or "", self._value(depth)
 
     def _items(self, end: str, item: Callable[[], Any]) -> list[Any]:
@@ -253,7 +253,7 @@ class _Parser:
             if self._has(end):
                 return items
             if not self._has(","):
-                self.fail(f", or {end}")
+                self.fail(f"',' or '{end}'")
 
 
 def _to_double_quotes(found: re.Match[str]) -> str:

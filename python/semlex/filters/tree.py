@@ -176,7 +176,7 @@ def _checked_depth(depth: int, place: str) -> int:
 
 
 def condition(field: Field, operator: Operator, value: object = None, place: str = PLACE) -> Condition:
-    """Return a checked condition."""
+    """Return the condition on a field with this operator and value; refuse what the field or operator cannot take."""
     kind = field.kind
     allowed = get_args(Operator) if kind is None else OPERATORS[kind]
     if operator not in allowed:
@@ -240,7 +240,7 @@ def _document_key(value: object, place: str) -> str:
         raise refusal(
             place,
             "wrong_type",
-            "the key of a document: 32 hexadecimal digits, the beginning of a chunk's id",
+            "the key of a document: 32 hexadecimal digits, with which the ids of its chunks begin",
             "another text",
         )
     return digits
@@ -260,7 +260,7 @@ def between(field: Field, low: object, high: object, place: str = PLACE) -> Filt
 
 
 def listed(field: Field, values: Sequence[object], place: str = PLACE) -> FilterTree:
-    """Return the filter of a list without an operator: lists must have all values, single values be one of them."""
+    """Return the filter for values without an operator: a list must contain all, a single value be one of them."""
     if field.kind is not None:
         return condition(field, "all" if field.kind == "texts" else "in", values, place)
     return joined("or", (condition(field, "all", values, place), condition(field, "in", values, place)), place)

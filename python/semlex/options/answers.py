@@ -19,7 +19,7 @@ from semlex.options.search import (
 from semlex.types.queries import MIN_SHARE
 
 ContextOrder: TypeAlias = Literal["score", "document"]
-"""Whether passages are in the order of their best hits, or document by document in the order of each."""
+"""``score``: passages in the order of their best hits; ``document``: by document, in the order of its text."""
 
 Count: TypeAlias = Callable[[str], int]
 """Counts the tokens of a text."""
@@ -84,8 +84,8 @@ class AnswerOptions(TypedDict, total=False):
     min_coverage: Annotated[
         float | None,
         Option(
-            "Refuse to answer if the hits contain a smaller share of the question's words, and min_similarity (if "
-            "given) is missed, too; 0: never. Default: refuse if the documents probably hold no answer.",
+            "Refuse to answer if the hits contain a smaller share of the question's words and do not reach "
+            "min_similarity (if given); 0: never. Default: refuse if the documents probably hold no answer.",
             minimum=0,
             maximum=1,
         ),
@@ -93,7 +93,8 @@ class AnswerOptions(TypedDict, total=False):
     min_similarity: Annotated[
         float | None,
         Option(
-            "Refuse to answer if the best hit is less similar, and min_coverage (if given) is missed, too; 0: never.",
+            "Refuse to answer if the best hit is less similar and the hits do not reach min_coverage (if given); "
+            "0: never.",
             minimum=0,
             maximum=1,
         ),
@@ -101,7 +102,7 @@ class AnswerOptions(TypedDict, total=False):
 
 
 class ContextArguments(ContextOptions, total=False):
-    """All arguments of a context."""
+    """All arguments of `Collection.context`."""
 
     question: Question
     tokens: Tokens
@@ -111,7 +112,7 @@ class ContextArguments(ContextOptions, total=False):
 
 
 class AnswerArguments(AnswerOptions, total=False):
-    """All arguments of an answer."""
+    """All arguments of `Collection.answer`."""
 
     question: Question
     tokens: Tokens

@@ -212,11 +212,11 @@ DEFAULT_BM25 = Bm25Options()
 
 @dataclass(frozen=True, slots=True)
 class WantedOptions:
-    """Options of a collection that one caller wants, checked.
+    """The options that a caller wants a collection to have, checked.
 
     Attributes:
-        said: Values that the caller named; refused if they differ from the stored ones.
-        defaults: Values for new collections that the caller did not name; never refused.
+        said: Values that the caller gave for this collection; refused if they differ from the stored ones.
+        defaults: Values for new collections, used for options that are not in `said`; never refused.
     """
 
     said: dict[str, Any]
@@ -233,7 +233,9 @@ class WantedOptions:
         given = {name: value for name, value in (defaults or {}).items() if name not in MODEL_KINDS}
         if unknown := sorted(given.keys() - KINDS.keys()):
             known = ", ".join((*KINDS, *MODEL_KINDS))
-            raise ConfigurationError(f"defaults: unknown {', '.join(map(repr, unknown))}; known: {known}")
+            raise ConfigurationError(
+                f"defaults: unknown option {', '.join(map(repr, unknown))}; known options: {known}"
+            )
         options = cls(
             {name: value for name, value in said.items() if value is not None},
             {name: value for name, value in given.items() if value is not None},
@@ -245,12 +247,12 @@ class WantedOptions:
         return options
 
     def wanted(self, name: str) -> Any:
-        """Return an option's value for a new collection: the named one, else the default."""
+        """Return an option's value for a new collection: the one in `said`, else the default."""
         return self.said.get(name, self.defaults.get(name, BUILT_IN.get(name)))
 
     @property
     def storage(self) -> StorageName | None:
-        """Pgvector's type of a new collection's vectors; None: chosen by the first ones."""
+        """Pgvector's type of a new collection's vectors; None: chosen when the first vectors are stored."""
         named = self.wanted("vector_storage")
         return None if named is None else storage_named(named)
 
@@ -277,14 +279,14 @@ class WantedOptions:
         )
 
     def _default(self, name: str, built_in: int, most: int) -> int:
-        """Return a default, limited to `most` unless the defaults set the chunk size, too."""
+        """Return a default in tokens, limited to `most` unless the defaults also set the chunk size."""
         # Then both come from one place, and an overlap that does not fit is a mistake, which is refused.
         value: int = self.defaults.get(name, built_in)
         is_set = name in self.defaults and "chunk_tokens" in self.defaults and "chunk_tokens" not in self.said
         return value if is_set else min(value, most)
 
     def rechunk_settings(self, stored: ChunkSettings | None) -> ChunkSettings:
-        """Return chunk settings for splitting a collection again: the stored ones, changed by those named."""
+        """Return chunk settings for splitting a collection again: the stored ones, changed by those in `said`."""
         if stored is None:
             return self.chunk_settings()
         chunk_tokens = self.said.get("chunk_tokens", stored.chunk_tokens)
@@ -295,7 +297,7 @@ class WantedOptions:
         )
 
     def _cut(self, chunk_tokens: int, overlap_tokens: int, min_tokens: int) -> ChunkSettings:
-        """Return chunk settings in which named values replace the given ones."""
+        """Return chunk settings from these values, replaced by those in `said`."""
         return ChunkSettings(
             chunk_tokens, self.said.get("overlap_tokens", overlap_tokens), self.said.get("min_tokens", min_tokens)
         )
@@ -306,7 +308,7 @@ class WantedOptions:
         return self.checked(self.said | given, self.defaults)
 
     def without(self, *names: str) -> WantedOptions:
-        """Return the options without the named ones, which have been changed for the collection."""
+        """Return the options without these, because the collection has been changed to their values."""
         said = {name: value for name, value in self.said.items() if name not in names}
         return WantedOptions(said, self.defaults)
 

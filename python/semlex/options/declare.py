@@ -163,7 +163,9 @@ class Declared:
             for name in value:
                 if name not in self.parts:
                     near = difflib.get_close_matches(str(name), self.parts, 1) or list(self.parts)
-                    raise ConfigurationError(f"{self.name} has no {shown(name)}; did you mean {' or '.join(near)}?")
+                    raise ConfigurationError(
+                        f"{self.name} has no option {shown(name)}; did you mean {' or '.join(near)}?"
+                    )
             return [error for name, one in value.items() for error in self.parts[name].errors(one)]
         minimum = -math.inf if option.minimum is None else option.minimum
         maximum = math.inf if option.maximum is None else option.maximum
@@ -197,7 +199,7 @@ def declared(options: type) -> dict[str, Declared]:
 
 
 class _Unchecked(dict[str, Any]):
-    """Names that a module imports for type checkers alone: values of these types are checked where they are used."""
+    """Finds names in annotations, also those imported for type checkers only; such types are checked where used."""
 
     def __init__(self, options: type) -> None:
         super().__init__()
@@ -270,7 +272,7 @@ def operation(
 
 
 def operations_of(owner: type) -> dict[str, tuple[str, Operation]]:
-    """Map each operation of a class by its name to the method's name and its `Operation`."""
+    """Return, for the name of each operation of a class, the name of the method and its `Operation`."""
     methods = inspect.getmembers(owner, lambda member: hasattr(member, "__operation__"))
     return {method.__operation__.name: (attribute, method.__operation__) for attribute, method in methods}
 

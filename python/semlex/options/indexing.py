@@ -28,7 +28,7 @@ class ChunkSizes(TypedDict, total=False):
     overlap_tokens: Annotated[
         int | None,
         Option(
-            "Maximum tokens that neighbours share. Default: as for the collection's other files.",
+            "Maximum tokens that neighbouring chunks share. Default: as for the collection's other files.",
             minimum=0,
             maximum=max_overlap(MAX_CHUNK_TOKENS),
         ),
@@ -62,7 +62,7 @@ class JobOptions(TypedDict, total=False):
     unique_key: Annotated[
         str | None,
         Option(
-            "While a job with this key is queued for the collection, it is returned and no new one is stored.",
+            "While a job with this key is queued for the collection, that job is returned and no new job is stored.",
             maximum=MAX_UNIQUE_KEY_BYTES,
         ),
     ]
@@ -114,11 +114,11 @@ class ReadOptions(TypedDict, total=False):
 
 
 class FolderKeys(FindOptions, total=False):
-    """Options of keeping documents in step with folders."""
+    """Options of synchronising documents with folders."""
 
     keep_deleted: Annotated[bool, Option("Keep documents whose file is gone.")]
     allow_empty: Annotated[
-        bool, Option("Delete the documents of a path that is missing or holds no file, instead of refusing it.")
+        bool, Option("Delete the documents of a path that is missing or holds no file, instead of refusing the path.")
     ]
 
 

@@ -170,7 +170,7 @@ class Tuning(TypedDict, total=False):
         float | None,
         Option(
             "The vector index is used if at least this share of the chunks passes the filter; else the search is "
-            f"exact. Default: {MIN_FILTER_SHARE:g}, or less if that is more than {MAX_FILTER_ROWS:,} chunks.",
+            f"exact. Default: {MIN_FILTER_SHARE:g}, or less if this share is more than {MAX_FILTER_ROWS:,} chunks.",
             minimum=0,
             maximum=1,
             offered=False,
@@ -218,7 +218,7 @@ class SearchOptions(QuestionOptions, total=False):
     max_results: Annotated[
         int | None,
         Option(
-            "Return a list of up to this many hits, in pages of top_k. The result has a cursor for the next page.",
+            "Find up to this many hits and return them in pages of top_k. Each result has a cursor for the next page.",
             minimum=1,
             maximum=MAX_TOP_K,
         ),
@@ -256,7 +256,7 @@ class SearchArguments(SearchOptions, total=False):
 
 
 class PageArguments(TypedDict, total=False):
-    """All arguments of the next page of a list."""
+    """All arguments of `Collection.search_page`."""
 
     cursor: Annotated[str, Option("`next_cursor` of the previous page.")]
     filters: FilterOption
@@ -264,7 +264,7 @@ class PageArguments(TypedDict, total=False):
 
 
 class WhyArguments(TypedDict, total=False):
-    """Arguments of an explanation, in addition to those of its search."""
+    """Arguments of `Collection.why`, in addition to those of the search that is explained."""
 
     document: Annotated[str, Option("Path of a document, with or without its source and a line, or the id of a chunk.")]
     question: Query
@@ -279,7 +279,7 @@ class CandidateOptions(TypedDict, total=False):
 
 
 class CandidateArguments(CandidateOptions, total=False):
-    """All arguments of a list of candidates."""
+    """All arguments of `Collection.candidates`."""
 
     query: Query
     depth: Annotated[int, Option(f"Candidates of each search. Default: {DEFAULT_DEPTH}.", minimum=1, maximum=MAX_DEPTH)]
@@ -305,7 +305,7 @@ class FacetOptions(TypedDict, total=False):
 
 
 class FacetArguments(FacetOptions, total=False):
-    """All arguments of a count of values."""
+    """All arguments of `Fields.facets`."""
 
     fields: Annotated[
         list[str], Option(f"1 to {MAX_FIELDS} fields as in filters: year, author.name, @source.", form="texts")
@@ -317,8 +317,8 @@ class FacetArguments(FacetOptions, total=False):
 class SearchDefaults(TypedDict, total=False):
     """Options that searches use if their call does not give them.
 
-    `min_similarity` is left out, with a warning in the results, if the call asks for mode ``keyword``, a list of pages,
-    or a fusion that computes no cosines.
+    `min_similarity` is ignored, with a warning in the results, if the call asks for mode ``keyword``, for pages
+    (`max_results`), or for a fusion that computes no cosines.
     """
 
     top_k: TopK

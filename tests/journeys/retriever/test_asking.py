@@ -204,7 +204,7 @@ def test_thin_support_is_a_refusal_and_nothing_is_sent(page):
         nothing = retriever.answer("zebras?")
         assert nothing.refused == "no answer in these documents: nothing was found"
         thin = retriever.answer("does the xylophone quintet of Ulan Bator play bananas?")
-        assert thin.refused.startswith("no answer in these documents: coverage ")
+        assert thin.refused.startswith("no answer in these documents: the hits hardly fit (coverage ")
         assert thin.context.results.support == "unlikely"
         assert double.requests == []
         assert retriever.answer("does the xylophone quintet of Ulan Bator play bananas?", min_coverage=0).text

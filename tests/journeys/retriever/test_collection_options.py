@@ -136,7 +136,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"vector_storage": "bit"}, "vector_storage must be one of vector"),
     ({"keyword": "bm52"}, "keyword must be one of bm25"),
     ({"language": "klingon"}, "klingon"),
-    ({"defaults": {"langage": "german"}}, "defaults: unknown 'langage'"),
+    ({"defaults": {"langage": "german"}}, "defaults: unknown option 'langage'"),
     ({"defaults": {"chunk_tokens": 5}}, "chunk_tokens must be"),
 ]
 

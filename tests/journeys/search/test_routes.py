@@ -231,8 +231,8 @@ def test_an_answer_that_is_no_kind_is_left_to_the_rules(database_url: str) -> No
             assert found.route is not None
             assert (found.route.kind, found.route.by) == ("analytical", "rules"), answer
             assert found.warnings == [found.route.warning]
-            reason = "its answer was not one of the three kinds"
-            assert found.warnings == [f"the language model chose no route, rules did: {reason}"], answer
+            reason = "its answer was not one of the three kinds of question"
+            assert found.warnings == [f"rules chose the route, not the language model: {reason}"], answer
             assert [hit.id for hit in found] == ["dome"]
 
 
@@ -252,9 +252,12 @@ def test_a_server_that_fails_is_left_to_the_rules(database_url: str) -> None:
 def test_the_command_line(shell: Shell) -> None:
     shell("index", "docs", "--model", "none")
     for command in (["search"], ["context"], ["ask"]):
-        assert "route: analytical, by rules: has 'why'" in shell(*command, "why rotate keys", "--route", "rules").stderr
+        assert (
+            "route: analytical, by rules: it contains 'why'"
+            in shell(*command, "why rotate keys", "--route", "rules").stderr
+        )
     [*_, summary] = shell.objects("search", "why rotate keys", "--route", "rules")
-    assert summary["route"] == {"kind": "analytical", "by": "rules", "reason": "has 'why'", "warning": None}
+    assert summary["route"] == {"kind": "analytical", "by": "rules", "reason": "it contains 'why'", "warning": None}
     assert shell.objects("ask", "keys", "--route", "rules")[0]["route"]["kind"] == "exploratory"
     assert shell.objects("context", "keys", "--route", "rules")[0]["search"]["route"]["kind"] == "exploratory"
     assert "must be rules or chat" in shell("search", "keys", "--route", "best", code=2).stderr
