@@ -1,1 +1,1 @@
-"""Every setting and where it comes from."""
+"""Settings: their declarations, the files and variables that set them, and the values in force."""

@@ -1,4 +1,4 @@
-"""The settings files: their paths and bytes, TOML and JSON, the line of a key, and the list of trusted ones.
+"""The settings files: their paths and bytes, TOML and JSON, the line of a key, and the list of trusted files.
 
 Anybody who can write into a shared folder can write its ``semlex.toml`` and ``pyproject.toml``. Settings of addresses,
 servers and paths in these files are used only if the user has trusted the folder, and only until the file changes.
@@ -176,7 +176,7 @@ def was_trusted(file: Path) -> bool:
 
 
 def trusted_files() -> dict[str, str]:
-    """Return place -> SHA-256 of the trusted content."""
+    """Return the list of trusted files: place -> SHA-256 of the trusted content."""
     path = trust_file()
     content = read_bytes(path)
     try:
@@ -189,7 +189,7 @@ def trusted_files() -> dict[str, str]:
 
 
 def trust(folder: Path) -> list[Path]:
-    """Trust the settings files of a folder as they are now."""
+    """Trust the settings files of a folder as they are now; return their paths."""
     own = folder.resolve() / FOLDER_FILE
     found: dict[Path, bytes] = {}
     if own.is_file():
@@ -235,7 +235,7 @@ def _write_trusted(places: dict[str, str]) -> None:
         Path(name).replace(path)
     except OSError as error:
         raise ConfigurationError(
-            f"{path} cannot be written: {error.strerror}; {OWN_FILE_VARIABLE} names another place for your settings"
+            f"{path} cannot be written: {error.strerror}; let {OWN_FILE_VARIABLE} name a settings file elsewhere"
         ) from None
 
 

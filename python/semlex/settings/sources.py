@@ -47,7 +47,7 @@ from semlex.settings.table import (
 
 
 def load_settings(file: Path | None = None, folder: Path | None = None, /, **arguments: object) -> Settings:
-    """Return the settings, with the given arguments first; None leaves a setting to the other sources."""
+    """Return the settings; `arguments` take precedence over other sources, unless they are None."""
     settings, problems = read_settings(file, folder, **arguments)
     if problems:
         raise ConfigurationError("; ".join(problems))
@@ -121,7 +121,7 @@ def _content(file: Path) -> bytes:
 
 
 def decisive_files(file: Path | None, folder: Path) -> tuple[Path, ...]:
-    """Return the files that can set the settings, including those that do not exist."""
+    """Return the files from which settings are read if they exist, in order of precedence."""
     if file is not None:
         return (file,)
     found = (folder / FOLDER_FILE, folder / PROJECT_FILE)

@@ -166,7 +166,7 @@ def shown(value: object) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One setting."""
+    """The declaration of a setting: its names, reader, description and effects."""
 
     name: str  # as in a file; its variable is SEMLEX_ and the same in capitals
     read: Callable[[Any], Any]
@@ -263,7 +263,7 @@ class Settings:
         example="static")
     models: tuple[str, ...] = setting(
         (), names,
-        "models behind servers or in folders that collections may use; in the variable with commas between",
+        "models behind servers or in folders that collections may use; in the variable, separated by commas",
         "embeddings", leads_away=_always, example=("ollama:qwen3-embedding:0.6b",))
     dimensions: int | None = setting(
         None, whole, "shorten vectors of new collections to this length; static models only check it", "embeddings",
@@ -276,11 +276,11 @@ class Settings:
         of_collection=True, leads_away=_always, example="/models/tokenizer.json")
     vector_storage: Literal["vector", "halfvec"] | None = setting(
         None, one_of("vector", "halfvec"),
-        "storage of new collections: vector (float32) or halfvec (float16); not set: chosen by the first vectors",
+        "storage of vectors in new collections: vector (float32) or halfvec (float16); not set: by length and distance",
         "embeddings", of_collection=True, example="halfvec")
     vector_index: Literal["hnsw", "ivfflat", "none"] | None = setting(
         None, one_of("hnsw", "ivfflat", "none"),
-        "kind of index that create-index builds: hnsw, ivfflat or none; not set: the missing ones", "embeddings",
+        "kind of index that create-index builds: hnsw, ivfflat or none; not set: missing indexes", "embeddings",
         keys=("index_type",), example="hnsw")
     hnsw_m: int | None = setting(
         None, whole_between(2, 100),
@@ -301,7 +301,7 @@ class Settings:
         500, whole, "maximum tokens of a chunk, in new collections", "chunking", keys=("size",),
         json_keys=("chunkSize",), others=("RAG_CHUNK_SIZE",), of_collection=True)
     overlap_tokens: int = setting(
-        50, whole, "maximum tokens that neighbours share, in new collections", "chunking", keys=("overlap",),
+        50, whole, "maximum tokens that neighbouring chunks share, in new collections", "chunking", keys=("overlap",),
         json_keys=("chunkOverlap",), others=("RAG_CHUNK_OVERLAP",), of_collection=True)
     min_tokens: int = setting(
         32, whole, "shorter sections are joined with the next, in new collections; at most half of chunk_tokens",
@@ -382,7 +382,7 @@ class Settings:
 
     @property
     def file_limits(self) -> FileLimits:
-        """Return the largest files that are read."""
+        """Return the maximum sizes of files that are read."""
         return FileLimits(self.max_file_mib * MIB, self.max_document_mib * MIB)
 
     def is_set(self, name: str) -> bool:

@@ -181,7 +181,7 @@ class Citation:
         line, page: Where the words begin in the document, from 1, or None. If they were not found: where the source
             begins.
         place: Where the words are, as shown to people: ``p. 36``, ``row 4``, ``line 9``. Words on two pages have both:
-            ``p. 36-37``. If only the pages of the source are known, it has these.
+            ``p. 36-37``. If only the pages of the source are known, these.
         char_start, char_end: Position of the words in the document's text, in characters, or None.
     """
 
@@ -247,9 +247,9 @@ class Answer:
         context: The passages that it was made from, with the hits of the search.
         documented: For an answer that a model wrote, 0 to 1: the share of its sentences with a verified citation, times
             the share of the question's words (without stop words) that occur in the passages with a verified citation.
-            It measures how well the answer is documented, not whether it is true. None for passages, and if the answer
-            was refused.
-        model: The model that wrote it; None for passages, which are sentences of the documents.
+            It measures how well the answer is documented, not whether it is true. None if no model wrote it, or if the
+            answer was refused.
+        model: The model that wrote the answer; None if it consists of sentences of the documents.
         refused: Why the answer was refused, or None.
         timings: Milliseconds: ``context``, ``first_sentence``, ``total``.
         warnings: What did not go as requested, for example a failed model server.

@@ -14,7 +14,7 @@ SEVERITIES: tuple[Severity, ...] = ("error", "warning", "hint")
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A problem that was found.
+    """A problem that a diagnosis found, with its remedy.
 
     Attributes:
         code: Its name, stable from version to version.
@@ -57,7 +57,7 @@ class Looked:
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """What is wrong (errors first, then hints), what was not checked, and what was sampled or measured."""
+    """What is wrong (errors first, hints last), what was not checked, and what was sampled or measured."""
 
     server: str  # host, port, database and user
     schema: str
@@ -130,7 +130,7 @@ class AskedHeading:
         chunk_id: The chunk of the section with the best rank.
         rank: The rank of that chunk, from 1; None if it is not a candidate.
         code: Why the section is not among the first hits; None if it is.
-        before: Documents of the first hits that are not the section's, best first.
+        before: Documents of those first hits that are not in the section, best first.
     """
 
     heading: str

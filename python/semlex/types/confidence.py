@@ -43,9 +43,9 @@ class ConfidenceCurve:
     Attributes:
         slope: At least 0, so a greater cosine never has a smaller probability.
         intercept: Log odds of a hit with the cosine 0.
-        identity_key: The key of the vectors that the curve was learned from. It holds for these only; `model` names
-            their model.
-        mode, depth, queries: The searches that it was learned from: their mode, their hits, and their number.
+        identity_key: The identity of the embedding model whose vectors the curve was learned from. The curve holds only
+            for vectors of this model; `model` is its name.
+        mode, depth, queries: Mode of the searches that the curve was learned from, hits of each, number of searches.
         pairs, relevant: Hits with a cosine, and how many of them are judged relevant.
         figures: How good the curve is on other queries.
     """
@@ -69,7 +69,7 @@ class ConfidenceCurve:
         return 1 / (1 + math.exp(-min(max(logit, -_MOST_LOGIT), _MOST_LOGIT)))
 
     def similarity(self, probability: float) -> float | None:
-        """Return the minimum cosine of hits with at least this probability (between 0 and 1); None if none has it."""
+        """Return the minimum cosine of hits with at least this probability, 0 to 1; None if no cosine reaches it."""
         if not 0 < probability < 1:
             raise ConfigurationError(f"a probability must lie between 0 and 1; got {probability!r}")
         if self.probability(1.0) < probability:

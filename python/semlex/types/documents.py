@@ -88,7 +88,7 @@ class StoredChunk(Document):
         row: Row of a table, from 1, as spreadsheets number them; the line of an object in JSON Lines; else None.
         cell: Cell of a notebook, from 1, or None.
         sheet: Name of the sheet, or None.
-        table: Name of the followed table whose row it is; None for all other chunks. Its `source_document` is
+        table: Name of the followed table that the chunk is from; None for all other chunks. Its `source_document` is
             ``TABLE/KEY``.
         key: Key of that row in its own type: int, str or UUID; a tuple of them for a key of several columns.
         place: Its place as shown to people: ``p. 36``, ``sheet Prices, row 4``, ``line 9``; "" if none is known, and
@@ -170,7 +170,7 @@ class StoredPlace(NamedTuple):
     """The parts of a chunk's place that are stored in addition to line and page.
 
     Attributes:
-        breaks: Characters of the chunk's text at which another page or row begins, ascending.
+        breaks: Positions in the chunk's text at which another page or row begins, ascending.
         table, key: For a row of a followed table: the table's name, and the parts of the row's key. A UUID is
             ``{"uuid": TEXT}``.
     """
@@ -199,7 +199,7 @@ class StoredPlace(NamedTuple):
         return self.behind(bisect_right(self.breaks, len(before)), None if line is None else line + lines, page)
 
     def behind(self, breaks: int, line: int | None, page: int | None) -> Place:
-        """Return the place of the part of the chunk that follows this number of breaks between pages or rows."""
+        """Return the place of that part of the chunk which follows `breaks` breaks between pages or rows."""
         if page is not None:
             return Place(line, page + breaks, self.row, self.cell, self.sheet)
         return Place(line, None, None if self.row is None else self.row + breaks, self.cell, self.sheet)
@@ -395,7 +395,7 @@ class ChunkMetadata:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class VectorDocument(ChunkMetadata):
-    """A chunk, its vector (finite numbers, not all zero, of the collection's dimension), and the vector's time."""
+    """A chunk with its vector (finite, not all zero, of the collection's dimension), made at `created_at`."""
 
     embedding: tuple[float, ...] = ()
     created_at: datetime = field(default_factory=utc_now)
@@ -406,7 +406,7 @@ class VectorDocument(ChunkMetadata):
         return super(VectorDocument, self)._errors() + errors + time_errors("created_at", self.created_at)
 
     def to_document(self) -> Document:
-        """Return the chunk as a `Document`, with the time of the vector as its time."""
+        """Return the chunk as a `Document`, whose `created_at` and `updated_at` are this object's `created_at`."""
         document = ChunkMetadata.to_document(self)
         document.created_at = document.updated_at = self.created_at
         return document

@@ -64,7 +64,7 @@ class QueryTerm:
     score: float
 
     def __str__(self) -> str:
-        share = f"adds {self.score:.3f}" if self.held else "is not in it"
+        share = f"adds {self.score:.3f}" if self.held else "is not in the chunk"
         return f"{self.term!r} (weight {self.weight:.2f}, in {_counted(self.chunks, 'chunk')}) {share}"
 
 
@@ -91,7 +91,7 @@ class LegFigures:
     last_hit_score: float | None
 
     def __str__(self) -> str:
-        rank = "no place" if self.rank is None else f"rank {self.rank:,}"
+        rank = "no rank" if self.rank is None else f"rank {self.rank:,}"
         beside = (
             ("score", self.score),
             ("last candidate", self.last_candidate_score),
@@ -110,7 +110,7 @@ class Explanation:
     Attributes:
         document: The document as requested; `name` is what was found (source and path, or the id of a chunk), or None.
         reasons: The deciding reason first, then others that hold as well. Never empty.
-        rank: Place among the hits, from 1; None if it is not one.
+        rank: Place among the hits, from 1; None if no chunk of the document is a hit.
         chunks, chunk: How many of its chunks were examined, and the id of the one with the best place, or None.
         legs: Its rank in each search that answered.
         terms: The query's words, heaviest first, with what they add to that chunk's keyword score.
@@ -147,7 +147,7 @@ class Explanation:
         return self.code == "found"
 
     def leg(self, name: str) -> LegFigures | None:
-        """Return the figures of ``vector`` or ``keyword``; None if it did not answer."""
+        """Return the figures of ``vector`` or ``keyword`` search; None if that search did not answer."""
         return next((leg for leg in self.legs if leg.leg == name), None)
 
     def to_dict(self) -> dict[str, Any]:
@@ -255,7 +255,7 @@ class SearchExplanation:
         plan = "; ".join(f"{name}: {how}" for name, how in self.legs.items())
         lines = [f"plan: {plan}; {_counted(self.depth, 'candidate')} of each search, {self.candidates:,} together"]
         if self.terms:
-            lines.append(f"searched together with: {self.terms}" + (f" (by {self.terms_by})" if self.terms_by else ""))
+            lines.append(f"terms searched, too: {self.terms}" + (f" (by {self.terms_by})" if self.terms_by else ""))
         if self.filter_share is not None:
             lines.append(f"filter: about {self.filter_share:.2%} of the chunks pass")
         if self.fusion is not None:

@@ -91,10 +91,10 @@ class FieldSummary:
 
     Attributes:
         name: Name of the field, as filters write it.
-        types: Type -> how many of the chunks have a value of it, the most frequent first: ``number``, ``text``,
+        types: Type -> how many of the chunks have a value of this type, the most frequent first: ``number``, ``text``,
             ``boolean``, ``list``, ``object``, ``null``; of semlex's own fields ``text``, ``texts``, ``instant`` or
             ``key``.
-        elements: Type -> how many elements of lists have it.
+        elements: Type -> how many elements of the field's lists have this type.
         values: The most frequent values (or elements), texts shortened, if they were requested.
         indexed, unfinished: Types with an index for comparisons, and those whose index was not completed.
     """

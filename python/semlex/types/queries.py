@@ -41,7 +41,7 @@ class SearchQuery:
         query_text: 1 character to 4 KiB after trimming.
         query_embedding: Numbers (a list or an array), as many as the collection's dimension.
         top_k: Number of results, 1 to 1,000.
-        filters: A mapping, a text, or a tree of `F`; see docs/reference/filters.md.
+        filters: A mapping, a text, or a filter made with `F`; see docs/reference/filters.md.
         terms: Words that the documents themselves would use, searched together with the text: a text or a list.
 
     Raises:

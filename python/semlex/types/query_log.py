@@ -80,12 +80,13 @@ class LoggedQuery:
 
 @dataclass(frozen=True, slots=True)
 class QueryLogSummary:
-    """What the log of a collection holds.
+    """What the query log of a collection contains.
 
     Attributes:
         oldest, newest: When the oldest and the newest question were asked, in UTC, or None.
         most_asked: The most frequent first; ties by time, the newest first.
-        nothing_found: Questions that found nothing at least once, most often first; ties as above.
+        nothing_found: Questions that found nothing at least once, those with the most such searches first; ties as
+            above.
     """
 
     logged: int

@@ -98,8 +98,8 @@ class SearchResult(StoredChunk):
         match_line: Line of its document with the first matched word of the excerpt, from 1; None if no word matched, or
             if the document has no lines.
         page, row, place: Those of the first matched word of the excerpt, else where the chunk begins.
-        coverage: Share of the question's weight whose words occur in the chunk, 0 to 1; each word weighs by its idf.
-            None without keyword search, for engines other than ``bm25``, and for a question without a word to search.
+        coverage: Share of the question's words that occur in the chunk, 0 to 1, each word weighted by its idf. None
+            without keyword search, for engines other than ``bm25``, and for a question without a word to search.
         confidence: Probability that the hit is relevant, by the collection's calibration (``semlex eval calibrate``);
             None without one, and for a hit without a cosine.
         columns: Values of the search's `columns`, as the followed table had them in the search's snapshot, in the
@@ -341,9 +341,9 @@ class SearchResults(list[SearchResult]):
             the words of the question that the best hits hold, the best similarity against that of other chunks, and
             whether vector and keyword search agree. ``unsure`` if too little is known.
         warnings: What did not go as requested, for example a failed vector search.
-        next_cursor: Cursor for the next page of a list, or None.
+        next_cursor: With ``max_results``, the cursor for the next page; None on the last page.
         without_vector: How many of the hits have no vector yet and were found by their words (``semlex models fill``
-            makes the missing ones); None unless the fusion is ``score``.
+            computes missing vectors); None unless the fusion is ``score``.
         documents: The documents with their hits, if the search is grouped by document.
         fallback: Name of the fallback that answered because the search found nothing, such as ``json:handbook``, or
             None.
@@ -492,9 +492,9 @@ class KnowledgeResults(list[KnowledgeHit]):
     """The hits of several collections, best first, and how they were found.
 
     Attributes:
-        merge: ``calibrated``: by confidence, which every hit has; ``ranks``: by the place in its own collection.
+        merge: ``calibrated``: by confidence, which every hit has; ``ranks``: by each hit's rank in its collection.
         uncalibrated: Names of collections with hits without a confidence.
-        searched: Name of a collection -> its own results.
+        searched: Name of a collection -> the results of this collection.
         skipped: Name of a collection that did not answer -> why; empty unless ``on_error="skip"``.
         support: The best `support` of the collections: whether one of them probably holds what was searched for.
         warnings: What did not go as requested, with the name of the collection; skipped ones first.
@@ -559,7 +559,7 @@ class ReadServer:
 
     @property
     def warnings(self) -> list[str]:
-        """Warnings that the primary answered, or that the replica lags by more than 10 seconds."""
+        """Warnings, if any: that the primary answered, or that the replica lags by more than 10 seconds."""
         if self.reason is not None:
             return [f"the primary answered instead of a replica: {self.reason}"]
         if self.lag_seconds is not None and self.lag_seconds > MAX_USUAL_LAG:

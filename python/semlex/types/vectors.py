@@ -1,4 +1,4 @@
-"""Checks the vectors that a caller gives."""
+"""Checks of the vectors that a caller passes, and their conversion to float32."""
 
 from __future__ import annotations
 
