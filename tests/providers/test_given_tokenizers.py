@@ -119,11 +119,11 @@ def test_a_kind_that_needs_a_package_says_so(file: Path, monkeypatch: pytest.Mon
 @pytest.mark.parametrize(
     ("model", "message"),
     [
-        (None, "name one, or leave"),
-        ("none", "name one, or leave"),
+        (None, "name such a model, or leave"),
+        ("none", "name such a model, or leave"),
         ("static", "static has its own"),
         ("org/model", "org/model has its own"),
-        (HashEmbedder(8), "make your embedder with it"),
+        (HashEmbedder(8), "give the tokenizer to your embedder"),
     ],
 )
 def test_a_model_that_is_behind_no_server_has_its_own(model: Any, message: str, file: Path) -> None:

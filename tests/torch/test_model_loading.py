@@ -162,7 +162,7 @@ def test_a_folder_cannot_be_pulled(name):
 
 
 def test_a_revision_is_part_of_the_question(hub):
-    with pytest.raises(ModelNotFoundError, match=r"at revision 'v/9' cannot be fetched: answered 404"):
+    with pytest.raises(ModelNotFoundError, match=r"at revision 'v/9' cannot be fetched from the hub: it answered 404"):
         pull_model(NAME, revision="v/9")
     assert hub.asked == [f"HEAD /api/models/{NAME}/revision/v/9"]
 
@@ -241,9 +241,9 @@ def test_a_hub_that_never_answers_is_not_waited_for(silent_server, tmp_path):
 @pytest.mark.parametrize(
     ("status", "reason", "remedy"),
     [
-        (404, "answered 404", "Check the name, and that your account may read the model"),
-        (401, "answered 401", "Check the name, and that your account may read the model"),
-        (503, "answered 503", "try again later"),
+        (404, "it answered 404", "Check the name, and that your account may read the model"),
+        (401, "it answered 401", "Check the name, and that your account may read the model"),
+        (503, "it answered 503", "try again later"),
     ],
 )
 def test_a_hub_that_has_nothing_for_us(tmp_path, files, status, reason, remedy):
@@ -255,7 +255,7 @@ def test_a_hub_that_has_nothing_for_us(tmp_path, files, status, reason, remedy):
         hub.close()
     assert done.returncode == 4
     assert done.stdout == ""
-    assert f"error: model 'semlex/no-such-model' cannot be fetched: {reason}" in done.stderr
+    assert f"error: model 'semlex/no-such-model' cannot be fetched from the hub: {reason}" in done.stderr
     assert remedy in done.stderr
     assert "models pull" not in done.stderr  # it was just done
 
@@ -267,7 +267,7 @@ def test_a_hub_that_refuses_connections(tmp_path):
         done = run(["-c", MISSING], tmp_path, HF_ENDPOINT=hub)
         assert "hub: not reachable" in done.stdout
         done = run(["-m", "semlex", "models", "pull", "a/b"], tmp_path, HF_ENDPOINT=hub)
-    assert "cannot be fetched: not reachable" in done.stderr
+    assert "cannot be fetched from the hub: not reachable" in done.stderr
     assert "Check the network" in done.stderr
     assert "models pull" not in done.stderr
 
@@ -320,7 +320,7 @@ def test_of_a_name_with_onnx_in_front_one_onnx_file_is_pulled(hub, tmp_path):
     assert pull_model(f"onnx:{NAME}").fetched_bytes == 0
     assert find_model(NAME, weights="onnx") == find_cached(NAME, COMMIT, "onnx") == pulled.folder
     assert find_cached(NAME) is None
-    with pytest.raises(ModelNotFoundError, match=r"incomplete: it has ONNX weights only: onnx:NAME"):
+    with pytest.raises(ModelNotFoundError, match=r"incomplete: it has only ONNX weights: use onnx:NAME"):
         find_model(NAME)
     # The name of a file takes precedence over the rule.
     assert pull_model(f"onnx:{NAME}#onnx/model_O4.onnx").fetched_bytes == len("onnx/model_O4.onnx")

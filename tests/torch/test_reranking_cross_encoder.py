@@ -197,7 +197,7 @@ def test_batches_shrink_where_memory_runs_out(folder, plain, monkeypatch, caplog
     monkeypatch.setattr(reranker._model, "predict", short)
     assert np.abs(reranker.score("word", texts) - plain("word", texts)).max() <= 1e-6
     assert sizes == [20, 10, 5, 5, 5, 5]
-    assert caplog.messages == [f"{folder}: memory of cpu ran out; its batches hold at most 5 texts from now on"]
+    assert caplog.messages == [f"{folder}: memory of cpu ran out; batches have at most 5 texts from now on"]
     reranker.score("word", texts)
     assert sizes[6:] == [5, 5, 5, 5]
     reranker.close()

@@ -276,7 +276,7 @@ def test_a_vector_that_is_not_finite_is_refused(embedder):
         ({"inputs": (*onnx_models.INPUTS, "past_key_values")}, "takes the input past_key_values"),
         ({"mask_dtype": TensorProto.FLOAT}, r"attention_mask of type tensor\(float\)"),
         ({"shape": (1, 16)}, r"a fixed shape \[1, 16\]"),
-        ({"output": "logits"}, r"returns logits; last_hidden_state or token_embeddings is needed"),
+        ({"output": "logits"}, r"has the outputs logits, but needs last_hidden_state or token_embeddings"),
         ({"output": "last_hidden_state", "labels": 1}, r"has the shape \(1, 1\) for 1 texts of"),
     ],
 )

@@ -94,7 +94,7 @@ def test_what_cannot_be_used(tmp_path, reranker):
     with pytest.raises(ModelError, match=r"the score of row 1 is not finite; a file of full precision may help"):
         reranker.score(QUERY, ["fox", "secret"])
     embedder = write_folder(tmp_path / "embedder")
-    with pytest.raises(ModelError, match=r"returns last_hidden_state; logits is needed"):
+    with pytest.raises(ModelError, match=r"has the outputs last_hidden_state, but needs logits"):
         OnnxReranker(str(embedder)).score(QUERY, ["fox"])
     onnx_models.write_graph(embedder / "model.onnx", output="logits")
     with pytest.raises(ModelError, match=r"logits has the shape \(1, 11, 8\) for 1 pairs; a cross-encoder"):

@@ -1,1 +1,1 @@
-"""Embedding models: one protocol, one module for each kind of model."""
+"""Embedding models: their protocol, and one module for each kind of model."""

@@ -55,7 +55,7 @@ class EmbedderIdentity:
 
     @property
     def key(self) -> str:
-        """Return one line that is equal for comparable vectors. Of a local folder it has the name, not the path."""
+        """Return one line that is equal for comparable vectors; it has a local folder's name, not the folder's path."""
         local = bare_name(self.model)
         path = PurePath(local)
         name = self.model.replace(local, path.name, 1) if path.is_absolute() else self.model
@@ -107,7 +107,7 @@ class Embedder(TokenCounter, Protocol):
 
 
 class CheckedEmbedder(ABC):
-    """The common part of the embedders of semlex: texts are checked, and counted by the model's tokenizer."""
+    """Base class of semlex's embedders: it checks texts, and counts their tokens with the model's tokenizer."""
 
     @property
     def counter_name(self) -> str:

@@ -158,7 +158,7 @@ class OnnxEmbedder(CheckedEmbedder):
         head, tail = tokenizer.frame()
         rows = tokenizer.encode([prompt + text for text in texts], head=head, tail=tail, most=most)
         if counts:
-            self._cut[is_query].add(len(texts), rows.cut.size, f"the {most} tokens that it reads")
+            self._cut[is_query].add(len(texts), rows.cut.size, f"the {most} tokens that the model reads")
         vectors = np.empty((len(texts), self._length), dtype=np.float32)
         for batch in self._model.run([rows[row] for row in range(len(rows))]):
             pooled = self._pool(batch)
@@ -227,8 +227,8 @@ def _pooling(folder: ModelFolder) -> str:
         problem = "modules.json and the settings of its pooling are missing"
     raise ModelError(
         f"{folder.name} does not say how it combines token vectors ({folder.path}): {problem}. Put the files of "
-        "sentence-transformers of this model beside it (modules.json, 1_Pooling/config.json), or name it in Python: "
-        "OnnxEmbedder(NAME, pooling='mean')"
+        "sentence-transformers of this model beside it (modules.json, 1_Pooling/config.json), or name the pooling in "
+        "Python: OnnxEmbedder(NAME, pooling='mean')"
     )
 
 
@@ -240,7 +240,7 @@ _CHUNK = "a text of about as many tokens as a chunk usually has " * 23
 
 
 def find_light_model() -> str | None:
-    """Return the name of the first known model in the package with weights or in the hub's local cache."""
+    """Return the name of the first known small model in the package with weights or in the hub's local cache."""
     if find_spec("onnxruntime") is None or find_spec("tokenizers") is None:
         return None
     known = [WEIGHTS_WHEEL, *(model.name for model in KNOWN_MODELS if model.kind == "embedder")]
@@ -249,7 +249,7 @@ def find_light_model() -> str | None:
 
 
 def estimate_seconds(name: str, size: int) -> float:
-    """Return how long it takes to embed files of `size` bytes, measured with one text."""
+    """Estimate the seconds that embedding files of `size` bytes takes, by embedding one text."""
     embedder = OnnxEmbedder(name.removeprefix(ONNX_PREFIX))
     try:
         tokens = int(embedder.count_tokens([_CHUNK])[0])

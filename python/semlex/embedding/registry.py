@@ -1,4 +1,4 @@
-"""Chooses an embedder, and says why in one line.
+"""Chooses the embedder of a collection, and says in one line why it was chosen.
 
 Nothing is downloaded here unless that was allowed, no server is contacted, and torch is imported only if a model that
 needs it is cached and there is a GPU. Texts leave this machine only if a name says so.
@@ -88,7 +88,7 @@ def choose_embedder(
     if dimensions is not None and choice.model is not None and choice.model.dimensions != dimensions:
         raise ModelMismatchError(
             f"dimensions={dimensions} was configured, but {choice.model.identity.model} makes vectors of "
-            f"{choice.model.dimensions}; drop the setting, or name another model"
+            f"{choice.model.dimensions}; leave dimensions out, or name another model"
         )
     return choice
 
@@ -142,11 +142,11 @@ def _check_takes_tokenizer(configured: str | Embedder | None) -> None:
     if isinstance(configured, str) and leads_to(configured) == "server":
         return
     if configured is None or configured == KEYWORDS_ONLY:
-        remedy = "name one, or leave the tokenizer out"
+        remedy = "name such a model, or leave the tokenizer out"
     elif isinstance(configured, str):
-        remedy = f"{configured} has its own, so leave the tokenizer out"
+        remedy = f"{configured} has its own tokenizer, so leave the tokenizer out"
     else:
-        remedy = "make your embedder with it, as OpenAIEmbedder(…, tokenizer=…), and leave it out here"
+        remedy = "give the tokenizer to your embedder, as OpenAIEmbedder(…, tokenizer=…), and leave it out here"
     raise ConfigurationError(f"a tokenizer can only be set for the name of a model behind a server: {remedy}")
 
 

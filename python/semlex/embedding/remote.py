@@ -315,18 +315,19 @@ class OpenAIEmbedder(RemoteEmbedder):
         for entry in entries:
             index = entry.get("index")
             if not isinstance(index, int) or not 0 <= index < rows or index in found:
-                fault = "twice" if isinstance(index, int) and index in found else "though it was not asked for"
-                raise self._unusable(f"for {rows} texts it has a row {fault}")
+                is_twice = isinstance(index, int) and index in found
+                fault = "two vectors for the same text" if is_twice else "a vector for none of them"
+                raise self._unusable(f"for {rows} texts it has {fault}")
             found[index] = entry.get("embedding")
         missing = sorted(set(range(rows)) - set(found))
         if missing:
-            raise self._unusable(f"for {rows} texts it lacks {shown_rows(missing)} of the request")
+            raise self._unusable(f"for {rows} texts it lacks the vectors of {shown_rows(missing)} of the request")
         self._encoding = self._encoding or ("base64" if isinstance(found[0], str) else "float")
         vectors = []
         for row in range(rows):
             vector = _decode(found[row]) if isinstance(found[row], str) else read_vector(found[row])
             if vector is None:
-                raise self._unusable(f"row {row} of the request is neither numbers nor base64 of float32")
+                raise self._unusable(f"its vector for row {row} of the request is not numbers or base64 of float32")
             vectors.append(vector)
         return vectors
 

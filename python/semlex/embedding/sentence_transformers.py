@@ -239,7 +239,7 @@ class SentenceTransformersEmbedder(CheckedEmbedder):
             return
         prompt = self._prompt(is_query=is_query)
         lengths = tokenizer.count_tokens([prompt + text for text in texts]) + added
-        self._cut[is_query].add(len(texts), int((lengths > most).sum()), f"the {most} tokens that it reads")
+        self._cut[is_query].add(len(texts), int((lengths > most).sum()), f"the {most} tokens that the model reads")
 
     def _load(self) -> Any:
         with self._opening:
@@ -264,7 +264,7 @@ class SentenceTransformersEmbedder(CheckedEmbedder):
 
 
 def is_default_for(folder: ModelFolder) -> bool:
-    """Return whether this embedder loads a folder that is named without a prefix."""
+    """Return whether `SentenceTransformersEmbedder` loads a folder that is named without a prefix."""
     modules = folder.path / MODULES
     if not modules.is_file() or folder.read_json("config.json").get("model_type") in {"qwen3", "model2vec"}:
         return False

@@ -22,12 +22,12 @@ class Flag:
             outer.future.add_done_callback(lambda _: self.set())
 
     def set(self) -> None:
-        """Set it; a second call does nothing."""
+        """Set the flag; a second call does nothing."""
         with suppress(InvalidStateError):
             self.future.set_result(None)
 
     def is_set(self) -> bool:
-        """Return whether it is set."""
+        """Return whether the flag is set."""
         return self.future.done()
 
 
@@ -46,7 +46,7 @@ def abandoned_by(flag: Flag) -> Iterator[None]:
 
 
 def inner_flag() -> Flag:
-    """Return a flag that is set together with the current one."""
+    """Return a new flag that is set when the flag of the running work is set."""
     return Flag(_flag.get())
 
 

@@ -29,16 +29,16 @@ class ModelExecutor:
         self._closed = False
 
     async def query(self, function: Callable[..., T], *arguments: object, model: object = None) -> T:
-        """Run a function whose result a search waits for."""
+        """Run a function on the threads for searches and return its result; if cancelled, stop the function's work."""
         return await self._run(self._executor_of(model), function, *arguments)
 
     async def documents(self, function: Callable[..., T], *arguments: object) -> T:
-        """Run a function for a load of documents; otherwise as `query`."""
+        """Run a function as `query` does, but on the thread for loads of documents."""
         return await self._run(self._documents, function, *arguments)
 
     @contextmanager
     def several(self, threads: int) -> Iterator[Callable[..., Coroutine[Any, Any, T]]]:
-        """Provide threads for functions that wait for a server, which need no core of this machine."""
+        """Provide a runner with its own threads, for functions that mostly wait for a server."""
         executor = ThreadPoolExecutor(max_workers=threads, thread_name_prefix="semlex-several")
         try:
             yield partial(self._run, executor)

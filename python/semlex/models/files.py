@@ -50,14 +50,14 @@ PROBE_SECONDS = 3.0
 DESCRIPTIONS = ["config.json", "modules.json", "tokenizer.json"]
 NEEDED_FILES = [*DESCRIPTIONS, "*.safetensors", "*.safetensors.index.json"]
 UNKNOWN_OR_CLOSED = (401, 403, 404)  # without a token the hub does not say which
-_REFUSED = "answered"  # how an obstacle begins that is the hub's own answer
+_REFUSED = "it answered"  # how an obstacle begins that is the hub's own answer
 FINGERPRINT_BLOCKS = 16
 FINGERPRINT_BLOCK_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class ModelFolder:
-    """A model on this machine."""
+    """The folder of a model on this machine, with the model's name and revision."""
 
     name: str  # hub id, or the absolute path of a local folder
     revision: str  # commit of the hub, or ``sha256:…`` of a local folder
@@ -165,7 +165,7 @@ def pull_model(
         )
         at = "" if revision is None else f" at revision {revision!r}"
         raise ModelNotFoundError(
-            f"model {name!r}{at} cannot be fetched: {obstacle}; nor is it in the local cache of the hub{cached}. "
+            f"model {name!r}{at} cannot be fetched from the hub: {obstacle}; nor is it in the local cache{cached}. "
             f"{remedy}; or copy a folder that holds the model to this machine, and give its path"
         )
     patterns = _patterns(name, revision, weights, file)
@@ -290,7 +290,8 @@ def _missing_file(folder: Path, weights: Weights, file: str | None) -> str | Non
         return f"{len(missing)} of {len(shards)} files of weights are missing, the first is {missing[0]}"
     if any(file.is_file() for file in folder.rglob("*.safetensors")):
         return None
-    return "its weights are missing" if onnx_file(folder) is None else f"it has ONNX weights only: {ONNX_PREFIX}NAME"
+    only_onnx = f"it has only ONNX weights: use {ONNX_PREFIX}NAME"
+    return "its weights are missing" if onnx_file(folder) is None else only_onnx
 
 
 # A hub that refuses delays a loader for most of a minute, one that never answers for many minutes. So the network is
@@ -350,7 +351,7 @@ def _patterns(name: str, revision: str | None, weights: Weights, wanted: str | N
     if file is None:
         there = ", ".join(sorted(found)) or "none"
         raise ModelNotFoundError(
-            f"model {name!r} has no ONNX file {wanted or 'that is known'} on the hub; it has: {there}. Name one: "
+            f"model {name!r} has no ONNX file {wanted or 'with a known name'} on the hub; it has: {there}. Name one: "
             f"{ONNX_PREFIX}{name}#FILE"
         )
     return ["*.json", "*.txt", file, *companions(file)]

@@ -191,7 +191,7 @@ def ollama_address() -> str:
 
 
 def key_for(variable: str, address: str) -> tuple[str | None, str]:
-    """Return the environment's key for a server of an unknown provider, or None; and its variable, for messages."""
+    """Return the environment's key for a server of an unknown provider, or None; and the variable, for messages."""
     # If the environment also names an address, the key is for that host only; else it is for the address that the user
     # names.
     key = environment(variable)
@@ -218,13 +218,13 @@ _NAME_AND_FILE = re.compile(r"(.+)#([^#]+\.onnx)")
 
 
 def split_name(name: str) -> tuple[str, str | None]:
-    """Split a name into the folder or hub id, and the file that it names or None."""
+    """Split the name of an ONNX model into its folder or hub id, and the named file or None."""
     found = _NAME_AND_FILE.fullmatch(name.removeprefix(ONNX_PREFIX))
     return (name.removeprefix(ONNX_PREFIX), None) if found is None else (found[1], found[2])
 
 
 def choose_file(names: Iterable[str], wanted: str | None = None) -> str | None:
-    """Choose among the files of a model; None if the wanted one, or every known one, is missing."""
+    """Return the ONNX file to use among a model's files: the wanted one, else the best known one; None without it."""
     found = [name for name in names if name.endswith(".onnx")]
     if wanted is not None:
         return wanted if wanted in found else None
@@ -240,7 +240,7 @@ def companions(file: str) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class KnownModel:
-    """A model of the hub."""
+    """A model of the Hugging Face hub that is known to work, with its size and speed."""
 
     name: str  # hub id
     kind: Literal["embedder", "reranker"]

@@ -38,7 +38,7 @@ class RequestOptions(TypedDict, total=False):
 
 
 class RemoteModel:
-    """The common part of models behind a server; calls block, and several threads may use a model at once."""
+    """Base class of models behind a server; calls block, and several threads may use a model at once."""
 
     max_texts: ClassVar[int]
     usual_batch: ClassVar[int] = 32
@@ -136,7 +136,8 @@ class RemoteModel:
             if error.status not in self.halved_statuses:
                 raise
             if len(texts) == 1:
-                raise ModelServerError(f"{error}; it refuses the text of row {first}", status=error.status) from None
+                said = f"{error}; the server refuses the text of row {first}"
+                raise ModelServerError(said, status=error.status) from None
         middle = len(texts) // 2
         halves = ((texts[:middle], first), (texts[middle:], first + middle))
         return np.concatenate([self._ask_or_halve(ask, half, start) for half, start in halves])

@@ -87,7 +87,7 @@ class TextTokenizer(ABC):
         """Return the id of a token, or None."""
 
     def end_ids(self) -> list[int]:
-        """Return the ids that the file's post-processor adds after a text; the whole row if it also adds ids before."""
+        """Return the ids that the file's post-processor adds after a text; all ids if it also adds some before it."""
         bare, closed = self._bare_and_closed("a")
         return closed[len(bare) :] if closed[: len(bare)] == bare else closed
 
@@ -103,7 +103,7 @@ class TextTokenizer(ABC):
         """From now on, read special tokens inside texts as ordinary text, so that no text can forge a prompt."""
 
     def ids(self, texts: Sequence[str]) -> list[NDArray[np.int64]]:
-        """Encode texts."""
+        """Return the token ids of each text in an array."""
         rows = self.encode(texts)
         return [rows[row] for row in range(len(rows))]
 
@@ -111,11 +111,11 @@ class TextTokenizer(ABC):
     def encode(
         self, texts: Sequence[str], *, head: Sequence[int] = (), tail: Sequence[int] = (), most: int | None = None
     ) -> TokenRows:
-        """Encode texts between fixed ids; a text of more than `most` tokens is cut at its end."""
+        """Return each text's token ids between the ids `head` and `tail`; a text of more than `most` tokens is cut."""
 
     @abstractmethod
     def count_tokens(self, texts: Sequence[str]) -> NDArray[np.int64]:
-        """Count tokens."""
+        """Return the number of tokens of each text."""
 
     @abstractmethod
     def token_offsets(self, text: str) -> NDArray[np.int64]:
@@ -207,7 +207,7 @@ def text_tokenizer(tokenizer: Any, name: str, reason: str = "as given") -> TextT
 
 
 def open_tokenizer(folder: ModelFolder) -> TextTokenizer:
-    """Read a model's tokenizer."""
+    """Read the tokenizer in a model's folder."""
     return _open(folder, lambda content: _read(content, folder.name))
 
 
@@ -236,12 +236,12 @@ def _open(folder: ModelFolder, read: Callable[[bytes], Opened]) -> Opened:
 
 def open_tokenizer_file(path: Path) -> TextTokenizer:
     """Read a tokenizer file that the user named."""
-    remedy = f"name the {TOKENIZER_FILE} that came with the model, or leave it out to count words"
+    remedy = f"name the {TOKENIZER_FILE} that came with the model, or name no tokenizer, so that words are counted"
     try:
         with path.open("rb") as file:
             content = file.read(MAX_BYTES + 1)
     except (OSError, ValueError) as error:  # the second where a name holds a zero byte
-        reason = getattr(error, "strerror", "no path")
+        reason = getattr(error, "strerror", "not a path")
         raise ConfigurationError(f"the tokenizer {str(path)!r} cannot be read ({reason}): {remedy}") from error
     if len(content) > MAX_BYTES:
         raise ConfigurationError(f"{path} is larger than {MAX_BYTES >> 20} MiB, too large for a tokenizer: {remedy}")
@@ -281,11 +281,11 @@ class TokenCounter(Protocol):
 
     @property
     def counter_name(self) -> str:
-        """Return the name of the way of counting; equal names mean equal counts."""
+        """Return a name for how tokens are counted; counters of the same name give the same counts."""
         ...
 
     def token_offsets(self, text: str) -> NDArray[np.int64]:
-        """Return (t, 2) start and end in characters, starts ascending; tokens of parts of one character are equal."""
+        """Return (t, 2) start and end of tokens in characters, ascending; tokens within one character are equal."""
         ...
 
     def count_tokens(self, texts: Sequence[str]) -> NDArray[np.int64]:
@@ -340,7 +340,7 @@ def find_tokenizer(model: str, given: str | PathLike[str] | None = None) -> Toke
 
 
 def given_tokenizer(given: str | PathLike[str]) -> TextTokenizer:
-    """Open a tokenizer that the user named."""
+    """Open a tokenizer that the user named: a file, its folder, or a hub id in the local cache."""
     path = Path(given).expanduser()
     folder = path if os.path.isdir(path) else None  # noqa: PTH112 - says False where Path would raise
     is_there = os.path.exists(path)  # noqa: PTH110 - as above
@@ -375,7 +375,7 @@ class CutTexts:
         self._lock = new_lock()
 
     def add(self, read: int, cut: int, limit: str) -> None:
-        """Add to the counts of read and cut texts; a warning names the limit from time to time."""
+        """Add to the counts of read and cut texts; log a warning when ten times as many are cut as at the last one."""
         with self._lock:
             self._read += read
             self.count += cut

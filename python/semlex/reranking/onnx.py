@@ -77,11 +77,11 @@ class OnnxReranker(CheckedReranker):
         room = None if most is None else most - asked.size
         if room is not None and room < 1:
             raise ConfigurationError(
-                f"{self._model.folder.name} reads {most} tokens of query and text, and the query has {asked.size}: "
-                "shorten it"
+                f"{self._model.folder.name} reads {most} tokens of query and text together, but the query alone has "
+                f"{asked.size}: shorten the query"
             )
         found = pairs.tokenizer.encode(texts, most=room)
-        limit = "" if most is None else f"the {most} tokens that it reads with the query"
+        limit = "" if most is None else f"the {most} tokens that the model reads, query included,"
         self._cut.add(len(texts), found.cut.size, limit)
         bodies = [found[row] for row in range(len(found))]
         return [pairs.join(asked, body) for body in bodies], [pairs.types(asked, body) for body in bodies]
@@ -90,7 +90,7 @@ class OnnxReranker(CheckedReranker):
         logits = batch.outputs[OUTPUT].astype(np.float64)
         if logits.shape not in {(batch.rows.size,), (batch.rows.size, 1), (batch.rows.size, 2)}:
             raise ModelError(
-                f"{self._model.where}: {OUTPUT} has the shape {logits.shape} for {batch.rows.size} pairs; a "
+                f"{self._model.where}: {OUTPUT} has the shape {logits.shape} for {batch.rows.size} pairs, but a "
                 "cross-encoder with one or two labels is needed: choose another model"
             )
         # Of two labels, the second means that the text answers: softmax is the logistic function of the difference.

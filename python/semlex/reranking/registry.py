@@ -1,4 +1,4 @@
-"""Chooses a reranker, and says why in one line.
+"""Chooses the reranker of a client, and says in one line why it was chosen.
 
 Nothing is downloaded, and no server is contacted. Texts are sent to a server later only if you named one or ``auto``;
 an API key in the environment alone is not enough.

@@ -1,4 +1,4 @@
-"""The common part of rerankers behind a server. They read one score per text, in any order."""
+"""Rerankers behind a server: of Cohere's format, of Text Embeddings Inference, and language models."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class RemoteReranker(RemoteModel, CheckedReranker):
 def read_scores(
     rows: object, *, count: int, position: str, score: str, source: str, most: float | None, remedy: str
 ) -> NDArray[np.float32]:
-    """Read one score per text, in any order."""
+    """Return the score of each of `count` texts from the rows of an answer, which may have any order."""
     scores: dict[int, float] = {}
     for row in rows if isinstance(rows, list) else [None]:
         place, value = (row.get(position), row.get(score)) if isinstance(row, dict) else (None, None)

@@ -84,14 +84,14 @@ def choose_placement(device: str | None, precision: str | None) -> Placement:
 
 
 def check_names(device: str | None, precision: str | None) -> None:
-    """Check both names without importing torch."""
+    """Refuse an unknown device or precision, without importing torch."""
     for name, value, allowed in (("device", device, DEVICES), ("dtype", precision, PRECISIONS)):
         if value is not None and value not in allowed:
             raise ConfigurationError(f"{name} must be one of {', '.join(allowed)} or None; got {value!r}")
 
 
 def automatic_obstacle(model: str, device: str | None) -> str | None:
-    """Return why no transformer is used by default here, or None; the cheapest checks come first."""
+    """Return why this transformer is not used by default on this machine, or None; cheap checks come first."""
     if find_cached(model) is None:
         return f"{model} is not in the local cache"
     for package in ("torch", "transformers"):
@@ -157,7 +157,7 @@ def describe_devices() -> dict[str, str]:
 
     found = {}
     if _is_available("mps"):
-        found["mps"] = f"{platform.machine()}, {_gibibytes(torch.mps.recommended_max_memory())} of memory for it"
+        found["mps"] = f"{platform.machine()}, {_gibibytes(torch.mps.recommended_max_memory())} of memory for the GPU"
     if _is_available("cuda"):
         major, minor = torch.cuda.get_device_capability()
         memory = _gibibytes(torch.cuda.get_device_properties(0).total_memory)
@@ -203,7 +203,7 @@ class TorchProcess:
             )
 
     def after_fork(self) -> None:
-        """Note that the child inherits a used torch."""
+        """Note, in a forked child, whether its parent had loaded a model with torch."""
         self._inherited |= self._used
         self._used = False
 

@@ -187,7 +187,7 @@ class VariableLength:
 
 
 def form_for(device: Any, dtype: Any) -> type[AttentionForm]:
-    """Return the fastest form for a device and a torch dtype."""
+    """Return the fastest form of attention for a device and a torch dtype."""
     import torch  # noqa: PLC0415 (loaded already)
 
     if device.type == "cpu":
@@ -289,7 +289,7 @@ class PackedTokens:
 
 
 class PackedForward:
-    """Packed batches; tokens with which all rows of a call begin are computed once."""
+    """A forward pass over packed batches; tokens with which all rows of a call begin are computed once."""
 
     def __init__(self, model: Any) -> None:
         if set(getattr(model.config, "layer_types", None) or ["full_attention"]) != {"full_attention"}:
@@ -302,7 +302,7 @@ class PackedForward:
     def batches(
         self, rows: TokenRows, *, token_budget: int, max_rows: int, kept_prefix: NDArray[np.int64] | None = None
     ) -> Iterator[Batch]:
-        """Plan packed batches."""
+        """Plan packed batches; tokens that all rows begin with are left out of them."""
         prefix = self._known(rows, kept_prefix) or self._common(rows)
         plan = _core.TokenPlan(
             rows.ids,
@@ -317,7 +317,7 @@ class PackedForward:
             yield Batch(batch.rows, PackedTokens(batch, prefix))
 
     def run(self, batch: Batch) -> NDArray[np.float32]:
-        """Run one pass, or two if the shared prefix is not computed yet."""
+        """Return the rows' last states from one pass, after another for a shared prefix that is not computed yet."""
         import torch  # noqa: PLC0415 (loaded already)
 
         tokens: PackedTokens = batch.tokens
@@ -329,7 +329,7 @@ class PackedForward:
         return states
 
     def _known(self, rows: TokenRows, ids: NDArray[np.int64] | None) -> SharedPrefix | None:
-        """Return the kept prefix, if all rows begin with its ids and are longer."""
+        """Return the prefix with these ids, kept for later calls, if all rows begin with them and are longer."""
         if ids is None or not ids.size:
             return None
         heads = [rows[row][: ids.size + 1] for row in range(len(rows))]
@@ -403,7 +403,7 @@ _PARTS = (
 
 
 class TrimmedForward(PackedForward):
-    """Packed batches through the layers of a Qwen3 model, without transformers' code."""
+    """A forward pass over packed batches that computes the layers of a Qwen3 model without transformers' code."""
 
     # It computes what `modeling_qwen3` of transformers computes, with fewer passes over memory.
 
@@ -440,7 +440,7 @@ Turn: TypeAlias = "Callable[[Tensor, Any, Tensor, Tensor], Tensor]"
 
 
 def _fastest_turn(model: Any) -> Turn:
-    """Return the kernel of `head_kernel` if it can be built, else torch's operations."""
+    """Return the function that normalises and rotates heads: the kernel of `head_kernel`, or if it fails, torch's."""
     if model.device.type != "cuda":
         return _turned
     import torch  # noqa: PLC0415 (loaded already)
@@ -518,7 +518,7 @@ __all__ = ["FORWARDS", "Batch", "Forward", "ReferenceForward"]
 
 
 class ReferenceForward:
-    """Padded batches and torch's own attention."""
+    """A forward pass over padded batches with torch's own attention; other forms are compared with it."""
 
     # Rows are padded on the right; attention is causal, so no token sees the padding, and no mask is needed.
 
@@ -528,7 +528,7 @@ class ReferenceForward:
     def batches(
         self, rows: TokenRows, *, token_budget: int, max_rows: int, kept_prefix: NDArray[np.int64] | None = None
     ) -> Iterator[Batch]:
-        """Plan padded batches of rows of similar length; no prefix is kept."""
+        """Plan padded batches of rows of similar length; `kept_prefix` is ignored."""
         del kept_prefix
         plan = _core.plan_batches(rows.lengths, token_budget=token_budget, max_rows=max_rows, padded=True)
         for start, end in zip(plan.boundaries[:-1], plan.boundaries[1:], strict=True):
@@ -536,7 +536,7 @@ class ReferenceForward:
             yield Batch(chosen, [rows[int(row)] for row in chosen])
 
     def run(self, batch: Batch) -> NDArray[np.float32]:
-        """Pad the rows, run the model's body, and gather the last tokens' states."""
+        """Pad the rows, run the model's body, and return the last tokens' states."""
         import torch  # noqa: PLC0415 (loaded already)
 
         longest = max(row.size for row in batch.tokens)

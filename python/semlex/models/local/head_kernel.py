@@ -1,4 +1,4 @@
-"""A GPU kernel that normalises and rotates heads in one pass over memory; torch's operations take six."""
+"""A GPU kernel that normalises and rotates attention heads in one pass over memory; torch's operations need six."""
 
 # It uses triton, which comes with torch on Linux, and is compiled at its first call.
 

@@ -65,7 +65,7 @@ def free_bytes(device: str) -> int | None:
 
 
 def cached_bytes(device: str) -> int:
-    """Return the free bytes in blocks that torch already holds; asking the driver for more takes a millisecond."""
+    """Return the free bytes in blocks that torch already holds, without the slow question to the driver for more."""
     import torch  # noqa: PLC0415 (loaded already)
 
     return torch.cuda.memory_reserved() - torch.cuda.memory_allocated() if device == "cuda" else 0
@@ -138,5 +138,5 @@ def run_in_batches(
             )
         size = part.size // 2
     if size < wanted:
-        logger.warning("%s: memory of %s ran out; its batches hold at most %d texts from now on", model, device, size)
+        logger.warning("%s: memory of %s ran out; batches have at most %d texts from now on", model, device, size)
     return size

@@ -1,4 +1,4 @@
-"""A transformer run by ONNX Runtime: its session, its tokenizer, and small batches of texts."""
+"""A transformer that ONNX Runtime runs: its file, its session, and small batches of texts."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def require_onnx(purpose: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Texts that went through the model together, and its outputs."""
+    """Texts that went through the model together, and the model's outputs."""
 
     rows: NDArray[np.int64]  # (b,) numbers of the texts
     mask: NDArray[np.int64]  # (b, t) 1 for tokens, 0 for padding
@@ -92,7 +92,7 @@ class OnnxModel:
         return self._one_by_one
 
     def max_tokens(self, added: int) -> int | None:
-        """Return the maximum tokens of a text, without the added ones; None if no file states it."""
+        """Return the maximum tokens of a text besides `added` special ones; None if no file states a limit."""
         config = self.folder.read_json("config.json")
         limits = [
             _whole(self.folder.read_json("sentence_bert_config.json").get("max_seq_length")),
@@ -136,7 +136,7 @@ class OnnxModel:
             self._session = None
 
     def load(self) -> None:
-        """Load the file, unless that was done; refuse one with unknown inputs or outputs."""
+        """Load the file, unless it is loaded; refuse a file with unknown inputs or outputs."""
         with self._opening:
             if self._closed:
                 raise ModelError(f"the model {self.folder.name} was closed; make a new one")
@@ -147,7 +147,7 @@ class OnnxModel:
                 if not self.outputs:
                     names = ", ".join(entry.name for entry in session.get_outputs())
                     needed = " or ".join(self._known_outputs)
-                    raise ModelError(f"{self.where} returns {names}; {needed} is needed: {_ANOTHER_FILE}")
+                    raise ModelError(f"{self.where} has the outputs {names}, but needs {needed}: {_ANOTHER_FILE}")
                 self._one_by_one = _is_quantised_while_running(self.where)
                 self._session = session
 

@@ -90,7 +90,7 @@ def _body_states(model: Any, rows: NDArray[np.int64]) -> NDArray[np.float32]:
 
 
 def _run(forward: Forward, rows: Sequence[NDArray[np.int64]]) -> NDArray[np.float32]:
-    """Return the states that a form computes for rows, (rows, hidden size)."""
+    """Return the last tokens' states that a form computes for rows, (rows, hidden size)."""
     states: dict[int, NDArray[np.float32]] = {}
     for batch in forward.batches(TokenRows.of(rows), token_budget=1 << 20, max_rows=len(rows)):
         states |= zip(batch.rows.tolist(), forward.run(batch), strict=True)
@@ -199,7 +199,7 @@ class SharedModel:
         finalizer.atexit = False
 
     def model(self) -> Any:
-        """Return the model of transformers."""
+        """Return the model as an object of transformers; the first call loads it."""
         if "model" in self._held:  # nobody waits for a pass to end only to look
             return self._held["model"]
         with self.lock:
@@ -209,7 +209,7 @@ class SharedModel:
             return self._held["model"]
 
     def forward(self, attention: str) -> Forward:
-        """Return one form of the forward pass."""
+        """Return a form of the forward pass by its name; the first call builds it."""
         form: Forward | None = self._held.get(attention)
         if form is None:
             with self.lock:
@@ -218,7 +218,7 @@ class SharedModel:
         return form
 
     def defect(self, attention: str) -> str | None:
-        """Return the result of the self-test, remembered for the life of the process."""
+        """Return the defect that the self-test finds in a form, or None; results are kept until the process ends."""
         key = (str(self.folder.path), self.folder.revision, self._head, self.placement, FORWARDS[attention])
         if key in _outcomes:
             return _outcomes[key]
@@ -285,7 +285,7 @@ def open_model(folder: ModelFolder, head: str, placement: Placement, attention: 
 
 
 def forms_from(attention: str) -> list[str]:
-    """Return a form of the forward pass and its fallbacks, in order."""
+    """Return the names of a form of the forward pass and its fallbacks, in the order in which they are tried."""
     names = list(FORWARDS)
     return list(dict.fromkeys([*names[names.index(attention) :], "reference"]))
 

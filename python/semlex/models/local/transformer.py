@@ -86,7 +86,7 @@ class TokenBudget:
 
 
 def token_budget(key: Hashable, device: str) -> TokenBudget:
-    """Return the budget of one kind of model on one device, shared by all such models in this process."""
+    """Return the token budget of one kind of model on one device; all such models in this process share it."""
     # `key` contains everything that speed depends on: the model's shape, device, precision, form of the forward pass,
     # threads.
     if key not in _budgets:
@@ -111,7 +111,7 @@ class Limits:
 
 
 def measured_budget(running: Running) -> TokenBudget:
-    """Return the measured budget for a model in its configuration."""
+    """Return the token budget that is measured for a model in its configuration."""
     import torch  # noqa: PLC0415 (loaded already)
 
     shared = running.shared
@@ -138,7 +138,7 @@ def fill(
     *,
     kept_prefix: NDArray[np.int64] | None = None,
 ) -> None:
-    """Compute the states of rows."""
+    """Compute the last-token states of the rows `which` into `states`, in smaller passes if memory runs out."""
     # If memory runs out, the missing rows are planned again with half the tokens; the model keeps that limit, and it is
     # logged once.
     passes = _Passes(states, rows, running, limits, kept_prefix)
@@ -177,7 +177,7 @@ class _Passes:
         self._short: int | None = None  # most tokens that found room just now, when fewer than wanted
 
     def trial(self, missing: NDArray[np.int64]) -> int | None:
-        """Return the size to measure next, if any."""
+        """Return the pass size (in tokens) to measure next, or None."""
         if self._limits.token_budget is not None:
             return None
         trial = measured_budget(self._running).trial(int(self._lengths[missing].sum()))
@@ -192,7 +192,7 @@ class _Passes:
         return shuffled[: max(1, count)]
 
     def run(self, part: NDArray[np.int64], trial: int | None) -> NDArray[np.int64]:
-        """Run rows until all are done or memory runs out."""
+        """Run rows until all are done or memory runs out; return the numbers of the rows that are done."""
         shared = self._running.shared
         forward = shared.forward(self._running.attention)
         budget = effective_budget(self._running, self._limits) if trial is None else trial
