@@ -136,7 +136,7 @@ class NoTextError(ModelServerError):
 
 
 class ChatEndpoint:
-    """A model behind a server, by the name that the server knows."""
+    """Sends conversations to one language model behind a server, and reads its messages."""
 
     # Optional settings (temperature 0, a JSON schema, usage figures of a stream) are sent until the server refuses them
     # with 400 or 422 and accepts the same request without them.
@@ -362,7 +362,7 @@ class OpenAIChatModel(RemoteModel):
 
 
 def choose_chat_model(configured: str | ChatModel | None = None) -> ModelChoice[ChatModel]:
-    """Return the configured language model, or none; nothing is sent.
+    """Return the configured language model, or None, with the reason; nothing is sent to the model.
 
     ==============================  ============================================================  ===================
     configured                      language model                                                key

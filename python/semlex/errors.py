@@ -61,7 +61,7 @@ class ModelServesError(ConfigurationError):
 
 
 class MissingKeyError(ConfigurationError):
-    """A model server wants a key that is not set; the message names the environment variable.
+    """A model server needs a key that is not set; the message names the environment variable.
 
     Remedy: Set the variable that the message names.
     """
@@ -237,7 +237,7 @@ class ModelMismatchError(ModelError, ValueError):
 
 
 class EmbeddingsMissingError(SemlexError, LookupError):
-    """A vector search on a collection that holds no vectors.
+    """A vector search was requested, but the collection holds no vectors.
 
     Remedy: `semlex models fill` computes the vectors; `--mode keyword` needs none.
     """
@@ -246,7 +246,7 @@ class EmbeddingsMissingError(SemlexError, LookupError):
 class SearchTimeoutError(SemlexError, TimeoutError):
     """No search answered before the deadline.
 
-    Remedy: Give a longer deadline; `semlex doctor` and `semlex maintain create-index` make searches faster.
+    Remedy: Give a longer deadline; `semlex doctor` finds what makes searches slow, such as a missing index.
     """
 
 
@@ -297,7 +297,7 @@ class ModelServerError(ModelError, ConnectionError):
 
 
 class StoreError(SemlexError, RuntimeError):
-    """The database refused or failed.
+    """The database refused a statement, or failed.
 
     Remedy: Read the message; `semlex doctor` finds most causes.
 

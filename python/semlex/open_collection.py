@@ -1,4 +1,4 @@
-"""An open collection, which indexing and searching work on."""
+"""An open collection: the database, metadata, models and caches that indexing and searching use."""
 
 from __future__ import annotations
 
@@ -86,9 +86,9 @@ class OpenModels:
                 "; for a model behind a server, name the tokenizer.json whose SHA-256 begins with "
                 f"{stored.removeprefix(FILE_COUNTER)} (--tokenizer PATH, tokenizer= in Python)"
             )
-        here = "no model is open" if self.counter_name is None else f"the open model counts with {self.counter_name}"
+        here = "no model is loaded" if self.counter_name is None else f"this model counts with {self.counter_name}"
         raise ModelMismatchError(
-            f"the tokens of collection {collection!r} are counted with {stored}, and {here}: {remedy}; or index into "
+            f"the tokens of collection {collection!r} are counted with {stored}, but {here}: {remedy}; or index into "
             "another collection"
         )
 
@@ -334,7 +334,7 @@ class OpenCollection:
         self.seen.told.add((who, serving.version))
         name = info.names.collection
         if used is not None:
-            goes_on = f"this process keeps using version {used.version} ({used.model}), as it was opened"
+            goes_on = f"this process keeps using version {used.version} ({used.model}), with which it was opened"
         else:
             goes_on = f"this process was opened with {'' if model is None else model.model} and answers by words alone"
         note = (
@@ -352,7 +352,7 @@ class OpenCollection:
             return []
         note = (
             f"vector search misses some chunks of collection {name!r}: a program with another model wrote them; "
-            f"a worker makes their vectors (semlex worker), or do it now: semlex models fill --collection {name}"
+            f"a worker computes their vectors (semlex worker), or do it now: semlex models fill --collection {name}"
         )
         return [note]
 

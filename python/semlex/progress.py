@@ -27,7 +27,7 @@ def rate(per_second: float | None) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Return a time for people, for example ``2 min 5 s``."""
+    """Return a duration as text for people, for example ``2 min 5 s``."""
     whole = max(1, round(seconds))
     minutes, rest = divmod(whole, 60)
     hours, minutes = divmod(minutes, 60)
@@ -37,7 +37,7 @@ def duration(seconds: float) -> str:
 
 
 class ProgressLines:
-    """Writes a line from time to time, for logs.
+    """Writes the progress as lines for logs, one every ten seconds at most.
 
     Args:
         clock: Returns seconds; replaced by tests.
@@ -115,7 +115,7 @@ def in_notebook() -> bool:
 
 
 class NotebookProgress:
-    """Shows the stages as a table that is redrawn from time to time.
+    """Shows the progress of each stage in a table in a notebook, redrawn at most four times a second.
 
     Args:
         clock: Returns seconds; replaced by tests.

@@ -111,7 +111,7 @@ class Span:
         """Give the span another name."""
 
     def fail(self, kind: str) -> None:
-        """Note a failure that raises no error."""
+        """Mark the span as failed with this kind of error, also if no error is raised."""
 
     def tell(self, event: str, attributes: Mapping[str, Any]) -> None:
         """Add an event to the span."""

@@ -1,4 +1,4 @@
-"""Check values by rules, and return what is wrong as errors of a call."""
+"""Checks of the arguments of calls; they return what is wrong as a list of errors, or raise it."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def check_rows(field: str, rows: Sequence[object], **rules: Any) -> None:
 
 
 def check_texts(texts: Sequence[str]) -> list[str]:
-    """Refuse texts that no model can read."""
+    """Return texts as a list; refuse texts that no model can read."""
     if isinstance(texts, str):
         raise ValidationError(refuse("texts", "wrong_type", "sequence of str", "str"))
     rows = list(texts)
@@ -133,7 +133,7 @@ def callable_errors(field: str, value: object) -> Errors:
 
 
 def kind_errors(field: str, value: object, *kinds: type) -> Errors:
-    """Return what is wrong with a value that must be an instance of one of some classes."""
+    """Return what is wrong with a value that must be an instance of one of these classes."""
     limit = " or ".join("None" if kind is NoneType else kind.__name__ for kind in kinds)
     return [] if isinstance(value, kinds) else wrong_type(field, limit, value)
 

@@ -241,7 +241,7 @@ def test_a_server_that_fails_is_left_to_the_rules(database_url: str) -> None:
         context = retriever.context(FACTUAL, route="chat")
     assert context.results.route is not None
     assert context.results.route.by == "rules"
-    assert any("rules did" in warning for warning in context.warnings)
+    assert any("rules chose the route" in warning for warning in context.warnings)
     assert KEY not in str(context.warnings)
 
 
