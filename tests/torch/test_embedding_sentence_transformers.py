@@ -236,10 +236,8 @@ def test_texts_that_are_cut_are_counted(folder, caplog):
         assert (embedder.documents_cut, caplog.messages) == (0, [])
         embedder.embed_documents(["a", fits + " a"])
         assert embedder.documents_cut == 1
-        assert caplog.messages == [
-            f"1 of 3 texts for {folder} so far did not fit into the {MAX_TOKENS} tokens that the model reads and were "
-            "cut"
-        ]
+        limit = f"the {MAX_TOKENS} tokens that the model reads"
+        assert caplog.messages == [f"1 of 3 texts for {folder} so far did not fit into {limit} and were cut"]
         caplog.clear()
         # Queries are told of, but are no documents.
         embedder.embed_query(fits * 2)
