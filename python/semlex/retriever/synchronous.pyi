@@ -199,27 +199,27 @@ class SyncCollection(Synchronous):
 
     @property
     def embeddings(self) -> SyncEmbeddings:
-        """Return the collection's sets of vectors: change the embedding model, roll back, fill in, calibrate."""
+        """Return the operations on sets of vectors: change the model, roll back, compute missing vectors, calibrate."""
 
     @property
     def indexes(self) -> SyncIndexes:
-        """Return the collection's vector and keyword indexes: build, estimate, merge, rebuild."""
+        """Return the operations on the vector and keyword indexes: build, estimate, merge, rebuild."""
 
     @property
     def fields(self) -> SyncFields:
-        """Return the collection's metadata fields: list, count values, index."""
+        """Return the operations on metadata fields: list fields, count their values, index them."""
 
     @property
     def jobs(self) -> SyncJobs:
-        """Return the collection's background jobs."""
+        """Return the object that submits background jobs for this collection."""
 
     @property
     def queries(self) -> SyncQueries:
-        """Return the collection's query log."""
+        """Return the operations on the query log: summarise and clear it."""
 
     @property
     def tables(self) -> SyncTables:
-        """Return the operations with tables: load rows with vectors, follow tables, dump, give hits as rows."""
+        """Return the operations with tables: load rows with vectors, follow tables, dump, return hits as rows."""
 
     @property
     def names(self) -> Names:
@@ -264,7 +264,7 @@ class SyncCollection(Synchronous):
         *,
         deadline: float | None = None,
     ) -> SearchResults:
-        """Return the next page of a list that `search` opened with `max_results`."""
+        """Return the next page of hits of a `search` that was called with `max_results`."""
 
     def search_many(
         self,
@@ -457,7 +457,7 @@ class SyncClient(Opened):
         """Return every collection of the schema with its counts, sorted by name; large tables are estimated."""
 
     def migrate(self, *, dry_run: bool = False) -> list[Step]:
-        """Migrate the tables of all collections to this version's form; opening a collection migrates its tables, too."""
+        """Migrate the tables of all collections to this version of semlex; opening a collection also migrates it."""
 
     def drop(self, name: str) -> None:
         """Drop a collection with everything in it, even one that another version of semlex made."""
@@ -476,7 +476,7 @@ class SyncClient(Opened):
         """Make a collection from a dump, with its vectors; its keyword index and vector indexes are rebuilt."""
 
     def jobs(self, *, state: JobState | None = None, collection: str | None = None, limit: int = 100) -> list[SyncJob]:
-        """Return the newest jobs of all collections, newest first, without their documents."""
+        """Return the newest jobs of all collections, newest first, without the documents that ``add`` jobs store."""
 
     def count_jobs(self, *, deadline: float | None = None) -> dict[JobState, int]:
         """Return the number of jobs in each state."""
@@ -497,7 +497,7 @@ class SyncClient(Opened):
         compare_every: float = 600.0,
         tell: Callable[[str], None] | None = None,
     ) -> int:
-        """Run the jobs of all collections of the schema and keep their followed tables in step, until cancelled."""
+        """Run the jobs of all collections of the schema and sync their followed tables, until cancelled."""
 
     def diagnose(self, collection: str | None = None, *, tell: Callable[[str], None] | None = None) -> Diagnosis:
         """Return what is wrong with models, server and collections, each with a remedy. Nothing is written."""
@@ -524,7 +524,7 @@ class SyncRetriever(SyncCollection, Opened):
     def asynchronous(self) -> PostgreSQLRetriever: ...
 
     def drop_collection(self) -> bool:
-        """Drop the collection with everything in it, and close this retriever."""
+        """Drop the collection with everything in it and close this retriever; return whether it existed."""
 
     @property
     def embedder(self) -> Embedder | None:
@@ -624,7 +624,7 @@ class SyncJSONKBRetriever(Opened):
 
     @property
     def identity(self) -> str:
-        """The name that results of this retriever carry."""
+        """The name of this retriever in `SearchResults.fallback`."""
 
     def __init__(self, folder: str | Path, *, language: str = 'english', top_k: int = 5) -> None: ...
 
@@ -703,7 +703,7 @@ class SyncEmbeddings(Synchronous):
         """Drop a set of vectors."""
 
     def fill(self, progress: ProgressOption = None) -> int:
-        """Compute the vectors of chunks that have none; return how many were written."""
+        """Compute the vectors of chunks that have none; return how many vectors were written."""
 
     def vectors(self, ids: Iterable[AnyId]) -> Vectors:
         """Return the stored vectors of chunks by id, float32 of shape (d,); chunks without a vector are left out."""
@@ -713,7 +713,7 @@ class SyncEmbeddings(Synchronous):
         """Return the curve that gives hits their `SearchResult.confidence`: the named file's, else the stored one."""
 
     def store_calibration(self, curve: ConfidenceCurve | None) -> None:
-        """Store a confidence curve for the vectors in use, replacing theirs; each set of vectors has its own curve."""
+        """Store a confidence curve for the set of vectors in use, in place of an earlier curve; each set has its own."""
 
 class SyncFields(Synchronous):
     """`Fields` behind plain functions."""
@@ -773,7 +773,7 @@ class SyncIndexes(Synchronous):
         """Estimate the memory, time and size that building a vector index takes; None if nothing is to be built."""
 
     def optimize(self, progress: ProgressOption = None) -> int:
-        """Merge the keyword index (engine ``bm25``) into few, full segments; return how many were merged."""
+        """Merge the keyword index (engine ``bm25``) into few, full segments; return how many segments were merged."""
 
     def rebuild_keyword(self, progress: ProgressOption = None) -> Rebuilt:
         """Rebuild the keyword index (engine ``bm25``) from the stored texts, while it is searched and written."""
@@ -794,10 +794,10 @@ class SyncQueries(Synchronous):
     def asynchronous(self) -> Queries: ...
 
     def summary(self, *, limit: int = 20) -> QueryLogSummary:
-        """Return figures of the query log, the most frequent questions, and those that found nothing."""
+        """Return figures of the query log, the most frequent questions, and questions that found nothing."""
 
     def clear(self) -> int:
-        """Delete all logged questions; return how many."""
+        """Delete all logged questions; return how many were deleted."""
 
 class SyncTables(Synchronous):
     """`Tables` behind plain functions."""
@@ -821,7 +821,7 @@ class SyncTables(Synchronous):
         """Load rows that have vectors, at the speed of COPY; each row becomes a chunk. Nothing is split or embedded."""
 
     def stored_vectors(self, rows: Any, fields: RowFields = ...) -> RowVectors:
-        """Return the stored vectors of rows whose id and text are stored, so that you need not compute them again."""
+        """Return the stored vectors of rows whose id and text are already stored, so that you need not compute them."""
 
     def read(self, *, part: int = 0, parts: int = 1, after: str | None = None, limit: int = 5000) -> RecordBatch:
         """Return chunks with their vectors as an Arrow batch, in the order of their keys; needs the extra ``arrow``."""
@@ -868,10 +868,10 @@ class SyncTables(Synchronous):
         dry_run: bool = False,
         progress: ProgressOption = None,
     ) -> list[TableSync]:
-        """Bring the collection in step with followed tables: rows that were added, changed or deleted."""
+        """Update the collection from followed tables: store rows added or changed there, delete those that are gone."""
 
     def dump(self, folder: str | PathLike[str], progress: ProgressOption = None) -> TransferReport:
-        """Write the collection into a new folder: chunks with vectors, documents, sources and the log, as Parquet."""
+        """Write the collection into a new folder: chunks with vectors, documents, sources, ingestion log, as Parquet."""
 
     def hits_as_sql(self, results: Sequence[SearchResult], *, include: Sequence[Included] = ...) -> str:
         """Return a SELECT that gives the hits as rows, for psql, ``WITH hits AS (…)`` or a FROM clause."""
