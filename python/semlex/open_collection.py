@@ -357,7 +357,7 @@ class OpenCollection:
         return [note]
 
     async def note_use(self) -> None:
-        """Store that this process uses a version other than the serving one, so that others do not drop it.
+        """Store that this process uses another version than newly opened ones, so that nobody drops that version.
 
         It uses its own short transaction, and does nothing if that is not possible: on a standby, for a role that
         may only read, and inside a transaction of the caller's, which could hold the lock for any time.

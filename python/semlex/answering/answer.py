@@ -337,7 +337,7 @@ _WORD = re.compile(r"\w+")
 
 # One true quote must not stand for all sentences of an entry.
 def parted(written: WrittenSentence) -> Iterator[WrittenSentence]:
-    """Split an item of several sentences into one per sentence, each with the quotes most like it; drop numbers."""
+    """Split an item of several sentences; each quote goes to the most similar sentence. Numbers as [1] are removed."""
     text = _NUMBERS.sub("", written.text).strip()
     if not any(map(str.isalnum, text)):
         return

@@ -125,7 +125,7 @@ def row_field(parts: tuple[str, ...], place: str) -> Field:
 
 
 def metadata_field(parts: tuple[str, ...], place: str) -> Field:
-    """Return the field for a path into the metadata, given as keys from outside to inside."""
+    """Return the field for a path into the metadata, which is given as its keys, outermost first."""
     if len(parts) > MAX_PATH_PARTS:
         raise refusal(place, "too_deep", str(MAX_PATH_PARTS), f"{len(parts)} levels")
     errors = [error for part in parts for error in text_errors(place, part)]

@@ -209,7 +209,7 @@ def leads_to_onnx(name: str, revision: str | None = None) -> bool:
 
 
 def onnx_file(folder: Path, wanted: str | None = None) -> str | None:
-    """Return the ONNX file to use from a folder; None if it has none, or not the wanted one."""
+    """Return the ONNX file to use from a folder; None if the folder lacks the wanted file, or any known one."""
     return choose_file((path.relative_to(folder).as_posix() for path in sorted(folder.rglob("*.onnx"))), wanted)
 
 

@@ -344,7 +344,7 @@ class ModelServer:
 
 
 class _Requests:
-    """The event loop on which the requests of one client run, in a thread."""
+    """An event loop, in a separate thread, on which the requests of one client run."""
 
     # Calls block. On the loop a time limit covers a whole attempt: the look-up of the host, slow answers, and pauses.
     # If nobody wants the result any more, the call returns at once and the request is cancelled.

@@ -120,7 +120,7 @@ class RemoteModel:
     def _in_batches(
         self, ask: Callable[[list[str]], NDArray[np.float32]], texts: list[str]
     ) -> list[NDArray[np.float32]]:
-        """Return the answers for all texts, in order."""
+        """Return the answers for all texts, in order, from one request for each batch."""
         size = self._batch_size
         return self._server.map(
             lambda first: self._ask_or_halve(ask, texts[first : first + size], first), range(0, len(texts), size)

@@ -1,4 +1,4 @@
-"""Options of contexts and answers: what is added around hits, and when a question is refused."""
+"""Options of contexts and answers: what is added around hits, and when no answer is given."""
 
 from __future__ import annotations
 

@@ -109,7 +109,7 @@ def _cached_qwen3(device: str | None) -> ModelChoice[Reranker]:
 
 
 def _automatic(device: str | None, named: str | None) -> ModelChoice[Reranker]:
-    """Choose a reranker for ``auto``; a language model may be named with it."""
+    """Choose a reranker for ``auto``; `named` is the language model in ``auto:MODEL``, or None."""
     variable = ACCOUNTS["cohere"].variable
     if environment(variable) is not None:
         return _named("cohere", why=f"because {variable} is set")

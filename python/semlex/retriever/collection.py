@@ -354,7 +354,7 @@ class Collection(Part):
             The results of each query, in the order of `queries`.
 
         Raises:
-            ValidationError: Queries are refused, each with its error; or they are too many.
+            ValidationError: Queries are refused, each with its error; or there are too many queries.
             EmbeddingsMissingError: As for `search`.
         """
         check_options(RankingOptions, options, "search_many")
@@ -739,7 +739,8 @@ class Collection(Part):
         repeated, the last document wins, with ``skip`` the first. A document without an id gets one computed from its
         content and metadata.
 
-        You can read a chunk, change it and pass it here: it replaces the stored chunk until you index a changed file.
+        You can read a chunk, change it and pass it here: it replaces the stored chunk, until its file is changed and
+        indexed again.
 
         Args:
             documents: Any iterable, read once, of `Document`, `ChunkMetadata` or `VectorDocument` (whose vectors are

@@ -91,7 +91,7 @@ class Handle:
         self._opening: tuple[int, asyncio.Lock] = (0, asyncio.Lock())
 
     def using(self, connection: CallersConnection | Connection) -> Handle:
-        """Return a handle whose calls join the transaction of a caller's connection; it shares caches and models."""
+        """Return a handle that shares caches and models, but joins the transaction of a caller's connection."""
         made = copy.copy(self)
         made._join(self, Database(connection=callers_connection(connection)))  # noqa: SLF001 - of this class
         return made
@@ -140,7 +140,7 @@ class Handle:
         return opened
 
     async def reading(self, read: Callable[[OpenCollection], Awaitable[T]]) -> T:
-        """Read the open collection; if it was dropped, try once more, since another one may have its name now."""
+        """Return what `read` reads of the open collection; if that was dropped, try once more with its successor."""
         try:
             return await read(await self.readable())
         except CollectionDroppedError:

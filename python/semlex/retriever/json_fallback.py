@@ -51,9 +51,9 @@ class JSONKBRetriever(Openable, DocumentRetriever):
     """Searches the ``*.json`` files of a folder by words, in memory.
 
     A file holds an object or a list of objects. Every object, at any depth, that has strings or lists of strings is an
-    entry. Its text has one line for each of these fields; its heading path is the names of the fields above it; its id
-    is its ``id``, else the file and the path inside; its title is ``title`` or ``name``; numbers and truth values are
-    its metadata. Scores are BM25 (`Bm25Options`), as in a collection.
+    entry. The entry's text has one line for each of these fields; its heading path is the names of the fields above
+    the object; its id is the field ``id``, else the file and the path inside; its title is ``title`` or ``name``;
+    numbers and truth values are its metadata. Scores are BM25 (`Bm25Options`), as in a collection.
 
     Give it as ``fallback=`` of a search, or search it alone. The files are read once, at the first search.
 

@@ -114,7 +114,7 @@ async def open_with_models(collection: Collection) -> None:
 
 
 async def served_embedder(collection: Collection) -> ServedEmbedder | None:
-    """Return the embedding model of a collection, or of a new one if it is missing; None: keyword search only."""
+    """Return the embedding model of a collection, or of a new one if none exists; None: keyword search only."""
     resources = collection._handle.resources  # noqa: SLF001 - of this package
     try:
         models = (await collection._handle.readable()).models  # noqa: SLF001 - of this package

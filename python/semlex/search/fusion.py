@@ -38,7 +38,7 @@ DEFAULT_VECTOR_WEIGHT = 0.5
 
 @dataclass(slots=True)
 class Candidate:
-    """A chunk that vector or keyword search found; ranks count from 1, None if that search did not find it."""
+    """A chunk that vector or keyword search found; a rank counts from 1, and is None if its search did not find it."""
 
     # Score fusion adds the scores of the search that did not find it, and what each search contributed to the fused
     # score.
@@ -164,7 +164,7 @@ _WORD = re.compile(r"\w+")
 
 
 def headed_by(text: str | None, results: Mapping[str, LegResult]) -> frozenset[Key]:
-    """Return the hits of keyword search whose innermost heading equals the query, ignoring case and punctuation."""
+    """Return chunks that keyword search found whose innermost heading equals `text`, ignoring case and punctuation."""
     keyword = results.get("keyword")
     if text is None or keyword is None or keyword.headings is None:
         return frozenset()
@@ -293,7 +293,7 @@ def union_of(results: Mapping[str, LegResult]) -> Union:
 async def without_excluded(
     snapshot: Snapshot, results: dict[str, LegResult], names: Names, exclusions: Exclusions | None
 ) -> Candidates:
-    """Return the candidates, without those of vector search that contain a word which the query excludes."""
+    """Return the candidates, without chunks found by vector search that contain excluded words or phrases."""
     # Keyword search knows which these are. If it has not answered, excluded words are searched in the texts.
     if "vector" not in results:
         return Candidates(results)

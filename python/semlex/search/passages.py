@@ -75,7 +75,7 @@ def _common(one: tuple[str, ...], other: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def joined(chunks: Iterable[PlacedChunk]) -> list[Passage]:
-    """Join chunks into passages, document by document in the order of keys, and in the order of each document."""
+    """Join chunks into passages, sorted by the key of the document, and within a document by position."""
     # Chunks become one passage if their character ranges touch or overlap, or only blank characters are between them. A
     # chunk whose text is not a part of its document's, because it was added or replaced, is a passage of its own.
     passages: list[Passage] = []
@@ -94,7 +94,7 @@ def _order(chunk: PlacedChunk) -> tuple[int, int, int, str]:
 
 
 def is_near(passage: Passage, chunk: PlacedChunk) -> bool:
-    """Return whether a passage and a chunk of its document might be joined."""
+    """Return whether a passage and a chunk of the same document are so close that they might be joined."""
     start, end = passage.char_start, passage.char_end
     if start is None or end is None or chunk.char_start is None or chunk.char_end is None:
         return False
@@ -231,7 +231,7 @@ def _section(hit: SearchResult) -> tuple[str, tuple[str, ...]]:
 
 
 def document_of(hit: SearchResult) -> str:
-    """Return what identifies the document of a hit: its file, else its ``source_document``, else its id."""
+    """Return what identifies a hit's document: the key in the hit's id, else its ``source_document``, else its id."""
     # Documents of two collections are different, even if the same file was read into both.
     keys = indexed_keys([hit.id])
     own = keys[0][0].hex if keys else hit.source_document or hit.id
@@ -261,7 +261,7 @@ async def read_around(
 
 
 def placed(hits: Sequence[SearchResult], chunks: Iterable[PlacedChunk], around: Around) -> list[PlacedHit]:
-    """Return the hits with the chunks around them, without those that are gone or have another text now."""
+    """Return the hits with the chunks around them, without hits that are gone or have another text now."""
     by_id = {one.key[1]: one for one in chunks}
     found = [(hit, by_id[hit.id]) for hit in hits if hit.id in by_id and by_id[hit.id].text == hit.content]
     documents: dict[UUID, dict[int, PlacedChunk]] = {}

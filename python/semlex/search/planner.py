@@ -1,4 +1,4 @@
-"""Decide whether vector and keyword search answer a request, and with how many candidates."""
+"""Decide which searches (vector, keyword) answer a request, how many candidates they find, and by which plan."""
 
 from __future__ import annotations
 

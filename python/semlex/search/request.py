@@ -64,7 +64,7 @@ def check_ids(ids: Iterable[AnyId]) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """The part of a list of hits that a search returns."""
+    """A page of a longer list of hits: its position, and what is known of the hits on earlier pages."""
 
     max_results: int  # of the whole list
     offset: int = 0  # number of hits before the page
@@ -82,7 +82,7 @@ class Page:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """A checked search."""
+    """The checked arguments of a search."""
 
     text: str | None
     vector: NDArray[np.float32] | None
@@ -124,7 +124,7 @@ class Request:
         clock: Clock = SYSTEM,
         started: float | None = None,
     ) -> Request:
-        """Check a call and fill in the defaults of its retriever; its options were checked by `check_options`."""
+        """Make a request from a call, whose options `check_options` has checked, and the defaults of its retriever."""
         given = cast("SearchOptions", {name: value for name, value in (options or {}).items() if value is not None})
         vector, terms = given.pop("vector", None), given.pop("terms", None)
         if isinstance(query, SearchQuery):

@@ -244,7 +244,7 @@ class Retrieval:
     async def _select(
         self, snapshot: Snapshot, state: SearchState, *, exact: bool, takes_rows: bool
     ) -> tuple[Filter, VectorPlan]:
-        """Return the filter with its share, ids or rows, and the plan of the vector search under it."""
+        """Return the filter with the share, ids or rows that pass it, and the plan of vector search with it."""
         # The share of chunks that pass is measured. If they are few, both searches take the rows that are known to
         # pass, or else keyword search takes their ids.
         request = state.request
@@ -372,7 +372,7 @@ class Retrieval:
     async def _nearest_again(
         self, snapshot: Snapshot, state: SearchState, depth: int, selection: Filter, nearest: LegResult
     ) -> LegResult | None:
-        """Search the vectors again after the index returned too few; None if time is up: then these few are used."""
+        """Search the vectors again after the index returned too few of them; None if time is up and these must do."""
         # The index may stop early (dead rows, a filter that leaves out what is near, its own limits). An exact scan
         # tells whether more exist; in a large collection the index is first searched past dead rows.
         indexes, ef_search = self._indexes, state.request.tuning.get("ef_search")
@@ -516,7 +516,7 @@ class Retrieval:
         return Calibration(self._sample, state.collection, query_vector(state))
 
     async def unknown_fields(self, request: Request) -> list[str]:
-        """Return notes about unknown fields of the filter, if no hit was found and they are quick to find."""
+        """Return notes about fields of the filter that no chunk has; no notes if looking for them takes too long."""
         remaining = request.remaining()
         seconds = LOOK_SECONDS if remaining is None else min(LOOK_SECONDS, remaining)
 
@@ -577,7 +577,7 @@ async def _columns(snapshot: Snapshot, state: SearchState) -> RowColumns | None:
 
 
 def _has_more(found: Found, depth: int, collection: CollectionInfo) -> bool:
-    """Return whether a search that also finds excluded chunks may find more with more candidates."""
+    """Return whether more candidates may bring further hits, if the query excludes chunks that were found."""
     vector, keyword = found.results.get("vector"), found.results.get("keyword")
     if keyword is not None and keyword.has_phrases:
         return False  # what holds a phrase has its words, too, and was found by them

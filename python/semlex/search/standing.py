@@ -280,7 +280,7 @@ def _answered(found: Found) -> list[str]:
 
 
 async def _failing(snapshot: Snapshot, state: SearchState, keys: Sequence[Key]) -> list[str]:
-    """Return the parts of the filter that fail, for the chunk for which the fewest fail."""
+    """Return the parts of the filter that the chunk with the fewest failing parts does not pass."""
     tree = state.request.condition.tree
     if tree is None:
         return []
@@ -294,7 +294,7 @@ async def _failing(snapshot: Snapshot, state: SearchState, keys: Sequence[Key]) 
 async def _keyword_rank(
     snapshot: Snapshot, state: SearchState, found: Found, keys: Sequence[Key]
 ) -> KeywordRank | None:
-    """Return the best chunk in keyword search: among its candidates, else by the index's scores and a deeper search."""
+    """Return the best rank of these chunks in keyword search: by its candidates, else the index and a deeper search."""
     result, own = found.results.get("keyword"), set(keys)
     if result is None or result.error is not None:
         return None

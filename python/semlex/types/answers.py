@@ -1,4 +1,4 @@
-"""Contexts and answers: numbered passages for a prompt, and sentences that cite them. No input or output."""
+"""Contexts and answers: numbered passages for a prompt, and sentences that cite them. This module does no I/O."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How sure a search can be: whether a hit is relevant, and whether the collection has an answer. No input or output."""
+"""How sure a search can be: whether a hit is relevant, and whether the collection has an answer. It does no I/O."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Why a document has its rank or is missing, and how the hits of a search were found. No input or output."""
+"""Why a document has its rank or is missing, and how the hits of a search were found. This module does no I/O."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fields: counts of their values, and summaries of each field. No input or output."""
+"""Fields: counts of their values, and summaries of each field. This module does no I/O."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Jobs: their states, limits and defaults, and a job as it was read. No input or output."""
+"""Jobs: their states, limits and defaults, and a job as it was read. This module does no I/O."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Queries, their terms, and the kinds of questions. No input or output."""
+"""Queries, their terms, and the kinds of questions. This module does no I/O."""
 
 from __future__ import annotations
 

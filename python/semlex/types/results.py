@@ -1,4 +1,4 @@
-"""Hits, how they were found, and which server they were read from. No input or output."""
+"""Hits, how they were found, and which server they were read from. This module does no I/O."""
 
 from __future__ import annotations
 

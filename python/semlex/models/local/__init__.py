@@ -1,1 +1,1 @@
-"""Models that run in this process, on torch."""
+"""Models that run in this process, on torch or ONNX Runtime."""

@@ -317,7 +317,7 @@ class PackedForward:
             yield Batch(batch.rows, PackedTokens(batch, prefix))
 
     def run(self, batch: Batch) -> NDArray[np.float32]:
-        """Return the rows' last states from one pass, after another for a shared prefix that is not computed yet."""
+        """Return the states of the rows' last tokens; first compute the shared prefix in another pass, if needed."""
         import torch  # noqa: PLC0415 (loaded already)
 
         tokens: PackedTokens = batch.tokens
