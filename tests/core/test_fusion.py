@@ -303,7 +303,7 @@ def test_embedders_declare_what_is_known_of_them():
     ("weights", "declared", "message"),
     [
         ({"vector": 0, "keyword": 0.0}, 0.5, "a weight above 0"),
-        ({"vector": 1.5}, 0.5, "between 0 and 1 in score fusion; got 1.5"),
+        ({"vector": 1.5}, 0.5, "for one search only must be between 0 and 1; got 1.5"),
         (None, 7, "fusion_weight must be between 0 and 1; got 7"),
         (None, math.nan, "fusion_weight must be between 0 and 1; got nan"),
     ],

@@ -336,7 +336,7 @@ def test_a_hub_that_refuses_connections(empty_cache, monkeypatch):
 
 def test_a_hub_that_does_not_know_the_model(empty_cache, hub):
     hub(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
-    with pytest.raises(ModelNotFoundError, match="hub: answered 404 for this model"):
+    with pytest.raises(ModelNotFoundError, match="hub: it answered 404 for this model"):
         find_model("semlex/no-such-model", allow_download=True)
 
 

@@ -382,7 +382,7 @@ def test_what_is_no_model_is_refused(database_url: str, folder: Path) -> None:
                 retriever.documents.enrich(model)
         with pytest.raises(ConfigurationError, match="must name a language model"):
             retriever.documents.enrich("none")
-        with pytest.raises(ConfigurationError, match="leave dry_run or enrichment out"):
+        with pytest.raises(ConfigurationError, match="without dry_run or without enrichment"):
             retriever.sync(folder, dry_run=True, enrichment=LineModel())
         assert retriever.index(folder, enrichment="none").enrichment is None
 

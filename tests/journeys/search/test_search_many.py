@@ -243,9 +243,9 @@ def test_bad_queries_are_told_all_at_once(library: SyncRetriever) -> None:
 def test_too_much_is_refused(library: SyncRetriever) -> None:
     with pytest.raises(ValidationError, match=r"1,?000 queries"):
         library.search_many(f"q{n}" for n in range(10**9))
-    with pytest.raises(ValidationError, match=r"50,?000 rows"):
+    with pytest.raises(ValidationError, match=r"50,?000 chunks"):
         library.search_many(["sea"] * (MAX_ROWS // 1000 + 1), 1000, rerank=False)
-    with pytest.raises(ValidationError, match=r"50,?000 rows"):
+    with pytest.raises(ValidationError, match=r"50,?000 chunks"):
         library.search_many(["sea"] * MAX_QUERIES, 13)
 
 

@@ -181,7 +181,7 @@ def test_what_cannot_be_asked_of_rows(database_url: str, new_database: Callable[
         for name in ("@row", "@rows.x", "@row."):
             with pytest.raises(ValidationError):
                 retriever.count(f"{name} = 1")
-        with pytest.raises(ConfigurationError, match="delete the rows in their table"):
+        with pytest.raises(ConfigurationError, match="delete the rows in that table"):
             retriever.delete(filters="@row.status = 'public'")
         with pytest.raises(ValidationError, match="a live column"):
             retriever.fields.facets(["@row.status"])
