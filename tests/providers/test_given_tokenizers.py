@@ -35,7 +35,7 @@ KINDS = {
     "tokenizers": tokenizers_on_disk.edited({"normalizer": {"type": "Lowercase"}}),
 }
 WORDS = "Rotation of zymurgical keys befalls the quixotic gatekeeper, unwillingly. "
-LEAVE_OUT = "name the tokenizer.json that came with the model, or leave it out"
+LEAVE_OUT = "name the tokenizer.json that came with the model, or name no tokenizer"
 
 
 def digits(content: bytes) -> str:

@@ -571,7 +571,7 @@ async def _stop(indexer: Indexer, name: str, *, keep: bool) -> int:
 
 
 async def _is_stopped(indexer: Indexer, name: str) -> bool:
-    """Return whether the table of this name is no longer followed, but documents of its rows are still stored."""
+    """Return whether the table of this name was stopped, but documents of its rows are still stored."""
     found = await indexer.database.read("read the sources", lambda c: read_sources(c, indexer.collection, tables=True))
     return any((source.name, source.kind) == (name, "stopped") for source in found)
 
