@@ -308,7 +308,7 @@ class Resources:
         return opened
 
     def configure_keyword_index(self, index: Bm25Index, options: Bm25Options) -> None:
-        """Set an index's constants, and divide the memory for keyword indexes equally among all open indexes."""
+        """Set an index's constants; if the client limits the memory of keyword indexes, give each an equal share."""
         index.configure(options)
         if self._keyword_cache_bytes is None:
             return

@@ -276,7 +276,7 @@ class Settings:
         of_collection=True, leads_away=_always, example="/models/tokenizer.json")
     vector_storage: Literal["vector", "halfvec"] | None = setting(
         None, one_of("vector", "halfvec"),
-        "storage of vectors in new collections: vector (float32) or halfvec (float16); not set: by length and distance",
+        "vectors of new collections: vector (float32) or halfvec (float16); not set: by dimensions and distance",
         "embeddings", of_collection=True, example="halfvec")
     vector_index: Literal["hnsw", "ivfflat", "none"] | None = setting(
         None, one_of("hnsw", "ivfflat", "none"),
