@@ -328,7 +328,7 @@ def standing(
 def fused_scores(
     columns: dict[str, NDArray[np.float64]], found: NDArray[np.bool_], spread: Spread, weight: float
 ) -> NDArray[np.float64]:
-    """Return fused scores, float64, shape (n + m,); chunks that are not candidates get -inf."""
+    """Return the fused score of each chunk, float64, in the shape of `found`; -inf where `found` is false."""
     scores = np.full(len(found), -np.inf)
     numbers = np.flatnonzero(found)
     order, fused, _, _ = _core.completed_fusion(

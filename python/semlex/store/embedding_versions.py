@@ -287,7 +287,7 @@ async def begin_run(connection: Connection, collection: CollectionInfo, version:
 async def keep_run(
     connection: Connection, collection: CollectionInfo, run: VersionRun, seconds: float | None = None
 ) -> None:
-    """Extend a run's right to `seconds` from now (0 ends it), and lock it until the transaction ends."""
+    """Let the lease of a run end `seconds` from now, and lock the row of its version until the transaction ends."""
     until = await server_time(connection) + timedelta(seconds=RUN_SECONDS if seconds is None else seconds)
     cursor = await connection.execute(
         sql.SQL("UPDATE {} SET run_until = %s WHERE name = %s AND version = %s AND run_number = %s").format(

@@ -130,7 +130,7 @@ def _has_extension(connection: Connection) -> bool:
 
 
 def _try_extension(connection: Connection) -> None:
-    """Refuse a server on which this role cannot create the extension; the first collection then creates it."""
+    """Refuse a server on which this role cannot create ``vector``; if it can, the trial is rolled back."""
     try:
         with connection.transaction(force_rollback=True):
             connection.execute(CREATE_EXTENSION)

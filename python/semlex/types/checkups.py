@@ -152,7 +152,7 @@ class DocumentCheckup:
 
     @property
     def missed(self) -> tuple[AskedHeading, ...]:
-        """Return the headings that do not find their section."""
+        """Return the headings whose section was not among the hits when they were searched for."""
         return tuple(one for one in self.headings if one.code is not None)
 
     @property

@@ -126,7 +126,7 @@ class AnalysedQuery:
 
     @property
     def excludes(self) -> bool:
-        """Whether the query rules out chunks with some of its words, by a required phrase or an exclusion."""
+        """Whether a chunk with words of the query may be no hit, because a phrase is required or words are excluded."""
         return self.wants_phrases or any(query.excluded for query in self.by_language.values())
 
     def hold_phrases(self, rows: Sequence[Sequence[Any]]) -> list[bool]:
@@ -240,7 +240,7 @@ BY_SCORE = sql.SQL(
 
 @dataclass(frozen=True, slots=True)
 class _Keys:
-    """The statement that reads the keys of chunks by their ids. Without a filter, all names in it are qualified."""
+    """The statement that reads the keys of chunks by their ids, and with them whether the index has changed."""
 
     names: Names
     side_column: bytes

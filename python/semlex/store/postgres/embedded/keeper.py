@@ -122,7 +122,11 @@ def _launch(folder: Path, seconds: float, since: float, tell: int) -> bool:
 
 
 def main() -> None:
-    """Run a keeper; arguments: folder, seconds to wait, time from which to count, and the starter's pipe."""
+    """Run a keeper, the process that stops an unused server.
+
+    Arguments of the program: the server's folder, for how many seconds the server must be unused, the time from which
+    they count, and the pipe by which the process that started the keeper learns that it listens.
+    """
     tell = int(sys.argv[4])
     with contextlib.suppress(FileNotFoundError):  # the folder is gone
         keeper = _Keeper(Path(sys.argv[1]), float(sys.argv[2]), float(sys.argv[3]))
