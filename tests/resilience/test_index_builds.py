@@ -213,7 +213,7 @@ async def test_a_build_that_is_ended_is_made_anew(
 @pytest.mark.parametrize(
     ("statement", "message"),
     [
-        ("SELECT pg_cancel_backend(pg_backend_pid()), pg_sleep(60)", "the index first: cancelled .*57014"),
+        ("SELECT pg_cancel_backend(pg_backend_pid()), pg_sleep(60)", "the index first: .*was cancelled .*57014"),
         ("SELECT pg_terminate_backend(pg_backend_pid()), pg_sleep(60)", "57P01|connection failed"),
         ("SELECT 1 / 0", "22012"),
     ],

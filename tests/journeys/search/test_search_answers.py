@@ -199,7 +199,7 @@ async def test_phrases_are_looked_for_in_a_bounded_number_of_texts(
             for mode in ("keyword", None):
                 looked_at.clear()
                 results = await retriever.search('"cat dog"', 5, tuning={"candidates": candidates}, mode=mode)
-                assert any("best 50 texts" in warning for warning in results.warnings)
+                assert any("best 50 chunks" in warning for warning in results.warnings)
                 assert (len(results), results.warnings[-1]) == (5, PHRASE_NOTE)
                 assert 0 < sum(looked_at) <= 50
 

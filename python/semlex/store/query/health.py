@@ -405,8 +405,8 @@ async def _in_schema(connection: Connection, schema: str, only: Names | None) ->
     version, fingerprint = await last_migration(connection, schema)
     origin = registry_origin(version, fingerprint)
     if origin == "newer":
-        known = len(migrations.REGISTRY)
-        what = f"was made by a newer semlex (registry version {version}; this semlex knows up to {known})"
+        newest = len(migrations.REGISTRY)
+        what = f"was made by a newer semlex (registry version {version}; this semlex knows up to {newest})"
         return [Finding("schema_newer", "error", f"schema {schema}", what, "update semlex")]
     if origin == "unreleased":
         cursor = await connection.execute(sql.SQL("SELECT name FROM {} ORDER BY name").format(registry))
