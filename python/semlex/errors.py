@@ -157,7 +157,7 @@ class ValidationError(SemlexError, ValueError):
 class DuplicateError(SemlexError, ValueError):
     """Ids are stored already or given twice, and ``on_duplicate="fail"`` refuses that; the batch was not written.
 
-    If the connection was lost during the commit and the batch was tried again, the ids may be those of the batch.
+    If the connection was lost during the commit and the batch was tried again, the first try may have stored the ids.
 
     Remedy: Use other ids, or replace what is stored with `on_duplicate`.
 

@@ -1,4 +1,4 @@
-"""Renew in a forked child what it must not share with its parent: locks, event loops, sockets, models.
+"""Replace objects that a forked child must not share with its parent: locks, event loops, sockets, models.
 
 The child drops these objects and never closes them: closing would speak to servers over the parent's sockets, or take
 the wake-up calls away from the parent's event loop. The child makes new ones when it needs them.
@@ -36,7 +36,7 @@ def renew_after_fork(owner: object) -> None:
 
 
 def drop(*inherited: object) -> None:
-    """Keep inherited objects alive until the child ends, so that they are neither used nor finalised."""
+    """Keep a reference to the parent's objects until the child ends, so that Python does not finalise them."""
     _dropped.append(inherited)
 
 

@@ -40,7 +40,7 @@ def json_tree(value: Any, depth: int = 0) -> Any:
 
 
 def id_text(value: Any) -> Any:
-    """Return an id that is a whole number or a UUID as text; anything else is returned unchanged."""
+    """Return the text of an id that is a whole number or a UUID; return anything else unchanged."""
     if value is None or type(value) is str:  # most are
         return value
     if isinstance(value, UUID):

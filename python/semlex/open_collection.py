@@ -149,7 +149,7 @@ class OpenCollection:
         presence: Whether the collection still exists.
         info: The collection's metadata; replaced when it has changed.
         probe: Compares the model with the stored vectors before its first use.
-        models: The embedding model, whose identity is asked once: an embedder may have to wait for its model.
+        models: The embedding model and its identity, which is read once, since that can be slow.
         executor: Runs blocking calls of models.
         query_cache: Vectors of earlier queries.
         clock: Decides when metadata is read again.
@@ -229,7 +229,7 @@ class OpenCollection:
         self._take(await open_collection(self.database, self.info.names, None, create=False))
 
     async def renew(self) -> bool:
-        """Read the metadata again if the caller's rollback may have undone the collection's creation."""
+        """Return whether the collection exists; look again only if the caller may have rolled back its creation."""
         if not self._may_be_undone:
             return True
         try:
@@ -346,7 +346,7 @@ class OpenCollection:
         return [*notes, note]
 
     def lacking_note(self) -> list[str]:
-        """Return a warning if chunks lack a vector in use, because a program with another model wrote them."""
+        """Return a warning if chunks lack a vector of the version in use; a program with another model wrote them."""
         used, name = self.info.embedding, self.info.names.collection
         if used is None or used.version not in self.presence.incomplete:
             return []
@@ -357,9 +357,9 @@ class OpenCollection:
         return [note]
 
     async def note_use(self) -> None:
-        """Store that this process uses another version than newly opened ones, so that nobody drops that version.
+        """Store that this process uses a version of vectors that does not serve, so that nobody drops that version.
 
-        It uses its own short transaction, and does nothing if that is not possible: on a standby, for a role that
+        This takes a separate short transaction, and does nothing if that is not possible: on a standby, for a role that
         may only read, and inside a transaction of the caller's, which could hold the lock for any time.
         """
         info, seen = self._as_seen(), self.seen

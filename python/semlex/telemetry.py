@@ -1,6 +1,6 @@
 """Record spans of OpenTelemetry, if the program has set it up; the names of all attributes are here.
 
-A program that wants spans has imported ``opentelemetry.trace`` and set a provider before, so it is not a dependency. A
+OpenTelemetry is not a dependency: a program that wants spans imports ``opentelemetry.trace`` and sets a provider. A
 span has no error messages, because a driver or a model may quote a text in them. Attributes of databases follow stable
 conventions of OpenTelemetry; those of models (``gen_ai.…``) are still in development; ``semlex.…`` are our own.
 """

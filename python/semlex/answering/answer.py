@@ -32,7 +32,7 @@ Ranked = tuple[int, int, int, str, float, float]
 
 
 def extracted(question: str, context: Context, analyzer: _core.Analyzer) -> list[AnswerSentence]:
-    """Return up to three consecutive sentences of a passage that answer best, each with a citation of its place."""
+    """Return the run of up to three consecutive sentences in one passage that answers best; each cites its place."""
     # Three sentences from three places were measured to be no better, and read worse. A sentence that follows the
     # question's words counts as well: answers are often there.
     passages = [(source.text, source.headings) for source in context.sources]
@@ -57,7 +57,7 @@ def _best_run(ranked: Sequence[Ranked]) -> Sequence[Ranked]:
 
 
 def _runs(ranked: Sequence[Ranked], least: float) -> Iterator[tuple[float, Sequence[Ranked]]]:
-    """Yield the runs of consecutive sentences that begin with the first one, each with its score, without titles."""
+    """Yield (score, run) for each run of sentences from the first one on, within its passage and without headings."""
     passage, start, *_ = ranked[0]
     worths = accumulate(score - least for *_, score, _ in ranked)
     for count, (worth, (of, _, end, kind, *_)) in enumerate(zip(worths, ranked, strict=True), start=1):
@@ -156,7 +156,7 @@ async def answer_events(
 
 
 def documented(question: str, sentences: list[AnswerSentence], context: Context, analyzer: _core.Analyzer) -> float:
-    """Return how well an answer is documented, 0 to 1; see `Answer.documented`."""
+    """Return the share of supported sentences, times the share of the question's words that cited passages contain."""
     supported = sum(sentence.is_supported for sentence in sentences) / len(sentences)
     cited = {one.source for sentence in sentences for one in sentence.citations if one.is_verified}
     passages = (f"{source.headings}\n{source.text}" for source in context.sources if source.number in cited)
@@ -337,7 +337,7 @@ _WORD = re.compile(r"\w+")
 
 # One true quote must not stand for all sentences of an entry.
 def parted(written: WrittenSentence) -> Iterator[WrittenSentence]:
-    """Split an item of several sentences; each quote goes to the most similar sentence. Numbers as [1] are removed."""
+    """Yield each sentence of an entry with the quotes most similar to it, and without numbers such as [1]."""
     text = _NUMBERS.sub("", written.text).strip()
     if not any(map(str.isalnum, text)):
         return

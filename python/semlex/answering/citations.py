@@ -182,7 +182,7 @@ def _words(text: str) -> list[_Word]:
 
 
 def _one_word_apart(quote: Sequence[_Word], source: Sequence[_Word]) -> Span | None:
-    """Return where the quote occurs with at most one word changed, missing or added; one half must be unchanged."""
+    """Return where the quote occurs with at most one word changed, missing or added."""
     if len(quote) < 2 or len(quote) > len(source) + 1:  # noqa: PLR2004 (one word is none that is changed)
         return None
     wanted, words = [word.text for word in quote], [word.text for word in source]
@@ -206,7 +206,7 @@ def _occurrences(wanted: list[str], words: list[str]) -> Iterator[int]:
 
 
 def _nearly(wanted: list[str], words: list[str]) -> int | None:
-    """Return how many of `words` the wanted ones cover if at most one word is changed, missing or added; else None."""
+    """Return how many of the first `words` match `wanted` with at most one changed, missing or added; else None."""
     same = 0
     while same < min(len(wanted), len(words)) and wanted[same] == words[same]:
         same += 1

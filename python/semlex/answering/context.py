@@ -101,7 +101,7 @@ class Packing:
         return True
 
     def add_beginning(self, chunk: PlacedChunk) -> PlacedChunk | None:
-        """Add as many whole sentences from the beginning of a chunk as fit; return None if not even one fits."""
+        """Add the first sentences of a chunk that fit; return the chunk cut to them, or None if not even one fits."""
         ends = [found.end() for found in SENTENCE_END.finditer(chunk.text)]
         count = bisect_right(ends, self._left, key=lambda end: self._cost(joined([_beginning(chunk, end)])[0]))
         # A longer text may have fewer tokens than a shorter one: what the search found is tried.
@@ -150,7 +150,7 @@ class Counting:
     given: Count | None = None
 
     def __call__(self, text: str) -> int:
-        """Return the tokens of a text."""
+        """Return the number of tokens in a text."""
         if self.counter is not None:
             return int(self.counter.count_tokens([text])[0])
         number = None if self.given is None else self.given(text)
@@ -190,7 +190,7 @@ async def make_context(
 
 
 def _reduced(results: SearchResults, options: ContextPlan) -> tuple[list[SearchResult], dict[str, list[SearchResult]]]:
-    """Return the hits to use, best first, and for each one's id the hits left out as near duplicates of it."""
+    """Return the hits to use, best first, and the near duplicates left out: id of the hit kept -> its duplicates."""
     hits: list[SearchResult] = list(results)
     same: dict[str, list[SearchResult]] = {}
     if options.near_duplicates is not None:
@@ -211,7 +211,7 @@ class Assembly:
         self._same = same
 
     def assembled(self, hits: Sequence[PlacedHit], results: SearchResults) -> Context:
-        """Return the context of hits, best first."""
+        """Return the context made from `hits`, which are ordered best first."""
         # Passages are counted one by one. If the whole text still exceeds the budget, the hits added last are removed.
         highest = len(hits)
 

@@ -62,7 +62,7 @@ class Rewriting:
     describe: Callable[[], Awaitable[str]]  # returns the description of the collection; called only if the model is.
 
     async def rewrite(self, question: str, names: Names, seconds: float | None) -> Rewrite:
-        """Return the terms of a question, cached or from one call of the model, which gets a share of `seconds`."""
+        """Return search terms for a question, cached or from one call of the model within a part of `seconds`."""
         identity = self.model.identity
         key = (names.schema, names.collection, question)
         known = self.cache.find(key)
@@ -228,7 +228,7 @@ def route_by_rules(question: str) -> Route:
 async def route_by_chat(
     question: str, model: ChatModel, executor: ModelExecutor, clock: Clock, seconds: float | None
 ) -> Route:
-    """Return the kind of a question by a language model, which gets a share of `seconds`, or by rules if it fails."""
+    """Return the kind of a question by a language model within a part of `seconds`, or by rules if that fails."""
     messages: list[Message] = [
         {"role": "system", "content": KINDS_INSTRUCTIONS},
         {"role": "user", "content": json.dumps(question, ensure_ascii=False)},

@@ -40,7 +40,7 @@ class Context(SharedOptions):
     """The shared options of a command; None for options that the command does not have."""
 
     def settings(self, **arguments: Any) -> Settings:
-        """Read the settings, overridden by these options and by `arguments`, which take precedence."""
+        """Read the settings; these options take precedence over them, and `arguments` over both."""
         from semlex.settings.sources import load_settings
 
         return load_settings(**self.given() | arguments)
@@ -119,7 +119,7 @@ class Context(SharedOptions):
             inform(f"[dim]the only collection: {escape(one_line(name))}[/dim]")
 
     def with_only_collection(self, settings: Settings) -> Settings:
-        """Return settings with the only existing collection, and print its name, if none was named."""
+        """If no collection was named and only one exists, print its name and return settings with this name."""
         # Commands that make a collection, except `index` and `try`, call this first; else they would make another one.
         names = [] if settings.is_set("collection") else self.collection_names(settings)
         if len(names) != 1 or names[0] == settings.collection:

@@ -65,7 +65,7 @@ def viewer_command(path: Path, place: str, page: int | None) -> list[str]:
 
 
 def editor_command(editor: Sequence[str], path: Path, line: int | None) -> list[str]:
-    """Return the editor's command with its arguments; no editor mistakes an absolute path for an option."""
+    """Return the editor's command with arguments; `path` must be absolute, so that it cannot look like an option."""
     name = Path(editor[0]).name.removesuffix(".exe")
     if line is not None and name in PLUS_LINE:
         return [*editor, f"+{line}", str(path)]

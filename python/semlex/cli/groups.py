@@ -179,7 +179,7 @@ def described(command: Any, name: str) -> Any:
 
 
 def _convert_what_needs_it(parameter: Any) -> None:
-    """Let typer convert only the values that need it: it loads pydantic for that, even for None."""
+    """Bypass typer's conversion, which loads pydantic, for None, texts, and values that have a parser."""
     convert, kind = parameter.process_value, parameter.type_descriptor
     if "process_value" in vars(parameter):
         return
@@ -205,7 +205,7 @@ def folded(text: str) -> str:
 
 
 def _fold_help(command: Any) -> None:
-    """Shorten a help: list the common options on one line, unless ``--verbose`` is given; show no values of flags."""
+    """Shorten a help: list the common options on one line, unless ``--verbose`` is given; flags get no metavar."""
     params_of, write = command.get_params, command.format_help  # `--help` is made there
 
     def get_params(ctx: Any) -> list[Any]:
@@ -381,7 +381,7 @@ def for_command(typed: Sequence[str], known: Iterable[str], path: str = "semlex"
 
 
 def _below(word: str) -> list[str]:
-    """Return the commands inside groups that have this name, such as ``documents list`` for ``list``."""
+    """Return the subcommands that have this name, each after its group, such as ``documents list`` for ``list``."""
     return [name for name in EXAMPLES if " " in name and name.rsplit(" ", 1)[1] == word != "run"]
 
 

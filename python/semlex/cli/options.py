@@ -33,7 +33,7 @@ COMMON = "Common options"
 def reader(
     kind: Callable[[Any], Any], must: str, is_allowed: Callable[[Any], bool] = lambda _: True
 ) -> Callable[[Any], Any]:
-    """Return a parser that converts a text by `kind`, and refuses other texts and values: "must be MUST; got …"."""
+    """Return a parser that applies `kind`; if `kind` or `is_allowed` fails, the error is "must be MUST; got …"."""
 
     def read(text: Any) -> Any:
         with suppress(ValueError):

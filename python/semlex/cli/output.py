@@ -43,7 +43,7 @@ def _plain(value: object) -> object:
 
 
 def value_at(value: Any, path: str) -> Any:
-    """Return the value at a path such as ``legs.vector`` or ``heading_path.0``; in a list of objects, one of each."""
+    """Return the value at a path such as ``legs.vector`` or ``heading_path.0``; for a list of objects, a list."""
     if not path:
         return value
     first, _, rest = path.partition(".")

@@ -271,7 +271,7 @@ def heading_words(one: AskedHeading) -> str:
 
 
 def alone_words(told: Checkup) -> str:
-    """Return the shares that keyword search and vector search find alone."""
+    """Return as text the shares of sections that keyword search and vector search would each find alone."""
     return f"keyword search alone {percent(told.alone['keyword'])}, vector search alone {percent(told.alone['vector'])}"
 
 

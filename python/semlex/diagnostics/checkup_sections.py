@@ -1,4 +1,4 @@
-"""Sections of a checkup: the usable headings, the sections' texts without their headings, and such texts' ranks."""
+"""Sections of a checkup: choose usable headings, remove them from their sections' texts, and rank these texts."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def _files(rows: Sequence[SectionRow]) -> Iterable[list[SectionRow]]:
 
 
 def _sections(rows: Sequence[SectionRow]) -> Iterable[tuple[Section, int]]:
-    """Yield the sections of a document with their number of chunks, subsections included."""
+    """Yield each section of a document with the number of its chunks, including those of subsections."""
     below: dict[tuple[str, ...], list[SectionRow]] = defaultdict(list)
     for row in rows:
         for depth in range(1, len(row.path) + 1):
@@ -207,7 +207,7 @@ RESOLUTION = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """A section whose heading is searched; `vectors` are those of its texts without the heading, float32, (m, d)."""
+    """A section whose heading is searched; `vectors`: of its texts without it, float32, (chunks, dimensions)."""
 
     chunks: Sequence[SectionChunk]
     contexts: Sequence[str]
@@ -283,7 +283,7 @@ async def find_rank(snapshot: Snapshot, opened: OpenCollection, begun: SearchSta
 def similarities(
     vectors: NDArray[np.float32], query: NDArray[np.float32], distance: str, storage: str
 ) -> NDArray[np.float64]:
-    """Return the scores that vectors would have if they were stored: float64, shape (m,)."""
+    """Return the score of each vector for a query, as if the vectors were stored: float64, shape (vectors,)."""
     rows = vectors.astype(np.float16 if storage == "halfvec" else np.float32).astype(np.float64)
     one = query.astype(np.float16 if storage == "halfvec" else np.float32).astype(np.float64)
     if distance == "l2":
@@ -293,7 +293,7 @@ def similarities(
 
 
 def _leg(others: NDArray[np.float64], own: NDArray[np.float64], keys: Sequence[Key], probe: Probe) -> LegScores:
-    """Return the scores of a search, and mark the best chunks as candidates; ties are broken by key."""
+    """Return the scores of one search, with its best `DEPTH` chunks marked as candidates; ties are broken by key."""
     scores = np.concatenate([others, own])
     every = [*keys, *(chunk.key for chunk in probe.chunks)]
     order = sorted(

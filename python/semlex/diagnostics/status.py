@@ -44,7 +44,7 @@ class KeywordCache:
 
 @dataclass(frozen=True, slots=True)
 class BuildingVersion:
-    """The set of vectors of another model that is being made."""
+    """An unfinished set of vectors, and the model that makes it."""
 
     version: int
     model: str
@@ -259,7 +259,7 @@ async def server_health(reach: Callable[[], Awaitable[Database]], *, deadline: f
 
 @dataclass(frozen=True, slots=True)
 class CountedCollection(ListedCollection):
-    """A collection of a server with its counts; None if this role may not read them, or the tables are gone.
+    """A collection of a server with its counts, which are None if this role may not read the tables or they are gone.
 
     Attributes:
         documents: Files that were read, and added documents.

@@ -135,7 +135,7 @@ def advise(settings: dict[str, ServerSetting], machine: Machine) -> Iterator[Adv
 
 
 def _at_least(setting: ServerSetting, advised: int | None, words: str, reason: str, *, unit: str = "B") -> Advice:
-    """Return advice on a minimum value; half of it is enough for a memory setting."""
+    """Return advice on the minimum of a setting; for memory, half the advised value is enough."""
     if advised is None:
         return Advice(setting.name, setting.text, words, None, reason)
     value = _size(advised) if unit else str(advised)

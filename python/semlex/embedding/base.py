@@ -135,17 +135,17 @@ class CheckedEmbedder(ABC):
         return self._embed(check_texts(texts), is_query=True)
 
     def token_offsets(self, text: str) -> NDArray[np.int64]:
-        """Return start and end of every token in characters, (t, 2), without tokens that the model adds."""
+        """Return start and end of every token in characters, (tokens, 2), without tokens that the model adds."""
         (checked,) = check_texts([text])
         return self._open_tokenizer().token_offsets(checked)
 
     def count_tokens(self, texts: Sequence[str]) -> NDArray[np.int64]:
-        """Return the tokens of n texts, (n,), without prompts and without tokens that the model adds."""
+        """Return the number of tokens of each text, (texts,), without prompts and without tokens the model adds."""
         return self._open_tokenizer().count_tokens(check_texts(texts))
 
     @abstractmethod
     def _embed(self, texts: list[str], *, is_query: bool) -> NDArray[np.float32]:
-        """Return vectors of checked texts: (n, dimensions)."""
+        """Return the vectors of checked texts: (texts, dimensions)."""
 
     @abstractmethod
     def _open_tokenizer(self) -> TokenCounter:

@@ -240,7 +240,7 @@ _CHUNK = "a text of about as many tokens as a chunk usually has " * 23
 
 
 def find_light_model() -> str | None:
-    """Return the name of the first known small model in the package with weights or in the hub's local cache."""
+    """Return the name of the first small model found in the package ``semlex-weights`` or the hub's local cache."""
     if find_spec("onnxruntime") is None or find_spec("tokenizers") is None:
         return None
     known = [WEIGHTS_WHEEL, *(model.name for model in KNOWN_MODELS if model.kind == "embedder")]

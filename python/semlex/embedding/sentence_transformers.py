@@ -38,7 +38,7 @@ def own_prompt(folder: ModelFolder, *, is_query: bool) -> str:
 
 
 def digest_recipe(folder: ModelFolder, document_prompt: str) -> hashlib._Hash:
-    """Return a hash of everything but the weights that the vectors depend on: modules, their settings, the prompt."""
+    """Return a hash of what the vectors depend on besides the weights: modules, their settings, the prompt."""
     digest = hashlib.sha256(document_prompt.encode())
     for path in sorted(folder.path.rglob("*.json")):
         if path.name == MODULES or path.name.endswith("config.json"):

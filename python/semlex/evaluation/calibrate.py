@@ -49,7 +49,7 @@ _SEED = 1
 
 
 def fitted(cosines: Numbers, relevant: Truths) -> tuple[float, float]:
-    """Return slope and intercept of the logistic curve that best fits cosines, (n,), and relevance, (n,)."""
+    """Return slope and intercept of the logistic curve that best fits the cosine and the relevance of every hit."""
     # Platt, "Probabilistic outputs for support vector machines and comparisons to regularized likelihood methods",
     # 1999: each of n relevant hits has the target (n + 1) / (n + 2), each of m others 1 / (m + 2), so that a curve
     # always exists. It is found by Newton's method with halved steps (Lin, Lin and Weng, "A note on Platt's
@@ -113,7 +113,7 @@ def brier(confidences: Numbers, relevant: Truths) -> float:
 
 
 def calibration_error(confidences: Numbers, relevant: Truths) -> float:
-    """Return the expected calibration error: mean distance between mean confidence and share of relevant hits."""
+    """Return the expected calibration error: the mean over bins of |mean confidence - share of relevant hits|."""
     # The bins have equal numbers of hits (Nguyen and O'Connor, EMNLP 2015); equal confidences share a bin.
     places = np.minimum((_middle_ranks(confidences) - 0.5) * BINS / len(confidences), BINS - 1).astype(np.int64)
     apart = np.bincount(places, weights=confidences - relevant, minlength=BINS)

@@ -202,7 +202,7 @@ class JudgementFolder:
         return {text: judged[query] for query, text in queries.items() if query in judged}
 
     def note(self, question: str, relevance: Mapping[str, int | None]) -> dict[str, int]:
-        """Store judgements of a question, and return all of its judgements."""
+        """Store judgements of a question, or delete those that are None; return all judgements of this question."""
         check_judgements(question, relevance)
         text = question_text(question)
         queries, judgements = self._read()

@@ -207,8 +207,8 @@ async def evaluate(
         judgements: Query id -> document id -> relevance, from 1 relevant.
         k: Depth of the measures, 1 to 1,000.
         rerank: Whether to measure the reranker; None: if one is configured.
-        judged: Whether the judged ids are those of chunks or of documents (the source as hits show it; its best chunk
-            counts); None: found out by looking them up.
+        judged: What the judged ids name: ``chunk``, or ``document`` (for files, `source_document` of hits; a document's
+            best chunk counts). None: ``chunk`` if any of them is the id of a stored chunk, else ``document``.
         route: Whether to measure routed searches, too, and what decides the kind of a question.
         progress: Called after every search.
 

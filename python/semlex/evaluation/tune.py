@@ -199,7 +199,7 @@ def ndcg_of_legs(parts: Parts, judged: Mapping[str, int], k: int) -> NDArray[np.
 
 
 def _ndcg(parts: Parts, judged: Mapping[str, int], k: int, scores: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return nDCG of each row of scores, shape (rows, n); NaN means not found."""
+    """Return nDCG of each row of scores, shape (rows, candidates); NaN means that the candidate was not found."""
     names: dict[str, int] = {}
     numbers = np.array([names.setdefault(name, len(names)) for name in parts.ids], dtype=np.int64)
     gains = np.array([max(0, judged.get(name, 0)) for name in names], dtype=np.float64)

@@ -97,7 +97,7 @@ def is_equal(first: Any, second: Any) -> bool:
 
 
 def _is_ordered(value: Any, operator: str, operand: Any) -> bool:
-    """Compare numbers by value, texts by code point, instants by time; other values have no order."""
+    """Return whether a comparison holds: numbers by value, texts by code point, instants by time; else False."""
     if is_number(value) and is_number(operand):
         value, operand = exact(value), exact(operand)
     elif is_number(value) or type(value) is not type(operand):

@@ -90,7 +90,7 @@ class Field:
 
     @property
     def is_row(self) -> bool:
-        """Return whether the field is a live column of a followed table."""
+        """Return whether the field is a live column: a column of a followed table, read there by each search."""
         return self.is_own and self.path[0] == ROW
 
     @property
@@ -120,12 +120,12 @@ def own_field(name: str, place: str) -> Field:
 
 
 def row_field(parts: tuple[str, ...], place: str) -> Field:
-    """Return the field for a live column of a followed table, or for a path into the JSON of this column."""
+    """Return the field for a live column of a followed table (``@row.COLUMN``), or for a path into its JSON."""
     return Field((ROW, *metadata_field(parts, place).path), is_own=True)
 
 
 def metadata_field(parts: tuple[str, ...], place: str) -> Field:
-    """Return the field for a path into the metadata, which is given as its keys, outermost first."""
+    """Return the metadata field at a path, given as keys from the outermost to the innermost."""
     if len(parts) > MAX_PATH_PARTS:
         raise refusal(place, "too_deep", str(MAX_PATH_PARTS), f"{len(parts)} levels")
     errors = [error for part in parts for error in text_errors(place, part)]
@@ -285,7 +285,7 @@ def pattern_pieces(pattern: str) -> list[list[str | None]] | None:
 
 
 def checked_instant(value: object, place: str) -> datetime:
-    """Return a point in time in UTC, from a datetime with a zone or an ISO 8601 text (UTC if it has none)."""
+    """Return a time in UTC, from a datetime with a zone or an ISO 8601 text; a text without a zone is in UTC."""
     found = value
     if isinstance(value, str):
         try:

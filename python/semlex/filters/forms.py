@@ -163,7 +163,7 @@ class _Reader:
 
 
 def _below(place: str, key: str, number: int) -> str:
-    """Return where an entry is: its key, or its number if the key cannot be shown."""
+    """Return the place of a mapping's entry for messages: by its key, or by its number if the key is not printable."""
     return f"{place}.{key[:SHOWN_CHARACTERS]}" if key.isprintable() else f"{place}[{number}]"
 
 

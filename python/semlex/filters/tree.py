@@ -260,7 +260,7 @@ def between(field: Field, low: object, high: object, place: str = PLACE) -> Filt
 
 
 def listed(field: Field, values: Sequence[object], place: str = PLACE) -> FilterTree:
-    """Return the filter for values without an operator: a list must contain all, a single value be one of them."""
+    """Return the filter ``{field: [...]}``: a list must contain all values, any other value must equal one of them."""
     if field.kind is not None:
         return condition(field, "all" if field.kind == "texts" else "in", values, place)
     return joined("or", (condition(field, "all", values, place), condition(field, "in", values, place)), place)

@@ -49,7 +49,7 @@ def context_line(title: str | None, headings: Sequence[str]) -> str:
 
 
 def chunk_context(title: str | None, chunk: Chunk) -> str:
-    """Return title and heading path of a chunk and, below them, its introduction."""
+    """Return title and heading path of a chunk and, below them, the text that introduces its list, table or code."""
     line = context_line(title, chunk.heading_path)
     return f"{line}\n{chunk.introduction}" if line and chunk.introduction else line or chunk.introduction
 
@@ -66,7 +66,7 @@ def document_texts(documents: GivenDocuments, *, with_context: bool) -> list[str
 
 
 def unrepeated(ids: Sequence[str], on_duplicate: OnDuplicate) -> list[int]:
-    """Return the number of one row per id: the last, or with ``skip`` the first; with ``fail``, raise on repeats."""
+    """Return which row to keep for each id: the last, or with ``skip`` the first; with ``fail``, raise on repeats."""
     rows = list(enumerate(ids))
     kept = {chunk_id: number for number, chunk_id in (reversed(rows) if on_duplicate == "skip" else rows)}
     if on_duplicate == "fail" and len(kept) < len(ids):
@@ -189,7 +189,7 @@ def _count(value: object) -> int | None:
 
 
 async def keep_lines(connection: Connection, collection: CollectionInfo, rows: ChunkBatch) -> int:
-    """Keep the stored descriptions of chunks whose titles and text are unchanged; return how many."""
+    """Copy the stored descriptions into rows whose titles and text are unchanged; return how many rows got one."""
     keys = rows.keys()
     stored = await stored_lines(connection, collection, keys)
     found = [number for number, key in enumerate(keys) if key in stored] if stored else []
@@ -279,7 +279,7 @@ def prepare_file(
 
 
 def new_state(key: UUID, known: KnownDocument, file: FoundFile) -> FileState | None:
-    """Return the new state of a file with unchanged bytes; None if this state is already stored, or not yet settled."""
+    """Return the state to store for a file with unchanged bytes; None if stored already or if too recently changed."""
     state = file.settled_state
     return None if state is None or state == known.file_state else FileState(key, known.content_hash, state)
 

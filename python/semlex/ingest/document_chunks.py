@@ -158,7 +158,7 @@ class Chunker:
         return counter_of_words(self._counter.counter_name) is not None
 
     def _offsets(self, text: str) -> NDArray[np.int64] | None:
-        """Return the offsets of the tokens; None if Unicode words are counted, which `split_text` finds itself."""
+        """Return the offsets of the tokens; None for Unicode words, because `split_text` finds these itself."""
         return None if self._counter.counter_name == UNICODE_WORDS else self._counter.token_offsets(text)
 
     def _split(
@@ -197,7 +197,7 @@ class Chunker:
 
 
 def _stands_apart(text: str, start: int, end: int) -> bool:
-    """Return whether neither end of a part of a text is within a word."""
+    """Return whether a slice of a text certainly begins and ends between words."""
     return (
         (start == 0 or text[start - 1].isspace())
         and (end == len(text) or text[end].isspace())
@@ -215,7 +215,7 @@ def _from(text: str, chunk: Chunk, start: int) -> Chunk:
 
 
 def line_at(line: int | None, before: str) -> int | None:
-    """Return the line on which the text after `before` begins, if `before` begins on `line`."""
+    """Return the line of the character after the text `before`, which begins on `line`; None if `line` is None."""
     return None if line is None else line + line_breaks(before)
 
 
@@ -232,7 +232,7 @@ def _place_in(record: Record, chunk: Chunk) -> dict[str, Any] | None:
 
 
 def _breaks_in(chunk: Chunk, breaks: Sequence[int], first: int) -> list[int]:
-    """Return the row breaks within a chunk as offsets from its start; the first `first` of `breaks` are before it."""
+    """Return the breaks within a chunk as offsets from its start; `first` is the index of the first such break."""
     return [at - chunk.char_start for at in breaks[first : bisect_left(breaks, chunk.char_end)]]
 
 
@@ -264,7 +264,7 @@ class Reading:
         return replace(self, options=options)
 
     def fields_for(self, uri: str) -> dict[str, Any]:
-        """Return the options that name fields, for files whose loader uses them."""
+        """Return the options `text_fields` and `id_field` if they are set and the file's loader uses them."""
         if not getattr(loader_named(uri, self.loaders), "reads_fields", False):
             return {}
         options = self.options

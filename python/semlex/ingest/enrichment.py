@@ -235,7 +235,7 @@ MAX_FAILURES_IN_A_ROW = 16
 
 @dataclass(frozen=True, slots=True)
 class _DescribedChunk:
-    """A chunk and its description, or None if it has none."""
+    """A chunk; `line` is its description, or None if it got none."""
 
     chunk: ChunkWithoutLine
     line: str | None = None

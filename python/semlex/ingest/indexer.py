@@ -197,7 +197,7 @@ class Indexer:
         return await self.database.read("look at the collection", lambda c: ingestion.is_empty(c, self.collection))
 
     async def are_new(self, documents: GivenDocuments) -> bool:
-        """Return whether the documents to which these ids belong have no chunks yet."""
+        """Return whether no chunk of any of these documents is stored yet."""
         keys = chunk_keys(documents.ids)
         return not await self.database.read(
             "look for stored rows", lambda c: ingestion.have_chunks(c, self.collection, keys)

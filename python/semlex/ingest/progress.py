@@ -227,8 +227,11 @@ class TableImport:
         vector_type: ``vector`` or ``halfvec``.
         rows: Rows that were read; of a repeated id only the last row.
         repeated: Earlier rows of repeated ids, which are ignored.
-        taken, written, skipped: Rows that can be stored, that were stored (0 for an inspection), and that cannot be.
-        reasons, problems: Why rows were skipped: column and rule -> how often; and the first 100 problems.
+        taken: Rows that can be stored.
+        written: Rows that were stored; 0 for an inspection.
+        skipped: Rows that cannot be stored.
+        reasons: Why rows were skipped: column and rule -> how often.
+        problems: The first 100 problems.
         metadata_keys: Keys of the metadata of the rows that can be stored; at most 1,000.
         left_out: Columns that are not imported -> number of rows with a value in that column.
     """

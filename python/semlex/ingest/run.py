@@ -391,7 +391,7 @@ class FileRun:
         files: Sequence[FoundFile],
         prepare: Callable[[FoundFile], PreparedFile | UnchangedFile | SkippedFile | FileProblem],
     ) -> AsyncGenerator[FileBatch, None]:
-        """Yield batches of files that were read and split; when this is closed, it ends after the current file."""
+        """Yield batches of files that were read and split; closing the generator ends it after the current file."""
         limit = BATCH_CHUNKS if self._has_model else BATCH_CHUNKS_WITHOUT_MODEL
         waiting, ended, done = iter(files), False, 0
 

@@ -418,8 +418,8 @@ class SemlexVectorStore(VectorStore):
     async def _scored_search(self, query: str, k: int = 4, **options: Any) -> Scored:
         """Return the best documents with the scores that order them; greater is better.
 
-        The score is the mixed one if a reranker answered, else the fused one, which cannot be compared between queries;
-        in mode ``vector`` the cosine, in mode ``keyword`` that of the keyword engine.
+        The score is `SearchResult.mixed_score` if a reranker answered, else the fused score, which cannot be compared
+        between queries; in mode ``vector`` the cosine, in mode ``keyword`` the keyword engine's score.
         """
         return _scored(await self._search(query, k, options), ranking_scores)
 

@@ -387,7 +387,7 @@ class SemlexRetriever(BaseRetriever):
     """Searches a collection, also one that was filled with `semlex index`, by meaning and by words.
 
     The metadata of chunks of files holds ``source``, ``source_document``, ``heading_path``, ``line``, ``page``. The
-    score of a node is the mixed one if a reranker answered, else the fused one, else that of the search.
+    score of a node is `SearchResult.mixed_score` if a reranker answered, else the fused score, else the only search's.
 
     Without `embed_model`, the ``custom_embedding_strs`` of a `QueryBundle` are its ``terms``: words that the documents
     would use, searched together with the question. Longer texts, such as a HyDE passage, are cut to the first 1,024

@@ -86,8 +86,8 @@ def search_models(
 ) -> list[M] | Coroutine[Any, Any, list[M]]:
     """Return the entities of a followed table's rows that fit a query best, best first, each with its `hit`.
 
-    Everything runs in the session's transaction, which is begun if necessary. `where`, live columns and the entities
-    see its flushed changes; the searched texts are those of the last sync.
+    Everything runs in the session's transaction, which is begun if necessary. `where`, filters on ``@row`` columns and
+    the entities see the session's flushed changes; the searched texts are those of the last sync.
 
     Args:
         session: A `Session`, or an `AsyncSession` (then await the result), on psycopg 3.

@@ -65,7 +65,7 @@ def documents_to_json(documents: Given) -> list[dict[str, Any]]:
 
 
 def documents_from_json(rows: object) -> list[Document]:
-    """Convert a job's JSON to documents; other rules are checked when the documents are added."""
+    """Convert a job's JSON to documents, checking its structure; adding the documents checks their values."""
     if not isinstance(rows, list) or not rows:
         raise ConfigurationError("documents must be a list of at least one object")
     documents = []

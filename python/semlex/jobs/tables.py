@@ -1,4 +1,4 @@
-"""The part of a worker that keeps the followed tables of a schema in step, in addition to running jobs."""
+"""The part of a worker that syncs the followed tables of a schema."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ RENEWED_AFTER = 1 / 3
 
 
 class TableKeeper:
-    """Keeps one followed table in step, under a lease that is renewed while it works."""
+    """Syncs one followed table, under a lease that is renewed during the sync."""
 
     # A lease only saves effort: two workers that do the same work write the same rows.
     def __init__(self, indexer: Indexer, name: str, wanted: WantedOptions, guard: WriteGuard, seconds: float) -> None:
@@ -72,7 +72,7 @@ class TableKeeper:
             await self._end("release a followed table", lambda c: end_lease(c, self._names, stored))
 
     async def store_changes(self, delay: float) -> TableSync | None:
-        """Store the changes in the queue; return None if other workers do, or if the table is not followed any more."""
+        """Apply queued changes to the collection; return None if none can be claimed or the table is not followed."""
         # Entries that could not be stored are due again after `delay` seconds.
         stored = await self._read()
         if stored is None:

@@ -1,4 +1,4 @@
-"""A worker: runs jobs, several at a time, keeps followed tables in step and finishes index builds, until stopped."""
+"""A worker: runs jobs, several at a time, syncs followed tables and finishes index builds, until stopped."""
 
 from __future__ import annotations
 
@@ -247,7 +247,7 @@ class WorkerOptions:
 
 
 class Worker:
-    """Takes jobs from the queue and runs them, and keeps followed tables in step."""
+    """Takes jobs from the queue and runs them, and syncs followed tables."""
 
     def __init__(
         self,
@@ -287,7 +287,7 @@ class Worker:
         )
 
     async def run(self) -> int:
-        """Work until stopped, to the limit or, with `drain`, until no job is left; return how many jobs ended."""
+        """Work until stopped, for `limit` jobs or, with `drain`, until no job is left; return how many jobs ended."""
         stopped = asyncio.create_task(self._stop.wait())
         # A worker with a limit of jobs keeps no table in step, and builds no indexes.
         others: list[asyncio.Task[Any]] = []
@@ -312,7 +312,7 @@ class Worker:
         return self._ended
 
     async def _keep_tables(self, stopped: asyncio.Task[Any]) -> None:
-        """Keep tables in step until stopped; then let their current batches finish."""
+        """Sync followed tables until stopped; then let running syncs finish their current batch."""
         await self._tables.serve(stopped, drain=self._options.drain)
         await self._tables.end(STOP_SECONDS)
 

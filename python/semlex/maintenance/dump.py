@@ -306,7 +306,7 @@ def file_of(folder: Path, table: str) -> Path:
 
 @contextmanager
 def claimed_folder(folder: Path) -> Iterator[Path]:
-    """Make and lock a folder for a dump, which must be empty; if the block fails, remove what was written."""
+    """Make a folder for a dump, or take an empty one, and lock it; if the block fails, remove what was written."""
     # Files of a killed dump, which has no manifest, are removed.
     if sys.platform == "win32":
         raise ConfigurationError(
@@ -362,10 +362,10 @@ class TransferReport:
     """The result of a dump or restore.
 
     Attributes:
-        documents: Number of documents read from files.
+        documents: Number of the collection's documents that were read from files.
         bytes: Size of all files.
         seconds: Wall time.
-        warnings: Problems that did not stop it, such as an index that could not be built.
+        warnings: Problems that did not stop the dump or restore, such as an index that could not be built.
     """
 
     collection: str
@@ -424,7 +424,7 @@ async def dump(
 
 
 async def as_it_is(connection: Connection, opened: CollectionInfo) -> CollectionInfo:
-    """Return the collection as this snapshot sees it, since another process may have changed its settings."""
+    """Return the collection as the connection's snapshot sees it; another process may have changed its settings."""
     found = await find(connection, opened.names)
     if found is None:
         raise gone(opened)

@@ -68,7 +68,7 @@ class EmbeddingFigures:
         lacking: Chunks without a vector.
         bytes: Size of the vectors' table with its indexes.
         created_at: In UTC.
-        idle_seconds: Seconds since a process last used this set while another one was in use; None: never.
+        idle_seconds: Seconds since a process last used this set while a different set was serving; None: none did.
         is_running: Whether a process is filling it.
         calibration: The stored curve as by `ConfidenceCurve.to_dict`, or None.
     """
@@ -227,7 +227,7 @@ logger = logging.getLogger("semlex")
 
 @dataclass(frozen=True, slots=True)
 class _Begun:
-    """A version to fill; `run` is this run's lease, or the seconds until the lease of another run ends."""
+    """A version to fill; `run` is the lease for filling it, or the seconds until another process's lease ends."""
 
     versions: Versions
     version: EmbeddingVersion
@@ -445,7 +445,7 @@ class Reembedding:
 async def build_indexes(
     opened: OpenCollection, info: CollectionInfo, report: ReembedReport, progress: Callable[[Progress], None] | None
 ) -> None:
-    """Build the index of a version before the switch, of the kind chosen for the version in use."""
+    """Before the switch to a version, build its vector index, of the kind that was chosen for the version in use."""
     serving = replace(info, embedding=info.versions.answering)
 
     async def look(connection: Connection) -> tuple[VectorIndex | None, bool]:

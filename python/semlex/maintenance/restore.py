@@ -96,7 +96,7 @@ class Restore:
         return transfer_report(self._names.collection, self._folder, manifest, started, tuple(warnings))
 
     def _check(self, option: str, stored: object, wanted: object) -> None:
-        """Refuse an existing empty collection whose options differ from those of the dumped one."""
+        """Refuse an existing empty collection if this option differs from that of the dumped one."""
         if stored != wanted:
             name = self._names.collection
             raise ConfigurationError(
@@ -207,7 +207,7 @@ def _chunks(part: pa.RecordBatch) -> ChunkBatch:
 
 
 def _without_triggers(followed: Mapping[str, dict[str, Any]]) -> tuple[dict[str, dict[str, Any]], list[str]]:
-    """Return the definitions of followed tables without triggers, and warnings about them."""
+    """Return the definitions of followed tables, with triggers replaced by comparison of rows, and warnings."""
     warnings = []
     if followed:
         names = ", ".join(sorted(stored["name"] for stored in followed.values()))

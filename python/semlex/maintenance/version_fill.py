@@ -152,7 +152,7 @@ class VersionFill:
         return lacking
 
     async def _try_switch(self, *, force: bool) -> int | None:
-        """Switch to the version; return None if too many vectors are missing, since writers would wait too long."""
+        """Try to switch; return how many chunks lack a vector, or None if embedding them blocks writers too long."""
         most, version = self._most_at_last(), self._run.version
 
         async def work(connection: Connection) -> tuple[int | None, int]:

@@ -121,7 +121,7 @@ class Rollback:
         self._progress = progress
 
     async def run(self, *, force: bool) -> ReembedReport:
-        """Embed missing vectors of the version and switch back to it."""
+        """Embed the chunks that lack a vector of the earlier version, and switch back to it."""
         opened, version, started = self._opened, self._version, time.perf_counter()
         info = replace(opened.info, embedding=version)
 

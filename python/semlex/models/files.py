@@ -209,7 +209,7 @@ def leads_to_onnx(name: str, revision: str | None = None) -> bool:
 
 
 def onnx_file(folder: Path, wanted: str | None = None) -> str | None:
-    """Return the ONNX file to use from a folder; None if the folder lacks the wanted file, or any known one."""
+    """Return which ONNX file of a folder to use, as `choose_file` does."""
     return choose_file((path.relative_to(folder).as_posix() for path in sorted(folder.rglob("*.onnx"))), wanted)
 
 
@@ -389,7 +389,7 @@ def download(
     *,
     patterns: list[str] = MODEL_FILES,
 ) -> Path:
-    """Download missing files; `step` is called with the bytes that have arrived, from several threads."""
+    """Download missing files; several threads call `step` with the number of bytes that have arrived so far."""
     return Path(_fetch(name, revision, timeout, patterns, tqdm_class=_counting_bar(step)))
 
 

@@ -79,7 +79,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """An answer of any status; for a refused stream, its whole body."""
+    """A whole answer of any status, or the beginning of an error that a server sent instead of a stream."""
 
     status: int
     retry_after: str | None
@@ -402,7 +402,7 @@ def _stop(loop: asyncio.AbstractEventLoop, closed: asyncio.Event, thread: thread
 
 
 async def _read(response: Any, max_bytes: int | None) -> Response | Failure:
-    """Read an answer to its end; for a refused stream, only its beginning."""
+    """Read a whole answer, or without `max_bytes` only the beginning of an error sent instead of a stream."""
     body = bytearray()
     async for part in response.aiter_bytes():
         body += part
@@ -451,7 +451,7 @@ def asked_wait(value: str | None) -> float | None:
 
 
 def quoted(body: bytes) -> str:
-    """Return names from an answer's error, in brackets; only those in `QUOTED_NAMES` are quoted."""
+    """Return an error's codes, types and statuses that are in `QUOTED_NAMES`, in brackets; "" without any."""
     try:
         content = json.loads(body)
     except (ValueError, RecursionError):

@@ -224,7 +224,7 @@ def split_name(name: str) -> tuple[str, str | None]:
 
 
 def choose_file(names: Iterable[str], wanted: str | None = None) -> str | None:
-    """Return the ONNX file to use among a model's files: the wanted one, else the best known one; None without it."""
+    """Return which of the ONNX files to use: `wanted`, or by default the best known one or the only one; else None."""
     found = [name for name in names if name.endswith(".onnx")]
     if wanted is not None:
         return wanted if wanted in found else None

@@ -62,7 +62,7 @@ class TokenRows:
 
     @property
     def lengths(self) -> NDArray[np.int64]:
-        """Return (n,) tokens of every row."""
+        """Return the number of tokens of each row."""
         return np.diff(self.offsets)
 
     def select(self, rows: NDArray[np.int64]) -> TokenRows:
@@ -74,7 +74,7 @@ class TokenRows:
 # both agree. transformers is not used, because it rebuilds parts of a file and has dropped end tokens. Nothing is added
 # to texts here; callers add the tokens that their model needs.
 class TextTokenizer(ABC):
-    """Token ids, counts and offsets of texts. Safe for several threads. `engine` names the encoder, and why."""
+    """Token ids, counts and offsets of texts. Safe for several threads. `engine`: which encoder is used, and why."""
 
     engine = "rust"
 
@@ -87,7 +87,7 @@ class TextTokenizer(ABC):
         """Return the id of a token, or None."""
 
     def end_ids(self) -> list[int]:
-        """Return the ids that the file's post-processor adds after a text; all ids if it also adds some before it."""
+        """Return the ids that the post-processor adds after a text; all ids of a sample if it adds some before."""
         bare, closed = self._bare_and_closed("a")
         return closed[len(bare) :] if closed[: len(bare)] == bare else closed
 
@@ -285,11 +285,11 @@ class TokenCounter(Protocol):
         ...
 
     def token_offsets(self, text: str) -> NDArray[np.int64]:
-        """Return (t, 2) start and end of tokens in characters, ascending; tokens within one character are equal."""
+        """Return (tokens, 2) starts and ends in characters, ascending; tokens within one character have equal rows."""
         ...
 
     def count_tokens(self, texts: Sequence[str]) -> NDArray[np.int64]:
-        """Return the tokens of n texts: (n,)."""
+        """Return the number of tokens of each text."""
         ...
 
 
@@ -304,11 +304,11 @@ class WordCounter:
     counter_name = UNICODE_WORDS
 
     def token_offsets(self, text: str) -> NDArray[np.int64]:
-        """Return start and end of every word in characters: (w, 2)."""
+        """Return start and end of every word in characters: (words, 2)."""
         return _core.word_offsets(text)
 
     def count_tokens(self, texts: Sequence[str]) -> NDArray[np.int64]:
-        """Return the words of n texts: (n,)."""
+        """Return the number of words of each text."""
         return _core.count_words(texts)
 
 
@@ -318,11 +318,11 @@ class TokenEstimate(WordCounter):
     counter_name = f"{TOKENS_PER_WORD}*{UNICODE_WORDS}"
 
     def token_offsets(self, text: str) -> NDArray[np.int64]:
-        """Return start and end of every word in characters, repeated for each token: (w * TOKENS_PER_WORD, 2)."""
+        """Return start and end of every word in characters, each `TOKENS_PER_WORD` times in succession."""
         return np.repeat(super().token_offsets(text), TOKENS_PER_WORD, axis=0)
 
     def count_tokens(self, texts: Sequence[str]) -> NDArray[np.int64]:
-        """Return the words of n texts, times `TOKENS_PER_WORD`: (n,)."""
+        """Return the number of words of each text, times `TOKENS_PER_WORD`."""
         return super().count_tokens(texts) * TOKENS_PER_WORD
 
 
@@ -375,7 +375,7 @@ class CutTexts:
         self._lock = new_lock()
 
     def add(self, read: int, cut: int, limit: str) -> None:
-        """Add to the counts of read and cut texts; log a warning when ten times as many are cut as at the last one."""
+        """Add to the counts of read and cut texts; log a warning at ten times the cut texts of the last warning."""
         with self._lock:
             self._read += read
             self.count += cut

@@ -279,7 +279,7 @@ class WantedOptions:
         )
 
     def _default(self, name: str, built_in: int, most: int) -> int:
-        """Return a default in tokens, limited to `most` unless the defaults also set the chunk size."""
+        """Return the default of `name`, limited to `most` unless it and the chunk size both come from `defaults`."""
         # Then both come from one place, and an overlap that does not fit is a mistake, which is refused.
         value: int = self.defaults.get(name, built_in)
         is_set = name in self.defaults and "chunk_tokens" in self.defaults and "chunk_tokens" not in self.said

@@ -127,7 +127,7 @@ class Declared:
 
     @property
     def literals(self) -> tuple[Any, ...]:
-        """The values that a choice may have; empty for other options."""
+        """The values of the option's ``Literal`` types; empty if it has none."""
         return tuple(value for kind in self.kinds if get_origin(kind) is Literal for value in get_args(kind))
 
     @property
@@ -199,7 +199,7 @@ def declared(options: type) -> dict[str, Declared]:
 
 
 class _Unchecked(dict[str, Any]):
-    """Finds names in annotations, also those imported for type checkers only; such types are checked where used."""
+    """Finds the classes that annotations name; one imported only for type checkers becomes `_AnyName`, unchecked."""
 
     def __init__(self, options: type) -> None:
         super().__init__()

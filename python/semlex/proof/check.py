@@ -143,7 +143,7 @@ def check_present(stored: Mapping[str, T], present: Mapping[str, T], noun: str) 
 
 
 def check_answers(collection: SyncCollection, texts: Mapping[str, str], chance: random.Random) -> None:
-    """Check one keyword search against textbook BM25, and one vector search against all texts."""
+    """Check one keyword search against textbook BM25, and that a vector search for a stored text finds it."""
     query = " ".join(chance.sample(WORDS, 2))
     check_hits(collection.search(query, 1000, mode="keyword"), texts, query)
     if texts:

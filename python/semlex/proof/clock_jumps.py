@@ -1,4 +1,4 @@
-"""Clocks jump by an hour while workers run jobs and keep a table in step, and one of the workers is killed."""
+"""Clocks jump by an hour while workers run jobs and sync a followed table, and one of the workers is killed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ATTEMPTS = 20
 
 
 def work(url: str, schema: str, seed: int) -> None:
-    """Run jobs and keep tables in step, with dates and times that jump, until killed."""
+    """Run jobs and sync followed tables until killed, with a wall clock that jumps."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which kills its children
     chance, ahead = random.Random(seed), 0.0
 

@@ -69,7 +69,7 @@ class StirredFolder:
             self._write(self._free())
 
     def stir(self, *, deletes: bool = True) -> None:
-        """Rewrite most of the files and touch some; on request, also delete, create and move some."""
+        """Rewrite most of the files and touch some; if `deletes`, also delete, create and move some."""
         there = [self.root / name for name in NAMES if (self.root / name).exists()]
         self._chance.shuffle(there)
         if deletes:

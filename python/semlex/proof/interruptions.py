@@ -48,7 +48,7 @@ WRITERS, SEARCHERS = 3, 2
 
 
 class Interrupted(Scenario):
-    """Interrupt the server or the network repeatedly while clients write, search and merge."""
+    """Interrupt the server or the network repeatedly while clients write, search and merge index segments."""
 
     @property
     @abstractmethod
@@ -375,7 +375,7 @@ LATEST = "latest answer after the deadline, in ms"
 
 
 class Proxy:
-    """Forwards bytes to a server until it has to discard them; connections stay open."""
+    """Forwards bytes between clients and a server, or holds them back while `hearing` is not set; nothing is closed."""
 
     def __init__(self, url: str) -> None:
         self._url = url

@@ -37,7 +37,7 @@ class Order:
     """What a process does, and when it is killed.
 
     Attributes:
-        moment: It is killed at its n-th moment (see `Moments`); 0: at no moment.
+        moment: Number, from 1, of the moment (see `Moments`) at which it is killed; 0: at none.
         seconds: Time after which it is killed; None: not after a time.
     """
 
@@ -107,7 +107,7 @@ class Killed(Scenario):
         """Do the work; call `acknowledge` for each part that is done."""
 
     def check_killed(self, acknowledged: int, arguments: Any) -> None:
-        """Check the data that the killed process left; it acknowledged a number of parts as done."""
+        """Check the data that the killed process left; `acknowledged` is the number of parts that it reported done."""
         states = self.states(arguments)[acknowledged : acknowledged + 2]
         check_stored(self.site.url, self.names, states, self.model)
 
@@ -193,7 +193,7 @@ class Killed(Scenario):
         return code != 0
 
     def _learn(self, order: Order, said: str) -> None:
-        """Note how many moments and seconds complete runs have; until a run completes, plan each kill later."""
+        """Note how many moments and seconds complete runs take; until one is known, allow a later kill each time."""
         ended = [line.split()[1:] for line in said.splitlines() if line.startswith("ended ")]
         for moments, seconds in ended:
             known = (self._moments, self._seconds) if self._is_known else (1, 0.0)

@@ -80,7 +80,7 @@ class ProofReport:
 
     @property
     def tries(self) -> int:
-        """All tries."""
+        """Number of all tries."""
         return sum(one.tries for one in self.scenarios)
 
     @property

@@ -1,4 +1,4 @@
-"""Writers and searchers run at the same time: hits equal plain computations, and the final texts the last writes."""
+"""Writers and searchers run at once: hits must equal plain computations, and the stored texts the last ones written."""
 
 from __future__ import annotations
 

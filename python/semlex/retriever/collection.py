@@ -464,8 +464,9 @@ class Collection(Part):
             question: As for `context`.
             tokens: As for `context`.
             context: Passages to answer from, made by `context`; then give no option of the search.
-            **options: See `AnswerOptions`. With `min_coverage`, `min_similarity` or both, no answer is given if each
-                of these figures, as far as it is known, is below its minimum. ``context.results.route`` has the route.
+            **options: See `AnswerOptions`. With `min_coverage` or `min_similarity`, no answer is given if the figure is
+                below its minimum; with both, if both figures are. Unknown figures are ignored.
+                `Answer.context.results.route` is the question's route.
 
         Raises:
             ValidationError: The question or a filter is refused.
@@ -748,7 +749,7 @@ class Collection(Part):
                 mapping or row has its text in ``content`` or ``text`` and may have other fields of `Document`; all
                 other keys are metadata. Documents are copied at the start of the call; later changes are not stored.
             embeddings: Your own vectors, shape (n, d); else the model makes them. A list may have None for a document
-                that brings none. An array of float32 is not copied.
+                that you have no vector for. An array of float32 is not copied.
             on_duplicate: ``update`` replaces a stored document of the same id, ``skip`` leaves it, ``fail`` refuses the
                 batch.
             on_error: ``raise`` refuses all documents if one is invalid; ``skip`` stores the valid ones and returns in

@@ -58,7 +58,7 @@ def from_settings_sync(
 
 
 def search_parameters(settings: Settings) -> dict[str, Any]:
-    """Return the arguments that give a retriever the settings' search defaults and fallback."""
+    """Return the arguments `search_defaults` and `fallback` for a retriever made from the settings."""
     fallback = None if settings.fallback_folder is None else json_retriever(settings)
     return {"search_defaults": settings.search_options, "fallback": fallback}
 

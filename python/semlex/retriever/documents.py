@@ -123,11 +123,11 @@ class Documents(Part):
 
     @operation("move source", "write")
     async def move_source(self, name: str, root: str | Path) -> None:
-        """Set where the folder of a source is now. Its documents do not change.
+        """Store the new path of a source's folder, after the folder was moved. The stored documents do not change.
 
         Args:
             name: Name of the source.
-            root: The folder.
+            root: The folder's new path.
 
         Raises:
             ConfigurationError: The source does not exist, `root` is not a folder, or it contains or lies in the folder
@@ -164,13 +164,14 @@ class Documents(Part):
         text stays the same keeps its vector. Repeat the call to complete a run that was interrupted.
 
         Args:
-            extract_metadata: As for `index`; without it, chunks that are split again lose the metadata it gave before.
+            extract_metadata: As for `index`; if you leave it out, chunks that are split again lose the metadata that an
+                earlier extraction gave them.
             progress: Called as the work proceeds; ``bar`` shows a progress bar.
             **options: See `RechunkOptions`.
 
         Raises:
-            ConfigurationError: A number is out of range, the source does not exist, or settings were given for one
-                source only.
+            ConfigurationError: A number is out of range, the source does not exist, or chunk settings are given
+                together with `source`.
         """
         check_options(RechunkOptions, options, "rechunk")
         bars, source, dry_run = shown(progress), options.get("source"), options.get("dry_run", False)
@@ -198,13 +199,13 @@ class Documents(Part):
     ) -> EnrichmentReport:
         """Let a language model write a one-line description of each chunk that has none, and store it with the chunk.
 
-        The description says what the chunk is about, in words that people would use in a question. Both searches use
-        it with the chunk; it never becomes part of the chunk's text. The model is sent the titles and the text of each
-        chunk. A chunk keeps its description until its titles or text change. Repeat the call to continue an
-        interrupted run.
+        The description says what the chunk is about, in words that people would use in a question. Vector
+        and keyword search use it together with the chunk's text, which stays as it is. The model is sent the titles and
+        the text of each chunk. A chunk keeps its description until its titles or text change. Repeat the call to
+        continue an interrupted run.
 
         Args:
-            enrichment: A language model, its name, or an `Enrichment`, which also sets how it is asked.
+            enrichment: A language model, its name, or an `Enrichment`, which also sets how the model is asked.
             source: Name of the only source whose chunks are described.
             dry_run: Whether to estimate the cost only; nothing is sent then.
             progress: Called as the work proceeds; ``bar`` shows a progress bar.
@@ -259,7 +260,7 @@ async def named_document(handle: Handle, document: str) -> tuple[NamedDocument, 
 
 
 async def document_places(handle: Handle, opened: OpenCollection, document: str) -> tuple[KnownSources, Places]:
-    """Return the sources, and the paths in their folders that a document's name may mean on this machine."""
+    """Return the known sources, and the (source, path) pairs that a document's name may mean on this machine."""
     sources = await opened.reader.read(
         "read the sources", lambda connection: read_known_sources(connection, handle.names)
     )

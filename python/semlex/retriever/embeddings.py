@@ -111,10 +111,10 @@ class Embeddings(Part):
     async def roll_back(
         self, model: str | Embedder | None = None, *, force: bool = False, progress: ProgressOption = None
     ) -> ReembedReport:
-        """Return to the vectors in use before the last change of the model, after computing missing ones.
+        """Return to the vectors that were in use before the last change of the model; first compute missing ones.
 
         Args:
-            model: The model that made them; None: the model that the collection names, if it can be used here.
+            model: The model that made those vectors; None: load it by its stored name, if it can be used here.
             force: Whether to go back although chunks lack a vector and the model cannot be used.
             progress: Called repeatedly with the progress; ``bar`` shows a progress bar.
 
@@ -139,7 +139,7 @@ class Embeddings(Part):
     async def _model_of(
         self, opened: OpenCollection, version: EmbeddingVersion, model: str | Embedder | None
     ) -> tuple[OpenModels | None, str | None]:
-        """Return the model of a set of vectors, or why it cannot be used; a model that the caller names must work."""
+        """Return the model that made a set of vectors, or why it cannot be used; raise if a named `model` fails."""
         if model is not None:
             return await self._handle.resources.named_model(model, dimensions=version.dimensions), None
         if opened.models.version is not None and opened.models.version.identity_key == version.identity_key:
@@ -191,7 +191,7 @@ class Embeddings(Part):
 
     @property
     def calibration(self) -> ConfidenceCurve | None:
-        """Return the curve that gives hits their `SearchResult.confidence`: the named file's, else the stored one.
+        """Return the curve for `SearchResult.confidence`: that of the file ``calibration=``, else the stored one.
 
         Raises:
             ConfigurationError: The collection is not open, or the file is of another model.

@@ -154,8 +154,9 @@ class Fields(Part):
     ) -> Facets:
         """Count, for each field, how many chunks have each value.
 
-        Without a query, all chunks that pass the filter are counted, exactly. With a query, only its candidates are:
-        the best chunks of each search. `Facets.of` and `Facets.exact` say which were counted.
+        Without a query, all chunks that pass the filter are counted, exactly. With a query, only its candidates are
+        counted: the best chunks of vector search and of keyword search. `Facets.of` and `Facets.exact` say which
+        were counted.
 
         Args:
             fields: 1 to 20 names as in filters: a key of the metadata, a path with dots, or ``@source`` and the like. A

@@ -1,4 +1,4 @@
-"""Opens a collection by its name: when it is first needed, and again if it was dropped."""
+"""Opens a collection by its name at the first use; if it was dropped, opens the one that has the name now."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ class Handle:
         return opened
 
     async def reading(self, read: Callable[[OpenCollection], Awaitable[T]]) -> T:
-        """Return what `read` reads of the open collection; if that was dropped, try once more with its successor."""
+        """Return what `read` returns; if the collection was dropped, retry once with the one that has its name now."""
         try:
             return await read(await self.readable())
         except CollectionDroppedError:
@@ -155,7 +155,7 @@ class Handle:
         return await self.reading(read)
 
     async def searched(self, *, has_vector: bool = False) -> OpenCollection:
-        """Return the open collection to search it, with the sets of vectors that it has now."""
+        """Return the open collection for a search; `has_vector` means that the caller passes the query's vector."""
 
         async def look(opened: OpenCollection) -> OpenCollection:
             opened.brings_vectors |= has_vector

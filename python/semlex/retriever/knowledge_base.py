@@ -100,7 +100,7 @@ def parted(
 ) -> tuple[dict[str, SearchResults], dict[str, SemlexError]]:
     """Return the results of collections that answered and the errors of those that did not.
 
-    An error of the arguments, which all collections refuse, is raised.
+    Any `ValidationError` is raised, and a `ConfigurationError` if every collection has one: an argument is at fault.
     """
     answers, failures = {}, {}
     of_arguments = all(isinstance(one, ConfigurationError) for one in found)

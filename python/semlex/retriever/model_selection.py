@@ -165,7 +165,7 @@ async def open_reranker(executor: ModelExecutor, options: ModelOptions) -> OpenR
 
 
 def _open(choice: ModelChoice[Embedder], options: ModelOptions) -> OpenModels:
-    """Ask the chosen embedder for the facts that a collection needs; this may open files or ask a server."""
+    """Return the chosen embedder with its identity and dimensions; reading these may open files or ask a server."""
     embedder = choice.model
     if embedder is None:
         return OpenModels(embedding_choice=choice.reason)
@@ -211,9 +211,9 @@ def _stored(stored: EmbeddingVersion, options: ModelOptions) -> ModelChoice[Embe
 
 
 def _check_usable(name: str, options: ModelOptions) -> list[str]:
-    """Refuse a stored model name that is not allowed or not available here; return the list that allowed it, or [].
+    """Refuse a stored model name that is not allowed or not available here, without opening the model.
 
-    No model is opened.
+    If the name means a server or folder, return the names that the user allows; else return [].
     """
     if name.startswith(LANGCHAIN):
         raise ModelNotFoundError(

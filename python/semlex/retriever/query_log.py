@@ -152,7 +152,7 @@ class QueryLog:
         return self._logs.setdefault(place.key, _Log())
 
     def figures(self, role: str | None, info: CollectionInfo) -> QueryLogFigures | None:
-        """Return how many questions this process has logged, lost or holds for a collection; None if logging is off."""
+        """Return this process's counts of a collection's logged, waiting and lost questions; None if logging is off."""
         if self.options.keep == "off":
             return None
         key = info.collection_id, role

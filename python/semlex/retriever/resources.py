@@ -121,7 +121,7 @@ class Resources:
 
     @classmethod
     def of(cls, db_url: str | None, models: ModelOptions, options: Mapping[str, Any], **own: Any) -> Resources:
-        """Make the resources from checked options of a client or retriever; `own` are its named arguments."""
+        """Make the resources from checked options; `own` has the pool, the connection, and defaults of options."""
         server = {field.name: options[field.name] for field in fields(ServerOptions) if field.name in options}
         given = {**own, **options}
         names = ("cached_queries", "keyword_cache_bytes", "query_log", "file_limits")
@@ -352,7 +352,7 @@ class Resources:
         return self._chat_model
 
     def rewrites(self, identity: str) -> LruCache[tuple[str, ...], tuple[str, ...]]:
-        """Return the cache of terms that this language model wrote for questions; drop the cache of another model."""
+        """Return the cache of search terms that the language model `identity` wrote; drop that of another model."""
         if self._rewrites is None or self._rewrites[0] != identity:
             # A new one, which no call that began before fills.
             self._rewrites = identity, LruCache(self.query_cache.capacity)

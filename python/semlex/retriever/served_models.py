@@ -60,7 +60,7 @@ class ServedEmbedder:
             dimensions: Length to which vectors are shortened and normalised; None: the model's own length.
 
         Returns:
-            The vectors, shape (n, dimensions), and the number of tokens read.
+            The vectors, shape (texts, dimensions), and the number of tokens read.
         """
         if is_query:
             return await self.executor.query(self._embed, texts, is_query, dimensions, model=self.embedder)
@@ -114,7 +114,7 @@ async def open_with_models(collection: Collection) -> None:
 
 
 async def served_embedder(collection: Collection) -> ServedEmbedder | None:
-    """Return the embedding model of a collection, or of a new one if none exists; None: keyword search only."""
+    """Return the embedding model of an existing collection, else that of a new one; None: keyword search only."""
     resources = collection._handle.resources  # noqa: SLF001 - of this package
     try:
         models = (await collection._handle.readable()).models  # noqa: SLF001 - of this package

@@ -326,7 +326,7 @@ class Synchronous:
 
 
 class Opened(Synchronous):
-    """An object with its own event loop, which must be closed."""
+    """A synchronous object that runs its own event loop until it is closed."""
 
     def initialize(self) -> None:
         """Open the object; do nothing if it is open."""
@@ -378,7 +378,7 @@ def without_await(found: Any, runner: LoopRunner | None = None) -> Any:
 
     Args:
         found: Any value.
-        runner: Runner of the object's calls; None, or an object that must be opened, gets a new one.
+        runner: Runner of the object's calls. If it is None, or the object must be opened, a new runner is made.
     """
     if type(found) is list:
         return [without_await(one, runner) for one in found] if found and synchronous_class(type(found[0])) else found

@@ -97,7 +97,7 @@ class Synchronous():
     def __hash__(self) -> int: ...
 
 class Opened(Synchronous):
-    """An object with its own event loop, which must be closed."""
+    """A synchronous object that runs its own event loop until it is closed."""
 
     def initialize(self) -> None:
         """Open the object; do nothing if it is open."""
@@ -647,7 +647,7 @@ class SyncDocuments(Synchronous):
         """Return every source with its counts, sorted by name."""
 
     def move_source(self, name: str, root: str | Path) -> None:
-        """Set where the folder of a source is now. Its documents do not change."""
+        """Store the new path of a source's folder, after the folder was moved. The stored documents do not change."""
 
     def rechunk(
         self,
@@ -697,7 +697,7 @@ class SyncEmbeddings(Synchronous):
         force: bool = False,
         progress: ProgressOption = None,
     ) -> ReembedReport:
-        """Return to the vectors in use before the last change of the model, after computing missing ones."""
+        """Return to the vectors that were in use before the last change of the model; first compute missing ones."""
 
     def drop(self, version: int, *, force: bool = False) -> None:
         """Drop a set of vectors."""
@@ -710,7 +710,7 @@ class SyncEmbeddings(Synchronous):
 
     @property
     def calibration(self) -> ConfidenceCurve | None:
-        """Return the curve that gives hits their `SearchResult.confidence`: the named file's, else the stored one."""
+        """Return the curve for `SearchResult.confidence`: that of the file ``calibration=``, else the stored one."""
 
     def store_calibration(self, curve: ConfidenceCurve | None) -> None:
         """Store a confidence curve for the set of vectors in use, in place of an earlier curve; each set has its own."""

@@ -268,7 +268,7 @@ class Tables(Part):
             table: Without options, the name of a followed table in the collection; with options, a table as for
                 `follow`.
             name: As for `follow`.
-            **options: As for `follow`; they must be the same.
+            **options: The same options that you give to `follow`.
 
         Returns:
             A script for psql, in one transaction. It may be run again.
@@ -431,8 +431,8 @@ class Tables(Part):
         """Return a SELECT that gives the hits as rows, for psql, ``WITH hits AS (…)`` or a FROM clause.
 
         The columns are those of `hits_into`. Every value is quoted by the driver for this collection's server. The
-        statement contains the hits themselves and does not read the collection. Without hits it gives no rows, with the
-        same types. It ends without a semicolon.
+        statement contains the hits themselves and does not read the collection. Without hits it returns no rows, but
+        columns of the same types. It ends without a semicolon.
 
         Args:
             results: Results of a search, or some of the hits.

@@ -45,7 +45,7 @@ class FacetRequest:
 
 
 def _field(name: str) -> Field:
-    """Return the field that a name means; it is written as a key of a filter's mapping."""
+    """Return the field that a name means; names are written like the keys of a filter's mapping."""
     found = own_field(COLUMNS[name], "fields") if name in COLUMNS else field_named(name, "fields")
     if found.is_row:
         limit = f"fields of chunks (count the values of {found} in the followed table itself)"

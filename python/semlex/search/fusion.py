@@ -203,7 +203,7 @@ def fuse_completed(
 
 
 def _numbers(results: Mapping[str, LegResult]) -> dict[str, NDArray[np.int64]] | None:
-    """Return, for each search, the keyword index's ids of its chunks; None if vector search did not read these ids."""
+    """Return, for each search, the keyword-index ids of the chunks that it found; None if ids were not read."""
     values, numbers = results["vector"].side_values, results["keyword"].numbers
     if values is None or numbers is None:
         return None

@@ -154,7 +154,7 @@ def read_cursor(
 
 
 def _conditions(tree: FilterTree | None) -> set[str]:
-    """Return the conditions of a tree that must all hold."""
+    """Return the conditions that a filter joins by AND, as texts; any other filter is one condition."""
     if isinstance(tree, Group) and tree.word == "and":
         return set(map(str, tree.parts))
     return set() if tree is None else {str(tree)}

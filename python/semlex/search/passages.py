@@ -102,7 +102,7 @@ def is_near(passage: Passage, chunk: PlacedChunk) -> bool:
 
 
 def _appended(passage: Passage, chunk: PlacedChunk) -> Passage | None:
-    """Return the passage with a chunk appended that begins no earlier; None if passage and chunk have a gap between."""
+    """Append a chunk that begins no earlier than the passage's last chunk; return None if they cannot be joined."""
     last, text, end = passage.chunks[-1], passage.text, passage.char_end
     if end is None or chunk.char_start is None or not chunk.is_slice or last.document != chunk.document:
         return None
@@ -118,7 +118,7 @@ def _appended(passage: Passage, chunk: PlacedChunk) -> Passage | None:
 
 
 def _blanks(count: int, last: PlacedChunk, chunk: PlacedChunk) -> str:
-    """Return `count` blank characters that include the line ends between two chunks, or two if these are unknown."""
+    """Return `count` blanks to put between two chunks: first their line breaks (two if unknown), then spaces."""
     lines = min(count, 2)
     if last.line is not None and chunk.line is not None and last.place.row is None:
         lines = min(count, max(0, chunk.line - last.line - line_breaks(last.text)))
@@ -179,7 +179,7 @@ def _meets(chunk: PlacedChunk, offset: int, start: int, end: int) -> bool:
 
 
 def _new_titles(above: tuple[str, ...], path: tuple[str, ...], text: str) -> Iterator[tuple[int, str, int]]:
-    """Yield level, title and line (relative to the section's first) of each heading with which a section begins."""
+    """Yield level, title and line (from 0, in `text`) of each heading at the beginning of a section."""
     # The last is the section's own heading, even if it has the same words as the one before; titles above it that the
     # previous section did not have come first.
     lines, at = text.splitlines(), 0

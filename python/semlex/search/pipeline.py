@@ -87,7 +87,7 @@ class SearchPipeline:
         return [await self.results(*one) for one in found]
 
     def begin(self, request: Request) -> SearchState:
-        """Make the state of a search, with the searches (vector, keyword) that answer it."""
+        """Choose vector search, keyword search or both for a request, and return the state to begin with."""
         opened, collection = self._opened, self._opened.info
         if request.page is not None and not request.page.offset:
             request = opened_list(request, reranks=self._reranker is not None)

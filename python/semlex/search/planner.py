@@ -138,7 +138,7 @@ def searches_before_rows(
     plan: VectorPlan,
     legs: Sequence[str],
 ) -> int | None:
-    """Return after how many searches with a filter the rows that pass it are read into memory; None: never."""
+    """Return how many searches with one filter run before the passing rows are read into memory; None: never read."""
     # With `NEVER` they are read if the index finds too few, and used while it probably would.
     share = selection.share or 0.0
     expected = share * indexes.rows
@@ -162,7 +162,7 @@ def searches_before_rows(
 
 
 def bytes_of_vectors(collection: CollectionInfo, rows: float) -> float | None:
-    """Return the bytes that the vectors of `rows` rows take in memory; None if such vectors are not kept there."""
+    """Return the bytes of `rows` rows' vectors in memory; None if these are too many or are not compared by cosine."""
     size = rows * (collection.vectors.dimensions + BYTES_BESIDE)
     return size if collection.distance.name == "cosine" and size <= MAX_VECTOR_BYTES else None
 

@@ -160,7 +160,7 @@ def _take(
 
 
 def _mean(vectors: Sequence[NDArray[np.float32]]) -> NDArray[np.float32]:
-    """Return the mean direction of the vectors of a question and its terms, as long as the question's vector."""
+    """Return the mean direction of a question's and its terms' vectors, with the length of the question's vector."""
     # Words of terms count once, as the question's do: counting them 1.5 to 3 times answered one or two of 60 questions
     # more or less. Terms alone were worse.
     question, *others = vectors

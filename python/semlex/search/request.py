@@ -420,7 +420,7 @@ class LeftOut:
 
 
 def reaching(candidates: Iterable[Candidate], least: float) -> tuple[list[Candidate], LeftOut | None]:
-    """Return the candidates with at least a minimum cosine, in their order; and a summary, None without candidates."""
+    """Return the candidates whose cosine is `least` or more, and a summary (None if `candidates` is empty)."""
     every = list(candidates)
     scores = [candidate.vector_score for candidate in every]
     known = [score for score in scores if score is not None]

@@ -66,7 +66,7 @@ def rerank_weight(options: SearchOptions) -> float:
 
 
 def mixed_scores(hits: Hits, scores: NDArray[np.float32], weight: float) -> NDArray[np.float32]:
-    """Return weight * z(score of the reranker) + (1 - weight) * z(fused score) of reranked hits: shape (n,)."""
+    """Return each hit's weight * z-score of the reranker's score + (1 - weight) * z-score of the fused score."""
     # z is the distance from the mean of all n hits in standard deviations. If all scores are equal, as with a single
     # hit, their z is 0 and the other score decides. In single precision, because cursors hold them so.
     fused = np.array([candidate.order_score for candidate, _ in hits], dtype=np.float64)

@@ -95,7 +95,7 @@ class Retrieval:
         self._reranks = reranks
 
     async def find_enough(self, state: SearchState) -> Found:
-        """Find hits; search again with more candidates if rows are missing and more might bring them."""
+        """Find hits; if too few, search again past deleted rows or with more candidates, as long as this may help."""
         request = state.request
         depth = candidate_depth(request, reranks=self._reranks, legs=state.legs)
         found = await self.find(state, depth)
@@ -232,7 +232,7 @@ class Retrieval:
         return rows_wanted(request, reranks=self._reranks)
 
     async def _written(self, snapshot: Snapshot, state: SearchState, *, exact: bool) -> Filter:
-        """Return the filter as SQL; on the `exact` attempt, also require that rows of followed tables exist."""
+        """Return the filter as SQL; if `exact`, and hits get columns of followed tables, table rows must exist."""
         names, condition = state.collection.names, state.request.condition
         if condition.unwritten is not None:
             condition = await with_rows(snapshot.connection, names, condition)
@@ -244,7 +244,7 @@ class Retrieval:
     async def _select(
         self, snapshot: Snapshot, state: SearchState, *, exact: bool, takes_rows: bool
     ) -> tuple[Filter, VectorPlan]:
-        """Return the filter with the share, ids or rows that pass it, and the plan of vector search with it."""
+        """Return the filter with the share, ids or rows of the chunks that pass, and the plan of vector search."""
         # The share of chunks that pass is measured. If they are few, both searches take the rows that are known to
         # pass, or else keyword search takes their ids.
         request = state.request
@@ -372,7 +372,7 @@ class Retrieval:
     async def _nearest_again(
         self, snapshot: Snapshot, state: SearchState, depth: int, selection: Filter, nearest: LegResult
     ) -> LegResult | None:
-        """Search the vectors again after the index returned too few of them; None if time is up and these must do."""
+        """Search the vectors again, as the index returned too few; None if this fails or takes too long."""
         # The index may stop early (dead rows, a filter that leaves out what is near, its own limits). An exact scan
         # tells whether more exist; in a large collection the index is first searched past dead rows.
         indexes, ef_search = self._indexes, state.request.tuning.get("ef_search")
@@ -554,7 +554,7 @@ def _snapshots(state: SearchState, rows: int | None, *, exact: bool) -> Sequence
 
 
 def _has_time(request: Request) -> bool:
-    """Return whether the deadline leaves time to read what only later searches gain by."""
+    """Return whether the deadline leaves time to read rows into memory, which speeds up only later searches."""
     remaining = request.remaining()
     return remaining is None or remaining >= SECONDS_FOR_ROWS
 
@@ -577,7 +577,7 @@ async def _columns(snapshot: Snapshot, state: SearchState) -> RowColumns | None:
 
 
 def _has_more(found: Found, depth: int, collection: CollectionInfo) -> bool:
-    """Return whether more candidates may bring further hits, if the query excludes chunks that were found."""
+    """Return whether searching with more candidates may find more hits, after the query excluded some chunks."""
     vector, keyword = found.results.get("vector"), found.results.get("keyword")
     if keyword is not None and keyword.has_phrases:
         return False  # what holds a phrase has its words, too, and was found by them

@@ -216,7 +216,7 @@ async def find_standing(
     document: str,
     places: Sequence[tuple[str, str]],
 ) -> Standing | Records:
-    """Find a document's rank; if no document has the name, return recent runs and paths of documents instead."""
+    """Find a document's rank; if no document has the name, return recent indexing runs and known paths instead."""
 
     async def look(snapshot: Snapshot) -> Standing | Records:
         register_vector_parameter(snapshot.connection)
@@ -280,7 +280,7 @@ def _answered(found: Found) -> list[str]:
 
 
 async def _failing(snapshot: Snapshot, state: SearchState, keys: Sequence[Key]) -> list[str]:
-    """Return the parts of the filter that the chunk with the fewest failing parts does not pass."""
+    """Take the chunk that fails the fewest parts of the filter, and return these parts."""
     tree = state.request.condition.tree
     if tree is None:
         return []
@@ -294,7 +294,7 @@ async def _failing(snapshot: Snapshot, state: SearchState, keys: Sequence[Key]) 
 async def _keyword_rank(
     snapshot: Snapshot, state: SearchState, found: Found, keys: Sequence[Key]
 ) -> KeywordRank | None:
-    """Return the best rank of these chunks in keyword search: by its candidates, else the index and a deeper search."""
+    """Return these chunks' best rank in keyword search; if none is a candidate, score them and search deeper."""
     result, own = found.results.get("keyword"), set(keys)
     if result is None or result.error is not None:
         return None

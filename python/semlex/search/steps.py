@@ -109,7 +109,7 @@ def _at_most(hits: Sequence[SearchResult], count: int, group_of: Callable[[Searc
 
 
 def relevances(hits: Sequence[SearchResult]) -> NDArray[np.float64]:
-    """Return the relevance of each hit by the scores that ordered them: (n,), from 1 for the best to 0 for the last."""
+    """Return the relevance of each hit: the scores that ordered the hits, scaled to 1 (best) to 0 (last)."""
     ranks = -np.arange(len(hits), dtype=np.float64)
     for name in DECIDING:
         given = [getattr(hit, name) for hit in hits]

@@ -200,7 +200,7 @@ def _of_candidate(standing: Standing, results: SearchResults) -> Reason:
 
 
 def _grouped(standing: Standing) -> Reason | None:
-    """Return the reason if the document is among the results, but with better chunks than this one; else None."""
+    """Return the reason if `group_size` left out this chunk, as its document has better ones; else None."""
     request, ranking = standing.state.request, standing.ranking
     size, best = request.group_size, ranking.best
     if size is None or best is None or (ranking.place or 0) > request.top_k:
@@ -252,7 +252,7 @@ async def explain(
     document: str,
     places: Sequence[tuple[str, str]],
 ) -> Explanation | Records:
-    """Explain a document's rank; if no document has the name, return recent runs and paths of documents instead."""
+    """Explain a document's rank; if no document has the name, return recent indexing runs and known paths."""
     pipeline = SearchPipeline(opened, reranker)
     begun = pipeline.begin(request)
     await embed_query(begun, opened)

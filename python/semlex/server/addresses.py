@@ -91,7 +91,7 @@ def origin_of(text: str) -> str | None:
 
 
 def is_page(path: str) -> bool:
-    """Return whether a path belongs to the web page, whose files contain nothing that is stored."""
+    """Return whether a path is a file of the web page; these files contain no data of collections."""
     return path == "/" or path.startswith(PLACE)
 
 
@@ -138,7 +138,7 @@ class Addresses:
         return _host(values[0]) in self._names
 
     def knows_origin(self, values: list[bytes], hosts: list[bytes]) -> bool:
-        """Return whether the origin is the server's own or a known one; requests that no page sends have no origin."""
+        """Return whether the origin is the server's own or a known one, or missing: only web pages send one."""
         if not values or self.named_origin(values) is not None:
             return True
         if len(values) != 1 or len(hosts) != 1:
@@ -153,7 +153,7 @@ class Addresses:
 
 
 def is_foreign(scope: Scope, headers: dict[bytes, list[bytes]]) -> bool:
-    """Return whether a browser sends the request for another site's page, by the headers ``Sec-Fetch-…``."""
+    """Return whether ``Sec-Fetch-…`` shows that another site caused the request; opening the web page is exempt."""
     if not {b"cross-site", b"same-site"}.intersection(headers.get(b"sec-fetch-site", [])):
         return False
     doing = (headers.get(b"sec-fetch-mode"), headers.get(b"sec-fetch-dest"))

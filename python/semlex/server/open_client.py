@@ -82,7 +82,7 @@ class OpenClient:
             logger.warning("collection %r is not ready: %s", settings.collection, error)
 
     def check_beside(self, serving: OpenClient) -> None:
-        """Raise this client's problem, unless the client that serves now has the same, so that nothing gets worse."""
+        """Raise this client's problem, unless `serving`, the client that it would replace, has the same problem."""
         if self.problem is not None and str(self.problem) != str(serving.problem):
             raise self.problem
 

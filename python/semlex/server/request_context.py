@@ -1,4 +1,4 @@
-"""The context of a request (its caller, whose right is checked, and its collections), and the responses."""
+"""The context of a request (its client, and its caller after a check of rights), routes, and responses."""
 
 from __future__ import annotations
 
@@ -221,7 +221,7 @@ async def chunks_response(
 
 
 async def hits_response(context: RequestContext, found: SearchResults, fields: Sequence[str] | None) -> Response:
-    """Respond with `SearchResults.to_dict`, written from the hits directly, which takes an eighth of the time."""
+    """Respond with `SearchResults.to_dict`, written directly from the hits, eight times as fast as by `to_dict`."""
     return await _written(context, rows_as_json, "hits", found, vars(found), fields)
 
 

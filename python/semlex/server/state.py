@@ -161,7 +161,7 @@ class ServerState:
         return not problems
 
     async def _opened(self, settings: Settings) -> OpenClient:
-        """Open a client with the settings; refuse settings with a problem that the client in use does not have."""
+        """Open a client with the settings; raise its problem, if it has one that the client in use does not have."""
         given = client_options(settings.retriever_options, self.options)
         client = Client(**given, search_defaults=settings.search_options)
         try:
@@ -176,7 +176,7 @@ class ServerState:
         return open_client
 
     async def look_at_settings(self) -> None:
-        """Read the settings again if one of their files has changed, or if a server was down at the last reading."""
+        """Read the settings again if one of their files has changed, or if the database or a model server was down."""
         if await asyncio.to_thread(self._source.has_changed):
             await self.reload()
         elif self.clock.monotonic() >= self._opens_again:

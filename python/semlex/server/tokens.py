@@ -45,7 +45,7 @@ OF_JOBS: dict[str, Rights] = {
 
 
 def needed_for(kind: str) -> Rights:
-    """Return the right that a stored job needs; the highest one for a kind that only a later version knows."""
+    """Return the right needed to cancel or retry a job of this kind; the highest right if the kind is unknown."""
     return OF_JOBS.get(kind, ORDER[-1])
 
 

@@ -160,7 +160,7 @@ Stamp = tuple[int, int, int, int] | None
 
 @dataclass(frozen=True, slots=True)
 class Reload:
-    """The result of reading the settings again: the settings in force, problems of the new ones, and changed names."""
+    """The settings in force after a reload, the problems of refused ones, and the names of settings that changed."""
 
     settings: Settings
     problems: tuple[str, ...]

@@ -154,7 +154,7 @@ def names(value: Any) -> tuple[str, ...]:
 
 
 def shown(value: object) -> str:
-    """Return a refused value for a message; a table or list, which may contain anything, is only named as one."""
+    """Return a refused value as text for a message; a table or list, which may contain anything, becomes its kind."""
     if isinstance(value, (dict, list, tuple)):
         return "a table" if isinstance(value, dict) else "a list"
     found = repr(value)
@@ -377,7 +377,7 @@ class Settings:
 
     @property
     def server_folder(self) -> Path | None:
-        """Return the folder of the embedded Postgres; with the same SEMLEX_DATA_DIR the library uses it, too."""
+        """Return the folder of the embedded Postgres; the library uses the same one if it has this SEMLEX_DATA_DIR."""
         return None if self.data_dir is None else self.data_dir / "postgres"
 
     @property
@@ -390,7 +390,7 @@ class Settings:
         return name in self.origins
 
     def calibration_of(self, collection: str) -> Path | None:
-        """Return the calibration file of a collection; the setting applies only to the collection in the settings."""
+        """Return the setting `calibration` if the collection is the one that the settings name, else None."""
         return self.calibration if collection == self.collection else None
 
     @property

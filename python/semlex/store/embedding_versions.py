@@ -192,7 +192,7 @@ EMBED_KEY = "vectors that a program with another model left out"
 
 @dataclass(frozen=True, slots=True)
 class VersionRow:
-    """An embedding version as it is stored: its model, its runs and its last use."""
+    """An embedding version as stored, with the lease of the run that fills it with vectors, and with its last use."""
 
     version: EmbeddingVersion
     created_at: datetime
@@ -206,7 +206,7 @@ class VersionRow:
 
     @property
     def is_running(self) -> bool:
-        """Whether a run is filling this version; a lease beyond `RUN_SECONDS` is ignored: the clock was set back."""
+        """Whether a run is filling this version; a lease above `RUN_SECONDS` is ignored: it shows a clock set back."""
         return 0 < self.seconds_left <= RUN_SECONDS
 
 
@@ -236,7 +236,7 @@ async def version_rows(connection: Connection, collection: CollectionInfo) -> li
 
 
 async def bound_times(connection: Connection, collection: CollectionInfo) -> None:
-    """Lower stored times that are too far in the future, because the server's clock has stepped back."""
+    """Lower ends of leases and last uses that are too far in the future, because the server's clock stepped back."""
     # A live run renews its right long before the remaining time is over.
     now = await server_time(connection)
     for column, seconds in (("run_until", RUN_SECONDS), ("last_used_at", 0.0)):
@@ -253,7 +253,7 @@ async def bound_times(connection: Connection, collection: CollectionInfo) -> Non
 
 @dataclass(frozen=True, slots=True)
 class VersionRun:
-    """The right to fill a version. Every transaction of a run checks it, so that a superseded run writes nothing."""
+    """A run, which alone may fill a version with vectors; once a later run supersedes it, it can write nothing."""
 
     version: int
     number: int  # larger than that of every earlier run

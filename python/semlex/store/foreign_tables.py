@@ -405,7 +405,7 @@ def _name(table: ForeignTable) -> sql.Identifier:
 
 
 def _of(table: ForeignTable) -> sql.Composable:
-    """Return the SQL condition on the rows to read; COPY takes no parameters, so the key is quoted into the SQL."""
+    """Return the SQL condition on the rows to read, with the collection's key in it: COPY takes no parameters."""
     if table.collection is None:
         return sql.SQL("true")
     key: Any = table.collection[0]

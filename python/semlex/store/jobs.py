@@ -357,7 +357,7 @@ class JobLeases:
         return await self._database.write("take a job", work)
 
     async def _take(self, connection: Connection, changes: sql.SQL, given: dict[str, Any]) -> tuple[Any, ...]:
-        """Change a job that this transaction has locked, so that its former worker can no longer change it."""
+        """Change a job that this transaction has locked; raise its fence, so that a former worker cannot change it."""
         row = await first_row(
             connection,
             sql.SQL(
@@ -395,7 +395,7 @@ class JobLeases:
         await self._keep("give a job back", claim, changes, {})
 
     async def forgive(self, claim: Claim) -> None:
-        """Do not count an attempt that failed only because another worker took the job, a limited number of times."""
+        """Do not count an attempt that failed only because another worker took the job; this is limited per job."""
 
         async def work(connection: Connection) -> None:
             await connection.execute(

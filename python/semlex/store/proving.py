@@ -410,7 +410,7 @@ class IndexFindings:
 
 
 def check_keyword_index(connection: Connection, names: Names) -> IndexFindings:
-    """Compare the keyword index of a collection with the stored texts; the caller's transaction sees one state."""
+    """Compare the keyword index of a collection with the stored texts; the transaction must have one snapshot."""
     # Every chunk is in exactly one segment of the generation that answers, and in that of its language; what else is
     # there is named by a tombstone. A segment's bytes, without the dead, are those that a plain analysis of the stored
     # texts gives. No posting row is without its segment, and the manifest lists what is there.

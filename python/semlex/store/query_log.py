@@ -65,7 +65,7 @@ async def write_questions(
     max_rows: int,
     oldest: datetime,
 ) -> int | None:
-    """Log queries, delete surplus and old ones; return how many were deleted, or None if another process does this."""
+    """Log queries, delete surplus and old ones; return how many were deleted, or None if another process is writing."""
     # One process at a time does this for a collection, because what one deletes depends on what others wrote.
     await set_local(connection, lock_timeout=LOCK_TIMEOUT, statement_timeout=STATEMENT_TIMEOUT)
     cursor = await connection.execute("SELECT pg_catalog.pg_try_advisory_xact_lock(%s)", [_lock(collection)])

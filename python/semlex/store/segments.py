@@ -76,7 +76,7 @@ def choose_packing(sizes: Sequence[int]) -> list[int]:
 
 
 def _filled(sizes: Sequence[int], begun: list[int], others: Sequence[int]) -> list[int]:
-    """Return `begun` and positions of `others`, as many as fit together into one segment."""
+    """Return `begun` with those positions of `others` added, in order, that still fit into one segment."""
     filled = list(begun)
     room = SEGMENT_CHUNKS - sum(sizes[position] for position in begun)
     for position in others:

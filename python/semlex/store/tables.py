@@ -192,7 +192,7 @@ async def copy_page(
     after: Key | None,
     limit: int,
 ) -> list[RowPart]:
-    """Return chunks with their vectors, in the order of their keys: `PAGE_COLUMNS`, and `VECTOR` if there are any.
+    """Return chunks in the order of their keys: `PAGE_COLUMNS`, and `VECTOR` if the collection has vectors.
 
     `documents` are the first and the last document key to read.
     """

@@ -56,7 +56,7 @@ class ContextSource:
         place: Its pages, rows or cells, or its first line, as shown to people: ``p. 36-37``, ``row 4``, ``line 9``; or
             "".
         char_start, char_end: Its place in the document's text, in characters, or None.
-        hits: The hits in this passage, best first; empty if it was only added as text around others.
+        hits: The hits in this passage, best first; empty if it only surrounds another passage's hits.
         same_as: Places of passages that were left out because they say nearly the same.
         introduction: If the passage continues a list, a table or code: the sentence that introduces it. Otherwise "".
     """

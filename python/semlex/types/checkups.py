@@ -178,7 +178,7 @@ class Checkup:
 
     Attributes:
         mode: ``hybrid``, ``keyword`` or ``vector``.
-        top: Number of first hits that count.
+        top: A section counts as found if it is among this many first hits.
         with_duplicates: The result if a chunk with the same text counts as found.
         ranks: Share found among the first 1, 3, 5 and 10.
         reasons: Code -> how many headings do not find their section for that reason.

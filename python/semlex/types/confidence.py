@@ -141,7 +141,7 @@ class Evidence:
     Attributes:
         words: Greatest coverage of the first five hits, times the square root of the number of the question's terms: a
             long question with an answer has a lower coverage than a short one.
-        overlap: Number of chunks that are among the first ten of both searches, divided by ten.
+        overlap: Number of chunks among the first ten of both vector and keyword search, divided by ten.
         similarity: Cosine of the nearest chunk.
         background: Mean cosine of a sample of the collection's chunks.
         nearness: How far `similarity` is above `background`, in standard deviations of that sample, 0 to 6.
@@ -210,7 +210,7 @@ def support_of(evidence: Evidence, model: str | None, *, coverage: float | None,
 
     Args:
         model: Name of the embedding model; None without vectors.
-        coverage: Greatest share of the question's weight in one hit; None if unknown.
+        coverage: Greatest `SearchResult.coverage` of the first five hits; None if unknown.
         chunks: How many chunks the collection has, as far as the search knows.
     """
     if coverage is not None and coverage >= 1:

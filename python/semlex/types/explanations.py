@@ -222,7 +222,7 @@ class SearchExplanation:
         filter_share: Approximate share of the chunks that pass the filter, 0 to 1; None without a filter.
         fusion, weights: How the searches were combined, or None if one answered alone.
         candidates: How many chunks the searches found together.
-        similarity_mean, similarity_deviation: Mean and standard deviation of the cosines of a sample of the collection;
+        similarity_mean, similarity_deviation: Mean and standard deviation of the query's cosines to a sample of chunks;
             None unless the fusion is ``score``. docs/explanation/ranking.md shows how a fused score follows from these
             and `greatest_keyword_score`.
         greatest_keyword_score: The best keyword score of all candidates.

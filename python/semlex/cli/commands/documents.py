@@ -492,7 +492,7 @@ def chunks(
 
 
 def _token_counter(settings: Settings) -> TokenCounter | None:
-    """Return the token counter of the named tokenizer; if a local model is named, that model's own."""
+    """Return the counter of the named tokenizer if no local model is named; else the model, or None without one."""
     from semlex.embedding.registry import KEYWORDS_ONLY, choose_embedder
     from semlex.models.model_names import leads_to
     from semlex.models.tokenizer import given_tokenizer

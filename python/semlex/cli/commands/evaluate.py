@@ -419,7 +419,7 @@ def _announce(seconds: float) -> None:
 
 
 def print_evaluation(report: Report, left_out: tuple[str, ...], *, as_json: bool) -> None:
-    """Print a line per system: its measures, and how certain the difference from the better single search is."""
+    """Print a line per system: its measures, and p of its difference from the better of vector and keyword search."""
     if as_json:
         for index, query in enumerate(report.queries):
             systems = {

@@ -290,7 +290,7 @@ def modes() -> tuple[str, ...]:
 
 
 def hits_wanted(number: str | int, where: str) -> int:
-    """Read a number of hits, or the number of a hit; `where` is the command or option in the message."""
+    """Read a number of hits, or the number of a hit; an error message begins with `where`, the command or option."""
     import typer
 
     try:

@@ -227,7 +227,7 @@ class ForeignRows:
     def _missing(
         self, first: int, ids: Sequence[Any], texts: Sequence[Any], vectors: Sequence[Any], later: Sequence[Any]
     ) -> _Errors:
-        """Return errors for rows without id, text or vector, and for vectors of another length than the first."""
+        """Return errors for rows without id, text or vector, and for vectors not as long as the table's first one."""
         layout, report = self._table.layout, self._report
         if report.dimensions is None:
             report.dimensions = next((len(vector) for vector in vectors if vector is not None), None)

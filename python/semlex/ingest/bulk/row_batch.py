@@ -105,7 +105,7 @@ def _shown(names: Sequence[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class RowBatch:
-    """Consecutive rows of one file or table; `first` counts from 0, vectors are float32, shape (n, d)."""
+    """Consecutive rows of one file or table; `first` is the number of the first row, from 0; vectors are float32."""
 
     where: str
     first: int

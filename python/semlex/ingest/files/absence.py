@@ -47,7 +47,7 @@ def _resolved(path: str) -> Path:
 
 
 def places_of(name: str, sources: Sequence[KnownSource]) -> list[tuple[str, str]]:
-    """Return the (source, path) pairs that a name may mean: it is a path on disk, or ``source: path`` as in lists."""
+    """Return the (source, path) pairs that a document's name may mean: a path on disk, or ``source: path``."""
     # A path on disk is relative to the working directory.
     places = [(one.name, name.removeprefix(f"{one.name}: ")) for one in sources if name.startswith(f"{one.name}: ")]
     if _database_alone.get() and not Path(name).is_absolute():

@@ -57,7 +57,7 @@ class FoundFile:
 
     @property
     def settled_state(self) -> str | None:
-        """The state; None if the file changed so recently that its next change might leave its times as they are."""
+        """The state; None if the file changed so recently that another change might not alter its timestamps."""
         return self.state if self.mtime_ns < self.seen_ns - SETTLED_NS else None
 
     @property

@@ -40,7 +40,7 @@ def is_below(uri: str, parts: set[str] | frozenset[str]) -> bool:
 def plan_places(
     paths: Iterable[str | Path], roots: Mapping[str, str | Path], source: str | None = None
 ) -> tuple[list[Place], list[Path]]:
-    """Find the deepest root that contains each path; otherwise the path or its folder becomes a new root."""
+    """Return each path's place, below the deepest known root that contains it or in a new source; and missing paths."""
     if source is not None:
         check_name(source)
     known = {name: Path(root) for name, root in roots.items()}

@@ -255,7 +255,7 @@ def max_bytes(name: str, limits: FileLimits) -> int:
 
 
 def is_document(name: str) -> bool:
-    """Return whether reading this format needs the extra ``files``."""
+    """Return whether a file is a PDF, office document, e-book or e-mail, which needs the extra ``files``."""
     return name.lower().rpartition(".")[2] in MEDIA_TYPES
 
 

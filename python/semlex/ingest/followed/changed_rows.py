@@ -1,4 +1,4 @@
-"""Find the rows of a followed table that differ from the stored ones, among all rows, by keys, or by time of change."""
+"""Find rows of a followed table that differ from the stored ones: compare all rows, given keys, or recent changes."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class RowComparison:
                 rows = max(rows // 2, FIRST_PAGE_ROWS // 10)
 
     async def of_column(self, watermark: str) -> AsyncGenerator[Differences, None]:
-        """Compare the rows changed since `watermark`, or shortly before, by the column with the time of the change."""
+        """Compare rows whose time of change, in a column, is after `watermark` or up to `overlap` seconds before it."""
         table = self._table
         since = table.marked_since(watermark, self._stored.table.overlap)
         after: str | None = None

@@ -74,7 +74,7 @@ class RowBatch:
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """Columns of rows that can be split; `texts` has a column for each text column, or one of joined texts."""
+    """Rows read from a table, as columns; `texts` has one list per text column, or a single list of joined texts."""
 
     keys: list[str]
     documents: list[bytes]  # their keys
@@ -300,7 +300,7 @@ class RowSplitter:
         return title, chunks
 
     def _item(self, text: str, written_in: str | None) -> tuple[str | None, list[Chunk], int]:
-        """Split one text of a row; return title, chunks and length."""
+        """Split one text of a row; return its title, its chunks, and the length of the text that was split."""
         if written_in is None:
             _, chunks = self.chunker.cut(text, "plain")
             return None, chunks, len(text)

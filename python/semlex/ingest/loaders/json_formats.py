@@ -217,7 +217,7 @@ class PrechunkedLoader:
         self._code = CodeLoader()
 
     def load(self, file: FileBytes, options: LoadOptions) -> LoadedDocument:
-        """Return the text of a file; other fields of the object are metadata of the document."""
+        """Return the chunks of a file as records; fields beside the list of chunks become metadata of the document."""
         text, encoding, repaired = decode(file.data, options)
         found = _chunks_of(text)
         if found is None:

@@ -276,7 +276,7 @@ def _flat_list(text: str) -> Any:
 
 
 def _title_of(text: str) -> str | None:
-    """Return a title as text, whatever type it has in the front matter, such as a number."""
+    """Return the title, given its value in the front matter; a number or date stays as it is written there."""
     value = _scalar(text) if len(text) <= MAX_VALUE_CHARACTERS else ""
     shown = value if isinstance(value, str) else text.strip("\"'")
     return shown.strip() or None

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class FollowTable(Operation):
-    """Follows the table of a model; reversing the migration stops that and deletes the documents of its rows.
+    """Follows a model's table; reversing the migration stops following it and deletes the documents of its rows.
 
     Args:
         model_name: Name of the model, in the migration's application.

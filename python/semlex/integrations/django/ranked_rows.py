@@ -167,7 +167,7 @@ class RankedRows(Generic[M]):
         return len(self)
 
     def _best(self, k: int) -> list[M]:
-        """Return at least the best `k` rows, or all; rows that were read before are not read again."""
+        """Return the best `k` rows, or more if an earlier call read more; fewer if fewer exist."""
         if k > MAX_ROWS:
             raise ConfigurationError(f"a search reads at most {MAX_ROWS:,} rows; got {k:,}")
         if k > self._wanted:

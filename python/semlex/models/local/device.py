@@ -194,7 +194,7 @@ class TorchProcess:
         self._used = True
 
     def check(self) -> None:
-        """Raise an error in a child forked after a model was loaded, which would wait for missing threads forever."""
+        """Raise an error in a process forked after a model was loaded: torch would wait for lost threads forever."""
         if self._inherited:
             raise ModelError(
                 "this process was forked from one that had loaded a model with torch, which cannot be used after a "

@@ -239,7 +239,7 @@ def _packed_attention(
 
 
 def _mask(queries: int, keys: int, device: Any) -> Tensor:
-    """Return a causal mask, (queries, keys), true if a token is visible; its lower right corners are smaller masks."""
+    """Return a causal mask, (queries, keys), true if visible; for fewer queries or keys, use its lower right corner."""
     import torch  # noqa: PLC0415 (loaded already)
 
     return torch.ones(queries, keys, dtype=torch.bool, device=device).tril(keys - queries)
@@ -427,7 +427,7 @@ class TrimmedForward(PackedForward):
         return _normed(hidden, self._model.base_model.norm)
 
     def _begin(self, batch: TokenBatch) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        """Return the tokens' states, (t, hidden size), and their rotations: cosines and sines, (t, 1, half a head)."""
+        """Return states, (tokens, hidden size), and cosines and sines of their rotations, (tokens, 1, half a head)."""
         base = self._model.base_model
         hidden = base.embed_tokens(self._tensor(batch.ids))
         cos, sin = base.rotary_emb(hidden.unsqueeze(0), self._tensor(batch.positions).unsqueeze(0))
@@ -462,7 +462,7 @@ def _fastest_turn(model: Any) -> Turn:
 def _attended(  # noqa: PLR0917 (a layer, its states, and what all layers share)
     layer: Any, hidden: Tensor, angles: tuple[Tensor, Tensor], layout: Layout, turned: Turn, only: Tensor | None = None
 ) -> Tensor:
-    """Return states after a layer's attention: (t, hidden size), or only those of the tokens `only`."""
+    """Return states after a layer's attention: (tokens, hidden size), or only those of the tokens `only`."""
     attention = layer.self_attn
     normed = _normed(hidden, layer.input_layernorm)
     key = turned(_heads(attention.k_proj(normed), attention), attention.k_norm, *angles)
@@ -481,7 +481,7 @@ def _attended(  # noqa: PLR0917 (a layer, its states, and what all layers share)
 
 
 def _feed_forward(layer: Any, hidden: Tensor) -> Tensor:
-    """Return states after a layer's MLP, (t, hidden size); overwrites the input."""
+    """Return states after a layer's MLP, (tokens, hidden size); overwrites the input."""
     from torch.nn.functional import silu  # noqa: PLC0415 (loaded already)
 
     mlp = layer.mlp

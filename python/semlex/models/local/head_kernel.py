@@ -28,7 +28,7 @@ def _norm_and_rotate(states, weight, cos, sin, epsilon, stride, HEADS: tl.conste
 
 
 def norm_and_rotate(states: Any, norm: Any, cos: Any, sin: Any) -> Any:
-    """Normalise and rotate heads, (t, heads, size), in place, with angles (t, 1, size / 2); heads and size are 2^n."""
+    """Normalise and rotate (tokens, heads, size) in place by angles (tokens, 1, size / 2); heads, size: powers of 2."""
     tokens, heads, size = states.shape
     _norm_and_rotate[tokens,](
         states, norm.weight, cos, sin, norm.variance_epsilon, cos.stride(0), HEADS=heads, HALF=size // 2

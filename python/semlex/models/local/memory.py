@@ -65,7 +65,7 @@ def free_bytes(device: str) -> int | None:
 
 
 def cached_bytes(device: str) -> int:
-    """Return the free bytes in blocks that torch already holds, without the slow question to the driver for more."""
+    """Return the free bytes that torch has reserved already; unlike `free_bytes`, do not ask the slow driver."""
     import torch  # noqa: PLC0415 (loaded already)
 
     return torch.cuda.memory_reserved() - torch.cuda.memory_allocated() if device == "cuda" else 0

@@ -46,7 +46,7 @@ WORTH = 0.03
 # run their batches with one candidate size after the other and record the time. Nothing is computed only for measuring,
 # and no result depends on it.
 class TokenBudget:
-    """Measures candidate sizes (tokens of a pass, ascending) and remembers the best."""
+    """Measures the speed of passes of several sizes (candidates: tokens, ascending) and chooses the best size."""
 
     def __init__(self, candidates: Sequence[int], start: int) -> None:
         self._candidates = tuple(candidates)
@@ -55,7 +55,7 @@ class TokenBudget:
 
     @property
     def portion(self) -> int:
-        """Return the tokens of one measurement: the largest candidate, so that all candidates get the same mixture."""
+        """Return how many tokens one measurement runs: the largest candidate, so that all run the same mix of rows."""
         return self._candidates[-1]
 
     @property
@@ -72,7 +72,7 @@ class TokenBudget:
         return min(candidate for candidate, speeds in self._speeds.items() if max(speeds) >= (1 - WORTH) * fastest)
 
     def trial(self, tokens: int) -> int | None:
-        """Return the candidate to measure next, if more tokens are waiting than the largest candidate has."""
+        """Return the candidate to measure next; None if all are measured or too few tokens are waiting."""
         if self.measured or tokens <= self.portion:
             return None
         return min(self._candidates, key=lambda candidate: len(self._speeds[candidate]))
@@ -312,7 +312,7 @@ class Transformer:
             )
 
     def last_hidden(self, rows: TokenRows, *, kept_prefix: NDArray[np.int64] | None = None) -> NDArray[np.float32]:
-        """Return the state of every row's last token after the final norm: (n, hidden size)."""
+        """Return the state of every row's last token after the final norm: (rows, hidden size)."""
         # Rows that overflow in half precision are computed again in float32, which this transformer then keeps using.
         running = self._open()
         states = np.empty((len(rows), running.shared.model().config.hidden_size), dtype=np.float32)

@@ -562,7 +562,7 @@ def _names(passage: dict[str, Any]) -> tuple[str | None, ...]:
 
 
 def _source(passage: dict[str, Any]) -> str:
-    """Return where a passage comes from, on one line; the words are the documents', so they belong inside the quote."""
+    """Return a line with a passage's source; it must be quoted, too, because its words come from the document."""
     above = [_where(passage["path"], passage["document"], passage["place"]), " > ".join(passage["heading_path"])]
     return f"{' — '.join(filter(None, above))} (chunk_id {' '.join(passage['id'].split())})"
 

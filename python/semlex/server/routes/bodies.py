@@ -229,7 +229,7 @@ def _options(method: Callable[..., Any]) -> dict[str, Declared]:
 
 
 def _field(one: Declared) -> tuple[Any, Any]:
-    """Return the type of an option in a body and its default; without a default the method's own applies."""
+    """Return an option's type and field in a body; the method's default applies if a request leaves it out."""
     option, kind = one.option, TEXTS.get(one.name) or OBJECTS.get(one.form)
     if one.form == "choice":
         kind = Literal[one.choices]

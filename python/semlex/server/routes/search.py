@@ -101,7 +101,7 @@ async def context(context: Current, body: ContextBody) -> Response:
 
 @route(answers, "POST", "/v1/answer", "answer", returns=Answer, also=("/query",), media={EVENTS: {}})
 async def answer(context: Current, body: AnswerBody) -> Response:
-    """Answer from the documents alone, with every quote looked up; as a whole, or sentence by sentence."""
+    """Answer from the documents alone, with every quote looked up; the answer comes whole, or sentence by sentence."""
     collection, given = await context.searched(body.collection), body.given()
     if not given.pop("stream", False):
         return await dict_response(context, await collection.answer(**given))
@@ -112,7 +112,7 @@ async def answer(context: Current, body: AnswerBody) -> Response:
 
 
 def _with_columns(given: dict[str, Any]) -> dict[str, Any]:
-    """Return the arguments of a client's search, limited to columns that the definitions of followed tables name."""
+    """Return a client's search arguments; of `columns`, hits show only those that followed tables' definitions name."""
     columns = given.get("columns")
     return given if columns is None else given | {"columns": OfDefinitions(columns)}
 

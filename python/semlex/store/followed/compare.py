@@ -172,7 +172,7 @@ class ComparedTable:
         return str(latest), is_ahead
 
     async def mark_bound(self, part: Part, rows: int) -> str | None:
-        """Return the change time, as text, of row number `rows` of `part` in order of change; None if it has fewer."""
+        """Return, as text, the time up to which the first `rows` rows of `part` changed; None if `part` has fewer."""
         statement = sql.SQL("SELECT ({0})::text FROM {1} WHERE {2} ORDER BY {0} OFFSET %(skipped)s LIMIT 1").format(
             self.source.mark, self.source.from_, part.condition
         )

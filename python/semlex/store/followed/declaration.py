@@ -119,7 +119,7 @@ def _formats(value: Any) -> dict[str, str]:
 
 
 def _changes(before: FollowedTable, options: Mapping[str, Any]) -> Any:
-    """Return how changes are noticed: by the option `changes`, else as `updated_at` implies, else as before."""
+    """Return how to notice changed rows: as `changes` sets, else as a given `updated_at` implies, else as before."""
     changes, column = options.get("changes"), options.get("updated_at", before.updated_at)
     if changes is None and ("changes" in options or "updated_at" in options):
         return "comparison" if column is None else "column"

@@ -128,7 +128,7 @@ async def insert_table(
 
 
 async def restore_tables(connection: Connection, names: Names, tables: Mapping[UUID, Mapping[str, Any]]) -> None:
-    """Restore the definitions of a dump, by source id; tables without one there cease to be followed."""
+    """Restore the definitions of a dump, by source id; tables without a definition in it cease to be followed."""
     stopped = sql.SQL("UPDATE {} SET kind = 'stopped' WHERE kind = 'table' AND source_id <> ALL(%s)")
     await connection.execute(stopped.format(names.source), [list(tables)])
     await connection.execute(
@@ -195,7 +195,7 @@ async def is_as_read(connection: Connection, names: Names, stored: StoredTable, 
 
 
 async def delete_table(connection: Connection, collection: CollectionInfo, stored: StoredTable) -> bool:
-    """Delete a table's definition and queue; return False if the definition has changed since it was read."""
+    """Delete a table's definition and queued changes; return False if the definition has changed since it was read."""
     await hold_collection(connection, collection)
     names = collection.names
     if not await hold_table(connection, names, stored, alone=True):
@@ -337,7 +337,7 @@ async def read_states(connection: Connection, schema: str) -> list[TableState]:
 
 
 async def bound_times(connection: Connection, schema: str, lease: float, looks: Mapping[str, float]) -> None:
-    """Lower stored times that are too far in the future, because the server's clock has stepped back."""
+    """Lower times of leases, looks and retries that are too far ahead, because the server's clock has stepped back."""
     # `looks` has, by the way in which changes are noticed, the seconds between two looks. A lease that another worker
     # has for longer than `lease` is cut, too: that worker renews it, or two do the same work.
     now = sql.SQL("statement_timestamp()")

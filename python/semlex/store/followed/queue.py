@@ -160,7 +160,7 @@ class ChangeQueue:
         )
 
     async def put_off(self, connection: Connection, keys: Sequence[str]) -> dict[str, str | None]:
-        """Return the given rows that are put off: they failed and wait for a retry. Each has the hash of its values."""
+        """Return the rows that failed and wait for a retry, each with the hash of the failed values, if known."""
         cursor = await connection.execute(
             sql.SQL(
                 "SELECT row_key, row_hash FROM {} WHERE source_id = %s AND row_key = ANY(%s) "

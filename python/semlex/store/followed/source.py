@@ -385,7 +385,7 @@ def _column(name: str) -> sql.Composed:
 
 
 def expression(text: str) -> sql.Composed:
-    """Return an SQL expression of the definition in brackets; the line break ends a comment inside it."""
+    """Return an SQL expression of the definition in brackets, with a line break to end a comment at its end."""
     return sql.SQL("({}\n)").format(_sql(text))
 
 
@@ -492,6 +492,6 @@ _ALIKE = (("smallint", "integer", "bigint"), ("text", "character varying", "char
 
 
 def _is_alike(one: str, other: str) -> bool:
-    """Return whether values of both types have the same texts and JSON values, whatever their lengths."""
+    """Return whether values have the same text and JSON form in either type; lengths, as in varchar(9), are ignored."""
     first, second = (_LENGTH.sub("", kind) for kind in (one, other))
     return first == second or any(first in group and second in group for group in _ALIKE)

@@ -134,7 +134,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Noticed:
-    """Whether a table has all its triggers, and a state that differs after changes that no trigger noticed."""
+    """Whether a table has all its triggers, and a hash that changes when triggers may have missed changed rows."""
 
     # Changes with everything that no trigger notices: when partitions are attached, detached or dropped, a table is
     # rewritten, or a trigger was missing for a while.
@@ -404,7 +404,7 @@ def _refuse_unless_lasting(error: StoreError) -> None:
 
 
 def _script(statements: Sequence[sql.Composed], comments: Sequence[str]) -> str:
-    """Return a psql script that runs the statements in one transaction; if a lock is not available, run it again."""
+    """Return a psql script of one transaction with the statements; it fails if it waits too long for a lock."""
     lines = [f"-- {comment}" for comment in comments]
     lines += ["BEGIN;", f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT}';", f"SELECT pg_advisory_xact_lock({SETUP_LOCK});"]
     lines += [f"{statement.as_string()};" for statement in statements]

@@ -535,7 +535,7 @@ def _build_settings(memory: int, workers: int | None) -> dict[str, str | int]:
 
 
 async def build_where_wanted(database: Database, collection: CollectionInfo, begin: Callable[[], None]) -> list[str]:
-    """Build the missing indexes of a collection if it is large enough; return a warning instead of an error."""
+    """Call `begin`, then build the missing indexes, if the collection is large enough; return an error as a warning."""
     try:
         if await database.read("look at the indexes", lambda connection: indexes_wanted(connection, collection)):
             begin()

@@ -60,7 +60,7 @@ class IndexedValue:
         return sql.SQL("{}::{}.halfvec({})").format(vector, self.extension, dimensions)
 
     def between(self, column: sql.Composable, query: sql.Composable) -> sql.Composable:
-        """Return SQL of the distance that the index orders by, between a column and a query, both as stored vectors."""
+        """Return SQL of the index's distance between a column of stored vectors and a query vector of the same type."""
         if self.element == "bit":
             return sql.SQL("{} OPERATOR({}.<~>) {}").format(self.of(column), self.extension, self.of(query))
         return self.distance.between(self.extension, self.of(column), self.of(query))

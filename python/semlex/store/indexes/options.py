@@ -25,9 +25,8 @@ class HnswIndex:
         ef_construction: Candidates examined for each new vector, 4 to 1,000 and at least 2 m.
         quantization: The form in which the index stores each vector: ``halfvec`` (float16, about half the size),
             ``bit`` (one bit per dimension, a twentieth of the size at 1,024 dimensions, a quarter at 256; distance
-            ``cosine`` only), or None for the whole vector. Hits of a smaller form are rescored with the whole vectors.
-            None becomes ``halfvec`` above 2,000 dimensions and ``bit`` above 4,000, because pgvector can index only
-            these there.
+            ``cosine`` only), or None: the whole vector, but ``halfvec`` above 2,000 dimensions and ``bit`` above 4,000,
+            which are limits of pgvector. Hits found in a smaller form are rescored with the whole vectors.
 
     Raises:
         ConfigurationError: A number is out of range.

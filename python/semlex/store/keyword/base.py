@@ -74,13 +74,13 @@ def terms_cut(terms: int) -> tuple[str, ...]:
 
 
 def folded(terms: Iterable[str]) -> list[str]:
-    """Return the terms without the second ones that keep accents, so that each word is counted once."""
+    """Return the terms without the second term that a word with accents has, so that each word is counted once."""
     return [term for term in terms if not term.startswith(TYPED)]
 
 
 @dataclass(frozen=True, slots=True)
 class TermScores:
-    """A word of a query, and what the word adds to the scores of n chunks."""
+    """A word of a query, and what the word adds to the scores of each of n requested chunks."""
 
     term: str  # as the engine stores it
     weight: float  # inverse document frequency
@@ -109,7 +109,7 @@ class Rebuilt:
 
 @dataclass(frozen=True, slots=True)
 class Reserved:
-    """What a write needs of the keyword index; valid while the collection's row in the registry stays unchanged."""
+    """Index generations and ids for a write; valid while the collection's row in the registry stays unchanged."""
 
     generations: tuple[int, ...]  # those to be fed
     blocks: tuple[int, ...]  # first ids of the reserved blocks
@@ -165,7 +165,7 @@ class Exclusions:
         return cls(analyzers, text) if PLAIN.query(text, MAX_CONDITIONS).excluded else None
 
     def held(self, rows: Sequence[Row]) -> NDArray[np.bool_]:
-        """Return whether each of n chunks contains an excluded word or phrase: bool, shape (n,)."""
+        """Return for each chunk whether it contains an excluded word or phrase; False for a deleted chunk."""
         held = np.zeros(len(rows), dtype=bool)
         analyzers = [self.analyzers.of(row[0]) for row in rows]
         for analyzer in set(analyzers):

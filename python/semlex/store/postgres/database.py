@@ -65,7 +65,7 @@ write_guard: ContextVar[WriteGuard | None] = ContextVar("write_guard", default=N
 
 
 async def guarded(connection: Connection, work: Callable[[Connection], Awaitable[T]]) -> T:
-    """Run `work` inside the write guard of the current task, if one is set."""
+    """Run `work` inside the current task's write guard, if set: a context whose errors roll the transaction back."""
     guard = write_guard.get()
     if guard is None:
         return await work(connection)

@@ -53,7 +53,7 @@ def is_retryable(error: BaseException) -> bool:
 
 
 def is_outdated(error: psycopg.Error) -> bool:
-    """Return whether the error says that a prepared statement is gone, another client's, or returns other types."""
+    """Return whether the error says that a prepared statement is gone, returns other types, or has a name in use."""
     is_unexpected = error.sqlstate in {UNKNOWN_STATEMENT, KNOWN_STATEMENT}
     return is_unexpected or error.diag.source_function == "RevalidateCachedQuery"
 

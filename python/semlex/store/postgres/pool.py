@@ -171,7 +171,7 @@ class PooledConnection(psycopg.AsyncConnection[Any]):
 
 
 def is_prepared(connection: Connection, text: object) -> bool | None:
-    """Return True if a statement is to be prepared: one in bytes, which recurs, on a connection of the pool."""
+    """Return `prepare` for the driver: True for a statement in bytes on a connection of the pool, because it recurs."""
     # None leaves a caller's connection to its own rules.
     return (isinstance(connection, PooledConnection) and isinstance(text, bytes)) or None
 

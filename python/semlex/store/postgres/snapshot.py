@@ -179,7 +179,7 @@ class SingleSnapshot(Snapshot):
 
     @classmethod
     def possible(cls, connection: Connection) -> bool:
-        """Return whether a connection allows it: outside a transaction, in autocommit, with semlex's encodings."""
+        """Return whether a connection allows such a snapshot: idle, in autocommit mode, with semlex's encodings."""
         return (
             connection.autocommit
             and connection.info.transaction_status == TransactionStatus.IDLE
@@ -214,7 +214,7 @@ class SingleSnapshot(Snapshot):
 
     @asynccontextmanager
     async def in_one_go(self, *, is_last: bool = False) -> AsyncIterator[None]:
-        """Run the block, which sends the only statement; raise unless it is marked as the last."""
+        """Run the block, which sends the only statement; raise if more may follow, because `is_last` is not set."""
         if not is_last:
             raise SnapshotEndedError
         yield

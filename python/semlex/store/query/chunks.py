@@ -51,7 +51,7 @@ class Excerpts:
         self._make = partial(excerpts_of, query, texts, languages, analyzer_for)
 
     def text(self, row: int) -> str:
-        """Return the text with this number."""
+        """Return text number `row` in full."""
         return self._texts[row]
 
     def of(self, row: int) -> tuple[str, int | None]:
@@ -146,7 +146,7 @@ def _hit_columns(names: Names, *, has_places: bool) -> bytes:
 
 
 def best_rows(names: Names, count: int, *, has_places: bool) -> BestRows | None:
-    """Return the columns of hits for a search to read along; None if the size of the rows must be checked first."""
+    """Return the columns that a search reads together with its hits; None if the rows' size must be checked first."""
     # `has_places` tells whether some hits may be chunks of documents that were read from files.
     if size_seen.get() is not None and count > MEASURED_ROWS:
         return None
@@ -239,7 +239,7 @@ def _show(excerpts: Excerpts, number: int, at: StoredPlace, line: int | None, pa
 async def _rows(
     cursor: AsyncCursor[Any], statement: sql.Composed | bytes, values: dict[str, Any], most: int
 ) -> list[Any]:
-    """Return the rows of a statement with `COLUMNS`, and report the size of the rows to `size_seen`."""
+    """Return the rows of a statement that selects `COLUMNS`, and report the size of the rows to `size_seen`."""
     seen = size_seen.get()
     is_measured = seen is not None and most > MEASURED_ROWS
     if seen is not None and is_measured:
@@ -352,7 +352,7 @@ async def documents_of(
 
 
 async def cut_contexts(connection: Connection, collection: CollectionInfo, keys: Sequence[Key]) -> dict[str, str]:
-    """Return, by id, the contexts of those chunks that were split from a document, without chunk descriptions."""
+    """Return the contexts, without chunk descriptions, of those chunks that were split from a document, by chunk id."""
     cursor = await connection.cursor(binary=True).execute(
         sql.SQL(
             "SELECT c.chunk_id, c.context, c.content_hash FROM unnest(%(document_ids)s::uuid[], %(chunk_ids)s::text[]) "

@@ -61,7 +61,7 @@ async def read_facts(
 async def read_fields(
     snapshot: Snapshot, collection: CollectionInfo, keys: Sequence[Key], *, with_rows: bool = False
 ) -> list[tuple[dict[str, Any], dict[str, Any]]]:
-    """Return for each chunk what filters compare, as `holds` takes it: the metadata, and semlex's own fields."""
+    """Return for each chunk the last two arguments of `holds`: its metadata, and its values of semlex's own fields."""
     names = collection.names
     tables = await read_live_tables(snapshot.connection, names) if with_rows else ()
     own = [name for name in OWN if name != "document"]

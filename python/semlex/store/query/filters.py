@@ -109,7 +109,7 @@ def typed_value(value: sql.Composable, of: ValueType) -> sql.Composed:
 
 
 def about_document(name: str, condition: sql.Composable, names: Names) -> sql.Composable:
-    """Return a condition on one of semlex's own fields as a condition on chunks, even if documents have the field."""
+    """Turn a condition on one of semlex's own fields, which may be a field of documents, into a condition on chunks."""
     if name not in _OF_DOCUMENTS:
         return condition
     return _OF_DOCUMENTS[name].format(document=names.document, source=names.source, condition=condition)
@@ -233,14 +233,14 @@ def parse_filters(filters: Filters | None, names: Names, *, place: str = "filter
 
 
 async def with_rows(connection: Connection, names: Names, condition: Filter) -> Filter:
-    """Turn conditions on live columns into SQL too, for the followed tables as this transaction sees them."""
+    """Turn a filter that names columns of followed tables into SQL, with the tables as this transaction sees them."""
     if condition.unwritten is None:
         return condition
     return write_filter(condition, names, await read_live_tables(connection, names))
 
 
 def write_filter(condition: Filter, names: Names, tables: Sequence[LiveTable]) -> Filter:
-    """Turn conditions on live columns into SQL too, for these followed tables."""
+    """Turn a filter that names columns of followed tables into SQL; return any other filter unchanged."""
     if condition.unwritten is None or condition.tree is None:
         return condition
     place, prefix = condition.unwritten
@@ -304,7 +304,7 @@ class _Writer:
         return self._of_own(node) if node.field.is_own and not node.field.is_row else self._of_json(node)
 
     def _of_rows(self, tree: FilterTree) -> sql.Composable:
-        """Return SQL of a tree with conditions on live columns only; chunks without a row have no such fields."""
+        """Return SQL of a tree whose conditions are all on live columns; chunks of files have none of these columns."""
         conditions = {}
         for table in self._tables:
             self._table = table
@@ -390,7 +390,7 @@ class _Writer:
         return about_document(name, made, self._names)
 
     def _with_ids(self, ids: list[str]) -> sql.Composable:
-        """Return SQL of a condition on ids, as one on whole keys, which the primary key serves."""
+        """Return SQL of a condition on ids that compares whole keys, so that the index of the primary key serves it."""
         documents = self._bound([key.hex() for key in chunk_keys(ids)], "uuid[]")
         return _WITH_IDS.format(documents=documents, ids=self._bound(ids, "text[]"))
 
@@ -475,7 +475,7 @@ async def unknown_fields(connection: Connection, names: Names, condition: Filter
 
 
 def _compared(tree: FilterTree) -> Iterator[tuple[Field, str]]:
-    """Yield the metadata fields and live columns that a tree compares, each with ``number`` or ``string``."""
+    """Yield each metadata field or live column that a tree compares, and with which type: ``number`` or ``string``."""
     for one in leaves(tree):
         is_column = one.field.is_row and len(one.field.path) == 2  # noqa: PLR2004
         if (one.field.is_own and not is_column) or one.operator not in _COMPARING:

@@ -192,7 +192,7 @@ async def is_large(connection: Connection, table: sql.Identifier) -> bool:
 
 
 async def tombstone_share(connection: Connection, names: Names, generation: int) -> tuple[int, int]:
-    """Return how many chunks the segments of a generation of the keyword index hold: deleted ones, and all."""
+    """Return how many deleted chunks the segments of a keyword index's generation hold, and how many chunks in all."""
     cursor = await connection.execute(
         sql.SQL("SELECT coalesce(sum(chunks), 0)::bigint FROM {} WHERE generation = %s").format(names.segment),
         [generation],
@@ -329,7 +329,7 @@ BM25, OF_KEYWORD_INDEX = "bm25", ("segment", "posting", "tombstone", "manifest")
 
 
 async def find_problems(connection: Connection, server: ServerInfo, only: Names | None = None) -> list[Finding]:
-    """Return the problems of the server and of every schema with collections, or of `only` one collection."""
+    """Return the problems of the server and of every schema with collections; `only` chooses a single collection."""
     # The connection must not be in a pipeline, because a part of the transaction may be undone.
     problems = []
     if server.pgvector is None:

@@ -180,7 +180,7 @@ def _statements(relation: Relation, table: str) -> Iterator[tuple[sql.Composed, 
 
 
 def _check_connection(connection: Connection) -> None:
-    """Refuse a connection that is not in a transaction in which a temporary table can last; send no statement."""
+    """Refuse, without sending a statement, a connection that is busy or on which a temporary table would not last."""
     check_usable(connection)
     status = connection.info.transaction_status
     if status == TransactionStatus.ACTIVE:

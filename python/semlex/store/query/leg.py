@@ -35,7 +35,7 @@ class Statement:
 
 @dataclass(frozen=True, slots=True)
 class SideColumn:
-    """An SQL column that one search adds to the SELECT of the other, to score those chunks in the same round trip."""
+    """An SQL column for one search's scores, which is added to the SELECT of the other search to save a round trip."""
 
     expression: bytes  # rendered, over the chunk's row (alias ``c``)
     parameters: dict[str, Any] = field(default_factory=dict)  # bound by name in it
@@ -93,7 +93,7 @@ class PreparedLeg(Protocol):
 
 
 class PlainKeywordLeg:
-    """A keyword search without side columns, sent exactly as planned. Subclasses are `PreparedLeg`, too."""
+    """Base class of keyword searches without side columns: one object is both the `LegPlan` and the `PreparedLeg`."""
 
     name: ClassVar[str] = "keyword"
     settings: ClassVar[dict[str, str | int]] = {}

@@ -37,7 +37,7 @@ def database_state(names: Names) -> sql.Composed:
 
 
 def passing_ids(names: Names, condition: Filter, limit: int, *, state: sql.Composable, known: str | None) -> Statement:
-    """Return the statement that reads the state, and the ids that pass unless the state is the known one."""
+    """Return the statement that reads the database's state and, unless it is `known`, the ids of chunks that pass."""
     text = sql.SQL(
         "SELECT s.state, CASE WHEN s.state = %(known_state)s::text THEN NULL ELSE "
         "(SELECT array_send(array_agg(k.keyword_id)) FROM "

@@ -112,7 +112,7 @@ class RoundedVectors:
         return cosines
 
     def may_be_nearest(self, query: NDArray[np.float32], limit: int) -> NDArray[np.bool_]:
-        """Return which vectors may be among the nearest to a query of norm 1, by cosine: bool, shape (n,)."""
+        """Return which vectors may be among the `limit` nearest to a query of norm 1, by cosine: bool, shape (n,)."""
         cosines = self.cosines(query)
         least = np.partition(cosines - self.errors, -limit)[-limit]
         may_be: NDArray[np.bool_] = cosines + self.errors >= least
@@ -195,7 +195,7 @@ class PassingRows:
         )
 
     def nearest(self, query: NDArray[np.floating], limit: int) -> bytes:
-        """Return places that include the `limit` nearest by cosine; all places without comparable vectors in memory."""
+        """Return places that include the `limit` nearest vectors by cosine; all if none can be compared in memory."""
         # `query` has the numbers that the server gets. A state that must be checked is checked by all rows.
         vectors = None if self.must_check else self.vectors
         wide = query.astype(np.float64)
@@ -205,12 +205,12 @@ class PassingRows:
         return location_array(self._ordered[vectors.may_be_nearest((wide / norm).astype(np.float32), limit)])
 
     def parts(self, size: int) -> list[tuple[NDArray[np.int64], bytes]]:
-        """Return the places of the vectors in ascending order, in parts of at most this size, each also as a tid[]."""
+        """Return the places of the vectors, ascending, in parts of up to `size`, each part as numbers and as tid[]."""
         parts = [self._ordered[start : start + size] for start in range(0, self.number, size)]
         return [(part, location_array(part)) for part in parts]
 
     def among(self, ids: NDArray[np.int64], state: str | None) -> PassingRows | None:
-        """Return those of these rows that pass in another state of the database; None if one has no known place."""
+        """Return the rows with these ids, which pass in another database `state`; None if one has no known place."""
         at = np.minimum(np.searchsorted(self.ids, ids), len(self.ids) - 1)
         if not len(self.ids) or not (self.ids[at] == ids).all() or (self.places[at] == _NOWHERE).any():
             return None
@@ -259,12 +259,12 @@ class RememberedFilter:
     _without_index: int = 0  # searches that leave out the vector index
 
     def is_due(self, after: int) -> bool:
-        """Return whether enough searches have run without the rows for reading them to pay off."""
+        """Count a search without rows; return whether there were enough of them to make reading the rows worthwhile."""
         self._searches += 1
         return self._searches > max(after, self._wait)
 
     def lacks_vectors(self) -> bool:
-        """Return whether enough searches have used the rows that reading the rows' vectors into memory pays off."""
+        """Return whether enough searches have used the rows to make reading their vectors into memory worthwhile."""
         rows = self.rows
         is_worth = rows is not None and rows.number >= MIN_WITH_VECTORS and rows.vectors is None
         return is_worth and not self.bytes_due and self._unchanged >= BEFORE_VECTORS
@@ -299,7 +299,7 @@ class RememberedFilter:
         self._without_index = WITHOUT_INDEX
 
     def leaves_out_index(self) -> bool:
-        """Return whether a search should compare the rows and leave out the index, which would find too few."""
+        """Return whether a search should compare all rows with the query, because the index would find too few."""
         self._without_index = max(0, self._without_index - 1)
         return self.rows is not None and self._without_index > 0
 

@@ -153,7 +153,7 @@ def _of_table(names: Sequence[str]) -> sql.Composed:
 
 
 def of_rows(tables: Sequence[LiveTable], condition: Mapping[str, sql.Composable], *, others: bool) -> sql.Composable:
-    """Return SQL of a condition on the rows that chunks were made of; a chunk whose row is gone or hidden fails."""
+    """Return SQL of whether the row that a chunk was made of is visible and meets the condition of its table."""
     # At least one table is needed, and `condition` has one for each by its name. With `others`, all other chunks pass.
     found: list[sql.Composable] = [
         sql.SQL("EXISTS (SELECT FROM {} AS r WHERE {} AND {})").format(
@@ -172,7 +172,7 @@ def visible_rows(tables: Sequence[LiveTable]) -> sql.Composable:
 
 
 def live_row(tables: Sequence[LiveTable]) -> sql.Composable:
-    """Return SQL of a chunk's live columns, as a JSON list of one object; [] without a row, NULL for other chunks."""
+    """Return SQL of a chunk's live columns: a one-object JSON list, [] if the row is gone, NULL for chunks of files."""
     found: list[sql.Composable] = [
         sql.SQL(
             "WHEN {} THEN coalesce((SELECT jsonb_build_array(to_jsonb(live)) "

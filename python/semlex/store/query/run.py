@@ -118,7 +118,7 @@ async def ask(snapshot: Snapshot, queries: Mapping[str, ScoreQuery]) -> dict[str
 
 
 async def fetch(snapshot: Snapshot, statement: Statement, *, is_last: bool = False) -> list[Any]:
-    """Return the rows of a statement; after a failure the connection is usable if its transaction has not ended."""
+    """Return the rows of a statement; after a failure, a rollback (also to a savepoint) makes the connection usable."""
     async with snapshot.in_one_go(is_last=is_last):
         cursor = await _execute(snapshot, statement)
     return await _rows(cursor, statement)

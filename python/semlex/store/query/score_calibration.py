@@ -243,7 +243,7 @@ async def _drawn(
 
 
 def _places() -> tuple[list[uuid.UUID], list[str]]:
-    """Return the fixed pseudo-random points of the key at which is sampled: document ids, and ends of chunk ids."""
+    """Return the fixed pseudo-random points at which the sample is taken: document ids, and ends of chunk ids."""
     # ORDER BY random() would read the whole table, and TABLESAMPLE depends on how rows lie on the disk.
     hashes = [hashlib.blake2b(b"%d" % number, digest_size=24).digest() for number in range(PROBES)]
     return [uuid.UUID(bytes=one[:16]) for one in hashes], [one[16:].hex() for one in hashes]

@@ -44,14 +44,14 @@ def _documents_and_chunks(names: Names) -> dict[str, sql.Identifier]:
 
 
 def _count_documents(names: Names) -> sql.Composed:
-    """Return SQL of the number of documents; added ones are only in the chunk table, empty files not in it."""
+    """Return SQL that counts documents in two tables, because added ones have only chunks, and empty files none."""
     return sql.SQL(
         "(SELECT count(*) FROM (SELECT document_id FROM {} UNION SELECT document_id FROM {}) AS each_document)"
     ).format(names.document, names.chunk)
 
 
 async def collection_counts(connection: Connection, schema: str, collection: str) -> dict[str, Any]:
-    """Return the counts of a collection that lists of collections show, whatever its schema version."""
+    """Count a collection's documents and chunks for a list of collections; both are None if they cannot be read."""
     names = Names(schema, collection)
     tables = _documents_and_chunks(names)
     cursor = await connection.execute(

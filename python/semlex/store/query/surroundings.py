@@ -94,7 +94,7 @@ async def read_surroundings(
     share: float = 1.0,
     with_vectors: Sequence[Key] = (),
 ) -> tuple[list[PlacedChunk], dict[Key, NDArray[np.float32]]]:
-    """Read these chunks and those around them, in no order, and vectors by key, in one round trip."""
+    """Read the `wanted` chunks and those around them, in no order, and vectors of `with_vectors`, in one round trip."""
     # `share` is the minimum share of a section that must be wanted for `Reach.section`, above 0, up to 1. Chunks
     # without a vector have none in the answer; a vector has the shape (d,).
     title: sql.Composable = sql.SQL("''")

@@ -157,7 +157,7 @@ class CollectionInfo:
 
     @property
     def options(self) -> dict[str, Any]:
-        """The options that the collection was made with, by the names of `WantedOptions`; None if not yet decided."""
+        """The options that the collection was made with, named as in `WantedOptions`; an undecided one is None."""
         cut = self.settings.chunk_settings
         storage = None if self.embedding is None else self.embedding.storage
         return (
@@ -168,7 +168,7 @@ class CollectionInfo:
 
 
 def for_model(collection: CollectionInfo, model: EmbeddingVersion) -> CollectionInfo:
-    """Return the collection set to this model's embedding version, or to none; refuse a model that does not fit."""
+    """Return the collection set to this model's embedding version, or to none if none is in use; refuse any other."""
     versions, name = collection.versions, collection.names.collection
     own = versions.of(model.identity_key)
     if own is not None:

@@ -104,7 +104,7 @@ async def share_writing(connection: Connection, collection: CollectionIdentity) 
 
 
 async def check_present(connection: Connection, collection: CollectionIdentity) -> None:
-    """Refuse a dropped collection without locking its row, for roles that may not; only in READ COMMITTED."""
+    """Refuse a dropped collection without locking its row, for roles without that right; requires READ COMMITTED."""
     # Call it after a statement on one of its tables: from then on, a drop of the table waits for this transaction.
     presence = Presence(collection)
     await presence.check(await connection.execute(*presence.question()))
@@ -138,7 +138,7 @@ SHOWN_HOLDERS = 3
 
 
 def writing_lock(collection: CollectionIdentity) -> int:
-    """Return the key of the advisory lock that writers share, and that changes of generation or version take alone."""
+    """Return the key of the advisory lock that writers share; changes of generation or version take it exclusively."""
     # The lock that counts is that of the registry's row (on a distributed Postgres, advisory locks are per node). But
     # shared locks of a row overtake a process that waits for an exclusive one, forever if enough of them come; for this
     # lock they queue.

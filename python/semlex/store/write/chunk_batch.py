@@ -1,4 +1,4 @@
-"""Rows for the chunk table, stored by column; only here are the columns listed that a write fills."""
+"""Rows for the chunk table, stored by column, and the only list of the columns that a write fills."""
 
 from __future__ import annotations
 

@@ -273,7 +273,7 @@ class _Write:
     others: tuple[sql.Identifier, ...] = ()
 
     def numbered(self, part: ChunkBatch) -> ChunkBatch:
-        """Give the rows ids in the keyword index, if the collection has one, which begins to analyse the texts."""
+        """If the collection has a keyword index, give the rows ids in it and begin to analyse the texts."""
         if self.index is not None:
             part.keyword_id = self.index.assign_ids(part.language, part.context, part.chunk_text).tolist()
         return part
@@ -625,7 +625,7 @@ class NewRows:
 
 
 async def _statements(collection: CollectionInfo, rows: ChunkBatch, known: _Known) -> list[Statement] | None:
-    """Return the statements that write the rows; the first counts them. None if one round trip is not enough."""
+    """Return the statements that write the rows; the first counts the rows. None if one round trip is not enough."""
     index, few, used = collection.keyword.index, None, collection.embedding
     if used is not None and used.version != known.serving:
         return None  # what the serving vectors lack has to be noted

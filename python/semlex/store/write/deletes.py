@@ -161,7 +161,7 @@ async def count_selection(connection: Connection, collection: CollectionInfo, se
 async def documents_that_pass(
     connection: Connection, collection: CollectionInfo, condition: Filter, after: UUID | None
 ) -> list[UUID]:
-    """Return a page of the ids, ascending, of documents of which a chunk passes the filter."""
+    """Return a page of document ids, ascending: those of documents with at least one chunk that passes the filter."""
     cursor = await connection.cursor(binary=True).execute(
         sql.SQL(
             "SELECT DISTINCT c.document_id FROM {} AS c WHERE c.document_id > %(after)s AND {} "
@@ -175,7 +175,7 @@ async def documents_that_pass(
 async def documents_named(
     connection: Connection, collection: CollectionInfo, name: str, sources: Sequence[UUID] | None
 ) -> dict[UUID, UUID | None]:
-    """Return the documents with this name, each with its source; if no source has one, added documents."""
+    """Return the documents with this name, each with its source; added documents only if no source has the name."""
     # `sources` limits the search to some sources; None means all, and added documents.
     names = collection.names
     cursor = await connection.cursor(binary=True).execute(

@@ -192,7 +192,7 @@ def unknown_source(name: str, known: Sequence[Source]) -> ConfigurationError:
 
 @dataclass(frozen=True, slots=True)
 class FileState:
-    """A document with the new state of its file, such as the time, by which a run sees that the file is unchanged."""
+    """A document and the new state of its file (such as the time), by which a later run sees whether it changed."""
 
     document_id: UUID
     # What it must have, so that the state is not stored for a text that another run has stored meanwhile.
@@ -231,7 +231,7 @@ async def store_file_states(connection: Connection, collection: CollectionInfo, 
 async def move_documents(
     connection: Connection, collection: CollectionInfo, moves: Sequence[DocumentMove], now: datetime
 ) -> set[UUID]:
-    """Give documents the new paths of their files, and the keys that follow; return the old keys of those renamed."""
+    """Give documents their files' new paths and keys derived from these; return the old keys of the moved documents."""
     # Chunks, vectors and postings stay; only keys and places change. Names may be exchanged in any way. A document that
     # has a new name already, and does not move itself, is replaced.
     async with begin_write(connection, collection) as index:

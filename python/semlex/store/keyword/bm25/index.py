@@ -134,7 +134,7 @@ class IndexCache:
         self._quiet += 1
 
     def moved(self) -> None:
-        """Note that a search found another index than it expected."""
+        """Note that a search found the index in another state than expected."""
         self._quiet = 0
 
     def in_vain(self) -> None:
@@ -190,7 +190,7 @@ class Bm25Index:
         return write.begin_write(connection, collection, self.cache.analyzers, rows)
 
     def share(self, names: Names, reserved: Reserved) -> AbstractContextManager[BatchIndex]:
-        """Return the index's part of a write, with ids reserved before; see `bm25.write.index_share`."""
+        """Return the `BatchIndex` of a write for which ids are reserved; see `bm25.write.index_share`."""
         return write.index_share(names, self.cache.analyzers, reserved)
 
     async def merge(self, database: Database, collection: CollectionIdentity) -> None:
@@ -216,7 +216,7 @@ MAX_PASSING = 2_000_000
 
 
 class PassingIds:
-    """Remembers the ids of chunks that pass recent filters, with the state of the database that they hold for."""
+    """Remembers the ids of chunks that pass recent filters, and for which state of the database the ids are valid."""
 
     def __init__(self) -> None:
         self._kept: OrderedDict[Hashable, tuple[str, NDArray[np.int64]]] = OrderedDict()
@@ -224,7 +224,7 @@ class PassingIds:
         self._deeper: tuple[Hashable, int] | None = None
 
     def depth(self, condition: Filter, text: str) -> int:
-        """Return how many of the best chunks to check, if `deepen` was last called for this search; else 0."""
+        """Return how many of the best chunks to check, as the last `deepen` noted; 0 if that was for another search."""
         key, depth = self._deeper or (None, 0)
         return depth if key == (condition.key, text) else 0
 
@@ -274,7 +274,7 @@ class PassingQuery:
 
     @property
     def statement(self) -> Statement:
-        """The statement; it returns one row: the state of the database, and the ids if they are not known for it."""
+        """The statement, which returns one row: the state of the database, and the ids unless that state is `known`."""
         state = database_state(self.names)
         return passing_ids(self.names, self.condition, MAX_PASSING, state=state, known=self.known)
 

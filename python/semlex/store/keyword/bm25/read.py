@@ -1,4 +1,4 @@
-"""Read what a search needs of the keyword index and is not in memory: state, segments, tombstones, posting rows."""
+"""Read the parts of the keyword index that a search lacks in memory: state, segments, tombstones, posting rows."""
 
 # If the index is expected to be as it was, only its state, the missing rows, and what has changed are read.
 

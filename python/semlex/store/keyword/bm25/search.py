@@ -126,7 +126,7 @@ class AnalysedQuery:
 
     @property
     def excludes(self) -> bool:
-        """Whether a chunk with words of the query may be no hit, because a phrase is required or words are excluded."""
+        """Whether a chunk with the query's words may still not match: a phrase is required, or words are excluded."""
         return self.wants_phrases or any(query.excluded for query in self.by_language.values())
 
     def hold_phrases(self, rows: Sequence[Sequence[Any]]) -> list[bool]:
@@ -151,7 +151,7 @@ class AnalysedQuery:
         return min(wanted, MAX_PHRASE_TEXTS) if self.reads_texts else wanted
 
     def texts_left(self, looked_at: int) -> int:
-        """Return in how many more texts phrases may be checked, after `looked_at` texts."""
+        """Return the number of texts in which phrases may still be checked, after `looked_at` texts."""
         return max(MAX_PHRASE_TEXTS - looked_at, 0)
 
     def best(
@@ -312,7 +312,7 @@ class Bm25Leg:
 
     @property
     def side_column(self) -> SideColumn | None:
-        """The id of a chunk; None if its text would have to be read, too."""
+        """The column that vector search adds for keyword scores: the chunk's id; None if they need the text, too."""
         return None if self.query.reads_texts else SideColumn(b"c.keyword_id")
 
     @property
@@ -334,7 +334,7 @@ class Bm25Leg:
         return self.in_memory is not None and _takes_long(self.in_memory, self.condition.ids)
 
     def prepare(self, side_column: SideColumn | None) -> PreparedBm25Leg | ExpectingBm25Leg | FilteringBm25Leg:
-        """Prepare to read the index; also the ids that pass the filter, if the last search with it needed them."""
+        """Prepare to read the index, and also the passing ids if the last search with this filter needed them."""
         passing = self.query.index.passing
         if self.unchecked.is_empty or not passing.wants(self.condition):
             return self._read_index(side_column)
@@ -344,7 +344,7 @@ class Bm25Leg:
     def _read_index(
         self, side_column: SideColumn | None, *, with_keys: bool = True
     ) -> PreparedBm25Leg | ExpectingBm25Leg:
-        """Prepare the statement that reads what this query needs of the index, or else the keys of the best chunks."""
+        """Prepare the statement that reads what memory lacks of the index; if nothing, the best chunks' keys."""
         # If the index has probably changed little, the statement reads what is missing: rows of the index, or else the
         # keys of the best chunks, and their rows if they are wanted. It tells whether the index has changed, and how.
         query = self.query

@@ -76,7 +76,7 @@ class SegmentWriter:
 
 
 class BatchIndex:
-    """The keyword index's part of writing one batch; texts are analysed in a thread while rows are sent."""
+    """Writes a batch's segments and tombstones; texts are analysed in a thread while rows are sent."""
 
     def __init__(
         self,

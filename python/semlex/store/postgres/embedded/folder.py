@@ -293,7 +293,7 @@ def start_lock(folder: Path, timeout: float, abandoned: Callable[[], bool] = lam
 
 
 def is_in_use(folder: Path) -> bool:
-    """Return whether any process holds the lock of users; the caller must hold the start lock."""
+    """Return whether any process uses the server, by a lock on ``users.lock``; the caller must hold the start lock."""
     # A descriptor of its own: a failed upgrade of a shared lock would drop that one.
     users = os.open(folder / "users.lock", os.O_RDWR | os.O_CREAT, 0o600)
     try:

@@ -117,7 +117,7 @@ def stop_server(folder: Path, timeout: float) -> None:
 
 
 def clear_remains(folder: Path) -> None:
-    """End processes and remove files that a dead server left, so that a new one can start, while no server runs."""
+    """End processes and remove files of a dead server, so that a new one can start; call it while no server runs."""
     # Postgres itself would take any live process of that pid, or its own zombie, for a running server.
     postmaster = read_postmaster(folder)
     if postmaster is None:

@@ -31,7 +31,7 @@ class Command(BaseCommand):
         parser.add_argument("--dry-run", action="store_true", help="Compare and count only.")
 
     def handle(self, *_: Any, **options: Any) -> None:
-        """Bring the tables in step, one after another."""
+        """Sync the tables, one after another."""
         wanted = {label.lower() for label in options["models"]}
         managers = [
             manager
