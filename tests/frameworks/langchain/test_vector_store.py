@@ -322,7 +322,7 @@ class Ragged(WordEmbeddings):
 
 
 def test_vectors_that_cannot_be_used_are_refused() -> None:
-    with pytest.raises(ModelError, match="one length for 2 texts"):
+    with pytest.raises(ModelError, match="vectors of equal length for 2 texts"):
         LangChainEmbedder(Ragged()).embed_documents(["a", "b"])
     with pytest.raises(ModelMismatchError, match="dimension 32; expected 5"):
         LangChainEmbedder(WordEmbeddings(), dimensions=5).embed_query("a")
