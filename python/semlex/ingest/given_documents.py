@@ -419,7 +419,7 @@ def _copied(value: Any) -> Any:
 
 
 def _refused_key(metadata: dict[str, Any], error: FieldError) -> str | None:
-    """Return the metadata key whose value causes the error; None if no key that a message may name has such a value."""
+    """Return the metadata key whose value causes the error; None if the key might contain text of the document."""
     for key, value in metadata.items():
         if isinstance(key, str) and SHOWN_KEY.fullmatch(key):
             found = _core.validate_rows(

@@ -362,7 +362,7 @@ def check_thresholds(options: SearchOptions, *, mode: str | None, fusion: str) -
     has_similarity = options.get("min_similarity") is not None
     if options.get("max_results") is not None and (has_similarity or options.get("min_rerank") is not None):
         raise ConfigurationError(
-            "min_similarity or min_rerank and max_results exclude each other: leave max_results out and raise top_k"
+            "max_results cannot be combined with min_similarity or min_rerank: leave max_results out and raise top_k"
         )
     if has_similarity and mode == "keyword":
         raise ConfigurationError("min_similarity is a cosine, which mode 'keyword' does not compute: use another mode")

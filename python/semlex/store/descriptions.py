@@ -52,7 +52,7 @@ def has_line(content_hash: bytes) -> bool:
 
 
 def without_line(context: str, content_hash: bytes) -> str:
-    """Return a stored context without its chunk description, if it has one."""
+    """Return a chunk's context (titles and headings) without the description that may be its last line."""
     return context.rpartition("\n")[0] if has_line(content_hash) else context
 
 

@@ -376,7 +376,7 @@ async def lacking_writes(connection: Connection, collection: CollectionInfo) -> 
 
 
 async def note_complete(connection: Connection, collection: CollectionInfo) -> None:
-    """Reset the count of `lacking_writes`, unless a chunk lacks a vector of the version in use."""
+    """Set the number of writes that left out vectors to 0, unless a chunk lacks a vector of the version in use."""
     names, used = collection.names, collection.embedding
     if used is None:
         return

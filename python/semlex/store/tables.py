@@ -221,7 +221,7 @@ async def copy_parts(connection: Connection, statement: sql.Composed, types: lis
 
 
 class _Reading:
-    """Reads the messages of a part in a thread, because waiting in the event loop takes longer than reading."""
+    """Reads COPY messages in a thread until they fill a part; the event loop would wait longer for each message."""
 
     def __init__(self, pgconn: PGconn, messages: list[bytes | bytearray | memoryview]) -> None:
         self._pgconn = pgconn

@@ -189,7 +189,7 @@ class StoredPlace(NamedTuple):
         return (parts if len(parts) > 1 else parts[0]) if parts else None
 
     def for_people(self, line: int | None, page: int | None) -> str:
-        """Return the place in a document as shown to people; "" if it is unknown, or a row of a followed table."""
+        """Return the place in a document as shown to people; "" for a row of a followed table or an unknown place."""
         return "" if self.table is not None else place_of(line, page, self.row, self.cell, self.sheet)
 
     def at(self, before: str, line: int | None, page: int | None) -> Place:

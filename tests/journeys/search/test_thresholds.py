@@ -118,7 +118,7 @@ def test_a_reranker_that_fails_lets_nothing_through(texts: str) -> None:
         ({"min_rerank": float("inf")}, "min_rerank .*finite"),
         ({"min_similarity": 0.5, "mode": "keyword"}, "mode 'keyword'"),
         ({"min_similarity": 0.5, "fusion": "rrf"}, "fusion='score'"),
-        ({"min_similarity": 0.5, "max_results": 100}, "exclude each other"),
+        ({"min_similarity": 0.5, "max_results": 100}, "cannot be combined"),
         ({"min_rerank": 0.5}, "needs a reranker"),
         ({"min_rerank": 0.5, "rerank": False}, "needs a reranker"),
     ],

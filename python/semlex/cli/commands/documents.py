@@ -295,7 +295,7 @@ def import_rows(
         typer.Option(
             "--merged-field",
             show_default="the layout's, else metadata",
-            help="Field of objects whose keys become metadata.",
+            help="Field that contains an object; the keys of the object become metadata.",
         ),
     ] = None,
     on_duplicate: Annotated[
@@ -492,7 +492,7 @@ def chunks(
 
 
 def _token_counter(settings: Settings) -> TokenCounter | None:
-    """Return the counter of the named tokenizer if no local model is named; else the model, or None without one."""
+    """Return what counts tokens: a named tokenizer if no local model is named, else the model; None without either."""
     from semlex.embedding.registry import KEYWORDS_ONLY, choose_embedder
     from semlex.models.model_names import leads_to
     from semlex.models.tokenizer import given_tokenizer

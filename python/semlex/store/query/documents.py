@@ -35,7 +35,7 @@ _LINE = re.compile(r"(.+):([1-9][0-9]{0,8})")
 
 @dataclass(frozen=True, slots=True)
 class KnownSource:
-    """A source, possibly a removed one."""
+    """A source of documents, such as a folder, that the collection has or had."""
 
     name: str
     root: str  # absolute

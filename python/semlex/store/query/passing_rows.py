@@ -210,7 +210,7 @@ class PassingRows:
         return [(part, location_array(part)) for part in parts]
 
     def among(self, ids: NDArray[np.int64], state: str | None) -> PassingRows | None:
-        """Return the rows with these ids, which pass in another database `state`; None if one has no known place."""
+        """Return the rows that pass in a later database `state`, by their ids; None if a location is unknown."""
         at = np.minimum(np.searchsorted(self.ids, ids), len(self.ids) - 1)
         if not len(self.ids) or not (self.ids[at] == ids).all() or (self.places[at] == _NOWHERE).any():
             return None

@@ -104,7 +104,7 @@ async def share_writing(connection: Connection, collection: CollectionIdentity) 
 
 
 async def check_present(connection: Connection, collection: CollectionIdentity) -> None:
-    """Refuse a dropped collection without locking its row, for roles without that right; requires READ COMMITTED."""
+    """Refuse a dropped collection, for roles that may not lock its row; the transaction must be READ COMMITTED."""
     # Call it after a statement on one of its tables: from then on, a drop of the table waits for this transaction.
     presence = Presence(collection)
     await presence.check(await connection.execute(*presence.question()))
