@@ -20,7 +20,7 @@ from semlex.ingest.progress import Progress
 from semlex.proof.transaction_pooler import TransactionPooler
 from semlex.retriever.postgres import PostgreSQLRetriever
 from semlex.store.indexes import build, choice, estimate
-from semlex.store.indexes.build import IndexBuilder
+from semlex.store.indexes.build import IndexBuilder, IndexesBuilt
 from semlex.store.indexes.choice import other_indexes
 from semlex.store.indexes.options import HnswIndex, IvfflatIndex
 from semlex.store.schema.collection import CollectionInfo
@@ -54,6 +54,20 @@ async def unfinished_write(url: str) -> AsyncIterator[psycopg.AsyncConnection[An
     async with await psycopg.AsyncConnection.connect(url) as connection:
         await connection.execute("UPDATE semlex.built_embedding_1 SET embedding = embedding WHERE chunk_id = '1'")
         yield connection
+
+
+@asynccontextmanager
+async def waiting_build(
+    url: str,
+) -> AsyncIterator[tuple[PostgreSQLRetriever, psycopg.AsyncConnection[Any], asyncio.Task[IndexesBuilt]]]:
+    """A build that waits for an unfinished write, and another retriever."""
+    async with retriever_of(url) as one, retriever_of(url) as two, asyncio.timeout(120):
+        await filled(one)
+        await filled(two)
+        async with unfinished_write(url) as writer:
+            task = asyncio.create_task(one.indexes.create(concurrently=True))
+            await held_build(url, VECTORS)
+            yield two, writer, task
 
 
 async def validity(retriever: PostgreSQLRetriever) -> dict[str, bool]:
@@ -95,22 +109,17 @@ async def test_whatever_isolation_sessions_begin_with(database_url: str, isolati
 
 
 async def test_one_build_at_a_time_and_none_waits_for_the_other(database_url: str) -> None:
-    async with retriever_of(database_url) as one, retriever_of(database_url) as two, asyncio.timeout(120):
-        await filled(one)
-        await filled(two)
-        async with unfinished_write(database_url) as writer:
-            task = asyncio.create_task(one.indexes.create(concurrently=True))
-            await held_build(database_url, VECTORS)
-            for concurrently in (True, False):
-                built = await two.indexes.create(HnswIndex(m=8), concurrently=concurrently)
-                assert list(built) == []
-                assert "hnsw_1" in built.busy
-            await writer.commit()
-            assert list(await task) == ALL
+    async with waiting_build(database_url) as (two, writer, task):
+        for concurrently in (True, False):
+            built = await two.indexes.create(HnswIndex(m=8), concurrently=concurrently)
+            assert list(built) == []
+            assert "hnsw_1" in built.busy
+        await writer.commit()
+        assert list(await task) == ALL
         # A holder of the lock with a snapshot of its own would let a concurrent build wait for ever.
         async with await psycopg.AsyncConnection.connect(database_url) as holder:
             await holder.set_isolation_level(psycopg.IsolationLevel.REPEATABLE_READ)
-            await holder.execute("SELECT pg_advisory_xact_lock(%s)", [build.building_lock(one.info)])
+            await holder.execute("SELECT pg_advisory_xact_lock(%s)", [build.building_lock(two.info)])
             built = await two.indexes.create(HnswIndex(m=8), concurrently=True)
             assert (list(built), built.busy) == ([], ["hnsw_1"])
         assert list(await two.indexes.create(HnswIndex(m=8), concurrently=True)) == ["hnsw_1_2"]
@@ -120,24 +129,19 @@ async def test_an_index_that_is_completed_at_this_moment_is_not_dropped(
     database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It was unfinished when another process looked, and complete when that process got the lock of builds."""
-    async with retriever_of(database_url) as one, retriever_of(database_url) as two, asyncio.timeout(120):
-        await filled(one)
-        await filled(two)
-        async with unfinished_write(database_url) as writer:
-            task = asyncio.create_task(one.indexes.create(concurrently=True))
-            await held_build(database_url, VECTORS)
-            is_alone, looked = build.is_alone, list[str]()
+    async with waiting_build(database_url) as (two, writer, task):
+        is_alone, looked = build.is_alone, list[str]()
 
-            async def later(connection: psycopg.AsyncConnection[Any], collection: CollectionInfo) -> bool:
-                if not looked:
-                    looked.append("unfinished")
-                    await connection.execute("SELECT 1")  # else the build waits for the snapshot of the last statement
-                    await writer.commit()
-                    assert list(await task) == ALL
-                return await is_alone(connection, collection)
+        async def later(connection: psycopg.AsyncConnection[Any], collection: CollectionInfo) -> bool:
+            if not looked:
+                looked.append("unfinished")
+                await connection.execute("SELECT 1")  # else the build waits for the snapshot of the last statement
+                await writer.commit()
+                assert list(await task) == ALL
+            return await is_alone(connection, collection)
 
-            monkeypatch.setattr(build, "is_alone", later)
-            built = await two.indexes.create()
+        monkeypatch.setattr(build, "is_alone", later)
+        built = await two.indexes.create()
         assert (looked, list(built), built.dropped) == (["unfinished"], [], [])
         assert await validity(two) == {"built_hnsw_1": True}
 
@@ -146,34 +150,29 @@ async def test_a_build_without_its_client_that_ends_at_this_moment_is_kept(
     database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The server went on with the build of a client that had lost its lock."""
-    async with retriever_of(database_url) as one, retriever_of(database_url) as two, asyncio.timeout(120):
-        await filled(one)
-        await filled(two)
-        async with unfinished_write(database_url) as writer:
-            task = asyncio.create_task(one.indexes.create(concurrently=True))
-            await held_build(database_url, VECTORS)
-            with psycopg.connect(database_url, autocommit=True) as killer:
-                killer.execute(
-                    "SELECT pg_terminate_backend(l.pid, 60000) FROM pg_locks AS l JOIN pg_database AS d "
-                    "ON d.oid = l.database WHERE l.locktype = 'advisory' AND d.datname = current_database()"
-                )
-            running, looked = IndexBuilder._running, list[str]()
+    async with waiting_build(database_url) as (two, writer, task):
+        with psycopg.connect(database_url, autocommit=True) as killer:
+            killer.execute(
+                "SELECT pg_terminate_backend(l.pid, 60000) FROM pg_locks AS l JOIN pg_database AS d "
+                "ON d.oid = l.database WHERE l.locktype = 'advisory' AND d.datname = current_database()"
+            )
+        running, looked = IndexBuilder._running, list[str]()
 
-            async def later(self: IndexBuilder, connection: psycopg.AsyncConnection[Any]) -> set[str]:
-                if not looked:
-                    looked.append("running")
-                    await connection.execute("SELECT 1")  # else the build waits for the snapshot of the last statement
-                    await writer.commit()
-                    await eventually(is_valid)
-                return await running(self, connection)
+        async def later(self: IndexBuilder, connection: psycopg.AsyncConnection[Any]) -> set[str]:
+            if not looked:
+                looked.append("running")
+                await connection.execute("SELECT 1")  # else the build waits for the snapshot of the last statement
+                await writer.commit()
+                await eventually(is_valid)
+            return await running(self, connection)
 
-            async def is_valid() -> bool:
-                return (await validity(one)).get("built_hnsw_1", False)
+        async def is_valid() -> bool:
+            return (await validity(two)).get("built_hnsw_1", False)
 
-            monkeypatch.setattr(IndexBuilder, "_running", later)
-            built = await two.indexes.create(concurrently=True)
-            with pytest.raises(StoreError):
-                await task
+        monkeypatch.setattr(IndexBuilder, "_running", later)
+        built = await two.indexes.create(concurrently=True)
+        with pytest.raises(StoreError):
+            await task
         assert (looked, list(built)) == (["running"], [])
         assert await validity(two) == {"built_hnsw_1": True}
 

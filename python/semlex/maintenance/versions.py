@@ -17,6 +17,7 @@ from semlex.store.embedding_versions import (
     bound_times,
     drop_version,
     read_versions,
+    stored_versions,
     version_rows,
 )
 from semlex.store.query.statistics import vector_counts
@@ -76,11 +77,9 @@ async def drop_embeddings(opened: OpenCollection, version: int, *, force: bool) 
 
     async def work(connection: Connection) -> None:
         nonlocal is_dropped
-        try:
-            await drop_version(connection, opened.info, version, force=force)
-        except ConfigurationError:
-            if not is_dropped:  # by an attempt before, whose answer was lost
-                raise
+        if is_dropped and version not in await stored_versions(connection, opened.info):
+            return  # the attempt before was committed, but its answer was lost
+        await drop_version(connection, opened.info, version, force=force)
         is_dropped = True
 
     await without_writers(opened.database, "drop an embedding version", opened.info, work, sets_up=True)

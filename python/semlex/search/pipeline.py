@@ -100,7 +100,7 @@ class SearchPipeline:
                 "do not turn reranking off"
             )
         for one in collection.keyword.without_words(request.exclude):
-            warnings.append(f"exclude {one!a} excludes nothing: it has only stop words, which are not indexed")
+            warnings.append(f"exclude {one!a} excludes nothing: it has no words but stop words, which are not indexed")
         return SearchState(request, collection, legs, request.vector, warnings=warnings)
 
     async def find(self, state: SearchState, opened: OpenCollection) -> Found:

@@ -236,7 +236,9 @@ async def test_exclude_is_said_apart_from_the_question(database_url: str) -> Non
         await retriever.add_documents([Document("a secret apple", id="a"), Document("an apple", id="b")])
         found = await retriever.search("which apple?", exclude=["secrets", "the"])
         assert [hit.id for hit in found] == ["b"]
-        assert found.warnings == ["exclude 'the' excludes nothing: it has only stop words, which are not indexed"]
+        assert found.warnings == [
+            "exclude 'the' excludes nothing: it has no words but stop words, which are not indexed"
+        ]
         assert "secret" not in found[0].excerpt
         by_vector = await retriever.search(vector=[1.0] * retriever.embedder.dimensions, exclude=["secrets"])
         assert [hit.id for hit in by_vector] == ["b"]

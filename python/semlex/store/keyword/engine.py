@@ -92,7 +92,7 @@ class KeywordEngine:
         return Exclusions.of(self._analyzers, text) if text else None
 
     def without_words(self, exclude: Sequence[str]) -> list[str]:
-        """Return those of `exclude` that consist only of stop words of the collection's language."""
+        """Return those of `exclude` without a word, or with only stop words of the collection's language."""
         own = self._analyzers.of(None)
         return [one for one in exclude if not own.terms(one)]
 
