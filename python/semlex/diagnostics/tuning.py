@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from semlex.store.postgres.connection import Connection
 
-KIB, MIB, GIB = 1024, 1024**2, 1024**3
+MIB, GIB = 1024**2, 1024**3
 MIN_BUILD_MEMORY, MAX_BUILD_MEMORY = 256 * MIB, 8 * GIB
 MIN_WORK_MEMORY, MAX_WORK_MEMORY = 16 * MIB, 64 * MIB
 MAX_SHARED_MEMORY = 32 * GIB

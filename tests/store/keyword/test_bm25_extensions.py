@@ -127,11 +127,6 @@ def test_answers_are_those_of_plain_bm25(
     assert hits.warnings == []
 
 
-def test_scores_are_called_bm25(library: SyncRetriever, engine: str) -> None:
-    assert library.info.keyword.score_name == "bm25"
-    assert library.status().keyword == engine
-
-
 # --- order, filters ---------------------------------------------------------------------------------------------------
 
 

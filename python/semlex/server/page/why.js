@@ -62,7 +62,7 @@ function told(found) {
       ])) : null,
     found.terms.length ? table("The query's words", ["Word", "Weight", "Chunks with the word", "Adds to the score"],
       found.terms.map((/** @type {any} */ term) => [
-        own(term.term), figure(term.weight, 2), counted(term.chunks), term.held ? figure(term.score, 3) : "is not in the document",
+        own(term.term), figure(term.weight, 2), counted(term.chunks), term.held ? figure(term.score, 3) : "is not in the chunk",
       ])) : null,
     found.notes.map((/** @type {string} */ note) => h("p", { class: "aside" }, visible(note))),
   ];

@@ -38,7 +38,6 @@ class KeywordEngine:
     """Finds chunks by their words. This base class finds nothing; engines override the methods that they support."""
 
     name: str = "none"
-    score_name: str = "none"
     index: Bm25Index | None = None
     # Whether a query may hold exclusions and phrases.
     reads_operators: bool = True

@@ -40,7 +40,6 @@ class PgSearchEngine(KeywordEngine):
     # its operators in ``pg_catalog``.
 
     name = "pg_search"
-    score_name = "bm25"
     reads_operators = False
 
     def __init__(self, language: str, extension: Extension | None = None, *, stop_words: bool = True) -> None:

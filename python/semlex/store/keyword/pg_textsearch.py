@@ -38,7 +38,6 @@ class PgTextsearchEngine(KeywordEngine):
 
     reads_operators = False
     name = "pg_textsearch"
-    score_name = "bm25"
 
     def __init__(self, language: str, extension: Extension | None = None) -> None:
         super().__init__(analyzers_of(language))

@@ -23,11 +23,8 @@ if TYPE_CHECKING:
     from semlex.store.postgres.snapshot import Snapshot
     from semlex.store.query.leg import Key, LegPlan, LegResult, ScoreQuery
 
-# Name of the engine -> the rank function that scores it, as a name and as SQL.
-RANK_FUNCTIONS = {
-    "tsvector": ("ts_rank", sql.SQL("ts_rank")),
-    "tsvector_cd": ("ts_rank_cd", sql.SQL("ts_rank_cd")),
-}
+# Name of the engine -> the rank function that scores it.
+RANK_FUNCTIONS = {"tsvector": sql.SQL("ts_rank"), "tsvector_cd": sql.SQL("ts_rank_cd")}
 # 1 divides the rank by 1 + log(length): measured best for both rank functions on nine test collections.
 LENGTH_NORMALISATION = 1
 
@@ -50,7 +47,7 @@ class TsvectorEngine(KeywordEngine):
     def __init__(self, language: str, name: str = "tsvector") -> None:
         super().__init__(analyzers_of(language))
         self.name = name
-        self.score_name, self._rank = RANK_FUNCTIONS[name]
+        self._rank = RANK_FUNCTIONS[name]
         # A constant regconfig keeps the generated column immutable; the type is never stored in a column, which
         # pg_upgrade would refuse.
         self._config = sql.SQL("{}::regconfig").format(sql.Literal(f"pg_catalog.{language}"))

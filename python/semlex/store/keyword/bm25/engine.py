@@ -169,7 +169,6 @@ class Bm25Engine(KeywordEngine):
     """The keyword engine ``bm25``: true BM25."""
 
     name = "bm25"
-    score_name = "bm25"
     index: Bm25Index
 
     def __init__(self, language: str, *, stop_words: bool = True) -> None:
