@@ -109,7 +109,7 @@ async def test_a_sentence_is_there_before_the_model_has_ended(page):
 def test_every_wrong_quote_is_flagged_and_no_true_one(database_url, full):
     draw = random.Random(20261123)
     texts = [passage(draw, 80) for _ in range(40)]
-    expected: list[list[tuple[str, bool]]] = []  # of each sentence: how it was made, and whether its quote is true
+    expected = []  # of each sentence: how it was made, and whether its quote is true
 
     def say(request):
         """Quotes from the passages of the prompt, of which the script knows whether they are true."""

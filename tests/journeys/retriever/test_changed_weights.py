@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import psycopg
 import pytest
-from numpy.typing import NDArray
 
-from semlex import Client, Collection, PostgreSQLRetriever
+from semlex import Client
 from semlex.embedding import probe
 from semlex.errors import DumpError, ModelMismatchError
 from semlex.testing import HashEmbedder
@@ -27,11 +23,11 @@ class OtherWeights(OtherEmbedder):
     """Another model that has the name of `HashEmbedder`."""
 
     @property
-    def identity(self) -> Any:
+    def identity(self):
         return HashEmbedder(self.dimensions).identity
 
     @property
-    def counter_name(self) -> str:
+    def counter_name(self):
         return HashEmbedder(self.dimensions).counter_name
 
 
@@ -42,22 +38,22 @@ class Turned(HashEmbedder):
         cosine: That of each vector with the original one.
     """
 
-    def __init__(self, cosine: float) -> None:
+    def __init__(self, cosine):
         super().__init__(DIMENSIONS)
         self._cosine = cosine
-        self.asked: list[list[str]] = []
+        self.asked = []
 
-    def embed_documents(self, texts: Sequence[str]) -> NDArray[np.float32]:
+    def embed_documents(self, texts):
         self.asked.append(list(texts))
         made = super().embed_documents(texts)
         beside = np.roll(made, 1, axis=1)
         beside -= (beside * made).sum(axis=1, keepdims=True) * made
         beside /= np.linalg.norm(beside, axis=1, keepdims=True)
-        turned: NDArray[np.float32] = self._cosine * made + np.sqrt(1 - self._cosine**2) * beside
+        turned = self._cosine * made + np.sqrt(1 - self._cosine**2) * beside
         return turned.astype(np.float32)
 
 
-USES: dict[str, Callable[[Collection], Awaitable[Any]]] = {
+USES = {
     "search": lambda one: one.search("alpha"),
     "search by vectors": lambda one: one.search("alpha", mode="vector"),
     "search_many": lambda one: one.search_many(["alpha", "beta"]),
@@ -70,22 +66,22 @@ USES: dict[str, Callable[[Collection], Awaitable[Any]]] = {
 }
 
 
-def opened(url: str, model: Any = None, **options: Any) -> PostgreSQLRetriever:
+def opened(url, model=None, **options):
     return retrievers.opened(url, model or HashEmbedder(DIMENSIONS), collection=NAME, **options)
 
 
-async def make(url: str) -> None:
+async def make(url):
     async with opened(url) as making:
         await making.add_texts(TEXTS, ids=[f"d{number}" for number in range(len(TEXTS))])
 
 
-def probes(url: str) -> list[str | None]:
+def probes(url):
     with psycopg.connect(url) as connection:
         rows = connection.execute("SELECT probe FROM semlex.embedding_version ORDER BY name, version").fetchall()
         return [row[0] for row in rows]
 
 
-async def test_other_weights_are_refused_before_their_first_use(database_url: str) -> None:
+async def test_other_weights_are_refused_before_their_first_use(database_url):
     await make(database_url)
     async with opened(database_url, "none") as plain:
         await plain.add_texts(["lacks a vector"], ids=["plain"])
@@ -104,7 +100,7 @@ async def test_other_weights_are_refused_before_their_first_use(database_url: st
             await use(same)
 
 
-async def test_the_remedy_of_the_message(database_url: str) -> None:
+async def test_the_remedy_of_the_message(database_url):
     await make(database_url)
     async with opened(database_url) as held, opened(database_url, OtherWeights()) as other:
         first = await held.search("alpha beta", 1)
@@ -126,7 +122,7 @@ async def test_the_remedy_of_the_message(database_url: str) -> None:
         await new.close()
 
 
-async def test_how_much_may_differ(database_url: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_how_much_may_differ(database_url, caplog):
     await make(database_url)
     caplog.set_level(logging.WARNING, "semlex")
     model = Turned(0.97)
@@ -150,7 +146,7 @@ async def test_how_much_may_differ(database_url: str, caplog: pytest.LogCaptureF
             assert note in warning == record.getMessage()
 
 
-async def test_vectors_from_elsewhere_cannot_be_compared(database_url: str) -> None:
+async def test_vectors_from_elsewhere_cannot_be_compared(database_url):
     rows = {"id": ["v"], "text": ["alpha"], "vector": [[1.0] * DIMENSIONS]}
     async with opened(database_url) as loading:
         await loading.tables.load(rows)
@@ -159,7 +155,7 @@ async def test_vectors_from_elsewhere_cannot_be_compared(database_url: str) -> N
         assert len(await other.search("alpha")) == 1
 
 
-async def test_a_dump_keeps_it(database_url: str, tmp_path: Path) -> None:
+async def test_a_dump_keeps_it(database_url, tmp_path):
     await make(database_url)
     async with opened(database_url) as dumping:
         await dumping.tables.dump(tmp_path / "dump")

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import threading
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import psycopg
 import pytest
@@ -17,8 +15,6 @@ from semlex.diagnostics.checkup import FIRST_BATCH, MAX_SECONDS
 from semlex.errors import ConfigurationError
 from semlex.models.cancellation import check
 from semlex.testing import HashEmbedder
-from semlex.types.checkups import AskedHeading, Checkup
-from semlex.types.results import SearchMode
 from tests.support.manual_clock import ManualClock
 from tests.support.retrievers import opened, sync_opened
 from tests.support.waiting import LIMIT
@@ -45,7 +41,7 @@ Plums are cut in half and dried on a wire in the attic.
 """
 
 
-def written(folder: Path, **pages: str) -> Path:
+def written(folder, **pages):
     """Pages with sections of their own: small ones would be joined."""
     folder.mkdir(exist_ok=True)
     for name, text in pages.items():
@@ -53,15 +49,15 @@ def written(folder: Path, **pages: str) -> Path:
     return folder
 
 
-def heading(told: Checkup, name: str) -> AskedHeading:
+def heading(told, name):
     return next(one for page in told.documents for one in page.headings if one.path[-1] == name)
 
 
 @pytest.mark.slow
-async def test_the_headings_of_pages_are_asked(database_url: str, tmp_path: Path) -> None:
+async def test_the_headings_of_pages_are_asked(database_url, tmp_path):
     pages = written(tmp_path / "pages", keys=KEYS, fruit=FRUIT)
-    steps: list[tuple[int, int | None]] = []
-    waits: list[float] = []
+    steps = []
+    waits = []
     async with opened(database_url, HashEmbedder(), min_tokens=0) as retriever:
         await retriever.index(pages)
         told = await retriever.checkup(
@@ -85,7 +81,7 @@ async def test_the_headings_of_pages_are_asked(database_url: str, tmp_path: Path
     assert replace(again, seconds=0) == replace(told, seconds=0)
 
 
-async def test_the_heading_itself_finds_nothing(database_url: str) -> None:
+async def test_the_heading_itself_finds_nothing(database_url):
     """A section that is found by its heading alone is not found without it."""
     rows = [
         Document(f"## {word}\nnothing to see here", {"section_title": word}, id=word) for word in ("plums", "ships")
@@ -101,7 +97,7 @@ async def test_the_heading_itself_finds_nothing(database_url: str) -> None:
     assert told.alone == {}
 
 
-async def test_it_ends_in_time_unless_a_sample_is_named(database_url: str) -> None:
+async def test_it_ends_in_time_unless_a_sample_is_named(database_url):
     rows = [Document(f"text {number}", {"section_title": f"heading {number} h{number}"}) for number in range(12)]
     clock = ManualClock()
     async with opened(database_url, "none", clock=clock) as retriever:
@@ -114,7 +110,7 @@ async def test_it_ends_in_time_unless_a_sample_is_named(database_url: str) -> No
 
 
 @pytest.mark.slow
-async def test_a_sample_is_drawn_by_its_seed(database_url: str) -> None:
+async def test_a_sample_is_drawn_by_its_seed(database_url):
     rows = [
         Document(f"text {number} of its own", {"section_title": f"heading {number} h{number}"}) for number in range(20)
     ]
@@ -123,7 +119,7 @@ async def test_a_sample_is_drawn_by_its_seed(database_url: str) -> None:
         some, same, others = [await retriever.checkup(5, seed=seed) for seed in (1, 1, 2)]
         every = await retriever.checkup(100)
 
-    def asked(told: Checkup) -> set[str]:
+    def asked(told):
         return {one.heading for page in told.documents for one in page.headings}
 
     assert asked(some) == asked(same) != asked(others)
@@ -132,7 +128,7 @@ async def test_a_sample_is_drawn_by_its_seed(database_url: str) -> None:
     assert every.left_out.not_drawn == 0
 
 
-async def test_headings_of_many_places_are_left_out(database_url: str) -> None:
+async def test_headings_of_many_places_are_left_out(database_url):
     notes = [Document(f"a note {n}", {"source_document": f"{n}.md", "section_title": "Notes"}) for n in range(3)]
     twice = [Document(f"an idea {n}", {"source_document": f"{n}.md", "section_title": "IDEAS!"}) for n in range(2)]
     wide = [Document(f"part {n}", {"source_document": "w.md", "chapter_title": "Wide"}) for n in range(13)]
@@ -146,7 +142,7 @@ async def test_headings_of_many_places_are_left_out(database_url: str) -> None:
     assert (left.repeated, left.wide, left.wordless, left.empty) == (3, 1, 1, 1)
 
 
-async def test_the_same_text_elsewhere_is_told_apart(database_url: str) -> None:
+async def test_the_same_text_elsewhere_is_told_apart(database_url):
     text = "the kettle boils on the stove while the cat sleeps under the warm table"
     async with opened(database_url, "none") as retriever:
         await retriever.add_documents([Document(text, {"section_title": "The kettle"})])
@@ -156,7 +152,7 @@ async def test_the_same_text_elsewhere_is_told_apart(database_url: str) -> None:
     assert (told.result.found, told.with_duplicates.found) == (0, 1)
 
 
-async def test_a_document_that_outranks_the_rest_is_named(database_url: str) -> None:
+async def test_a_document_that_outranks_the_rest_is_named(database_url):
     words = [f"w{number}" for number in range(12)]
     pages = [
         Document(f"a long text that once names {word} among many other things", {"section_title": f"about {word}"})
@@ -177,7 +173,7 @@ async def test_a_document_that_outranks_the_rest_is_named(database_url: str) -> 
     assert first.expected == pytest.approx(36 / 168)
 
 
-async def test_docstrings_are_asked_of_code(database_url: str, tmp_path: Path) -> None:
+async def test_docstrings_are_asked_of_code(database_url, tmp_path):
     code = (
         'class Kettle:\n    """Boils water on a stove.\n\n    It whistles at the end.\n    """\n\n    limit = 100\n\n\n'
         "def silent():\n    return 3\n"
@@ -204,14 +200,14 @@ HOSTILE = {
 }
 
 
-async def test_hostile_headings(database_url: str) -> None:
+async def test_hostile_headings(database_url):
     rows = [
         Document(f"# {title}\nbody of {name}", {"source_document": f"{name}.md", "section_title": title}, id=name)
         for name, title in HOSTILE.items()
     ]
     async with opened(database_url, HashEmbedder()) as retriever:
         await retriever.add_documents(rows)
-        modes: tuple[SearchMode, ...] = ("hybrid", "keyword", "vector")
+        modes = ("hybrid", "keyword", "vector")
         for mode in modes:
             told = await retriever.checkup(mode=mode)
             asked = {one.chunk_id: one for page in told.documents for one in page.headings}
@@ -223,7 +219,7 @@ async def test_hostile_headings(database_url: str) -> None:
             assert mode != "keyword" or told.reasons == {"no_shared_word": 7}
 
 
-async def test_what_cannot_be_asked_is_refused(database_url: str) -> None:
+async def test_what_cannot_be_asked_is_refused(database_url):
     async with opened(database_url, "none") as retriever:
         with pytest.raises(ConfigurationError, match="is empty: fill it with semlex index PATH"):
             await retriever.checkup()
@@ -242,11 +238,11 @@ async def test_what_cannot_be_asked_is_refused(database_url: str) -> None:
             {"estimated": 3},
         ):
             with pytest.raises(ConfigurationError):
-                await retriever.checkup(**wrong)  # type: ignore[arg-type]
+                await retriever.checkup(**wrong)
 
 
 @pytest.mark.slow
-async def test_engines_that_do_not_tell_their_scores(database_url: str) -> None:
+async def test_engines_that_do_not_tell_their_scores(database_url):
     rows = [Document("Spare ones hang in the vault", {"section_title": "Keys"}), Document("a ship")]
     async with opened(database_url, HashEmbedder(), keyword="tsvector") as retriever:
         await retriever.add_documents(rows)
@@ -258,7 +254,7 @@ async def test_engines_that_do_not_tell_their_scores(database_url: str) -> None:
         assert (await retriever.checkup()).mode == "vector"
 
 
-async def test_words_answer_where_the_model_is_not_at_hand(database_url: str) -> None:
+async def test_words_answer_where_the_model_is_not_at_hand(database_url):
     async with opened(database_url, HashEmbedder()) as retriever:
         await retriever.add_documents([Document("Spare keys hang in the vault", {"section_title": "Keys"})])
     async with opened(database_url, None) as retriever:
@@ -267,7 +263,7 @@ async def test_words_answer_where_the_model_is_not_at_hand(database_url: str) ->
     assert any("answered by words alone" in note for note in told.notes)
 
 
-def test_it_only_reads(database_url: str) -> None:
+def test_it_only_reads(database_url):
     rows = [Document("Spare keys hang in the vault", {"section_title": "Keys"}), Document("a ship")]
     with sync_opened(database_url, HashEmbedder()) as retriever:
         retriever.add_documents(rows)
@@ -278,12 +274,12 @@ def test_it_only_reads(database_url: str) -> None:
     assert contents(database_url) == before
 
 
-def contents(url: str) -> list[Any]:
+def contents(url):
     """Every table of the schema, and how many rows were ever written to it."""
     with psycopg.connect(url) as connection:
         names = connection.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'semlex' ORDER BY 1").fetchall()
         return [
-            (name, connection.execute(f"SELECT t.xmin::text, t::text FROM semlex.{name} AS t ORDER BY 2").fetchall())  # type: ignore[arg-type] # noqa: S608
+            (name, connection.execute(f"SELECT t.xmin::text, t::text FROM semlex.{name} AS t ORDER BY 2").fetchall())  # noqa: S608
             for (name,) in names
         ]
 
@@ -291,18 +287,18 @@ def contents(url: str) -> list[Any]:
 class Waiting(HashEmbedder):
     """Never ends embedding texts, once it is told so."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.is_stuck, self.began = False, threading.Event()
 
-    def embed_documents(self, texts: Any) -> Any:
+    def embed_documents(self, texts):
         while self.is_stuck:
             self.began.set()
             check()
         return super().embed_documents(texts)
 
 
-async def test_it_ends_when_it_is_cancelled(database_url: str) -> None:
+async def test_it_ends_when_it_is_cancelled(database_url):
     model = Waiting()
     async with opened(database_url, model) as retriever:
         await retriever.add_documents([Document("Spare keys hang in the vault", {"section_title": "Keys"})])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 
 import psycopg
 import pytest
@@ -18,12 +17,12 @@ from tests.support.lost_answers import lose_answers
 TEXTS = ["a lion in the grass", "a zebra at the river", "grass by the river"]
 
 
-def client(url: str, **options: object) -> Client:
-    return Client(url, HashEmbedder(16), use_reranking=False, **options)  # type: ignore[arg-type]
+def client(url, **options):
+    return Client(url, HashEmbedder(16), use_reranking=False, **options)
 
 
 @pytest.mark.slow
-async def test_collections_share_all_that_is_dear(database_url: str) -> None:
+async def test_collections_share_all_that_is_dear(database_url):
     async with client(database_url, keyword_cache_bytes=1_000_000, max_connections=4) as opened:
         names = [f"c{number}" for number in range(8)]
         collections = [opened.collection(name) for name in names]
@@ -36,7 +35,7 @@ async def test_collections_share_all_that_is_dear(database_url: str) -> None:
         for shared in ("models", "executor", "query_cache"):
             assert len({id(getattr(part, shared)) for part in parts}) == 1, shared
         assert len({id(part.info.keyword) for part in parts}) == 8
-        assert {part.info.keyword.index.options.cache_bytes for part in parts} == {125_000}  # type: ignore[union-attr]
+        assert {part.info.keyword.index.options.cache_bytes for part in parts} == {125_000}
         with psycopg.connect(database_url) as connection:
             row = connection.execute(
                 "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid() "
@@ -48,7 +47,7 @@ async def test_collections_share_all_that_is_dear(database_url: str) -> None:
 
 
 @pytest.mark.slow
-async def test_a_static_model_is_loaded_once_for_all(database_url: str) -> None:
+async def test_a_static_model_is_loaded_once_for_all(database_url):
     async with Client(database_url, use_reranking=False) as opened:
         first, second = opened.collection("first"), opened.collection("second")
         await first.add_texts(TEXTS)
@@ -67,7 +66,7 @@ async def test_a_static_model_is_loaded_once_for_all(database_url: str) -> None:
         assert "the collection's model" in first.embedding_choice
 
 
-async def test_a_collection_is_made_by_its_first_call(database_url: str) -> None:
+async def test_a_collection_is_made_by_its_first_call(database_url):
     async with semlex.connect(database_url, "none") as opened:
         one = opened.collection("one", CollectionOptions(language="german", chunk_tokens=100))
         assert await opened.collections() == []
@@ -82,14 +81,14 @@ async def test_a_collection_is_made_by_its_first_call(database_url: str) -> None
         with pytest.raises(ValidationError):
             opened.collection("No Name")
         with pytest.raises(ConfigurationError, match="options"):
-            opened.collection("one", {"language": "german"})  # type: ignore[arg-type]
+            opened.collection("one", {"language": "german"})
         await opened.drop("one")
         with pytest.raises(CollectionNotFoundError):
             await opened.drop("one")
         assert (await opened.health_check()).ok
 
 
-async def test_the_first_call_of_a_collection_opens_its_client(database_url: str) -> None:
+async def test_the_first_call_of_a_collection_opens_its_client(database_url):
     opened = client(database_url)
     one = opened.collection("one")
     with pytest.raises(ConfigurationError, match="not open yet"):
@@ -104,7 +103,7 @@ async def test_the_first_call_of_a_collection_opens_its_client(database_url: str
         assert len(await one.search("lion")) == 3
 
 
-async def test_using_joins_a_transaction(database_url: str) -> None:
+async def test_using_joins_a_transaction(database_url):
     async with client(database_url) as opened, await psycopg.AsyncConnection.connect(database_url) as connection:
         one = opened.collection("one")
         await one.add_texts(TEXTS[:1], ids=["a"])
@@ -121,13 +120,13 @@ async def test_using_joins_a_transaction(database_url: str) -> None:
         assert mine._handle.opened.models.embedder is one._handle.opened.models.embedder
 
 
-async def test_what_a_collection_has_in_memory_is_shared_inside_a_transaction(database_url: str) -> None:
+async def test_what_a_collection_has_in_memory_is_shared_inside_a_transaction(database_url):
     async with client(database_url) as opened, await psycopg.AsyncConnection.connect(database_url) as connection:
         one, other = opened.collection("one"), opened.collection("other")
         for collection in (one, other):
             await collection.add_texts(TEXTS, ids=["a", "b", "c"])
             await collection.search("lion")
-        used = other.info.keyword.index.cache_figures()  # type: ignore[union-attr]
+        used = other.info.keyword.index.cache_figures()
         mine = one.using(connection)
         await connection.execute("SELECT 1")  # begins a transaction
         await mine.add_texts(["a lion by the sea"], ids=["d"])
@@ -137,11 +136,11 @@ async def test_what_a_collection_has_in_memory_is_shared_inside_a_transaction(da
         assert {hit.id for hit in await mine.search("lion", mode="keyword")} == {"a"}
         assert {hit.id for hit in await one.search("lion sea", mode="keyword")} == {"a"}
         assert mine.info.keyword is one.info.keyword
-        assert other.info.keyword.index.cache_figures() == used  # type: ignore[union-attr]
+        assert other.info.keyword.index.cache_figures() == used
 
 
 @pytest.mark.slow
-async def test_collections_that_are_opened_do_not_disturb_searches(database_url: str) -> None:
+async def test_collections_that_are_opened_do_not_disturb_searches(database_url):
     async with client(database_url, keyword_cache_bytes=20_000) as opened:
         one = opened.collection("one")
         texts = [f"word{number % 7} word{number % 11} of text {number}" for number in range(300)]
@@ -149,20 +148,20 @@ async def test_collections_that_are_opened_do_not_disturb_searches(database_url:
         questions = [f"word{number}" for number in range(11)]
         expected = [[(hit.id, hit.keyword_score) for hit in await one.search(q, 30, mode="keyword")] for q in questions]
 
-        async def ask() -> None:
+        async def ask():
             for _ in range(6):
                 for question, known in zip(questions, expected, strict=True):
                     hits = await one.search(question, 30, mode="keyword")
                     assert [(hit.id, hit.keyword_score) for hit in hits] == known
 
-        async def open_more() -> None:
+        async def open_more():
             for number in range(12):
                 await opened.collection(f"c{number}").count()
 
         await asyncio.gather(ask(), ask(), open_more())
 
 
-async def test_a_collection_that_its_client_has_dropped_is_made_anew(database_url: str) -> None:
+async def test_a_collection_that_its_client_has_dropped_is_made_anew(database_url):
     async with client(database_url) as opened:
         await opened.collection("one").add_texts(TEXTS)
         await opened.drop("one")
@@ -175,13 +174,11 @@ async def test_a_collection_that_its_client_has_dropped_is_made_anew(database_ur
 
 
 @pytest.mark.parametrize("made_again", [False, True])
-async def test_a_drop_whose_answer_is_lost_drops_one_collection(
-    database_url: str, monkeypatch: pytest.MonkeyPatch, made_again: bool
-) -> None:
+async def test_a_drop_whose_answer_is_lost_drops_one_collection(database_url, monkeypatch, made_again):
     async with client(database_url) as opened, client(database_url) as other:
         await opened.collection("one").add_texts(TEXTS)
 
-        async def make() -> None:
+        async def make():
             if made_again:
                 await other.collection("one").add_texts(TEXTS[:1])
 
@@ -193,7 +190,7 @@ async def test_a_drop_whose_answer_is_lost_drops_one_collection(
             assert await other.collection("one").count() == 1
 
 
-async def test_first_vectors_of_another_process_are_seen(database_url: str) -> None:
+async def test_first_vectors_of_another_process_are_seen(database_url):
     async with client(database_url) as opened, client(database_url) as other:
         one = opened.collection("one")
         assert len(await one.search("lion")) == 0
@@ -201,7 +198,7 @@ async def test_first_vectors_of_another_process_are_seen(database_url: str) -> N
         assert (await one.search("lion")).mode == "hybrid"
 
 
-async def test_listing_goes_through_all_chunks_once(database_url: str, tmp_path: Path) -> None:
+async def test_listing_goes_through_all_chunks_once(database_url, tmp_path):
     (tmp_path / "page.md").write_text("# One\n\nfirst\n\n# Two\n\nsecond\n", encoding="utf-8")
     async with client(database_url) as opened:
         one = opened.collection("one")
@@ -222,12 +219,12 @@ async def test_listing_goes_through_all_chunks_once(database_url: str, tmp_path:
         assert await one.list_chunks(after=seen[-1]) == []
         for limit in (0, 10_001, True, "many"):
             with pytest.raises(ConfigurationError, match="limit"):
-                await one.list_chunks(limit=limit)  # type: ignore[arg-type]
+                await one.list_chunks(limit=limit)
         with pytest.raises(ValidationError):
             await one.list_chunks(after="\0")
 
 
-async def test_a_retriever_is_a_collection_with_resources_of_its_own(database_url: str) -> None:
+async def test_a_retriever_is_a_collection_with_resources_of_its_own(database_url):
     async with PostgreSQLRetriever(database_url, HashEmbedder(16), use_reranking=False) as retriever:
         assert isinstance(retriever, semlex.Collection)
         await retriever.add_texts(TEXTS)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
-
 import psycopg
 import pytest
 
@@ -16,7 +13,7 @@ from semlex.retriever.options import CollectionKeys
 from semlex.types.documents import Document
 from tests.support.retrievers import sync_opened
 
-MADE: dict[str, Any] = {
+MADE = {
     "language": "german",
     "keyword": "bm25",
     "stop_words": False,
@@ -28,7 +25,7 @@ MADE: dict[str, Any] = {
     "overlap_tokens": 10,
     "min_tokens": 20,
 }
-OTHERS: dict[str, Any] = {
+OTHERS = {
     "language": "english",
     "keyword": "tsvector",
     "stop_words": True,
@@ -43,7 +40,7 @@ OTHERS: dict[str, Any] = {
 
 
 @pytest.fixture
-def page(tmp_path: Path) -> Path:
+def page(tmp_path):
     path = tmp_path / "handbuch" / "seite.md"
     path.parent.mkdir()
     path.write_text("# Schlüssel\n\nDie Häuser sind offen.\n", encoding="utf-8")
@@ -51,21 +48,21 @@ def page(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def made_url(database_url: str, page: Path) -> str:
+def made_url(database_url, page):
     """A database with a collection of which every option is decided."""
     with sync_opened(database_url, **MADE) as retriever:
         retriever.index(page)
     return database_url
 
 
-def test_every_option_of_a_collection_is_none_unless_said() -> None:
+def test_every_option_of_a_collection_is_none_unless_said():
     assert declared(CollectionKeys).keys() == KINDS.keys()
     assert CollectionOptions() == CollectionOptions(**dict.fromkeys(KINDS))
     assert MADE.keys() == OTHERS.keys() == KINDS.keys()
     assert BUILT_IN.keys() <= KINDS.keys()
 
 
-def test_what_is_said_and_differs_is_refused(made_url: str) -> None:
+def test_what_is_said_and_differs_is_refused(made_url):
     for name in KINDS:
         with pytest.raises(CollectionSettingsError) as caught:
             sync_opened(made_url, **{name: OTHERS[name]}).initialize()
@@ -77,21 +74,21 @@ def test_what_is_said_and_differs_is_refused(made_url: str) -> None:
         assert retriever.count() == 1
 
 
-def test_what_is_said_and_is_the_same_opens(made_url: str) -> None:
+def test_what_is_said_and_is_the_same_opens(made_url):
     with sync_opened(made_url, **MADE) as retriever:
         assert retriever.unused_defaults == {}
     with sync_opened(made_url, language="de") as retriever:  # another name of the same language
         assert retriever.count() == 1
 
 
-def test_defaults_are_for_new_collections(made_url: str) -> None:
+def test_defaults_are_for_new_collections(made_url):
     with sync_opened(made_url, defaults=OTHERS) as retriever:
         assert retriever.unused_defaults == {name: (OTHERS[name], MADE[name]) for name in KINDS}
     with sync_opened(made_url, defaults=MADE) as retriever:
         assert retriever.unused_defaults == {}
 
 
-def test_defaults_make_a_new_collection_and_what_is_said_comes_first(database_url: str, page: Path) -> None:
+def test_defaults_make_a_new_collection_and_what_is_said_comes_first(database_url, page):
     with sync_opened(database_url, defaults=MADE, language="french") as retriever:
         retriever.index(page)
         settings = retriever.info.settings
@@ -102,7 +99,7 @@ def test_defaults_make_a_new_collection_and_what_is_said_comes_first(database_ur
     assert embedding.storage == "halfvec"
 
 
-def test_chunk_settings_are_those_of_the_first_file(database_url: str, page: Path) -> None:
+def test_chunk_settings_are_those_of_the_first_file(database_url, page):
     with sync_opened(database_url) as retriever:
         retriever.add_documents([Document("not cut", id="a")])
         assert retriever.info.settings.chunk_settings is None
@@ -115,14 +112,14 @@ def test_chunk_settings_are_those_of_the_first_file(database_url: str, page: Pat
         assert retriever.index(page).unchanged == 1
 
 
-def test_two_that_cut_a_first_file_agree(database_url: str, page: Path) -> None:
+def test_two_that_cut_a_first_file_agree(database_url, page):
     with sync_opened(database_url) as one, sync_opened(database_url, defaults={"chunk_tokens": 99}) as other:
         one.index(page, chunk_tokens=60)
         assert other.index(page).unchanged == 1
         assert other.unused_defaults == {"chunk_tokens": (99, 60)}
 
 
-REFUSED: list[tuple[dict[str, Any], str]] = [
+REFUSED = [
     ({"language": 5}, "language must be a str; got an int"),
     ({"stop_words": "yes"}, "stop_words must be a bool; got a str"),
     ({"chunk_tokens": True}, "chunk_tokens must be an int; got a bool"),
@@ -141,7 +138,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-def test_what_is_refused_makes_nothing(bare_database_url: str) -> None:
+def test_what_is_refused_makes_nothing(bare_database_url):
     for options, message in REFUSED:
         with pytest.raises(ConfigurationError, match=message):
             sync_opened(bare_database_url, **options).initialize()
@@ -149,7 +146,7 @@ def test_what_is_refused_makes_nothing(bare_database_url: str) -> None:
         assert connection.execute("SELECT to_regnamespace('semlex')").fetchone() == (None,)
 
 
-def test_defaults_of_cutting_never_refuse_what_is_said(database_url: str, page: Path) -> None:
+def test_defaults_of_cutting_never_refuse_what_is_said(database_url, page):
     defaults = {"chunk_tokens": 500, "overlap_tokens": 100, "min_tokens": 200}
     with sync_opened(database_url, chunk_tokens=20, defaults=defaults) as retriever:
         retriever.index(page)

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 import semlex
 from semlex import BaseEmbedder, Embedder, EmbedderIdentity
@@ -16,14 +13,14 @@ class Lengths(BaseEmbedder):
     """The number of words and of characters."""
 
     @property
-    def identity(self) -> EmbedderIdentity:
+    def identity(self):
         return EmbedderIdentity("lengths", "1", 2, None, "mean", normalised=False)
 
-    def embed_documents(self, texts: Sequence[str]) -> NDArray[np.float32]:
+    def embed_documents(self, texts):
         return np.array([[len(text.split()), len(text)] for text in texts], dtype=np.float32)
 
 
-def test_the_rest_has_defaults() -> None:
+def test_the_rest_has_defaults():
     embedder = Lengths()
     assert isinstance(embedder, Embedder)
     assert embedder.embed_query("two words").tolist() == [2, 9]
@@ -34,15 +31,15 @@ def test_the_rest_has_defaults() -> None:
     embedder.close()
 
 
-def test_missing_methods_are_reported_when_it_is_made() -> None:
+def test_missing_methods_are_reported_when_it_is_made():
     class Lacking(BaseEmbedder):
         pass
 
     with pytest.raises(TypeError, match="embed_documents"):
-        Lacking()  # type: ignore[abstract]
+        Lacking()
 
 
-def test_it_is_found_by_its_vectors(database_url: str) -> None:
+def test_it_is_found_by_its_vectors(database_url):
     with semlex.SyncRetriever(database_url, Lengths(), use_reranking=False, distance="l2") as retriever:
         retriever.add_texts(["one", "some words more", "a text of several words"], ids=["a", "b", "c"])
         assert [hit.id for hit in retriever.search("three words there", 1, mode="vector")] == ["b"]

@@ -4,42 +4,38 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
-from typing import Any
 
 import psycopg
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from semlex import Document, SyncRetriever
+from semlex import Document
 from semlex.errors import ConfigurationError, ValidationError
 from semlex.filters.fields import OWN, Field
 from semlex.ingest.progress import Progress
 from semlex.store.indexes import build
 from semlex.store.query import fields as store_fields
-from semlex.types.fields import FieldSummaries
 from tests.support.filter_trees import documents
 from tests.support.lost_answers import lose_answers
 from tests.support.properties import OWN_ROWS, examples
 from tests.support.retrievers import opened, sync_opened
-from tests.support.shell import Shell
 
 OWN_NAMES = [f"@{name}" for name in OWN]
 
 
-def type_of(value: object) -> str:
+def type_of(value):
     kinds = {bool: "boolean", int: "number", float: "number", str: "text", list: "list", dict: "object"}
     return "null" if value is None else kinds[type(value)]
 
 
-def expected(found: list[dict[str, Any]]) -> dict[str, tuple[dict[str, int], dict[str, int]]]:
+def expected(found):
     """Name -> types and types of elements: the slow twin."""
-    types: dict[tuple[str, ...], Counter[str]] = defaultdict(Counter)
-    elements: dict[tuple[str, ...], Counter[str]] = defaultdict(Counter)
+    types = defaultdict(Counter)
+    elements = defaultdict(Counter)
 
-    def look(path: tuple[str, ...], value: Mapping[str, Any]) -> None:
+    def look(path, value):
         for key, inner in value.items():
             types[*path, key][type_of(inner)] += 1
             if isinstance(inner, list):
@@ -53,23 +49,23 @@ def expected(found: list[dict[str, Any]]) -> dict[str, tuple[dict[str, int], dic
 
 
 @pytest.fixture
-def retriever(database_url: str) -> Iterator[SyncRetriever]:
+def retriever(database_url):
     with sync_opened(database_url, "none") as retriever:
         yield retriever
 
 
-def add(retriever: SyncRetriever, found: list[dict[str, Any]]) -> None:
+def add(retriever, found):
     retriever.add_documents([Document("a text", one, id=f"d{number}") for number, one in enumerate(found)])
 
 
-def indexed(fields: FieldSummaries) -> dict[str, tuple[str, ...]]:
+def indexed(fields):
     return {field.name: field.indexed for field in fields if field.indexed}
 
 
 @pytest.mark.slow
 @given(found=st.lists(documents, max_size=12))
 @settings(OWN_ROWS, max_examples=examples(15))
-def test_what_is_listed_is_what_the_chunks_have(retriever: SyncRetriever, found: list[dict[str, Any]]) -> None:
+def test_what_is_listed_is_what_the_chunks_have(retriever, found):
     for one in found:
         one.pop("source_document", None)  # a column, not a key
     retriever.delete([chunk.id for chunk in retriever.list_chunks(limit=100)])
@@ -84,7 +80,7 @@ def test_what_is_listed_is_what_the_chunks_have(retriever: SyncRetriever, found:
         assert field.values == ()
 
 
-def test_own_fields_are_counted_and_values_are_shown_when_asked(retriever: SyncRetriever, tmp_path: Any) -> None:
+def test_own_fields_are_counted_and_values_are_shown_when_asked(retriever, tmp_path):
     (tmp_path / "page.md").write_text("# Page\n\nA secret of the text.", encoding="utf-8")
     retriever.index(tmp_path)
     add(retriever, [{"year": 2020 + number % 3, "tags": ["a", "b"], "long": "x" * 100} for number in range(7)])
@@ -105,7 +101,7 @@ def test_own_fields_are_counted_and_values_are_shown_when_asked(retriever: SyncR
     assert "secret" not in repr(fields)
 
 
-def test_a_sample_is_bounded_and_says_so(retriever: SyncRetriever, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sample_is_bounded_and_says_so(retriever, monkeypatch):
     add(retriever, [{f"k{number}": 1, "common": "x" * 50} for number in range(30)])
     monkeypatch.setattr(store_fields, "MAX_FIELDS", 10)
     fields = retriever.fields.list()
@@ -120,21 +116,21 @@ def test_a_sample_is_bounded_and_says_so(retriever: SyncRetriever, monkeypatch: 
     assert not fields.are_all
 
 
-def test_an_empty_collection_has_semlexs_own_fields(retriever: SyncRetriever) -> None:
+def test_an_empty_collection_has_semlexs_own_fields(retriever):
     fields = retriever.fields.list()
     assert [field.name for field in fields] == OWN_NAMES
     assert (fields.chunks, fields.are_all) == (0, True)
 
 
 @pytest.mark.slow
-def test_an_index_is_made_once_and_dropped(retriever: SyncRetriever) -> None:
+def test_an_index_is_made_once_and_dropped(retriever):
     add(retriever, [{"year": number, "a.b": str(number), "author": {"born": number}} for number in range(20)])
     wanted = [("year", "number"), ('"a.b"', "text"), ("author.born", "number"), ("@updated", "instant")]
     before = [retriever.count(f"{name} >= {bound}") for (name, _), bound in zip(wanted, (5, "'5'", 7), strict=False)]
     for name, of in wanted:
-        built = retriever.fields.add(name, of)  # type: ignore[arg-type]
+        built = retriever.fields.add(name, of)
         assert (len(built), built.busy) == (1, [])
-        assert list(retriever.fields.add(name, of)) == []  # type: ignore[arg-type]
+        assert list(retriever.fields.add(name, of)) == []
     fields = retriever.fields.list()
     assert indexed(fields) == {name: (of,) for name, of in wanted}
     after = [retriever.count(f"{name} >= {bound}") for (name, _), bound in zip(wanted, (5, "'5'", 7), strict=False)]
@@ -149,9 +145,7 @@ def test_an_index_is_made_once_and_dropped(retriever: SyncRetriever) -> None:
         retriever.fields.remove("year")
 
 
-def test_an_index_is_dropped_although_the_answer_is_lost(
-    retriever: SyncRetriever, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_index_is_dropped_although_the_answer_is_lost(retriever, monkeypatch):
     retriever.fields.add("year", "number")
     lost = lose_answers(monkeypatch, "drop the index of a field")
     assert retriever.fields.remove("year") == ("number",)
@@ -160,7 +154,7 @@ def test_an_index_is_dropped_although_the_answer_is_lost(
         retriever.fields.remove("year")
 
 
-def test_a_name_that_no_chunk_has_is_a_question(retriever: SyncRetriever) -> None:
+def test_a_name_that_no_chunk_has_is_a_question(retriever):
     retriever.fields.add("year", "number")  # for chunks that are to come
     retriever.fields.remove("year")
     add(retriever, [{"year": 2020, "author": {"name": "Ada"}, "tags": [1, {"a": 2}]}, {"year": "2021"}, {"year": "?"}])
@@ -183,7 +177,7 @@ def test_a_name_that_no_chunk_has_is_a_question(retriever: SyncRetriever) -> Non
 
 
 @pytest.mark.slow
-def test_hostile_names(retriever: SyncRetriever) -> None:
+def test_hostile_names(retriever):
     keys = ["'", '"', "%", "%(x)s", "a'); DROP TABLE x; --", "\\", "{}", "@created", "é" * 400, " ", "k" * 1000]
     add(retriever, [{key: number} for number, key in enumerate(keys)])
     names = {str(Field((key,))) for key in keys}
@@ -200,9 +194,9 @@ def test_hostile_names(retriever: SyncRetriever) -> None:
     assert indexed(retriever.fields.list()) == {}
 
 
-def test_what_is_written_later_never_fails_for_an_index(retriever: SyncRetriever) -> None:
+def test_what_is_written_later_never_fails_for_an_index(retriever):
     for of in ("number", "text"):
-        retriever.fields.add("a", of)  # type: ignore[arg-type]
+        retriever.fields.add("a", of)
     text = "".join(chr(0x4E00 + number * 7919 % 20000) for number in range(50_000))
     found = [{"a": text}, {"a": 10**4299 + 1}, {"a": 5e-324}, {"a": [1]}, {"a": None}, {"a": {"b": 1}}, {}, {"a": ""}]
     add(retriever, found)
@@ -210,7 +204,7 @@ def test_what_is_written_later_never_fails_for_an_index(retriever: SyncRetriever
     assert retriever.count("a > 0") == 2
 
 
-async def test_in_a_transaction_of_the_users(database_url: str) -> None:
+async def test_in_a_transaction_of_the_users(database_url):
     async with opened(database_url, "none") as store:
         await store.add_documents([Document("a text", {"year": 2020}, id="d")])
     async with (
@@ -225,19 +219,19 @@ async def test_in_a_transaction_of_the_users(database_url: str) -> None:
         assert indexed(await store.fields.list()) == {}
 
 
-def test_progress_is_told(retriever: SyncRetriever, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_is_told(retriever, monkeypatch):
     @asynccontextmanager
-    async def watched(_: object, __: object, name: str, tell: Any, **_options: Any) -> AsyncIterator[None]:
+    async def watched(_, __, name, tell, **_options):
         tell(name, 1, 2, "blocks")
         yield
 
-    told: list[Progress] = []
+    told = []
     monkeypatch.setattr(build, "watched", watched)
     retriever.fields.add("k" * 100, "number", force=True, progress=told.append)
     assert told == [Progress(f"build the index of {'k' * 40}…", 1, 2, "blocks")]
 
 
-def test_indexes_of_two_collections_are_apart(database_url: str) -> None:
+def test_indexes_of_two_collections_are_apart(database_url):
     with (
         sync_opened(database_url, "none", collection="one") as one,
         sync_opened(database_url, "none", collection="one_field") as other,
@@ -251,7 +245,7 @@ def test_indexes_of_two_collections_are_apart(database_url: str) -> None:
 
 
 @pytest.mark.slow
-def test_the_commands(shell: Shell) -> None:
+def test_the_commands(shell):
     with sync_opened(shell.environment["DATABASE_URL"], "none", collection="docs") as retriever:
         add(retriever, [{"year": 2020, "tags": ["a"], "\x1b[31m": 1}, {"year": "2021", "k" * 200: "v" * 200}])
     (added,) = shell.objects("fields", "add", "year", "number")

@@ -5,9 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import psycopg
 import pytest
@@ -28,7 +25,7 @@ TEXTS = [f"note {number} about {'lions' if number % 2 else 'bears'} and keys" fo
 
 
 @pytest.fixture(scope="module")
-def knowledge(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def knowledge(tmp_path_factory):
     folder = tmp_path_factory.mktemp("knowledge")
     entries = [{"id": f"k{number}", "text": f"whales, entry {number}"} for number in range(9)]
     (folder / "sea.json").write_text(json.dumps(entries), encoding="utf-8")
@@ -36,26 +33,26 @@ def knowledge(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def filled(database_url: str) -> str:
+def filled(database_url):
     with SyncRetriever(database_url, "static", collection="notes", use_reranking=False) as retriever:
         retriever.add_texts(TEXTS)
     return database_url
 
 
 @pytest.fixture
-def settled() -> Iterator[Path]:
+def settled():
     with world() as folder:
         yield folder
 
 
-def sync(**settings: Any) -> SyncRetriever:
+def sync(**settings):
     made = semlex.from_settings_sync(**settings)
     assert isinstance(made, SyncRetriever)
     return made
 
 
 @pytest.mark.slow
-def test_the_eight_variables(filled: str, settled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_eight_variables(filled, settled, monkeypatch):
     for name, value in {
         "DB_URL": filled,
         "EMBEDDING_MODEL": "static",
@@ -94,7 +91,7 @@ def test_the_eight_variables(filled: str, settled: Path, monkeypatch: pytest.Mon
 
 
 @pytest.mark.slow
-def test_what_is_found_nowhere_is_looked_for_in_the_files(filled: str, settled: Path, knowledge: Path) -> None:
+def test_what_is_found_nowhere_is_looked_for_in_the_files(filled, settled, knowledge):
     common = {"database_url": filled, "collection": "notes", "top_k": 4, "min_similarity": 0.999}
     with sync(**common, fallback_folder=str(knowledge)) as retriever:
         found = retriever.search("whales")
@@ -107,8 +104,8 @@ def test_what_is_found_nowhere_is_looked_for_in_the_files(filled: str, settled: 
 
 
 @pytest.mark.slow
-def test_the_collection_in_a_transaction_begins_its_searches_alike(filled: str) -> None:
-    async def run() -> None:
+def test_the_collection_in_a_transaction_begins_its_searches_alike(filled):
+    async def run():
         defaults = SearchDefaults(top_k=3)
         retriever = PostgreSQLRetriever(filled, "none", collection="notes", search_defaults=defaults)
         async with retriever, await psycopg.AsyncConnection.connect(filled) as connection:
@@ -117,14 +114,14 @@ def test_the_collection_in_a_transaction_begins_its_searches_alike(filled: str) 
     asyncio.run(run())
 
 
-def test_without_the_database_the_files_answer(settled: Path, knowledge: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_database_the_files_answer(settled, knowledge, monkeypatch):
     monkeypatch.setenv("RAG_ENABLED", "false")
     with pytest.raises(ConfigurationError, match=r"RAG_ENABLED says that no database is used.*SEMLEX_FALLBACK_FOLDER"):
         semlex.from_settings()
     monkeypatch.setenv("SEMLEX_FALLBACK_FOLDER", str(knowledge))
     monkeypatch.setenv("RAG_TOP_K", "2")
 
-    async def run() -> None:
+    async def run():
         made = semlex.from_settings()
         assert isinstance(made, JSONKBRetriever)
         async with made as retriever:
@@ -144,7 +141,7 @@ def test_without_the_database_the_files_answer(settled: Path, knowledge: Path, m
 
 
 @pytest.mark.parametrize("name", ["settings.json", "other.toml"])
-def test_a_file_that_is_named_is_the_only_one(settled: Path, name: str, knowledge: Path) -> None:
+def test_a_file_that_is_named_is_the_only_one(settled, name, knowledge):
     (settled / "semlex.toml").write_text("top_k = 9\n", encoding="utf-8")
     content = {
         "settings.json": json.dumps({"rag": {"topK": 2, "useDatabase": False, "fallbackFolder": str(knowledge)}}),
@@ -159,13 +156,11 @@ def test_a_file_that_is_named_is_the_only_one(settled: Path, name: str, knowledg
             semlex.from_settings(name, **wrong)
     for path in (3, "no-such.toml"):
         with pytest.raises(SemlexError, match=r"path|the settings file"):
-            semlex.from_settings(path)  # type: ignore[arg-type]
+            semlex.from_settings(path)
 
 
 @pytest.mark.slow
-def test_a_server_that_libpqs_variables_name(
-    filled: str, settled: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_server_that_libpqs_variables_name(filled, settled, monkeypatch, tmp_path):
     parts = conninfo_to_dict(filled)
     file = tmp_path / "services.conf"
     file.write_text("[books]\n" + "".join(f"{name}={value}\n" for name, value in parts.items()), encoding="utf-8")
@@ -190,7 +185,7 @@ def test_a_server_that_libpqs_variables_name(
     ]
 
 
-def test_settings_know_the_words_of_searches() -> None:
+def test_settings_know_the_words_of_searches():
     for name, words in (("mode", SearchMode), ("fusion", FusionMethod), ("route", RouteBy)):
         for word in words.__args__:
             assert NAMED[name].read(word) == word
@@ -199,8 +194,8 @@ def test_settings_know_the_words_of_searches() -> None:
 
 
 @pytest.mark.slow
-def test_the_weight_is_the_share_of_the_vectors(database_url: str) -> None:
-    fusions: tuple[FusionMethod, ...] = ("score", "rrf", "linear")
+def test_the_weight_is_the_share_of_the_vectors(database_url):
+    fusions = ("score", "rrf", "linear")
     for fusion in fusions:
         defaults = SearchDefaults(hybrid_weight=0.25, fusion=fusion, oversampling=2, top_k=6)
         with SyncRetriever(database_url, HashEmbedder(8), use_reranking=False, search_defaults=defaults) as retriever:
@@ -227,6 +222,6 @@ def test_the_weight_is_the_share_of_the_vectors(database_url: str) -> None:
         {"route": "magic"},
     ],
 )
-def test_defaults_that_are_refused(wrong: dict[str, Any]) -> None:
+def test_defaults_that_are_refused(wrong):
     with pytest.raises(SemlexError, match=next(iter(wrong))):
         PostgreSQLRetriever("postgresql://", search_defaults=SearchDefaults(**wrong))

@@ -3,25 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from semlex import (
-    Client,
-    Collection,
-    CollectionOptions,
-    Document,
-    KnowledgeBase,
-    KnowledgeHit,
-    KnowledgeResults,
-    SearchResults,
-    SyncKnowledgeBase,
-    ValidationError,
-)
+from semlex import Client, Collection, CollectionOptions, Document, KnowledgeBase, SyncKnowledgeBase, ValidationError
 from semlex.errors import (
     CollectionFailedError,
     CollectionNotFoundError,
@@ -39,7 +25,7 @@ from tests.support.tenants import tenants_of
 GERMAN = CollectionOptions(language="german")
 
 
-async def fill(url: str) -> str:
+async def fill(url):
     """Two collections, of another language and without a model one of them."""
     base = KnowledgeBase().with_database(url).with_model(HashEmbedder(16)).add("english", create=True)
     async with base.with_model("none").add("german", GERMAN, create=True) as both:
@@ -50,21 +36,21 @@ async def fill(url: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def filled(new_database: Callable[[], str]) -> str:
+def filled(new_database):
     """A database that all tests leave as it is."""
     return asyncio.run(fill(new_database()))
 
 
-def both(url: str) -> KnowledgeBase:
+def both(url):
     base = KnowledgeBase().with_database(url, max_connections=2)
     return base.with_model("none").add("german").with_model(HashEmbedder(16)).add("english")
 
 
-def places(found: KnowledgeResults) -> list[tuple[str, int]]:
+def places(found):
     return [(hit.collection, hit.collection_rank) for hit in found]
 
 
-async def test_all_are_asked_and_take_turns(filled: str) -> None:
+async def test_all_are_asked_and_take_turns(filled):
     async with both(filled) as knowledge:
         assert knowledge.labels == ["german", "english"]
         found = await knowledge.retrieve("key", 5)
@@ -86,10 +72,10 @@ async def test_all_are_asked_and_take_turns(filled: str) -> None:
         assert places(await search_all(collections, "key", 5)) == places(found)
 
 
-async def test_steps(filled: str) -> None:
-    seen: list[int] = []
+async def test_steps(filled):
+    seen = []
 
-    def count(hits: list[KnowledgeHit]) -> list[KnowledgeHit]:
+    def count(hits):
         seen.append(len(hits))
         return hits
 
@@ -98,13 +84,13 @@ async def test_steps(filled: str) -> None:
         assert (seen, places(found)) == ([9, 2], [("english", 1), ("german", 1)])
         assert len(await knowledge.retrieve("key", 5, steps=[count], per_collection=1)) == 2
         with pytest.raises(ConfigurationError, match=r"step 1 \(<lambda>\)"):
-            await knowledge.retrieve("key", steps=[lambda _: None])  # type: ignore[list-item, arg-type, return-value]
+            await knowledge.retrieve("key", steps=[lambda _: None])
 
 
-async def test_confidences_merge_where_every_hit_has_one(filled: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_confidences_merge_where_every_hit_has_one(filled, monkeypatch):
     search = Collection.search
 
-    async def calibrated(self: Collection, *arguments: Any, **options: Any) -> SearchResults:
+    async def calibrated(self, *arguments, **options):
         found = await search(self, *arguments, **options)
         for hit in found:
             hit.confidence = 0.9 if hit.id == "g2" else 0.5
@@ -117,9 +103,7 @@ async def test_confidences_merge_where_every_hit_has_one(filled: str, monkeypatc
     assert [hit.id for hit in found] == ["g2", *(f"e{n}" for n in range(6)), "g0", "g1"]
 
 
-async def test_curves_that_are_stored_or_in_a_file_put_collections_in_one_order(
-    database_url: str, tmp_path: Path
-) -> None:
+async def test_curves_that_are_stored_or_in_a_file_put_collections_in_one_order(database_url, tmp_path):
     base = KnowledgeBase().with_database(database_url).with_model(HashEmbedder(16))
     async with base.add("one", create=True).add("two", create=True) as knowledge:
         for label in knowledge.labels:
@@ -138,12 +122,12 @@ async def test_curves_that_are_stored_or_in_a_file_put_collections_in_one_order(
     assert all(confidences)
 
 
-async def test_without_await(filled: str) -> None:
+async def test_without_await(filled):
     knowledge = SyncKnowledgeBase().with_database(filled).with_model("none").add("german").add("english")
     async with both(filled) as asynchronous:
         expected = places(await asynchronous.retrieve("key", 4, mode="keyword"))
 
-    def ask() -> None:
+    def ask():
         with knowledge as opened:
             assert places(opened.retrieve("key", 4, mode="keyword")) == expected
             assert opened.collection("german").count() == 3
@@ -160,7 +144,7 @@ async def test_without_await(filled: str) -> None:
 # --- servers and names -----------------------------------------------------------------------------------------------
 
 
-async def test_two_databases(filled: str, empty_database_url: str) -> None:
+async def test_two_databases(filled, empty_database_url):
     knowledge = both(filled).with_database(empty_database_url).add("english", label="elsewhere", create=True)
     async with knowledge as opened:
         await (await opened.collection("elsewhere")).add_documents([Document("a key elsewhere", id="x")])
@@ -172,12 +156,12 @@ async def test_two_databases(filled: str, empty_database_url: str) -> None:
 @pytest.mark.parametrize(
     ("label", "message"), [(None, "was added before: leave it out"), ("other", "was added before: leave it out")]
 )
-def test_the_same_one_twice(label: str | None, message: str) -> None:
+def test_the_same_one_twice(label, message):
     with pytest.raises(ConfigurationError, match=message):
         KnowledgeBase().with_database("postgresql://").add("x").add("x", label=label)
 
 
-def test_two_of_one_name() -> None:
+def test_two_of_one_name():
     base = KnowledgeBase().with_database("postgresql://").add("x")
     with pytest.raises(ConfigurationError, match="another collection is called 'x' here: give this one a label="):
         base.add("x", schema="other")
@@ -189,7 +173,7 @@ def test_two_of_one_name() -> None:
         base.add("c100")
 
 
-async def test_the_same_one_by_two_ways(filled: str) -> None:
+async def test_the_same_one_by_two_ways(filled):
     async with both(filled).with_database(make_conninfo(filled)).add("english", label="again") as knowledge:
         with pytest.raises(ConfigurationError, match="'again' and 'english' are the same collection"):
             await knowledge.retrieve("key")
@@ -207,18 +191,18 @@ async def test_the_same_one_by_two_ways(filled: str) -> None:
         ({"name": "x", "options": {}}, ConfigurationError),
     ],
 )
-def test_what_cannot_be_added(wrong: dict[str, Any], error: type[Exception]) -> None:
+def test_what_cannot_be_added(wrong, error):
     with pytest.raises(error):
         KnowledgeBase().add(**wrong)
 
 
-async def test_wrong_calls(filled: str) -> None:
+async def test_wrong_calls(filled):
     with pytest.raises(ConfigurationError, match="has no collection"):
         await KnowledgeBase().initialize()
     with pytest.raises(ConfigurationError, match="has no collection"):
         await KnowledgeBase().retrieve("key")
     with pytest.raises(ConfigurationError, match="pool must be"):
-        await KnowledgeBase().with_database(pool=3).add("x").initialize()  # type: ignore[arg-type]
+        await KnowledgeBase().with_database(pool=3).add("x").initialize()
     async with both(filled) as knowledge:
         with pytest.raises(
             ConfigurationError, match="collection 'x' is not in this knowledge base, which has german, english"
@@ -237,13 +221,13 @@ async def test_wrong_calls(filled: str) -> None:
         ):
             for on_error in ("raise", "skip"):
                 with pytest.raises((ConfigurationError, ValidationError)):
-                    await knowledge.retrieve(**{"question": "key", "on_error": on_error} | options)  # type: ignore[arg-type]
+                    await knowledge.retrieve(**{"question": "key", "on_error": on_error} | options)
 
 
 # --- one that fails --------------------------------------------------------------------------------------------------
 
 
-async def test_one_that_does_not_exist(filled: str) -> None:
+async def test_one_that_does_not_exist(filled):
     async with both(filled).add("absent") as knowledge:
         with pytest.raises(
             CollectionFailedError, match=r"collection 'absent'.*collection 'absent' does not exist"
@@ -257,7 +241,7 @@ async def test_one_that_does_not_exist(filled: str) -> None:
         assert found.warnings[0].startswith("collection 'absent' was skipped: collection 'absent' does not exist here")
 
 
-async def test_one_that_is_dropped_and_made_again(database_url: str) -> None:
+async def test_one_that_is_dropped_and_made_again(database_url):
     await fill(database_url)
     async with both(database_url) as knowledge, Client(database_url, "none") as client:
         assert len(await knowledge.retrieve("key")) == 9
@@ -269,7 +253,7 @@ async def test_one_that_is_dropped_and_made_again(database_url: str) -> None:
         assert list(found.skipped) == ["german"]
 
 
-async def test_a_server_that_is_gone(filled: str) -> None:
+async def test_a_server_that_is_gone(filled):
     gone = make_conninfo(host="127.0.0.1", port=1, dbname="x")
     away = both(filled).with_database(gone, timeout=0.1)  # expires
     async with away.add("gone") as knowledge:
@@ -286,7 +270,7 @@ async def test_a_server_that_is_gone(filled: str) -> None:
             await nobody.retrieve("key", on_error="skip")
 
 
-async def test_it_can_be_opened_again(filled: str) -> None:
+async def test_it_can_be_opened_again(filled):
     knowledge = both(filled)
     for _ in range(2):
         async with knowledge:
@@ -301,7 +285,7 @@ async def test_it_can_be_opened_again(filled: str) -> None:
 # --- tenants ---------------------------------------------------------------------------------------------------------
 
 
-async def test_another_tenants_collection_is_refused_by_the_database(database_url: str) -> None:
+async def test_another_tenants_collection_is_refused_by_the_database(database_url):
     with tenants_of(database_url) as tenants:
         acme, bolt = tenants.make("acme", "anvil"), tenants.make("bolt", "brick")
         async with tenants.client() as client:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -38,7 +37,7 @@ except semlex.SemlexError as error:
 
 
 @pytest.mark.slow
-def test_in_a_shell_of_notebooks(database_url: str, tmp_path: Path) -> None:
+def test_in_a_shell_of_notebooks(database_url, tmp_path):
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "keys.md").write_text("# Keys\n\nRotate a <key> often.\n", encoding="utf-8")
     cells = [cell.format(url=database_url) if "{url" in cell else cell for cell in CELLS]

@@ -6,9 +6,6 @@ import asyncio
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import psycopg
 import pytest
@@ -23,7 +20,7 @@ from tests.support.waiting import LIMIT, eventually, turns
 GONE = "postgresql://127.0.0.1:1/x"
 
 
-async def test_tasks_that_open_at_once_open_once(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_tasks_that_open_at_once_open_once(database_url, monkeypatch):
     attempts = openings(monkeypatch)
     retriever = opened(database_url, "none")
     await asyncio.gather(*(retriever.initialize() for _ in range(3)), retriever.count(), retriever.list_chunks())
@@ -34,10 +31,10 @@ async def test_tasks_that_open_at_once_open_once(database_url: str, monkeypatch:
     await retriever.close()
 
 
-async def test_tasks_that_wait_for_a_server_that_is_away_wait_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    attempts: list[Database] = []
+async def test_tasks_that_wait_for_a_server_that_is_away_wait_once(monkeypatch):
+    attempts = []
 
-    async def failing(self: Database) -> None:
+    async def failing(self):
         attempts.append(self)
         await turns()
         raise ConnectionFailedError("away")
@@ -53,7 +50,7 @@ async def test_tasks_that_wait_for_a_server_that_is_away_wait_once(monkeypatch: 
     await retriever.close()
 
 
-async def test_the_first_call_opens_and_a_call_after_the_end_does_not(database_url: str) -> None:
+async def test_the_first_call_opens_and_a_call_after_the_end_does_not(database_url):
     retriever = opened(database_url, "none")
     assert (await asyncio.gather(retriever.count(), retriever.count()), retriever.info.names.collection) == (
         [0, 0],
@@ -72,12 +69,10 @@ async def test_the_first_call_opens_and_a_call_after_the_end_does_not(database_u
 
 
 @pytest.mark.parametrize("read_from", ["primary", "replica"])
-async def test_closing_ends_an_opening_that_a_first_call_has_begun(
-    database_url: str, monkeypatch: pytest.MonkeyPatch, read_from: str
-) -> None:
+async def test_closing_ends_an_opening_that_a_first_call_has_begun(database_url, monkeypatch, read_from):
     real, is_opening, goes_on = Database.open, asyncio.Event(), asyncio.Event()
 
-    async def slow(self: Database) -> None:
+    async def slow(self):
         is_opening.set()
         await goes_on.wait()
         await real(self)
@@ -94,19 +89,17 @@ async def test_closing_ends_an_opening_that_a_first_call_has_begun(
     assert asyncio.all_tasks() == before  # the pool that was opened afterwards is closed
 
 
-async def test_health_of_a_server_that_is_away_is_an_answer() -> None:
+async def test_health_of_a_server_that_is_away_is_an_answer():
     retriever = opened(GONE, "none", timeout=1)  # expires
     health = await retriever.health_check()
     assert (health.ok, "connect" in (health.error or "")) == (False, True)
     await retriever.close()
 
 
-async def test_who_waits_goes_on_when_the_first_one_is_cancelled(
-    database_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_who_waits_goes_on_when_the_first_one_is_cancelled(database_url, monkeypatch):
     real, is_opening = Database.open, asyncio.Event()
 
-    async def slow_at_first(self: Database) -> None:
+    async def slow_at_first(self):
         if not is_opening.is_set():
             is_opening.set()
             await asyncio.Event().wait()
@@ -123,10 +116,10 @@ async def test_who_waits_goes_on_when_the_first_one_is_cancelled(
     await retriever.close()
 
 
-def test_one_retriever_in_several_event_loops(database_url: str) -> None:
+def test_one_retriever_in_several_event_loops(database_url):
     retriever = opened(database_url, "none")
 
-    async def use() -> None:
+    async def use():
         await asyncio.gather(*(retriever.initialize() for _ in range(3)))
         assert await retriever.count() == 0
         await retriever.close()
@@ -136,7 +129,7 @@ def test_one_retriever_in_several_event_loops(database_url: str) -> None:
 
 
 @pytest.mark.slow
-def test_leaving_an_event_loop_without_closing_says_nothing(database_url: str) -> None:
+def test_leaving_an_event_loop_without_closing_says_nothing(database_url):
     text = f"""
 import asyncio
 from semlex import Client
@@ -154,7 +147,7 @@ asyncio.run(main())
 
 
 @pytest.mark.slow
-async def test_a_folder_for_the_server_may_be_a_text(open_folder: Path) -> None:
+async def test_a_folder_for_the_server_may_be_a_text(open_folder):
     folder = open_folder / "server"
     async with opened(None, "none", data_folder=str(folder)) as retriever:
         assert (await retriever.status()).data_folder == str(folder)
@@ -168,21 +161,19 @@ async def test_a_folder_for_the_server_may_be_a_text(open_folder: Path) -> None:
         ({"device": "gpu"}, "device must be one of mps, cuda, cpu or None; got 'gpu'"),
     ],
 )
-def test_an_argument_that_cannot_be_used_is_refused(arguments: dict[str, Any], message: str) -> None:
+def test_an_argument_that_cannot_be_used_is_refused(arguments, message):
     with pytest.raises(ConfigurationError, match=message):
         opened(model="none", **arguments)
 
 
 @pytest.mark.slow
-async def test_the_server_is_let_go_although_the_pool_does_not_close(
-    open_folder: Path, make_server_folder: Callable[[Path], Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_the_server_is_let_go_although_the_pool_does_not_close(open_folder, make_server_folder, monkeypatch):
     folder = make_server_folder(open_folder / "server")
     retriever = opened(None, "none", data_folder=folder)
     await retriever.initialize()
     real = Database.close
 
-    async def failing(self: Database) -> None:
+    async def failing(self):
         await real(self)
         raise ZeroDivisionError
 
@@ -194,12 +185,10 @@ async def test_the_server_is_let_go_although_the_pool_does_not_close(
 
 
 @pytest.mark.slow
-async def test_a_start_that_is_cancelled_leaves_no_server(
-    open_folder: Path, make_server_folder: Callable[[Path], Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_start_that_is_cancelled_leaves_no_server(open_folder, make_server_folder, monkeypatch):
     connect, goes_on = psycopg.connect, threading.Event()
 
-    def waiting(*arguments: Any, **options: Any) -> psycopg.Connection[Any]:
+    def waiting(*arguments, **options):
         assert goes_on.wait(LIMIT)
         return connect(*arguments, **options)
 

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from itertools import pairwise
-from pathlib import Path
-from typing import Any
 
 import psycopg
 import pytest
 
-from semlex import Client, Collection, PostgreSQLRetriever, SyncClient
+from semlex import Client, SyncClient
 from semlex.errors import CollectionDroppedError, CollectionNotFoundError, EmbeddingsMissingError, ModelMismatchError
 from tests.support import retrievers
 from tests.support.two_models import new_model, old_model
@@ -23,12 +20,12 @@ NAME = "remade"
 OLD, NEW = ["alpha beta", "alpha delta", "gamma"], ["alpha epsilon", "gamma zeta", "alpha eta", "theta"]
 
 
-async def last(events: Any) -> Any:
+async def last(events):
     return [event async for event in events][-1]
 
 
 # Every read, and what says in its answer which collection it has read.
-READS: dict[str, tuple[Callable[[Collection], Awaitable[Any]], Callable[[Any], Any]]] = {
+READS = {
     "search": (lambda one: one.search("alpha", 9), lambda found: [(hit.id, hit.content) for hit in found]),
     "search, explained": (lambda one: one.search("alpha", 9, explain=True), len),
     "search by words": (lambda one: one.search("alpha", 9, mode="keyword"), lambda found: [h.content for h in found]),
@@ -57,27 +54,27 @@ READS: dict[str, tuple[Callable[[Collection], Awaitable[Any]], Callable[[Any], A
 }
 
 
-def opened(url: str, model: Any = None, **options: Any) -> PostgreSQLRetriever:
+def opened(url, model=None, **options):
     return retrievers.opened(url, model or old_model(), collection=NAME, **options)
 
 
-async def make(url: str, texts: Sequence[str], model: Any = None) -> None:
+async def make(url, texts, model=None):
     async with opened(url, model) as making:
         ids = [f"d{number}" for number in range(len(texts))]
         await making.add_texts(texts, ids=ids, metadata=[{"n": len(texts)} for _ in texts])
 
 
-async def drop(url: str) -> None:
+async def drop(url):
     async with Client(url, "none", use_reranking=False) as client:
         await client.drop(NAME)
 
 
-async def make_again(url: str, texts: Sequence[str] = NEW, model: Any = None) -> None:
+async def make_again(url, texts=NEW, model=None):
     await drop(url)
     await make(url, texts, model)
 
 
-async def test_every_read_is_of_what_has_the_name_now(database_url: str) -> None:
+async def test_every_read_is_of_what_has_the_name_now(database_url):
     await make(database_url, OLD)
     async with opened(database_url) as held:
         before = {name: told(await read(held)) for name, (read, told) in READS.items()}
@@ -92,7 +89,7 @@ async def test_every_read_is_of_what_has_the_name_now(database_url: str) -> None
             assert held._handle._opened is not stale
 
 
-async def test_with_another_model_every_read_is_refused(database_url: str) -> None:
+async def test_with_another_model_every_read_is_refused(database_url):
     await make(database_url, OLD)
     async with opened(database_url) as held:
         stale = held._handle._opened
@@ -112,7 +109,7 @@ async def test_with_another_model_every_read_is_refused(database_url: str) -> No
         assert len(await held.search("alpha", 9)) == len(NEW)
 
 
-async def test_one_that_was_dropped_is_not_made_by_reading(database_url: str) -> None:
+async def test_one_that_was_dropped_is_not_made_by_reading(database_url):
     await make(database_url, OLD)
     async with opened(database_url) as held, Client(database_url, "none", use_reranking=False) as client:
         await drop(database_url)
@@ -127,7 +124,7 @@ async def test_one_that_was_dropped_is_not_made_by_reading(database_url: str) ->
         assert [hit.id for hit in await held.search("iota", 1)] == ["i"]
 
 
-WRITES: dict[str, Callable[[Collection], Awaitable[Any]]] = {
+WRITES = {
     "add_texts": lambda one: one.add_texts(["iota"]),
     "delete": lambda one: one.delete(["d0"]),
     "load_vectors": lambda one: one.tables.load({"id": ["v"], "text": ["iota"], "vector": [[1.0] * 16]}),
@@ -138,7 +135,7 @@ WRITES: dict[str, Callable[[Collection], Awaitable[Any]]] = {
 }
 
 
-async def test_a_write_fails_once_and_never_again(database_url: str) -> None:
+async def test_a_write_fails_once_and_never_again(database_url):
     await make(database_url, OLD)
     async with Client(database_url, old_model(), use_reranking=False) as client:
         held = client.collection(NAME)
@@ -154,7 +151,7 @@ async def test_a_write_fails_once_and_never_again(database_url: str) -> None:
             assert held._handle._opened is not stale, name
 
 
-async def test_in_a_transaction_of_the_callers(database_url: str) -> None:
+async def test_in_a_transaction_of_the_callers(database_url):
     await make(database_url, OLD)
     async with opened(database_url) as held, await psycopg.AsyncConnection.connect(database_url) as connection:
         within = held.using(connection)
@@ -173,7 +170,7 @@ async def test_in_a_transaction_of_the_callers(database_url: str) -> None:
         assert len(await within.search("alpha", 9)) == len(OLD)
 
 
-def test_without_await(database_url: str) -> None:
+def test_without_await(database_url):
     with SyncClient(database_url, old_model(), use_reranking=False) as held:
         collection = held.collection(NAME)
         collection.add_texts(OLD)
@@ -187,7 +184,7 @@ def test_without_await(database_url: str) -> None:
         assert len(collection.search("alpha", 9)) == len(NEW)
 
 
-async def test_it_costs_no_round_trip(database_url: str, tmp_path: Path) -> None:
+async def test_it_costs_no_round_trip(database_url, tmp_path):
     await make(database_url, OLD)
     trips = []
     async with opened(database_url, max_connections=1) as held:
@@ -208,7 +205,7 @@ async def test_it_costs_no_round_trip(database_url: str, tmp_path: Path) -> None
     assert trips[0] == trips[1] > 0
 
 
-async def test_no_answer_is_by_the_wrong_model(database_url: str, full: bool) -> None:
+async def test_no_answer_is_by_the_wrong_model(database_url, full):
     """Four clients of two models search while the collection is dropped and made again, and afterwards."""
     question = "alpha beta"
     models = [old_model(), new_model()]
@@ -218,7 +215,7 @@ async def test_no_answer_is_by_the_wrong_model(database_url: str, full: bool) ->
         for model in models
     ]
 
-    async def ask(held: Collection, model: int) -> bool:
+    async def ask(held, model):
         try:
             found = await held.search(question, 9, mode="vector")
         except (CollectionNotFoundError, ModelMismatchError, EmbeddingsMissingError):
@@ -229,7 +226,7 @@ async def test_no_answer_is_by_the_wrong_model(database_url: str, full: bool) ->
         )
         return bool(found)
 
-    async def remake(making: Client, model: int) -> None:
+    async def remake(making, model):
         await making.drop(NAME)
         await making.collection(NAME).add_texts(texts.values(), ids=list(texts))
 

@@ -4,42 +4,38 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 from semlex.diagnostics.doctor import examine_server
-from semlex.diagnostics.status import CountedCollection
 from semlex.retriever.postgres import PostgreSQLRetriever
 from semlex.retriever.synchronous import SyncClient, SyncRetriever
 from semlex.store.query import statistics
 from semlex.testing import HashEmbedder
 from semlex.types.documents import Document
 from tests.support import second_migration
-from tests.support.shell import Shell
 
 CHUNK = "semlex.default_collection_chunk"
 TWO_GONE = "DELETE FROM semlex.default_collection_chunk WHERE chunk_id IN ('d1', 'd2')"
 
 
-def opened(url: str | None, **options: Any) -> SyncRetriever:
+def opened(url, **options):
     return SyncRetriever(url, HashEmbedder(8), use_reranking=False, **options)
 
 
-def filled(url: str, count: int = 50) -> None:
+def filled(url, count=50):
     with opened(url) as retriever:
         retriever.add_documents([Document(f"text {number}", id=f"d{number}") for number in range(count)])
 
 
-def execute(url: str, statement: str) -> None:
+def execute(url, statement):
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute(statement)
 
 
-def test_small_tables_are_counted(database_url: str) -> None:
+def test_small_tables_are_counted(database_url):
     filled(database_url)
     with opened(database_url) as retriever:
         status = retriever.status()
@@ -48,7 +44,7 @@ def test_small_tables_are_counted(database_url: str) -> None:
 
 
 @pytest.mark.slow
-def test_collections_with_their_counts(shell: Shell) -> None:
+def test_collections_with_their_counts(shell):
     assert shell("collections").stderr == "no collections: semlex index FOLDER makes one\n"
     url = shell.environment["DATABASE_URL"]
     filled(url)
@@ -74,12 +70,12 @@ def test_collections_with_their_counts(shell: Shell) -> None:
     assert shell("collections", "--no-header").stdout.splitlines()[1].split()[1:3] == ["unknown", "unknown"]
 
 
-def counted(url: str) -> list[CountedCollection]:
+def counted(url):
     with SyncClient(url, "none", use_reranking=False) as client:
         return client.count_collections()
 
 
-def test_large_collections_are_estimated_in_the_list(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_collections_are_estimated_in_the_list(database_url, monkeypatch):
     filled(database_url)
     monkeypatch.setattr(statistics, "SMALL_BYTES", 0)
     [entry] = counted(database_url)
@@ -90,9 +86,7 @@ def test_large_collections_are_estimated_in_the_list(database_url: str, monkeypa
     assert (entry.documents, entry.chunks, entry.estimated) == (50, 50, True)
 
 
-def test_documents_that_were_added_count_beside_files(
-    database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_documents_that_were_added_count_beside_files(database_url, tmp_path, monkeypatch):
     (tmp_path / "long.md").write_text("# One\n\n" + "A key. " * 20 + "\n\n# Two\n\n" + "A vault. " * 20)
     (tmp_path / "empty.md").write_text("")
     with opened(database_url) as retriever:
@@ -110,7 +104,7 @@ def test_documents_that_were_added_count_beside_files(
 
 
 @pytest.mark.slow
-def test_people_read_the_figures_in_words(shell: Shell) -> None:
+def test_people_read_the_figures_in_words(shell):
     shell("index", "docs")
     told = shell("status").stdout
     groups = [line for line in told.splitlines() if not line.startswith(" ")]
@@ -132,7 +126,7 @@ def test_people_read_the_figures_in_words(shell: Shell) -> None:
     assert "none: keywords only" in shell("status", "-c", "words").stdout
 
 
-def test_large_tables_are_estimated_unless_asked(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_tables_are_estimated_unless_asked(database_url, monkeypatch):
     monkeypatch.setattr(statistics, "SMALL_BYTES", 0)
     filled(database_url)
     with opened(database_url) as retriever:
@@ -148,7 +142,7 @@ def test_large_tables_are_estimated_unless_asked(database_url: str, monkeypatch:
     assert status.index_segments == exact.index_segments == 1
 
 
-async def test_the_server_is_named(database_url: str) -> None:
+async def test_the_server_is_named(database_url):
     parts = conninfo_to_dict(database_url)
     named = f"host={parts['host']} port=5432 dbname={parts['dbname']} user={parts['user']}"
     async with PostgreSQLRetriever(database_url + " password=secret", "none", use_reranking=False) as retriever:
@@ -164,7 +158,7 @@ async def test_the_server_is_named(database_url: str) -> None:
 # --- what is wrong --------------------------------------------------------------------------------------------------
 
 
-def test_nothing_is_wrong_with_a_new_collection(database_url: str, empty_database_url: str) -> None:
+def test_nothing_is_wrong_with_a_new_collection(database_url, empty_database_url):
     assert examine_server(database_url).problems == []
     filled(database_url)
     assert examine_server(database_url).problems == []
@@ -172,7 +166,7 @@ def test_nothing_is_wrong_with_a_new_collection(database_url: str, empty_databas
     assert "CREATE EXTENSION vector" in problem
 
 
-def test_the_remedies_for_collections_work(database_url: str) -> None:
+def test_the_remedies_for_collections_work(database_url):
     filled(database_url)
     execute(database_url, TWO_GONE)
     execute(database_url, "CREATE TABLE semlex.forgotten_embedding_1 (n int)")
@@ -184,7 +178,7 @@ def test_the_remedies_for_collections_work(database_url: str) -> None:
     assert examine_server(database_url).problems == []
 
 
-def test_a_rebuild_that_was_killed(database_url: str) -> None:
+def test_a_rebuild_that_was_killed(database_url):
     filled(database_url)
     execute(database_url, "UPDATE semlex.collection SET building_generation = 2, building_analyzer_version = 1")
     (problem,) = examine_server(database_url).problems
@@ -212,14 +206,14 @@ def test_a_rebuild_that_was_killed(database_url: str) -> None:
         ("UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'semlex.collection_pkey'::regclass", "DROP INDEX"),
     ],
 )
-def test_what_is_wrong_is_named(database_url: str, statement: str, told: str) -> None:
+def test_what_is_wrong_is_named(database_url, statement, told):
     filled(database_url)
     execute(database_url, statement)
     problems = "\n".join(examine_server(database_url).problems)
     assert re.search(told, problems)
 
 
-def test_tables_of_an_older_version_are_named(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tables_of_an_older_version_are_named(database_url, monkeypatch):
     filled(database_url)
     second_migration.install(monkeypatch.setattr)
     (problem,) = examine_server(database_url).problems
@@ -228,7 +222,7 @@ def test_tables_of_an_older_version_are_named(database_url: str, monkeypatch: py
     )
 
 
-def test_a_role_that_may_not_read(database_url: str) -> None:
+def test_a_role_that_may_not_read(database_url):
     filled(database_url)
     execute(database_url, "CREATE ROLE semlex_test_stranger LOGIN")
     try:

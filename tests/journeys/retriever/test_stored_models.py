@@ -5,9 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import psycopg
 import pytest
@@ -28,7 +25,7 @@ TEXTS = ["lions sleep in the shade", "zebras run", "a secret about lions"]
 
 
 @pytest.fixture(autouse=True)
-def own_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def own_settings(tmp_path, monkeypatch):
     """The user's own settings file, which is empty; a key of every kind in the environment."""
     path = tmp_path / "own" / "config.toml"
     path.parent.mkdir()
@@ -42,12 +39,12 @@ def own_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def double() -> Iterator[ModelServerDouble]:
+def double():
     with ModelServerDouble(openai_embeddings(8)) as server:
         yield server
 
 
-def rename(url: str, model: str) -> None:
+def rename(url, model):
     """What somebody who may write one row of the registry can do."""
     with psycopg.connect(url) as connection:
         connection.execute(
@@ -57,14 +54,14 @@ def rename(url: str, model: str) -> None:
 
 
 @pytest.fixture
-def collection(database_url: str) -> str:
+def collection(database_url):
     """A database whose collection was made with a model that tests rename."""
     with SyncRetriever(database_url, HashEmbedder(8)) as retriever:
         retriever.add_texts(TEXTS, ids=["a", "b", "c"])
     return database_url
 
 
-def answers_by_words(url: str, name: str, **options: Any) -> str:
+def answers_by_words(url, name, **options):
     """Opens a collection, sees that words answer and that nothing is written without vectors; returns the warning."""
     with SyncRetriever(url, **options) as retriever:
         assert retriever.embedder is None
@@ -88,7 +85,7 @@ def answers_by_words(url: str, name: str, **options: Any) -> str:
 
 
 @pytest.mark.slow
-def test_names_that_lead_away_are_not_followed(collection: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_that_lead_away_are_not_followed(collection, monkeypatch):
     monkeypatch.setattr(
         "semlex.retriever.model_selection.choose_embedder", lambda *_args, **_options: pytest.fail("it was opened")
     )
@@ -104,18 +101,14 @@ def test_names_that_lead_away_are_not_followed(collection: str, monkeypatch: pyt
     answers_by_words(collection, name)
 
 
-def test_an_address_in_the_database_gets_neither_query_nor_text_nor_key(
-    collection: str, double: ModelServerDouble
-) -> None:
+def test_an_address_in_the_database_gets_neither_query_nor_text_nor_key(collection, double):
     name = f"{double.url}/v1#m"
     rename(collection, name)
     answers_by_words(collection, name)
     assert double.requests == []
 
 
-def test_a_folder_that_has_the_form_of_a_hub_id_is_not_opened(
-    collection: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_that_has_the_form_of_a_hub_id_is_not_opened(collection, tmp_path, monkeypatch):
     onnx_models.write_folder(tmp_path / "some" / "model")
     monkeypatch.chdir(tmp_path)
     rename(collection, "some/model")
@@ -124,14 +117,12 @@ def test_a_folder_that_has_the_form_of_a_hub_id_is_not_opened(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("way", ["argument", "models", "environment", "own settings"])
-def test_every_remedy_that_the_warning_names_works(
-    database_url: str, double: ModelServerDouble, own_settings: Path, monkeypatch: pytest.MonkeyPatch, way: str
-) -> None:
+def test_every_remedy_that_the_warning_names_works(database_url, double, own_settings, monkeypatch, way):
     name = f"{double.url}/v1#m"
     with SyncRetriever(database_url, name) as retriever:
         retriever.add_texts(TEXTS, ids=["a", "b", "c"])
     warning = answers_by_words(database_url, name)
-    arguments: dict[str, object] = {}
+    arguments = {}
     if way == "argument":
         assert f"--model {shlex.quote(name)}" in warning
         arguments["embedding_model"] = name
@@ -153,7 +144,7 @@ def test_every_remedy_that_the_warning_names_works(
     assert {request.headers["authorization"] for request in double.requests} == {f"Bearer {KEY}"}
 
 
-def test_without_its_key_a_listed_model_is_not_used(collection: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_its_key_a_listed_model_is_not_used(collection, monkeypatch):
     monkeypatch.delenv("OPENAI_API_KEY")
     rename(collection, "openai:some-model")
     warning = answers_by_words(collection, "openai:some-model", models=["openai:some-model"])
@@ -162,9 +153,7 @@ def test_without_its_key_a_listed_model_is_not_used(collection: str, monkeypatch
         SyncRetriever(collection, "openai:some-model").initialize()
 
 
-def test_the_key_goes_to_none_of_two_hosts_that_the_database_could_choose_from(
-    database_url: str, double: ModelServerDouble
-) -> None:
+def test_the_key_goes_to_none_of_two_hosts_that_the_database_could_choose_from(database_url, double):
     name = f"{double.url}/v1#m"
     with SyncRetriever(database_url, name) as retriever:
         retriever.add_texts(TEXTS)
@@ -174,9 +163,7 @@ def test_the_key_goes_to_none_of_two_hosts_that_the_database_could_choose_from(
     assert ["authorization" in request.headers for request in double.requests] == [False, False]
 
 
-def test_a_key_of_the_environment_belongs_to_the_address_beside_it(
-    double: ModelServerDouble, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_key_of_the_environment_belongs_to_the_address_beside_it(double, monkeypatch):
     variable = "SEMLEX_EMBEDDING_API_KEY"
     assert key_for(variable, "https://b.example/v1") == (KEY, variable)
     monkeypatch.setenv("SEMLEX_EMBEDDING_MODEL", "https://a.example/v1#m")
@@ -193,7 +180,7 @@ def test_a_key_of_the_environment_belongs_to_the_address_beside_it(
         assert KEY not in told
 
 
-def test_a_model_of_the_hub_is_used_from_the_cache_or_fetched_by_its_user(collection: str, empty_cache: Path) -> None:
+def test_a_model_of_the_hub_is_used_from_the_cache_or_fetched_by_its_user(collection, empty_cache):
     rename(collection, "org/model")
     assert "semlex models pull org/model" in answers_by_words(collection, "org/model")
     with SyncRetriever(collection, "none") as retriever:
@@ -204,9 +191,7 @@ def test_a_model_of_the_hub_is_used_from_the_cache_or_fetched_by_its_user(collec
 
 
 @pytest.mark.slow
-def test_without_the_package_of_its_model_a_collection_answers_by_words(
-    database_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_the_package_of_its_model_a_collection_answers_by_words(database_url, monkeypatch):
     with SyncRetriever(database_url, "static") as retriever:
         retriever.add_texts(TEXTS, ids=["a", "b", "c"])
     with SyncRetriever(database_url) as retriever:
@@ -219,14 +204,14 @@ def test_without_the_package_of_its_model_a_collection_answers_by_words(
         assert retriever.search(QUERY).warnings == []
 
 
-def test_a_model_that_the_user_names_is_used_or_the_call_fails(database_url: str, empty_cache: Path) -> None:
+def test_a_model_that_the_user_names_is_used_or_the_call_fails(database_url, empty_cache):
     with pytest.raises(ModelError), SyncRetriever(database_url, "org/model"):
         pass
     with SyncRetriever(database_url, "none") as retriever:
         assert retriever.collections()[0].embedding_model is None
 
 
-def test_a_name_that_cannot_be_shown_is_escaped(collection: str) -> None:
+def test_a_name_that_cannot_be_shown_is_escaped(collection):
     rename(collection, "http://x\x1b[2J/v1#m")
     with SyncRetriever(collection) as retriever:
         [warning] = retriever.search(QUERY).warnings
@@ -235,7 +220,7 @@ def test_a_name_that_cannot_be_shown_is_escaped(collection: str) -> None:
             retriever.add_texts(["new"])
 
 
-def test_the_reranker_is_chosen_by_the_first_search_that_reranks(database_url: str, tmp_path: Path) -> None:
+def test_the_reranker_is_chosen_by_the_first_search_that_reranks(database_url, tmp_path):
     (tmp_path / "page.md").write_text("lions\n", encoding="utf-8")
     with SyncRetriever(database_url, HashEmbedder(8), "cohere") as retriever:  # its key is not set
         retriever.index(tmp_path / "page.md")
@@ -265,11 +250,11 @@ def test_the_reranker_is_chosen_by_the_first_search_that_reranks(database_url: s
         *((name, "folder") for name in ("/x", "./x", "~/x", "..", "a/b/c", "C:\\x", "a/..", "cross-encoder:/x", "")),
     ],
 )
-def test_what_a_name_leads_to(name: str, place: str | None) -> None:
+def test_what_a_name_leads_to(name, place):
     assert leads_to(name) == place
 
 
-def test_hosts_of_names() -> None:
+def test_hosts_of_names():
     assert host_of("tei+http://Box/v1") == "box:80"
     assert host_of("https://[::1]:9/v1#m") == "::1:9"
     assert host_of("ollama:x") is None
@@ -277,7 +262,7 @@ def test_hosts_of_names() -> None:
 
 
 @pytest.mark.slow
-def test_a_default_model_is_for_new_collections(database_url: str, double: ModelServerDouble) -> None:
+def test_a_default_model_is_for_new_collections(database_url, double):
     name = f"{double.url}/v1#m"
     defaults = {"embedding_model": name, "dimensions": 8}
     with SyncRetriever(database_url, defaults=defaults, collection="new") as retriever:
@@ -309,8 +294,8 @@ def test_a_default_model_is_for_new_collections(database_url: str, double: Model
         SyncRetriever(database_url, name, collection="static").initialize()
 
 
-def test_a_default_onnx_model_is_not_taken_for_another_file_of_it(database_url: str, empty_cache: Path) -> None:
-    def write(folder: Path) -> Path:
+def test_a_default_onnx_model_is_not_taken_for_another_file_of_it(database_url, empty_cache):
+    def write(folder):
         onnx_models.write_graph(folder / "onnx" / "model_int8.onnx", int8=True)
         return onnx_models.write_folder(folder)
 
@@ -326,7 +311,7 @@ def test_a_default_onnx_model_is_not_taken_for_another_file_of_it(database_url: 
         SyncRetriever(database_url, "onnx:org/tiny", collection="c").initialize()
 
 
-def test_a_default_model_does_not_open_what_the_database_names(collection: str, double: ModelServerDouble) -> None:
+def test_a_default_model_does_not_open_what_the_database_names(collection, double):
     named = "http://127.0.0.1:1/v1#m"
     rename(collection, f"{double.url}/v1#m")
     with SyncRetriever(collection, defaults={"embedding_model": named}) as retriever:
@@ -335,9 +320,7 @@ def test_a_default_model_does_not_open_what_the_database_names(collection: str, 
     assert double.requests == []
 
 
-def test_the_key_does_not_go_to_a_listed_server_while_a_default_names_another(
-    database_url: str, double: ModelServerDouble
-) -> None:
+def test_the_key_does_not_go_to_a_listed_server_while_a_default_names_another(database_url, double):
     name = f"{double.url}/v1#m"
     with SyncRetriever(database_url, name) as retriever:
         retriever.add_texts(TEXTS)
@@ -349,6 +332,6 @@ def test_the_key_does_not_go_to_a_listed_server_while_a_default_names_another(
 
 
 @pytest.mark.parametrize(("name", "value"), [("embedding_model", 3), ("dimensions", "8"), ("dimensions", True)])
-def test_default_models_of_wrong_kinds(name: str, value: object) -> None:
+def test_default_models_of_wrong_kinds(name, value):
     with pytest.raises(ConfigurationError, match=f"defaults: {name} must be"):
         SyncRetriever("postgresql://x", defaults={name: value})

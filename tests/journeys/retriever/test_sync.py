@@ -7,14 +7,11 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
-from typing import Any
 
 import pytest
 
-from semlex import SyncClient, SyncRetriever
+from semlex import SyncClient
 from semlex.errors import ConfigurationError, ConnectionFailedError, WorkAbandonedError
 from semlex.store.postgres.database import Database
 from tests.support.retrievers import openings, sync_opened
@@ -22,7 +19,7 @@ from tests.support.waiting import LIMIT, held, until, until_waiting
 
 
 @pytest.fixture
-def retriever(database_url: str) -> Iterator[SyncRetriever]:
+def retriever(database_url):
     with sync_opened(database_url, collection="texts") as retriever:
         retriever.add_texts(["hello"], ids=["1"])
         yield retriever
@@ -31,22 +28,22 @@ def retriever(database_url: str) -> Iterator[SyncRetriever]:
 class CountedLock:
     """A lock that knows how many have asked for it."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self._lock, self.takers = threading.Lock(), 0
 
-    def __enter__(self) -> None:
+    def __enter__(self):
         self.takers += 1
         self._lock.acquire()
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *_):
         self._lock.release()
 
 
-def loop_threads() -> list[threading.Thread]:
+def loop_threads():
     return [thread for thread in threading.enumerate() if thread.name == "semlex-loop"]
 
 
-def test_close_ends_the_calls_of_other_threads(retriever: SyncRetriever, database_url: str) -> None:
+def test_close_ends_the_calls_of_other_threads(retriever, database_url):
     with ThreadPoolExecutor() as threads, held(database_url, "semlex.texts_chunk") as connection:
         calls = [threads.submit(retriever.search, "hello") for _ in range(3)]
         until_waiting(connection, 3)
@@ -59,18 +56,18 @@ def test_close_ends_the_calls_of_other_threads(retriever: SyncRetriever, databas
     assert loop_threads() == []
 
 
-def test_it_opens_again_after_it_was_closed(retriever: SyncRetriever) -> None:
+def test_it_opens_again_after_it_was_closed(retriever):
     retriever.close()
     retriever.close()
     retriever.initialize()
     assert [hit.id for hit in retriever.search("hello")] == ["1"]
 
 
-def test_threads_that_open_and_close_at_once(database_url: str) -> None:
+def test_threads_that_open_and_close_at_once(database_url):
     retriever = sync_opened(database_url, "none")
     gate = threading.Barrier(4)
 
-    def change(method: Callable[[], None]) -> None:
+    def change(method):
         gate.wait(LIMIT)
         method()
 
@@ -84,7 +81,7 @@ def test_threads_that_open_and_close_at_once(database_url: str) -> None:
     assert loop_threads() == []
 
 
-def test_threads_whose_first_calls_come_at_once_open_once(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_threads_whose_first_calls_come_at_once_open_once(database_url, monkeypatch):
     attempts = openings(monkeypatch)
     client = SyncClient(database_url, "none", use_reranking=False)
     one = client.collection("one")
@@ -97,16 +94,16 @@ def test_threads_whose_first_calls_come_at_once_open_once(database_url: str, mon
     assert loop_threads() == []
 
 
-def test_threads_that_wait_for_a_server_that_is_away_wait_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    attempts: list[Database] = []
+def test_threads_that_wait_for_a_server_that_is_away_wait_once(monkeypatch):
+    attempts = []
     retriever, turn, goes_on = sync_opened("host=127.0.0.1 port=1", "none"), CountedLock(), threading.Event()
 
-    async def failing(self: Database) -> None:
+    async def failing(self):
         attempts.append(self)
         await asyncio.to_thread(goes_on.wait, LIMIT)
         raise ConnectionFailedError("away")
 
-    def count() -> str:
+    def count():
         with pytest.raises(ConnectionFailedError) as caught:
             retriever.count()
         return str(caught.value)
@@ -125,30 +122,26 @@ def test_threads_that_wait_for_a_server_that_is_away_wait_once(monkeypatch: pyte
 
 
 @pytest.mark.slow
-def test_a_callback_that_calls_its_own_retriever_is_refused(retriever: SyncRetriever, database_url: str) -> None:
-    calls: list[Callable[[Any], Any]] = [
-        lambda _: retriever.search("hello"),
-        lambda _: retriever.initialize(),
-        lambda _: retriever.close(),
-    ]
+def test_a_callback_that_calls_its_own_retriever_is_refused(retriever, database_url):
+    calls = [lambda _: retriever.search("hello"), lambda _: retriever.initialize(), lambda _: retriever.close()]
     for call in calls:
         with pytest.raises(ConfigurationError, match="would wait for itself"):
             retriever.indexes.rebuild_keyword(progress=call)
     assert [hit.id for hit in retriever.search("hello")] == ["1"]
     with sync_opened(database_url, collection="texts") as second:
-        found: list[Any] = []
+        found = []
         retriever.indexes.rebuild_keyword(progress=lambda _: found.extend(second.search("hello")))
         assert found
 
 
-def test_a_retriever_that_cannot_be_opened_leaves_no_thread() -> None:
+def test_a_retriever_that_cannot_be_opened_leaves_no_thread():
     retriever = sync_opened("host=127.0.0.1 port=1", "none")
     with pytest.raises(ConnectionFailedError):
         retriever.initialize()
     assert loop_threads() == []
 
 
-def program(url: str, *lines: str) -> subprocess.Popen[str]:
+def program(url, *lines):
     text = "\n".join(
         [
             "import logging, sys",
@@ -166,7 +159,7 @@ def program(url: str, *lines: str) -> subprocess.Popen[str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("way", ["", "retriever = None", "1 / 0"])
-def test_leaving_without_closing_says_nothing(database_url: str, way: str) -> None:
+def test_leaving_without_closing_says_nothing(database_url, way):
     with program(
         database_url,
         "retriever.add_texts(['hello'] * 3, ids=['1', '2', '3'])",
@@ -180,7 +173,7 @@ def test_leaving_without_closing_says_nothing(database_url: str, way: str) -> No
 
 
 @pytest.mark.slow
-def test_an_interrupted_run_ends_quietly(database_url: str, tmp_path: Path) -> None:
+def test_an_interrupted_run_ends_quietly(database_url, tmp_path):
     for number in range(100):
         (tmp_path / f"{number}.md").write_text(f"# {number}\n\n" + "A sentence of some words. " * 20)
     with sync_opened(database_url) as retriever:

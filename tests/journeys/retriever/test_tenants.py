@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Iterator
 from contextlib import suppress
-from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from psycopg_pool import AsyncConnectionPool
 
-from semlex import Client, Collection, Document, HnswIndex, PostgreSQLRetriever, SemlexError
+from semlex import Document, HnswIndex, PostgreSQLRetriever, SemlexError
 from semlex.errors import CollectionNotFoundError, ConfigurationError, PrivilegeError
 from semlex.proof.transaction_pooler import TransactionPooler
 from semlex.testing import HashEmbedder
 from tests.support.properties import OWN_ROWS, examples
 from tests.support.tenant_reads import reads, told
-from tests.support.tenants import Tenant, Tenants, tenants_of
+from tests.support.tenants import tenants_of
 from tests.support.waiting import held, until_waiting
 
 ROWS = 30
@@ -32,18 +29,18 @@ SHARED = ("collection", "embedding_version", "registry_version")
 
 
 @pytest.fixture
-def tenants(database_url: str) -> Iterator[Tenants]:
+def tenants(database_url):
     with tenants_of(database_url) as made:
         for name, word in WORDS.items():
             made.make(name, word)
         yield made
 
 
-def documents(word: str) -> list[Document]:
+def documents(word):
     return [Document(f"{word} number{n}", {"year": n, "word": word}, f"{word}{n}") for n in range(ROWS)]
 
 
-async def filled(collection: Collection, word: str, folder: Path) -> None:
+async def filled(collection, word, folder):
     """A collection with added documents, a file, a tombstone and a source."""
     await collection.add_documents(documents(word))
     await collection.delete([f"{word}0"])
@@ -53,16 +50,16 @@ async def filled(collection: Collection, word: str, folder: Path) -> None:
     await collection.index(docs)
 
 
-def owned(client: Client, tenant: Tenant) -> Collection:
+def owned(client, tenant):
     return client.collection("notes", schema=tenant.name, role=tenant.owner)
 
 
-def read(client: Client, tenant: Tenant, of: Tenant | None = None) -> Collection:
+def read(client, tenant, of=None):
     """A tenant's reader of the tables of a tenant."""
     return client.collection("notes", create=False, schema=(of or tenant).name, role=tenant.reader)
 
 
-async def check_matrix(own: dict[str, Collection], strange: dict[str, Collection], folder: Path) -> None:
+async def check_matrix(own, strange, folder):
     """Every read of every tenant tells its own words, nothing of the other, and is refused with the other's name.
 
     Args:
@@ -91,7 +88,7 @@ async def check_matrix(own: dict[str, Collection], strange: dict[str, Collection
 
 
 @pytest.mark.slow
-async def test_a_schema_for_each_tenant(tenants: Tenants, tmp_path: Path) -> None:
+async def test_a_schema_for_each_tenant(tenants, tmp_path):
     async with tenants.client() as client:
         for tenant in tenants.tenants.values():
             await filled(owned(client, tenant), tenant.word, tmp_path)
@@ -101,7 +98,7 @@ async def test_a_schema_for_each_tenant(tenants: Tenants, tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
-async def test_one_schema_with_a_collection_for_each_tenant(tenants: Tenants, tmp_path: Path) -> None:
+async def test_one_schema_with_a_collection_for_each_tenant(tenants, tmp_path):
     """As in docs/how-to/tenants.md: readers see which collections there are, and read their own."""
     owner = tenants.make_role("common_owner")
     tenants.run("CREATE SCHEMA common AUTHORIZATION {}", owner)
@@ -129,7 +126,7 @@ async def test_one_schema_with_a_collection_for_each_tenant(tenants: Tenants, tm
 
 
 @pytest.mark.slow
-async def test_what_a_reader_may_not_do(tenants: Tenants, tmp_path: Path) -> None:
+async def test_what_a_reader_may_not_do(tenants, tmp_path):
     acme = tenants.tenants["acme"]
     async with tenants.client() as client:
         await filled(owned(client, acme), acme.word, tmp_path)
@@ -154,7 +151,7 @@ async def test_what_a_reader_may_not_do(tenants: Tenants, tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
-async def test_the_owner_does_all_of_it(tenants: Tenants, tmp_path: Path) -> None:
+async def test_the_owner_does_all_of_it(tenants, tmp_path):
     acme = tenants.tenants["acme"]
     async with tenants.client() as client:
         mine = owned(client, acme)
@@ -179,7 +176,7 @@ async def test_the_owner_does_all_of_it(tenants: Tenants, tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
-async def test_a_writer_that_owns_nothing(tenants: Tenants, tmp_path: Path) -> None:
+async def test_a_writer_that_owns_nothing(tenants, tmp_path):
     """As in docs/how-to/tenants.md, after the owner has made the collection and its first vectors."""
     acme = tenants.tenants["acme"]
     writer = tenants.make_role("acme_writer")
@@ -206,7 +203,7 @@ async def test_a_writer_that_owns_nothing(tenants: Tenants, tmp_path: Path) -> N
 
 
 @pytest.mark.slow
-async def test_on_connections_of_the_users(tenants: Tenants, tmp_path: Path) -> None:
+async def test_on_connections_of_the_users(tenants, tmp_path):
     acme, bolt = tenants.tenants["acme"], tenants.tenants["bolt"]
     pool = AsyncConnectionPool(tenants.url, min_size=1, max_size=2, open=False)
     async with pool, tenants.client(pool=pool) as client:
@@ -225,7 +222,7 @@ async def test_on_connections_of_the_users(tenants: Tenants, tmp_path: Path) -> 
 
 
 @pytest.mark.slow
-async def test_behind_a_pooler(tenants: Tenants, tmp_path: Path) -> None:
+async def test_behind_a_pooler(tenants, tmp_path):
     async with TransactionPooler(tenants.url, 1) as pooler, tenants.client(pooler.address) as client:
         for tenant in tenants.tenants.values():
             await filled(owned(client, tenant), tenant.word, tmp_path)
@@ -238,9 +235,9 @@ async def test_behind_a_pooler(tenants: Tenants, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-async def test_a_retriever_with_a_role(tenants: Tenants, tmp_path: Path) -> None:
+async def test_a_retriever_with_a_role(tenants, tmp_path):
     acme = tenants.tenants["acme"]
-    options: dict[str, Any] = {"collection": "notes", "use_reranking": False}
+    options = {"collection": "notes", "use_reranking": False}
     async with PostgreSQLRetriever(
         tenants.url, HashEmbedder(16), schema="acme", role=acme.owner, **options
     ) as retriever:
@@ -252,7 +249,7 @@ async def test_a_retriever_with_a_role(tenants: Tenants, tmp_path: Path) -> None
             await PostgreSQLRetriever(tenants.url, HashEmbedder(16), schema=name, role=role, **options).initialize()
 
 
-async def test_roles_that_cannot_be_taken(tenants: Tenants) -> None:
+async def test_roles_that_cannot_be_taken(tenants):
     async with tenants.client() as client:
         with pytest.raises(PrivilegeError, match="role 'nobody' does not exist on this server"):
             await client.collection("notes", schema="acme", role="nobody").search("x")
@@ -265,7 +262,7 @@ async def test_roles_that_cannot_be_taken(tenants: Tenants) -> None:
 
 
 @pytest.mark.slow
-async def test_a_right_that_is_taken_away_is_missed_at_once(tenants: Tenants, tmp_path: Path) -> None:
+async def test_a_right_that_is_taken_away_is_missed_at_once(tenants, tmp_path):
     acme = tenants.tenants["acme"]
     async with tenants.client() as client:
         await filled(owned(client, acme), acme.word, tmp_path)
@@ -278,7 +275,7 @@ async def test_a_right_that_is_taken_away_is_missed_at_once(tenants: Tenants, tm
         tenants.run("REVOKE {} FROM {}", acme.reader, tenants.login)
         for mode in ("keyword", "vector", "hybrid"):
             with pytest.raises(PrivilegeError, match="may not take the role"):
-                await reader.search("anvil", mode=mode)  # type: ignore[arg-type]
+                await reader.search("anvil", mode=mode)
 
 
 # --- any order of calls on few connections ---------------------------------------------------------------------------
@@ -289,7 +286,7 @@ STEPS = ("read", "refused", "add", "delete", "cancelled", "wrong filter", "using
 @pytest.mark.slow
 @settings(OWN_ROWS, max_examples=examples(4))
 @given(data=st.data())
-async def test_nothing_of_another_in_any_order_of_calls(database_url: str, tmp_path: Path, data: st.DataObject) -> None:
+async def test_nothing_of_another_in_any_order_of_calls(database_url, tmp_path, data):
     size = data.draw(st.integers(1, 2), label="connections")
     names = st.sampled_from(sorted(WORDS))
     folder = tmp_path / uuid.uuid4().hex
@@ -308,7 +305,7 @@ async def test_nothing_of_another_in_any_order_of_calls(database_url: str, tmp_p
                 tenants.run("DROP SCHEMA {} CASCADE", name)
 
 
-async def step(client: Client, tenant: Tenant, tenants: Tenants, folder: Path, data: st.DataObject) -> None:
+async def step(client, tenant, tenants, folder, data):
     other, ways = tenants.tenants[OTHER[tenant.name]], reads(folder)
     what, call = data.draw(st.sampled_from(STEPS)), ways[data.draw(st.sampled_from(sorted(ways)))]
     mine, strange = read(client, tenant), read(client, tenant, other)
@@ -341,7 +338,7 @@ async def step(client: Client, tenant: Tenant, tenants: Tenants, folder: Path, d
             await client.collection("notes", create=False, schema=tenant.name).count()
 
 
-def tables_of(tenants: Tenants, tenant: Tenant) -> str:
+def tables_of(tenants, tenant):
     """All tables of a tenant, for a lock."""
     tables = tenants.run(
         "SELECT oid::regclass::text, relnamespace::regnamespace::text FROM pg_class WHERE relkind = 'r'"
@@ -349,15 +346,14 @@ def tables_of(tenants: Tenants, tenant: Tenant) -> str:
     return ", ".join(table for table, schema in tables if schema == tenant.name)
 
 
-async def check_connections(client: Client, login: str, size: int) -> None:
+async def check_connections(client, login, size):
     """All connections of the pool are the login's."""
     database = client._resources.database
 
-    async def look() -> tuple[Any, ...] | None:
+    async def look():
         async with database.connection() as connection:
             cursor = await connection.execute("SELECT current_user::text, session_user::text, current_setting('role')")
-            found: tuple[Any, ...] | None = await cursor.fetchone()
-            return found
+            return await cursor.fetchone()
 
     assert set(await asyncio.gather(*(look() for _ in range(size)))) == {(login, login, "none")}
 
@@ -365,7 +361,7 @@ async def check_connections(client: Client, login: str, size: int) -> None:
 # --- the log of questions --------------------------------------------------------------------------------------------
 
 
-async def test_questions_are_logged_with_the_rights_of_the_role(database_url: str, tmp_path: Path) -> None:
+async def test_questions_are_logged_with_the_rights_of_the_role(database_url, tmp_path):
     with tenants_of(database_url) as tenants:
         tenant = tenants.make("acme", "anvil")
         async with tenants.client(query_log="text") as client:

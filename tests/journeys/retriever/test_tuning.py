@@ -15,7 +15,6 @@ from semlex.diagnostics.doctor import examine_server
 from semlex.diagnostics.tuning import NAMES, Machine, advise
 from semlex.store.postgres.embedded.server import server_memory, settings_of
 from semlex.store.postgres.server_info import ServerSetting
-from tests.support.shell import Shell
 
 pytestmark = pytest.mark.pg16
 
@@ -35,21 +34,21 @@ DEFAULTS = {
 }
 
 
-def settings(values: dict[str, float]) -> dict[str, ServerSetting]:
+def settings(values):
     return {
         name: ServerSetting(name, "on" if name == "jit" else str(value), value, name == "shared_buffers")
         for name, value in values.items()
     }
 
 
-def number(value: str) -> float:
+def number(value):
     found = re.fullmatch(r"([0-9.]+)(MB|GB)?", value)
     assert found is not None, value
     return float(found[1]) * UNITS[found[2] or ""]
 
 
 @given(gigabytes=st.integers(1, 2048), cores=st.integers(1, 256))
-def test_followed_advice_is_not_given_again(gigabytes: int, cores: int) -> None:
+def test_followed_advice_is_not_given_again(gigabytes, cores):
     machine = Machine(gigabytes * 2**30, cores)
     before = settings(DEFAULTS)
     advice = list(advise(before, machine))
@@ -69,7 +68,7 @@ def test_followed_advice_is_not_given_again(gigabytes: int, cores: int) -> None:
 
 
 @given(gigabytes=st.integers(1, 2048), cores=st.integers(1, 256))
-def test_there_is_no_advice_for_a_new_embedded_server(gigabytes: int, cores: int) -> None:
+def test_there_is_no_advice_for_a_new_embedded_server(gigabytes, cores):
     memory = gigabytes * 2**30
     made = settings_of(memory, cores)
     values = DEFAULTS | {name: number(value) for name, value in made.items() if name in NAMES and name != "jit"}
@@ -78,13 +77,13 @@ def test_there_is_no_advice_for_a_new_embedded_server(gigabytes: int, cores: int
     assert values["shared_buffers"] <= max(memory / 16, 128 * 2**20)
 
 
-def test_of_an_unknown_machine_only_what_every_one_needs_is_judged() -> None:
+def test_of_an_unknown_machine_only_what_every_one_needs_is_judged():
     judged = {one.setting: one.met for one in advise(settings(DEFAULTS), Machine())}
     assert {name for name, met in judged.items() if met is not None} == {"max_wal_size", "random_page_cost", "jit"}
     assert all(one.statement is None for one in advise(settings(DEFAULTS), Machine()) if one.met is None)
 
 
-def test_the_server_takes_what_is_advised(database_url: str) -> None:
+def test_the_server_takes_what_is_advised(database_url):
     advice = examine_server(database_url).settings
     assert {one.setting for one in advice} == set(NAMES) - {"max_connections"}
     with psycopg.connect(database_url, autocommit=True) as connection:
@@ -97,7 +96,7 @@ def test_the_server_takes_what_is_advised(database_url: str) -> None:
                 connection.execute(f"ALTER SYSTEM RESET {one.setting}")
 
 
-def test_the_command_shows_it(shell: Shell) -> None:
+def test_the_command_shows_it(shell):
     shell.environment["PGOPTIONS"] = "-c random_page_cost=4"
     said = shell("doctor", "server").stdout
     assert "random_page_cost" in said

@@ -11,7 +11,7 @@ from semlex.testing import HashEmbedder
 
 
 @pytest.mark.parametrize("storage", ["vector", "halfvec"])
-def test_vectors_come_back_by_id(database_url: str, storage: str) -> None:
+def test_vectors_come_back_by_id(database_url, storage):
     rows = np.random.default_rng(7).normal(size=(5, 6)).astype(np.float32)
     kept = rows if storage == "vector" else rows.astype(np.float16).astype(np.float32)
     with connect_sync(database_url, "none") as client:
@@ -28,7 +28,7 @@ def test_vectors_come_back_by_id(database_url: str, storage: str) -> None:
             collection.embeddings.vectors("0")
 
 
-def test_first_vectors_of_another_process_are_seen(database_url: str) -> None:
+def test_first_vectors_of_another_process_are_seen(database_url):
     with connect_sync(database_url, "none") as early, connect_sync(database_url, "none") as late:
         reader = early.collection("shared")
         reader.add_texts(["words alone"], ids=["a"])
@@ -38,7 +38,7 @@ def test_first_vectors_of_another_process_are_seen(database_url: str) -> None:
         }
 
 
-def test_vectors_of_a_model_are_those_that_it_made(database_url: str) -> None:
+def test_vectors_of_a_model_are_those_that_it_made(database_url):
     model = HashEmbedder(dimensions=8)
     with SyncRetriever(database_url, model, collection="made") as retriever:
         retriever.add_texts(["a lion"], ids=["lion"])

@@ -5,10 +5,7 @@ from __future__ import annotations
 import inspect
 import itertools
 import math
-from collections.abc import Callable, Iterator
 from operator import attrgetter
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import psycopg
@@ -27,7 +24,7 @@ from tests.support.line_models import LineModel
 # Only --full does all; usually every eleventh, so that each argument gets other kinds than the next.
 STEP = 11
 
-WRONG: dict[str, Callable[[], Any]] = {
+WRONG = {
     "None": lambda: None,
     "True": lambda: True,
     "5": lambda: 5,
@@ -58,7 +55,7 @@ WRONG: dict[str, Callable[[], Any]] = {
 }
 NUMBERS = itertools.count()
 # One good call of every method; each argument is then replaced by each wrong value.
-GOOD: dict[str, Callable[[Path], dict[str, Any]]] = {
+GOOD = {
     "add_documents": lambda _: {"documents": [Document("good", id="good")]},
     "upsert": lambda _: {"documents": [Document("good", id="good")]},
     "add_texts": lambda _: {"texts": ["good"]},
@@ -174,7 +171,7 @@ CLASSES = (
     "Bm25Options",
     "QueryLogOptions",
 )
-GOOD_FIELDS: dict[str, dict[str, Any]] = {
+GOOD_FIELDS = {
     "SearchQuery": {"query_text": "good"},
     "ChunkMetadata": {"chunk_id": "a", "source_document": "b", "chunk_text": "c", "token_count": 1},
     "VectorDocument": {
@@ -187,16 +184,16 @@ GOOD_FIELDS: dict[str, dict[str, Any]] = {
 }
 
 
-def public_methods() -> dict[str, Callable[..., object]]:
+def public_methods():
     """Those of a retriever, and with the name of the part in front those of its parts."""
-    found: dict[str, Callable[..., object]] = {}
+    found = {}
     for part, owner in ("", PostgreSQLRetriever), *((f"{one.__name__.lower()}.", one) for one in PARTS):
         members = inspect.getmembers(owner, inspect.iscoroutinefunction)
         found |= {part + name: member for name, member in members if not name.startswith("_")}
     return found
 
 
-def arguments_of_call(call: Callable[..., object]) -> list[str]:
+def arguments_of_call(call):
     """The names of all arguments, those of its options included."""
     found = []
     for name, parameter in inspect.signature(call).parameters.items():
@@ -207,35 +204,35 @@ def arguments_of_call(call: Callable[..., object]) -> list[str]:
     return found
 
 
-def cases(of: Callable[[], Iterator[tuple[str, str, str]]], *, full: bool) -> list[tuple[str, str, str]]:
+def cases(of, *, full):
     found = list(of())
     return found if full else found[::STEP]
 
 
-def of_methods() -> Iterator[tuple[str, str, str]]:
+def of_methods():
     for name, method in public_methods().items():
         for argument in arguments_of_call(method):
             yield from ((name, argument, kind) for kind in WRONG if argument != "self" and name not in APART)
 
 
-def of_classes() -> Iterator[tuple[str, str, str]]:
+def of_classes():
     for name in CLASSES:
         for argument in arguments_of_call(getattr(semlex, name)):
             yield from ((name, argument, kind) for kind in WRONG)
 
 
-def of_documents() -> Iterator[tuple[str, str, str]]:
+def of_documents():
     for argument in inspect.signature(Document).parameters:
         yield from (("Document", argument, kind) for kind in WRONG)
 
 
-def of_constructor() -> Iterator[tuple[str, str, str]]:
+def of_constructor():
     for made in (PostgreSQLRetriever, Client):
         for argument in arguments_of_call(made):
             yield from ((made.__name__, argument, kind) for kind in WRONG)
 
 
-def unexpected(call: Callable[[], object], argument: str) -> str | None:
+def unexpected(call, argument):
     """What is wrong with how a call ended; None when it worked, or an error of ours named the argument."""
     names = (argument, *OTHER_NAMES.get(argument, ()))
     try:
@@ -251,18 +248,18 @@ def unexpected(call: Callable[[], object], argument: str) -> str | None:
     return None
 
 
-def report(wrong: dict[tuple[str, str, str], str | None]) -> str:
+def report(wrong):
     return "\n".join(f"{'.'.join(case)}: {text}" for case, text in sorted(wrong.items()) if text)
 
 
-def test_every_public_method_is_asked() -> None:
+def test_every_public_method_is_asked():
     assert set(public_methods()) <= set(GOOD) | APART
     found = [*of_methods(), *of_classes(), *of_documents(), *of_constructor()]
     assert len(found) >= 2_000
 
 
 @pytest.mark.slow
-def test_methods(database_url: str, tmp_path: Path, full: bool) -> None:
+def test_methods(database_url, tmp_path, full):
     (tmp_path / "page.md").write_text("# Good\n\nA good page.\n", encoding="utf-8")
     wrong = {}
     with SyncRetriever(database_url, HashEmbedder(8), use_reranking=False) as retriever:
@@ -285,7 +282,7 @@ def test_methods(database_url: str, tmp_path: Path, full: bool) -> None:
 
 
 @pytest.mark.slow
-def test_documents(database_url: str, full: bool) -> None:
+def test_documents(database_url, full):
     wrong = {}
     with SyncRetriever(database_url, HashEmbedder(8), use_reranking=False) as retriever:
         for _, argument, kind in cases(of_documents, full=full):
@@ -295,7 +292,7 @@ def test_documents(database_url: str, full: bool) -> None:
     assert not report(wrong), "\n" + report(wrong)
 
 
-def test_value_classes(full: bool) -> None:
+def test_value_classes(full):
     wrong = {}
     for name, argument, kind in cases(of_classes, full=full):
         fields = GOOD_FIELDS.get(name, {}) | {argument: WRONG[kind]()}
@@ -304,7 +301,7 @@ def test_value_classes(full: bool) -> None:
 
 
 @pytest.mark.slow
-def test_constructors(database_url: str, full: bool) -> None:
+def test_constructors(database_url, full):
     wrong = {}
     for name, argument, kind in cases(of_constructor, full=full):
         # A collection of its own for each, so that what it is made with counts.
@@ -317,7 +314,7 @@ def test_constructors(database_url: str, full: bool) -> None:
         if argument in ("db_url", "data_folder", "pool", "connection") and (value is None or kind in STRINGS[argument]):
             continue  # it says "the embedded server", or makes a folder
 
-        def opened(name: str = name, given: dict[str, Any] = arguments | {argument: value}) -> None:
+        def opened(name=name, given=arguments | {argument: value}):
             if given.keys() & {"pool", "connection"}:
                 getattr(semlex, name)(**given)
             elif name == "PostgreSQLRetriever":

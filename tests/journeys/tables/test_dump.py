@@ -9,7 +9,6 @@ import os
 import shutil
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import psycopg
@@ -19,7 +18,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from semlex import Client, Document, SyncClient, SyncRetriever
+from semlex import Client, Document, SyncClient
 from semlex.errors import CollectionNotFoundError, ConfigurationError, DumpError, ValidationError
 from semlex.maintenance import dump
 from semlex.store import tables as store_tables
@@ -28,15 +27,6 @@ from tests.support.lost_answers import lose_answers
 from tests.support.programs import Program
 from tests.support.properties import OWN_ROWS, examples
 from tests.support.retrievers import opened, sync_opened
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator
-    from pathlib import Path
-
-    from semlex.store.postgres.connection import Connection
-    from semlex.store.schema.collection import CollectionInfo
-    from semlex.store.tables import RowPart
-    from tests.support.shell import Shell
 
 WIDTH = 16
 TABLES = ("source", "document", "ingestion_log", "chunk", "embedding_1")
@@ -47,7 +37,7 @@ QUESTIONS = ("apple", "pear tree", "a number")
 retriever = partial(sync_opened, model=WIDTH, collection="orchard")
 
 
-def contents(url: str, collection: str) -> dict[str, list[Any]]:
+def contents(url, collection):
     """Every row of every table, without the ids that the keyword index gives; vectors as their bytes."""
     found = {}
     with psycopg.connect(url) as connection:
@@ -61,7 +51,7 @@ def contents(url: str, collection: str) -> dict[str, list[Any]]:
     return found
 
 
-def answers(store: SyncRetriever) -> list[Any]:
+def answers(store):
     return [
         (hit.id, hit.vector_score, hit.keyword_score, hit.fused_score)
         for question in QUESTIONS
@@ -69,7 +59,7 @@ def answers(store: SyncRetriever) -> list[Any]:
     ]
 
 
-def filled(url: str, folder: Path) -> None:
+def filled(url, folder):
     pages = folder / "pages"
     pages.mkdir()
     for number in range(5):
@@ -91,7 +81,7 @@ def filled(url: str, folder: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("storage", ["vector", "halfvec"])
-def test_restored_is_what_was_dumped(database_url: str, tmp_path: Path, storage: str) -> None:
+def test_restored_is_what_was_dumped(database_url, tmp_path, storage):
     with retriever(database_url, vector_storage=storage):
         pass
     filled(database_url, tmp_path)
@@ -110,7 +100,7 @@ def test_restored_is_what_was_dumped(database_url: str, tmp_path: Path, storage:
         assert other.status().chunks == one.count() + 1  # the deleted file is read again
 
 
-def test_a_collection_without_vectors_and_one_without_rows(database_url: str, tmp_path: Path) -> None:
+def test_a_collection_without_vectors_and_one_without_rows(database_url, tmp_path):
     with retriever(database_url, model="none", keyword="tsvector", distance="l2") as store:
         store.tables.dump(tmp_path / "empty")
         assert (tmp_path / "empty").stat().st_mode & 0o077 == 0
@@ -128,7 +118,7 @@ def test_a_collection_without_vectors_and_one_without_rows(database_url: str, tm
             assert [hit.id for hit in store.search("apple")] == ["a"]
 
 
-def test_rows_that_lack_a_vector(database_url: str, tmp_path: Path) -> None:
+def test_rows_that_lack_a_vector(database_url, tmp_path):
     with retriever(database_url, model="none") as store:
         store.add_documents([Document(f"apple {number}", id=f"w{number}") for number in range(3)])
         store.add_documents([Document("pear", id="v")], np.ones((1, WIDTH)))
@@ -147,7 +137,7 @@ VECTORS = st.lists(NUMBER, min_size=3, max_size=3).filter(lambda vector: max(map
 
 
 @pytest.mark.slow
-def test_every_value_comes_back(database_url: str, tmp_path: Path) -> None:
+def test_every_value_comes_back(database_url, tmp_path):
     with (
         retriever(database_url, model="none", collection="values", distance="l2") as store,
         SyncClient(database_url, "none", use_reranking=False) as client,
@@ -155,7 +145,7 @@ def test_every_value_comes_back(database_url: str, tmp_path: Path) -> None:
 
         @settings(OWN_ROWS, max_examples=examples(15), deadline=None)  # each makes a collection
         @given(rows=st.lists(st.tuples(TEXTS, METADATA, VECTORS), min_size=1, max_size=10))
-        def check(rows: list[Any]) -> None:
+        def check(rows):
             store.delete([f"d{number}" for number in range(10)])
             documents = [Document(text, metadata, id=f"d{number}") for number, (text, metadata, _) in enumerate(rows)]
             store.add_documents(documents, np.array([vector for *_, vector in rows], np.float32).reshape(len(rows), 3))
@@ -169,18 +159,16 @@ def test_every_value_comes_back(database_url: str, tmp_path: Path) -> None:
         check()
 
 
-async def test_a_dump_is_one_snapshot_and_no_more_than_a_reader(
-    database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_dump_is_one_snapshot_and_no_more_than_a_reader(database_url, tmp_path, monkeypatch):
     """Writers go on meanwhile: what a dump holds was there at one moment."""
     pairs = itertools.count()
     async with opened(database_url, "none", collection="busy", keyword="none") as store:
 
-        async def add_pair() -> None:
+        async def add_pair():
             pair = next(pairs)
             await store.add_documents([Document("a pair", id=f"{pair}{side}") for side in "ab"], np.ones((2, 3)))
 
-        async def copied(connection: Connection, collection: CollectionInfo, table: str) -> AsyncIterator[RowPart]:
+        async def copied(connection, collection, table):
             await add_pair()
             async for part in store_tables.copy_out(connection, collection, table):
                 await add_pair()
@@ -196,12 +184,12 @@ async def test_a_dump_is_one_snapshot_and_no_more_than_a_reader(
 
 
 @pytest.fixture(scope="module")
-def dumped_url(new_database: Callable[[], str]) -> str:
+def dumped_url(new_database):
     return new_database()
 
 
 @pytest.fixture(scope="module")
-def dumped(dumped_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[SyncClient, Path]]:
+def dumped(dumped_url, tmp_path_factory):
     """A client, and the folder of a whole dump of its collection."""
     folder = tmp_path_factory.mktemp("dumped")
     filled(dumped_url, folder)
@@ -211,7 +199,7 @@ def dumped(dumped_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         yield client, folder / "dump"
 
 
-def test_files_are_what_pandas_would_read(database_url: str, dumped: tuple[SyncClient, Path]) -> None:
+def test_files_are_what_pandas_would_read(database_url, dumped):
     path = dumped[1] / "chunks.parquet"
     rows = {row["chunk_id"]: row for row in pq.read_table(path).to_pylist()}
     assert rows["pie"]["chunk_text"] == "apple pie"
@@ -226,7 +214,7 @@ def test_files_are_what_pandas_would_read(database_url: str, dumped: tuple[SyncC
 
 
 @pytest.mark.usefixtures("dumped")
-def test_a_dump_holds_every_column(dumped_url: str) -> None:
+def test_a_dump_holds_every_column(dumped_url):
     tables = dict(zip(store_tables.TABLES, TABLES, strict=False))
     with psycopg.connect(dumped_url) as connection:
         for name, wires in store_tables.TABLES.items():
@@ -238,8 +226,8 @@ def test_a_dump_holds_every_column(dumped_url: str) -> None:
 # --- refused ----------------------------------------------------------------------------------------------------------
 
 
-def edit_manifest(change: Callable[[dict[str, Any]], object]) -> Callable[[Path], object]:
-    def edit(folder: Path) -> None:
+def edit_manifest(change):
+    def edit(folder):
         path = folder / "manifest.json"
         values = json.loads(path.read_text(encoding="utf-8"))
         change(values)
@@ -248,17 +236,17 @@ def edit_manifest(change: Callable[[dict[str, Any]], object]) -> Callable[[Path]
     return edit
 
 
-def flip(folder: Path) -> None:
+def flip(folder):
     path = folder / "chunks.parquet"
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
     path.write_bytes(data)
 
 
-def rewritten(table: str, change: Callable[[pa.Table], pa.Table]) -> Callable[[Path], None]:
+def rewritten(table, change):
     """Other rows, with a manifest that fits the file but not its rows."""
 
-    def rewrite(folder: Path) -> None:
+    def rewrite(folder):
         path = folder / f"{table}.parquet"
         pq.write_table(change(pq.read_table(path)), path)
         data = path.read_bytes()
@@ -268,13 +256,13 @@ def rewritten(table: str, change: Callable[[pa.Table], pa.Table]) -> Callable[[P
     return rewrite
 
 
-def with_first(table: pa.Table, name: str, value: Any) -> pa.Table:
+def with_first(table, name, value):
     values = [value, *table[name].to_pylist()[1:]]
     place = table.schema.get_field_index(name)
     return table.set_column(place, table.schema.field(name), pa.array(values, table.schema.field(name).type))
 
 
-DAMAGED: dict[str, tuple[Callable[[Path], object], str]] = {
+DAMAGED = {
     "no manifest": (lambda folder: (folder / "manifest.json").unlink(), "is not a complete dump"),
     "half a manifest": (lambda folder: (folder / "manifest.json").write_text('{"format"'), "is not a complete dump"),
     "another file": (lambda folder: (folder / "manifest.json").write_text("[]"), "is not the manifest of a dump"),
@@ -306,7 +294,7 @@ DAMAGED: dict[str, tuple[Callable[[Path], object], str]] = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", DAMAGED)
-def test_what_is_not_whole_restores_nothing(dumped: tuple[SyncClient, Path], tmp_path: Path, kind: str) -> None:
+def test_what_is_not_whole_restores_nothing(dumped, tmp_path, kind):
     damage, message = DAMAGED[kind]
     client, whole = dumped
     damaged, name = shutil.copytree(whole, tmp_path / "dump"), f"copy_{[*DAMAGED].index(kind)}"
@@ -318,7 +306,7 @@ def test_what_is_not_whole_restores_nothing(dumped: tuple[SyncClient, Path], tmp
     assert {one.name: one.chunks for one in client.count_collections()}.get(name, 0) == 0
 
 
-def test_what_is_there_is_not_written_over(database_url: str, tmp_path: Path) -> None:
+def test_what_is_there_is_not_written_over(database_url, tmp_path):
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "mine.txt").write_text("kept")
     with retriever(database_url) as store, SyncClient(database_url, "none", use_reranking=False) as client:
@@ -337,9 +325,7 @@ def test_what_is_there_is_not_written_over(database_url: str, tmp_path: Path) ->
     assert (tmp_path / "file").read_text() == "kept"
 
 
-def test_a_restore_whose_answer_is_lost_is_complete(
-    database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_restore_whose_answer_is_lost_is_complete(database_url, tmp_path, monkeypatch):
     with retriever(database_url) as store, SyncClient(database_url, "none", use_reranking=False) as client:
         store.add_documents([Document("apple", id="a")])
         store.tables.dump(tmp_path / "dump")
@@ -350,7 +336,7 @@ def test_a_restore_whose_answer_is_lost_is_complete(
 
 
 @pytest.mark.slow
-def test_a_dump_follows_other_processes(database_url: str, tmp_path: Path) -> None:
+def test_a_dump_follows_other_processes(database_url, tmp_path):
     """The dump is of what is there, not of what was there when this process opened the collection."""
     with retriever(database_url, model="none") as first, retriever(database_url) as second:
         assert first.count() == 0
@@ -365,7 +351,7 @@ def test_a_dump_follows_other_processes(database_url: str, tmp_path: Path) -> No
         assert copy.index(tmp_path / "a.md", chunk_tokens=100).unchanged == 1
 
 
-def test_a_dump_of_what_is_gone_leaves_no_folder(database_url: str, tmp_path: Path) -> None:
+def test_a_dump_of_what_is_gone_leaves_no_folder(database_url, tmp_path):
     with retriever(database_url) as store, SyncClient(database_url, "none", use_reranking=False) as client:
         assert store.count() == 0
         client.drop("orchard")
@@ -378,7 +364,7 @@ def test_a_dump_of_what_is_gone_leaves_no_folder(database_url: str, tmp_path: Pa
     assert list((tmp_path / "mounted").iterdir()) == []
 
 
-def test_the_folder_of_a_dump(database_url: str, tmp_path: Path) -> None:
+def test_the_folder_of_a_dump(database_url, tmp_path):
     """It is written into the folder itself, which may be mounted; nothing that stands beside it is touched."""
     folder, beside = tmp_path / "dump", tmp_path / "dump.partial"
     for one in (folder, beside):
@@ -409,9 +395,7 @@ def test_the_folder_of_a_dump(database_url: str, tmp_path: Path) -> None:
         ({}, {"keyword": "none"}, "keyword_engine"),
     ],
 )
-def test_an_empty_collection_of_other_settings_is_refused(
-    dumped_url: str, dumped: tuple[SyncClient, Path], made: dict[str, Any], asked: dict[str, Any], option: str
-) -> None:
+def test_an_empty_collection_of_other_settings_is_refused(dumped_url, dumped, made, asked, option):
     client, whole = dumped
     with retriever(dumped_url, collection="empty", **made) as empty:
         assert empty.count() == 0
@@ -424,7 +408,7 @@ def test_an_empty_collection_of_other_settings_is_refused(
     client.drop("empty")
 
 
-def test_an_empty_collection_with_other_storage_is_refused(database_url: str, tmp_path: Path) -> None:
+def test_an_empty_collection_with_other_storage_is_refused(database_url, tmp_path):
     with retriever(database_url, vector_storage="halfvec") as store:
         store.add_documents([Document("apple", id="a")])
         store.tables.dump(tmp_path / "dump")
@@ -436,7 +420,7 @@ def test_an_empty_collection_with_other_storage_is_refused(database_url: str, tm
 
 
 @pytest.mark.parametrize("moment", ["copying", "worked"])
-def test_a_killed_restore_leaves_an_empty_collection(database_url: str, tmp_path: Path, moment: str) -> None:
+def test_a_killed_restore_leaves_an_empty_collection(database_url, tmp_path, moment):
     with retriever(database_url, model="none") as store:
         store.tables.load({"text": [f"apple {number}" for number in range(200)], "vector": np.ones((200, WIDTH))})
         store.tables.dump(tmp_path / "dump")
@@ -448,7 +432,7 @@ def test_a_killed_restore_leaves_an_empty_collection(database_url: str, tmp_path
         assert client.restore(tmp_path / "dump", "copy").chunks == 200
 
 
-def test_on_the_command_line(shell: Shell) -> None:
+def test_on_the_command_line(shell):
     (shell.folder / "pages").mkdir()
     (shell.folder / "pages" / "a.md").write_text("# Apple\n\nAn apple tree.\n")
     shell("index", "pages", "-c", "c", "--model", "none")
@@ -465,7 +449,7 @@ def test_on_the_command_line(shell: Shell) -> None:
 
 
 @pytest.mark.parametrize("wrong", [None, 5, "", b"folder", "a\0b", "a\udcffb/\0", ["folder"]])
-def test_what_is_no_folder_is_refused(dumped: tuple[SyncClient, Path], tmp_path: Path, wrong: Any) -> None:
+def test_what_is_no_folder_is_refused(dumped, tmp_path, wrong):
     folder, (client, _) = f"{tmp_path}/{wrong}" if isinstance(wrong, str) and wrong else wrong, dumped
     with pytest.raises((ConfigurationError, ValidationError), match="folder"):
         client.collection("orchard").tables.dump(folder)

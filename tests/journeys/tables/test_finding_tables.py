@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
@@ -13,13 +12,10 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 from psycopg_pool import AsyncConnectionPool
 
-from semlex import BulkIngestConfig, Client, SyncRetriever
+from semlex import BulkIngestConfig, Client
 from semlex.errors import ConfigurationError, ConnectionFailedError, PrivilegeError
 from tests.support.foreign_tables import COLLECTION, KINDS, Row, ids, stored_rows
 from tests.support.retrievers import opened, sync_opened
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 ROWS = [Row(f"r{number}", f"apple {number}", f"[{number + 1},1,0.1]", {"n": number}) for number in range(6)]
 
@@ -28,7 +24,7 @@ retriever = partial(sync_opened, model="none", collection="moved")
 
 
 @contextmanager
-def filled(url: str) -> Iterator[psycopg.Connection[Any]]:
+def filled(url):
     """All four libraries' tables."""
     with psycopg.connect(url, autocommit=True) as connection:
         for kind in KINDS.values():
@@ -38,19 +34,19 @@ def filled(url: str) -> Iterator[psycopg.Connection[Any]]:
 
 
 @pytest.fixture
-def source(database_url: str) -> Iterator[psycopg.Connection[Any]]:
+def source(database_url):
     with filled(database_url) as connection:
         yield connection
 
 
 @pytest.fixture
-def moved(database_url: str) -> Iterator[SyncRetriever]:
+def moved(database_url):
     with retriever(database_url) as opened:
         yield opened
 
 
 @pytest.fixture(scope="module")
-def asked(new_database: Callable[[], str]) -> Iterator[SyncRetriever]:
+def asked(new_database):
     """A collection beside those tables and some that are not clear; no test stores anything in it."""
     url = new_database()
     with filled(url) as connection, retriever(url) as opened:
@@ -77,7 +73,7 @@ def asked(new_database: Callable[[], str]) -> Iterator[SyncRetriever]:
         ("haystack_docs", None, "public.haystack_docs"),
     ],
 )
-def test_names(asked: SyncRetriever, name: str, layout: Any, table: str) -> None:
+def test_names(asked, name, layout, table):
     report = asked.tables.import_table(name, layout=layout, dry_run=True)
     assert (report.table, report.rows) == (table, 6)
     assert report.layout in (layout, "langchain-pgvector") or layout is None
@@ -103,13 +99,13 @@ def test_names(asked: SyncRetriever, name: str, layout: Any, table: str) -> None
         ("two", {}, "may be the table 'two'.* or the table 'data_two'"),
     ],
 )
-def test_what_is_not_clear_is_refused(asked: SyncRetriever, name: str, options: Any, message: str) -> None:
+def test_what_is_not_clear_is_refused(asked, name, options, message):
     for dry_run in (True, False):
         with pytest.raises(ConfigurationError, match=message):
             asked.tables.import_table(name, **options, dry_run=dry_run)
 
 
-def test_a_name_that_may_mean_two_is_one_with_its_layout(source: psycopg.Connection[Any], moved: SyncRetriever) -> None:
+def test_a_name_that_may_mean_two_is_one_with_its_layout(source, moved):
     source.execute(
         "CREATE TABLE twice AS SELECT * FROM lc_docs LIMIT 2; UPDATE langchain_pg_collection SET name = 'twice' "
         "WHERE name = 'old docs'"
@@ -119,21 +115,19 @@ def test_a_name_that_may_mean_two_is_one_with_its_layout(source: psycopg.Connect
         moved.tables.import_table("twice", layout="langchain-postgres")
 
 
-def test_columns_with_other_names(source: psycopg.Connection[Any], moved: SyncRetriever) -> None:
+def test_columns_with_other_names(source, moved):
     source.execute(
         "ALTER TABLE lc_docs RENAME langchain_id TO key; ALTER TABLE lc_docs RENAME content TO body; "
         "ALTER TABLE lc_docs RENAME langchain_metadata TO extra; ALTER TABLE lc_docs RENAME embedding TO v"
     )
-    named: dict[str, Any] = {
+    named = {
         "id_field": "key", "text_field": "body", "vector_field": "v", "metadata_field": "extra",
     }  # fmt: skip
     assert moved.tables.import_table("lc_docs", layout="langchain-postgres", **named).written == 6
     assert moved.search("apple", mode="keyword", top_k=9)[0].metadata.keys() == {"n"}
 
 
-def test_another_schema_and_names_that_must_be_quoted(
-    database_url: str, source: psycopg.Connection[Any], moved: SyncRetriever
-) -> None:
+def test_another_schema_and_names_that_must_be_quoted(database_url, source, moved):
     source.execute('CREATE SCHEMA "its ""own"; ALTER TABLE lc_docs SET SCHEMA "its ""own"')
     source.execute('ALTER TABLE "its ""own".lc_docs RENAME TO "ta;b\'le"')
     report = moved.tables.import_table("ta;b'le", source_schema='its "own')
@@ -141,7 +135,7 @@ def test_another_schema_and_names_that_must_be_quoted(
     assert sorted(stored_rows(database_url, "moved")) == [row.id for row in ROWS]
 
 
-def test_another_database(source: psycopg.Connection[Any], database_url: str, empty_database_url: str) -> None:
+def test_another_database(source, database_url, empty_database_url):
     with retriever(empty_database_url) as moved:
         with pytest.raises(ConfigurationError, match="source_url="):
             moved.tables.import_table("lc_docs")
@@ -149,7 +143,7 @@ def test_another_database(source: psycopg.Connection[Any], database_url: str, em
         assert stored_rows(empty_database_url, "moved") == KINDS["langchain-postgres"].rows(source)
 
 
-def test_addresses_are_told_without_their_passwords(moved: SyncRetriever) -> None:
+def test_addresses_are_told_without_their_passwords(moved):
     secret = "fiddlesticks"  # noqa: S105
     for url, kind, message in (
         (f"postgresql://me:{secret}@127.0.0.1:1/db", ConnectionFailedError, "host=127.0.0.1"),
@@ -161,9 +155,7 @@ def test_addresses_are_told_without_their_passwords(moved: SyncRetriever) -> Non
         assert secret not in str(refused.value)
 
 
-def test_a_role_needs_no_more_than_to_read(
-    database_url: str, source: psycopg.Connection[Any], moved: SyncRetriever
-) -> None:
+def test_a_role_needs_no_more_than_to_read(database_url, source, moved):
     source.execute("CREATE ROLE reads_tables LOGIN")
     try:
         reader = make_conninfo(database_url, user="reads_tables")
@@ -184,8 +176,8 @@ def test_a_role_needs_no_more_than_to_read(
 
 
 @pytest.mark.usefixtures("source")
-def test_a_pool_a_connection_and_a_transaction_of_the_users(database_url: str) -> None:
-    async def run() -> None:
+def test_a_pool_a_connection_and_a_transaction_of_the_users(database_url):
+    async def run():
         async with (
             AsyncConnectionPool(database_url, min_size=1, max_size=3, open=False) as pool,
             opened(model="none", pool=pool, collection="moved") as moved,
@@ -206,7 +198,7 @@ def test_a_pool_a_connection_and_a_transaction_of_the_users(database_url: str) -
     asyncio.run(run())
 
 
-def test_views_are_tables(source: psycopg.Connection[Any], moved: SyncRetriever) -> None:
+def test_views_are_tables(source, moved):
     """A view gives any query the columns of a layout."""
     source.execute(
         "CREATE VIEW some_docs AS SELECT * FROM haystack_docs WHERE id <> 'r3'; "
@@ -218,9 +210,7 @@ def test_views_are_tables(source: psycopg.Connection[Any], moved: SyncRetriever)
 
 
 @pytest.mark.slow
-def test_a_source_that_is_lost_is_told_and_what_is_stored_stays(
-    database_url: str, source: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_source_that_is_lost_is_told_and_what_is_stored_stays(database_url, source, monkeypatch):
     monkeypatch.setattr("semlex.store.tables.PART_BYTES", 100_000)
     # So many bytes that the server is still sending them when the first batch is stored.
     source.execute(

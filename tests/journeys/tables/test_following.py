@@ -6,7 +6,6 @@ import asyncio
 import re
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, LiteralString
 
 import psycopg
 import pytest
@@ -21,28 +20,21 @@ from semlex.proof.transaction_pooler import TransactionPooler
 from semlex.store.followed.definitions import bound_times
 from semlex.store.followed.triggers import TableTriggers
 from tests.support.databases import new_role
-from tests.support.followed import KEYS, RELATIONS, Articles, Key, Relation, articles
+from tests.support.followed import KEYS, RELATIONS, articles
 from tests.support.lost_answers import lose_answers
 from tests.support.retrievers import opened, sync_opened
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from semlex import SyncRetriever
-    from tests.support.databases import Databases
 
 retriever = partial(sync_opened, model="none", collection="news")
 
 
 @pytest.fixture
-def table(database_url: str) -> Iterator[Articles]:
+def table(database_url):
     with articles(database_url, rows=3) as table:
         yield table
 
 
 @pytest.fixture
-def news(database_url: str) -> Iterator[SyncRetriever]:
+def news(database_url):
     with retriever(database_url) as opened:
         yield opened
 
@@ -51,7 +43,7 @@ def news(database_url: str) -> Iterator[SyncRetriever]:
 
 
 @pytest.mark.parametrize(("key", "relation"), [*zip(KEYS, RELATIONS, strict=True)])
-def test_tables_and_views_are_followed_by_their_keys(database_url: str, key: Key, relation: Relation) -> None:
+def test_tables_and_views_are_followed_by_their_keys(database_url, key, relation):
     with articles(database_url, key, relation, rows=3) as table, retriever(database_url) as news:
         followed = news.tables.follow(**table.options())
         assert (followed.name, followed.schema, followed.table) == (table.name, "shop", table.name)
@@ -65,7 +57,7 @@ def test_tables_and_views_are_followed_by_their_keys(database_url: str, key: Key
             assert news.tables.follow(f"shop.{table.name}", name="again", text="body").key == table.key_columns
 
 
-def test_a_definition_is_stored_whole_and_the_same_call_changes_nothing(table: Articles, news: SyncRetriever) -> None:
+def test_a_definition_is_stored_whole_and_the_same_call_changes_nothing(table, news):
     options = table.options(
         name="posts",
         text=["title", "upper(body) || '100%' -- all of it"],
@@ -85,7 +77,7 @@ def test_a_definition_is_stored_whole_and_the_same_call_changes_nothing(table: A
         news.tables.follow(**options | {"metadata": []})
 
 
-def test_a_definition_is_changed_in_place(table: Articles, news: SyncRetriever) -> None:
+def test_a_definition_is_changed_in_place(table, news):
     news.tables.follow(**table.options())
     changed = news.tables.change("articles", text="body", live=["status"])
     assert (changed.text, changed.live) == (("body",), ("status",))
@@ -102,7 +94,7 @@ def test_a_definition_is_changed_in_place(table: Articles, news: SyncRetriever) 
     assert (moved.name, moved.schema, moved.table) == ("articles", "public", "posts")
 
 
-def test_a_table_is_no_longer_followed(table: Articles, news: SyncRetriever) -> None:
+def test_a_table_is_no_longer_followed(table, news):
     news.tables.follow(**table.options())
     assert [source.name for source in news.documents.sources()] == ["articles"]
     with pytest.raises(ConfigurationError, match=r"semlex follow articles --stop"):
@@ -116,9 +108,7 @@ def test_a_table_is_no_longer_followed(table: Articles, news: SyncRetriever) -> 
         news.tables.change("article", text="body")
 
 
-def test_what_is_stored_when_the_answer_is_lost_was_not_done_by_another_program(
-    table: Articles, news: SyncRetriever, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_stored_when_the_answer_is_lost_was_not_done_by_another_program(table, news, monkeypatch):
     lost = lose_answers(monkeypatch, "follow the table", "change the followed table", "stop following the table")
     followed = news.tables.follow(**table.options())
     changed = news.tables.change("articles", text="body")
@@ -129,10 +119,8 @@ def test_what_is_stored_when_the_answer_is_lost_was_not_done_by_another_program(
     assert len(lost) == 3
 
 
-def test_a_table_that_cannot_get_triggers_is_not_followed_even_if_the_answer_is_lost(
-    table: Articles, news: SyncRetriever, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def refused(*_: object, **__: object) -> None:
+def test_a_table_that_cannot_get_triggers_is_not_followed_even_if_the_answer_is_lost(table, news, monkeypatch):
+    async def refused(*_, **__):
         raise PrivilegeError("no right to make triggers", sqlstate="42501")
 
     lost = lose_answers(monkeypatch, "follow the table")
@@ -142,7 +130,7 @@ def test_a_table_that_cannot_get_triggers_is_not_followed_even_if_the_answer_is_
     assert (lost, news.tables.followed()) == ({"follow the table"}, [])
 
 
-def test_the_first_call_in_a_schema_may_follow_a_table_of_it(database_url: str, table: Articles) -> None:
+def test_the_first_call_in_a_schema_may_follow_a_table_of_it(database_url, table):
     with SyncClient(database_url, "none", use_reranking=False, schema="shop") as client:
         news = client.collection("news")
         assert news.tables.ddl(**table.options())
@@ -150,7 +138,7 @@ def test_the_first_call_in_a_schema_may_follow_a_table_of_it(database_url: str, 
         assert [status.table for status in news.tables.followed()] == [followed]
 
 
-def test_a_definition_is_part_of_a_callers_transaction(database_url: str, table: Articles, news: SyncRetriever) -> None:
+def test_a_definition_is_part_of_a_callers_transaction(database_url, table, news):
     news.count()
     with psycopg.connect(database_url) as connection:
         mine = news.using(connection).tables
@@ -163,7 +151,7 @@ def test_a_definition_is_part_of_a_callers_transaction(database_url: str, table:
 
 
 @pytest.mark.direct
-async def test_behind_a_transaction_pooler(database_url: str, table: Articles) -> None:
+async def test_behind_a_transaction_pooler(database_url, table):
     async with (
         TransactionPooler(database_url, size=2) as pooler,
         opened(pooler.address, "none", collection="news") as news,
@@ -179,7 +167,7 @@ async def test_behind_a_transaction_pooler(database_url: str, table: Articles) -
         assert await news.tables.stop("articles") == 4
 
 
-async def test_of_several_who_follow_a_table_at_once_all_follow_it_alike(database_url: str, table: Articles) -> None:
+async def test_of_several_who_follow_a_table_at_once_all_follow_it_alike(database_url, table):
     async with (
         opened(database_url, "none", collection="news") as one,
         opened(database_url, "none", collection="news") as other,
@@ -200,9 +188,7 @@ async def test_of_several_who_follow_a_table_at_once_all_follow_it_alike(databas
                 assert isinstance(result, ConfigurationError)
 
 
-def test_rows_are_deleted_or_kept_when_their_table_is_no_longer_followed(
-    table: Articles, news: SyncRetriever, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_are_deleted_or_kept_when_their_table_is_no_longer_followed(table, news, monkeypatch):
     news.tables.follow(**table.options())
     news.tables.sync()
     assert news.tables.stop("articles", keep=True) == 0
@@ -237,9 +223,7 @@ def test_rows_are_deleted_or_kept_when_their_table_is_no_longer_followed(
         ),
     ],
 )
-def test_columns_that_are_not_as_they_were_are_an_error_until_they_are_accepted(
-    table: Articles, news: SyncRetriever, statement: LiteralString, message: str | None
-) -> None:
+def test_columns_that_are_not_as_they_were_are_an_error_until_they_are_accepted(table, news, statement, message):
     news.tables.follow(**table.options(text=["body", "author"], live="status"))
     news.tables.sync()
     table.connection.execute(sql.SQL("ALTER TABLE shop.articles {}").format(sql.SQL(statement)))
@@ -261,13 +245,9 @@ def test_columns_that_are_not_as_they_were_are_an_error_until_they_are_accepted(
     assert all(hit.columns == {"id": hit.key} for hit in hits)
 
 
-def test_a_table_that_is_gone_keeps_no_other_waiting(
-    table: Articles, news: SyncRetriever, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_table_that_is_gone_keeps_no_other_waiting(table, news, caplog):
     for name in ("first", "gone", "last", "lost"):
-        made: LiteralString = (
-            "CREATE TABLE {0} (LIKE shop.articles INCLUDING ALL); INSERT INTO {0} (id, body) VALUES (1, 'apple')"
-        )
+        made = "CREATE TABLE {0} (LIKE shop.articles INCLUDING ALL); INSERT INTO {0} (id, body) VALUES (1, 'apple')"
         table.connection.execute(sql.SQL(made).format(sql.Identifier("shop", name)))
         news.tables.follow(**table.options(table=name))
     table.connection.execute("DROP TABLE shop.gone, shop.lost")
@@ -277,7 +257,7 @@ def test_a_table_that_is_gone_keeps_no_other_waiting(
     assert "shop.lost" in caplog.text
 
 
-def test_folders_and_tables_have_one_name_each(table: Articles, news: SyncRetriever, tmp_path: Path) -> None:
+def test_folders_and_tables_have_one_name_each(table, news, tmp_path):
     folder = tmp_path / "articles"
     folder.mkdir()
     (folder / "a.md").write_text("apple")
@@ -299,7 +279,7 @@ def test_folders_and_tables_have_one_name_each(table: Articles, news: SyncRetrie
 # --- what is refused --------------------------------------------------------------------------------------------------
 
 
-REFUSED: list[tuple[dict[str, Any], str]] = [
+REFUSED = [
     ({"table": "artikel"}, r"no table or view shop.artikel exists in host=.*; did you mean shop.articles\?"),
     ({"table": "articles", "schema": None}, r"no table or view public.articles .* did you mean shop.articles\?"),
     ({"table": ""}, "table is blank"),
@@ -344,7 +324,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-def test_what_cannot_be_followed_is_refused_with_a_remedy(table: Articles, database_url: str) -> None:
+def test_what_cannot_be_followed_is_refused_with_a_remedy(table, database_url):
     table.connection.execute("ALTER TABLE shop.articles ADD COLUMN raw bytea")
     with SyncClient(database_url, "none", use_reranking=False) as client:
         news = client.collection("news")
@@ -355,7 +335,7 @@ def test_what_cannot_be_followed_is_refused_with_a_remedy(table: Articles, datab
         assert client.collections() == []  # none was made for it
 
 
-def test_a_view_needs_a_key_and_has_no_triggers(database_url: str, news: SyncRetriever) -> None:
+def test_a_view_needs_a_key_and_has_no_triggers(database_url, news):
     with articles(database_url, relation="view") as table:
         with pytest.raises(ConfigurationError, match=r"article_view is a view without a primary key.*--key"):
             news.tables.follow(**table.options(key=None))
@@ -367,7 +347,7 @@ def test_a_view_needs_a_key_and_has_no_triggers(database_url: str, news: SyncRet
         assert news.tables.follow("shop.notes", key="slug", text="body").key_kinds == ("text",)
 
 
-def test_unknown_options_are_refused_as_arguments(table: Articles, news: SyncRetriever) -> None:
+def test_unknown_options_are_refused_as_arguments(table, news):
     with pytest.raises(TypeError, match="did you mean 'metadata'"):
         news.tables.follow(**table.options(meta_data=["author"]))
     with pytest.raises(ConfigurationError, match="metadata"):
@@ -378,11 +358,11 @@ def test_unknown_options_are_refused_as_arguments(table: Articles, news: SyncRet
 
 
 # Of a role that may write collections.
-WRITING: tuple[LiteralString, ...] = ("CREATE, USAGE ON SCHEMA semlex", "ALL ON ALL TABLES IN SCHEMA semlex")
+WRITING = ("CREATE, USAGE ON SCHEMA semlex", "ALL ON ALL TABLES IN SCHEMA semlex")
 
 
 @pytest.mark.superuser
-def test_a_role_needs_to_read_the_columns_alone(database_url: str, table: Articles) -> None:
+def test_a_role_needs_to_read_the_columns_alone(database_url, table):
     with new_role(database_url, *WRITING) as role, retriever(database_url, role=role) as news:
         with pytest.raises(PrivilegeError, match=r"may not read shop\.articles") as refused:
             news.tables.follow(**table.options())
@@ -401,7 +381,7 @@ def test_a_role_needs_to_read_the_columns_alone(database_url: str, table: Articl
 
 
 @pytest.mark.superuser
-def test_readers_need_no_right_to_definitions(database_url: str, table: Articles, news: SyncRetriever) -> None:
+def test_readers_need_no_right_to_definitions(database_url, table, news):
     news.tables.follow(**table.options())
     with new_role(database_url, *WRITING) as role, retriever(database_url, role=role, create=False) as theirs:
         table.connection.execute(
@@ -413,9 +393,7 @@ def test_readers_need_no_right_to_definitions(database_url: str, table: Articles
     assert [status.table.name for status in news.status().followed or ()] == ["articles"]
 
 
-def test_a_table_of_another_database_is_followed(
-    databases: Databases, news: SyncRetriever, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_table_of_another_database_is_followed(databases, news, monkeypatch):
     with databases.copy("template1") as other, articles(other) as table:
         monkeypatch.setenv("SHOP_DATABASE", other)
         followed = news.tables.follow(**table.options(source_database="env:SHOP_DATABASE"))
@@ -432,15 +410,13 @@ def test_a_table_of_another_database_is_followed(
 # --- dumps ------------------------------------------------------------------------------------------------------------
 
 
-async def limit_waits(url: str) -> None:
+async def limit_waits(url):
     """What a worker does after the server's clock stepped back."""
     async with await psycopg.AsyncConnection.connect(url) as connection:
         await bound_times(connection, "semlex", 60.0, NEXT_LOOK)
 
 
-def test_a_restored_collection_follows_the_table_by_comparison(
-    database_url: str, table: Articles, news: SyncRetriever, tmp_path: Path
-) -> None:
+def test_a_restored_collection_follows_the_table_by_comparison(database_url, table, news, tmp_path):
     followed = news.tables.follow(**table.options(changes="trigger", formats={"body": "markdown"}, live="status"))
     news.tables.follow(**table.options(name="posts", text="upper(title)"))
     news.tables.sync()

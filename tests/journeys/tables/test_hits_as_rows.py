@@ -6,7 +6,6 @@ import asyncio
 from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
@@ -21,11 +20,6 @@ from semlex.proof.transaction_pooler import TransactionPooler
 from semlex.store.query.hits import BATCH_ROWS, COLUMNS, INCLUDED, Relation, fill_table, statement
 from semlex.types.display import UNSAFE
 from tests.support.retrievers import opened, sync_opened
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.support.shell import Shell
 
 pytestmark = pytest.mark.pg16
 
@@ -70,28 +64,26 @@ hits = st.lists(
 
 
 @pytest.fixture(scope="module")
-def connection(server_url: str) -> Iterator[psycopg.Connection[Any]]:
+def connection(server_url):
     with psycopg.connect(server_url) as opened:
         yield opened
 
 
-def expected(listed: list[SearchResult], *include: str) -> list[dict[str, Any]]:
+def expected(listed, *include):
     names = [name for name in (*COLUMNS, *include) if name not in ("document_id", "document_rank")]
     return [{name: getattr(hit, name) for name in names} for hit in listed]
 
 
-def told(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def told(rows):
     return [{name: row[name] for name in row if name not in ("document_id", "document_rank")} for row in rows]
 
 
 @given(listed=hits, quoted_by=st.sampled_from(["on", "off"]), run_by=st.sampled_from(["on", "off"]))
-def test_the_statement_gives_the_hits(
-    connection: psycopg.Connection[Any], listed: list[SearchResult], quoted_by: str, run_by: str
-) -> None:
+def test_the_statement_gives_the_hits(connection, listed, quoted_by, run_by):
     connection.rollback()
     relation = Relation(SearchResults(listed), ALL)
     connection.execute(f"SET standard_conforming_strings = {quoted_by}")
-    text = statement(connection, relation)  # type: ignore[arg-type]
+    text = statement(connection, relation)
     assert UNSAFE.search(text) is None
     assert len(text.split("\n")) == (len(listed) + 2 if listed else 1)
     connection.execute(f"SET standard_conforming_strings = {run_by}")
@@ -104,12 +96,12 @@ def test_the_statement_gives_the_hits(
     assert inside == {"n": len(listed)}
 
 
-def filled(connection: psycopg.Connection[Any], relation: Relation, table: str) -> int:
+def filled(connection, relation, table):
     return asyncio.run(fill_table(connection, relation, table))
 
 
 @given(listed=hits, table=texts.filter(lambda name: name.strip() and len(name.encode()) <= 63))
-def test_the_table_holds_the_hits(connection: psycopg.Connection[Any], listed: list[SearchResult], table: str) -> None:
+def test_the_table_holds_the_hits(connection, listed, table):
     connection.rollback()
     assert filled(connection, Relation(listed, ALL), table) == len(listed)
     query = psycopg.sql.SQL("SELECT * FROM {}").format(psycopg.sql.Identifier(table))
@@ -120,7 +112,7 @@ def test_the_table_holds_the_hits(connection: psycopg.Connection[Any], listed: l
     assert connection.info.transaction_status == TransactionStatus.INTRANS
 
 
-def test_many_hits_of_any_session(database_url: str) -> None:
+def test_many_hits_of_any_session(database_url):
     """Settings, row factories and placeholders of the user's connection make no difference, and stay."""
     many = [
         SearchResult(f"ü {number}", {"n": number}, f"é{number}", rank=number) for number in range(2 * BATCH_ROWS + 1)
@@ -136,13 +128,13 @@ def test_many_hits_of_any_session(database_url: str) -> None:
         }
 
 
-def test_what_is_no_hit_is_refused(connection: psycopg.Connection[Any]) -> None:
+def test_what_is_no_hit_is_refused(connection):
     connection.rollback()
     for wrong in ("hits", [1], None, [SearchResult("a"), Document("b")]):
         with pytest.raises(ConfigurationError, match="results"):
-            Relation(wrong, ())  # type: ignore[arg-type]
+            Relation(wrong, ())
     with pytest.raises(ConfigurationError, match="excerpt, content, metadata"):
-        Relation([], ["vectors"])  # type: ignore[list-item]
+        Relation([], ["vectors"])
     for name, hit in {
         "id": SearchResult("text", id="a\0b"),
         "content": SearchResult("\ud800"),
@@ -152,14 +144,14 @@ def test_what_is_no_hit_is_refused(connection: psycopg.Connection[Any]) -> None:
             Relation([SearchResult("text"), hit], ALL)
     for table in ("", " ", "x" * 64, "a\0b", None, 3):
         with pytest.raises(ConfigurationError, match="table"):
-            filled(connection, Relation([], ()), table)  # type: ignore[arg-type]
+            filled(connection, Relation([], ()), table)
     assert connection.info.transaction_status == TransactionStatus.IDLE
 
 
 retriever_of = partial(opened, model=16, collection="words")
 
 
-async def test_hits_are_joined_with_tables_of_the_user(database_url: str) -> None:
+async def test_hits_are_joined_with_tables_of_the_user(database_url):
     async with retriever_of(database_url) as retriever, await psycopg.AsyncConnection.connect(database_url) as mine:
         await retriever.add_documents([Document(f"yellow fruit {name}", id=name) for name in "abc"])
         found = await retriever.search("yellow fruit")
@@ -182,7 +174,7 @@ async def test_hits_are_joined_with_tables_of_the_user(database_url: str) -> Non
         assert await cursor.fetchall() == [(hit.id,) for hit in found if hit.id in prices]
 
 
-async def test_a_transaction_that_cannot_hold_the_table_is_refused(database_url: str) -> None:
+async def test_a_transaction_that_cannot_hold_the_table_is_refused(database_url):
     async with retriever_of(database_url) as retriever:
         await retriever.add_documents([Document("yellow fruit", id="a")])
         found = await retriever.search("yellow fruit")
@@ -211,7 +203,7 @@ async def test_a_transaction_that_cannot_hold_the_table_is_refused(database_url:
             await retriever.tables.hits_into(mine, found, "hits")
 
 
-def test_without_an_event_loop(database_url: str) -> None:
+def test_without_an_event_loop(database_url):
     with sync_opened(database_url, 16) as retriever:
         retriever.add_documents([Document("yellow fruit", id="a")])
         found = retriever.search("yellow fruit")
@@ -227,16 +219,16 @@ def test_without_an_event_loop(database_url: str) -> None:
             with pytest.raises(ConfigurationError, match="in autocommit and outside a transaction"):
                 retriever.tables.hits_into(mine, found, "hits")
             with pytest.raises(ConfigurationError, match="connection must be one of psycopg 3, of Django"):
-                retriever.tables.hits_into("postgresql://", found, "hits")  # type: ignore[arg-type]
+                retriever.tables.hits_into("postgresql://", found, "hits")
 
 
-async def test_behind_a_transaction_pooler(database_url: str) -> None:
+async def test_behind_a_transaction_pooler(database_url):
     """Two clients in turn on two sessions: each has its table as long as its transaction, and leaves nothing."""
     async with TransactionPooler(database_url, size=2) as pooler, retriever_of(pooler.address) as retriever:
         await retriever.add_documents([Document("yellow fruit", id="a")])
         found = await retriever.search("yellow fruit")
 
-        async def client(number: int) -> None:
+        async def client(number):
             mine = await psycopg.AsyncConnection.connect(pooler.address, autocommit=True)
             async with mine:
                 for _ in range(8):  # the driver prepares by itself what it sends six times
@@ -249,7 +241,7 @@ async def test_behind_a_transaction_pooler(database_url: str) -> None:
         await asyncio.gather(client(1), client(2))
 
 
-def test_the_command_line_prints_a_statement(shell: Shell) -> None:
+def test_the_command_line_prints_a_statement(shell):
     shell("index", "docs", "--model", "none")
     done = shell("search", "keys", "--sql", "--include", "excerpt", "--include", "metadata")
     with psycopg.connect(shell.environment["DATABASE_URL"], row_factory=dict_row) as connection:

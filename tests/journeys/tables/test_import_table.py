@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import psycopg
@@ -12,18 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from psycopg import sql
 
-from semlex import BulkIngestConfig, SyncClient, SyncRetriever
+from semlex import BulkIngestConfig, SyncClient
 from semlex.errors import DuplicateError, ModelMismatchError
 from semlex.store import tables as store_tables
 from semlex.types.documents import MAX_CHUNK_BYTES, MAX_ID_BYTES
-from tests.support.foreign_tables import COLLECTION, KINDS, Kind, Row, ids, stored_rows
+from tests.support.foreign_tables import COLLECTION, KINDS, Row, ids, stored_rows
 from tests.support.properties import OWN_ROWS
 from tests.support.retrievers import sync_opened
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from semlex import Progress
 
 kinds = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 SMALL = BulkIngestConfig(batch_size=4, small_batch_rows=0)
@@ -52,18 +46,18 @@ retriever = partial(sync_opened, model="none", collection="moved", bulk=SMALL)
 
 
 @pytest.fixture
-def source(database_url: str) -> Iterator[psycopg.Connection[Any]]:
+def source(database_url):
     with psycopg.connect(database_url, autocommit=True) as connection:
         yield connection
 
 
 @pytest.fixture
-def moved(database_url: str) -> Iterator[SyncRetriever]:
+def moved(database_url):
     with retriever(database_url) as opened:
         yield opened
 
 
-def plain(count: int, first: int = 0) -> list[Row]:
+def plain(count, first=0):
     return [
         Row(f"r{number}", f"apple number{number}", f"[{number + 1},1,0.1]", {"n": number})
         for number in range(first, first + count)
@@ -78,7 +72,7 @@ def plain(count: int, first: int = 0) -> list[Row]:
     ("kind", "vector_type"), [*((kind, "vector(3)") for kind in KINDS.values()), (KINDS["haystack"], "halfvec(3)")],
     ids=[*KINDS, "halfvec"],
 )  # fmt: skip
-def test_texts_ids_metadata_and_bits_are_equal(database_url: str, kind: Kind, vector_type: Any) -> None:
+def test_texts_ids_metadata_and_bits_are_equal(database_url, kind, vector_type):
     storage = vector_type.removesuffix("(3)")
     numbers = 2 if storage == "halfvec" else 3
     with (
@@ -86,11 +80,11 @@ def test_texts_ids_metadata_and_bits_are_equal(database_url: str, kind: Kind, ve
         retriever(database_url, vector_storage=storage) as moved,
     ):
         kind.make(source, vector_type)
-        every: list[str] = []
+        every = []
 
         @OWN_ROWS
         @given(rows=rows_of_all_kinds)
-        def check(rows: list[tuple[str, dict[str, Any], list[float], list[float]]]) -> None:
+        def check(rows):
             source.execute(sql.SQL("TRUNCATE {}").format(sql.Identifier(kind.table)))
             moved.delete(every)
             every[:] = [f"é {number}" for number in range(len(rows))]
@@ -107,9 +101,7 @@ def test_texts_ids_metadata_and_bits_are_equal(database_url: str, kind: Kind, ve
 
 
 @kinds
-def test_halves_become_whole_numbers_without_a_change(
-    database_url: str, source: psycopg.Connection[Any], moved: SyncRetriever, kind: Kind
-) -> None:
+def test_halves_become_whole_numbers_without_a_change(database_url, source, moved, kind):
     kind.make(source, "halfvec(3)")
     kind.fill(source, [Row("a", "apple", "[0.1,-0.33325,65504]", {}), Row("b", "pear", "[6e-8,1,-0.0]", None)])
     moved.tables.import_table(kind.name)
@@ -120,7 +112,7 @@ def test_halves_become_whole_numbers_without_a_change(
     assert {name: row[2] for name, row in stored_rows(database_url, "moved").items()} == expected
 
 
-def test_vectors_that_a_collection_rounds_are_told(database_url: str, source: psycopg.Connection[Any]) -> None:
+def test_vectors_that_a_collection_rounds_are_told(database_url, source):
     kind = KINDS["haystack"]
     kind.make(source)
     kind.fill(source, [*plain(2), Row("big", "apple", "[1e6,1,1]", {})])
@@ -130,7 +122,7 @@ def test_vectors_that_a_collection_rounds_are_told(database_url: str, source: ps
     assert (report.written, report.skipped, [problem.id for problem in report.problems]) == (2, 1, ["big"])
 
 
-def test_long_vectors_of_others_are_not_rounded(source: psycopg.Connection[Any], moved: SyncRetriever) -> None:
+def test_long_vectors_of_others_are_not_rounded(source, moved):
     kind, vector = KINDS["haystack"], np.random.default_rng(1).normal(size=600).astype(np.float32)
     vector /= np.linalg.norm(vector)
     kind.make(source, "vector(600)")
@@ -139,7 +131,7 @@ def test_long_vectors_of_others_are_not_rounded(source: psycopg.Connection[Any],
     assert np.array_equal(moved.embeddings.vectors(["a"])["a"], vector)
 
 
-def test_a_node_of_llama_index_is_part_of_its_document(source: psycopg.Connection[Any], moved: SyncRetriever) -> None:
+def test_a_node_of_llama_index_is_part_of_its_document(source, moved):
     kind = KINDS["llama-index"]
     kind.make(source)
     old = '{"year": 2001, "ref_doc_id": "None"}'  # as old versions stored it
@@ -150,7 +142,7 @@ def test_a_node_of_llama_index_is_part_of_its_document(source: psycopg.Connectio
     assert (second.parent_id, second.metadata) == ("d", {"n": 0})
 
 
-def test_columns_of_langchain_are_metadata(source: psycopg.Connection[Any], moved: SyncRetriever) -> None:
+def test_columns_of_langchain_are_metadata(source, moved):
     source.execute(
         "CREATE TABLE lc (langchain_id uuid PRIMARY KEY, content text NOT NULL, embedding vector(2) NOT NULL, "
         "content_tsv tsvector NOT NULL, year int, price numeric, ratio float8, at timestamptz, tags text[], extra json,"
@@ -173,21 +165,19 @@ def test_columns_of_langchain_are_metadata(source: psycopg.Connection[Any], move
     assert moved.search("apple", mode="keyword")[0].metadata == {"n": None, "year": 2020}
 
 
-def test_any_table_with_vectors_when_its_columns_are_named(
-    source: psycopg.Connection[Any], moved: SyncRetriever
-) -> None:
+def test_any_table_with_vectors_when_its_columns_are_named(source, moved):
     source.execute(
         'CREATE TABLE "My Items" (nr int, body text, "Vec" halfvec(2), kind text); '
         "INSERT INTO \"My Items\" VALUES (7, 'apple', '[1,2]', 'fruit'), (NULL, 'pear', '[1,2]', 'fruit')"
     )
-    named: dict[str, Any] = {"id_field": "nr", "text_field": "body", "vector_field": "Vec"}
+    named = {"id_field": "nr", "text_field": "body", "vector_field": "Vec"}
     report = moved.tables.import_table("My Items", layout="pgvector", **named)
     assert (report.written, report.reasons) == (1, {"nr: missing": 1})
     [hit] = moved.search("apple", mode="keyword")
     assert (hit.id, hit.metadata) == ("7", {"kind": "fruit"})
 
 
-def test_questions_find_what_was_moved(source: psycopg.Connection[Any], moved: SyncRetriever) -> None:
+def test_questions_find_what_was_moved(source, moved):
     kind = KINDS["haystack"]
     kind.make(source)
     kind.fill(source, plain(9))
@@ -200,7 +190,7 @@ def test_questions_find_what_was_moved(source: psycopg.Connection[Any], moved: S
 # --- what is refused --------------------------------------------------------------------------------------------------
 
 LONG = "x" * (MAX_ID_BYTES + 1)
-WRONG: dict[str, dict[str, Row]] = {
+WRONG = {
     "langchain-postgres": {
         "content: too_short": Row("w", "", "[1,2,3]", {}),
         "content: too_long": Row("w", "x" * (MAX_CHUNK_BYTES + 1), "[1,2,3]", {}),
@@ -228,9 +218,7 @@ WRONG: dict[str, dict[str, Row]] = {
 
 
 @pytest.mark.parametrize("layout", WRONG)
-def test_a_row_that_cannot_be_taken_is_named_and_the_others_are_stored(
-    database_url: str, source: psycopg.Connection[Any], moved: SyncRetriever, layout: str
-) -> None:
+def test_a_row_that_cannot_be_taken_is_named_and_the_others_are_stored(database_url, source, moved, layout):
     kind, names = KINDS[layout], sorted(str(row.id) for row in plain(10))
     kind.make(source, "vector" if any(reason.endswith("dimension") for reason in WRONG[layout]) else "vector(3)")
     for reason, wrong in WRONG[layout].items():
@@ -251,13 +239,13 @@ def test_a_row_that_cannot_be_taken_is_named_and_the_others_are_stored(
         assert sorted(stored_rows(database_url, "moved")) == names
 
 
-def stored_rows_of_chunks(url: str) -> int:
+def stored_rows_of_chunks(url):
     with psycopg.connect(url) as connection:
         [count] = connection.execute("SELECT count(*) FROM semlex.moved_chunk").fetchone() or [0]
     return int(count)
 
 
-def test_a_table_of_wrong_rows_names_a_hundred(source: psycopg.Connection[Any], moved: SyncRetriever) -> None:
+def test_a_table_of_wrong_rows_names_a_hundred(source, moved):
     kind = KINDS["haystack"]
     kind.make(source)
     kind.fill(source, [Row(f"w{number}", None, None, {}) for number in range(150)])
@@ -267,9 +255,7 @@ def test_a_table_of_wrong_rows_names_a_hundred(source: psycopg.Connection[Any], 
     assert report.dimensions is None
 
 
-def test_vectors_of_another_length_than_the_collections_are_refused(
-    source: psycopg.Connection[Any], moved: SyncRetriever
-) -> None:
+def test_vectors_of_another_length_than_the_collections_are_refused(source, moved):
     KINDS["haystack"].make(source)
     KINDS["haystack"].fill(source, plain(3))
     moved.tables.load({"id": ["mine"], "text": ["apple"], "vector": [[1.0, 2.0]]})
@@ -278,7 +264,7 @@ def test_vectors_of_another_length_than_the_collections_are_refused(
     assert ids(moved, "apple") == ["mine"]
 
 
-def test_blobs_are_told(source: psycopg.Connection[Any], moved: SyncRetriever) -> None:
+def test_blobs_are_told(source, moved):
     KINDS["haystack"].make(source)
     KINDS["haystack"].fill(source, plain(3))
     source.execute("UPDATE haystack_docs SET blob_data = 'x', blob_mime_type = 'a/b' WHERE id <> 'r0'")
@@ -290,9 +276,7 @@ def test_blobs_are_told(source: psycopg.Connection[Any], moved: SyncRetriever) -
 
 
 @kinds
-def test_a_second_run_updates_and_never_doubles(
-    database_url: str, source: psycopg.Connection[Any], moved: SyncRetriever, kind: Kind
-) -> None:
+def test_a_second_run_updates_and_never_doubles(database_url, source, moved, kind):
     kind.make(source)
     kind.fill(source, plain(9))
     for _ in range(2):
@@ -313,16 +297,14 @@ def test_a_second_run_updates_and_never_doubles(
 
 
 @pytest.mark.slow
-def test_of_a_node_that_was_added_again_the_latest_counts(
-    source: psycopg.Connection[Any], moved: SyncRetriever
-) -> None:
+def test_of_a_node_that_was_added_again_the_latest_counts(source, moved):
     """LlamaIndex adds a second row of the same node."""
     kind = KINDS["llama-index"]
     kind.make(source)
 
     @OWN_ROWS
     @given(added=st.lists(st.sampled_from("abcde"), max_size=15))
-    def check(added: list[str]) -> None:
+    def check(added):
         source.execute("TRUNCATE data_li_docs")
         moved.delete(list("abcde"))
         rows = [Row(name, f"apple {n}", f"[{n + 1},1,1]", {"n": n}) for n, name in enumerate(added)]
@@ -336,17 +318,15 @@ def test_of_a_node_that_was_added_again_the_latest_counts(
     check()
 
 
-def test_it_is_one_snapshot(
-    monkeypatch: pytest.MonkeyPatch, source: psycopg.Connection[Any], moved: SyncRetriever
-) -> None:
+def test_it_is_one_snapshot(monkeypatch, source, moved):
     """What others add, change and delete meanwhile is not seen."""
     monkeypatch.setattr(store_tables, "PART_BYTES", 100)
     kind = KINDS["haystack"]
     kind.make(source)
     kind.fill(source, plain(50))
-    told: list[Progress] = []
+    told = []
 
-    def interfere(progress: Progress) -> None:
+    def interfere(progress):
         if not told:
             kind.fill(source, plain(5, 100))
             source.execute("DELETE FROM haystack_docs WHERE id = 'r40'; UPDATE haystack_docs SET content = 'plum'")
@@ -359,7 +339,7 @@ def test_it_is_one_snapshot(
     assert len(ids(moved, "apple")) == 50
 
 
-def test_only_the_rows_of_the_named_collection(source: psycopg.Connection[Any], moved: SyncRetriever) -> None:
+def test_only_the_rows_of_the_named_collection(source, moved):
     kind = KINDS["langchain-pgvector"]
     kind.make(source)
     kind.fill(source, plain(4))
@@ -372,7 +352,7 @@ def test_only_the_rows_of_the_named_collection(source: psycopg.Connection[Any], 
     assert len(ids(moved, "apple")) == 7
 
 
-def test_several_collections_of_one_client(database_url: str, source: psycopg.Connection[Any]) -> None:
+def test_several_collections_of_one_client(database_url, source):
     KINDS["haystack"].make(source)
     KINDS["haystack"].fill(source, plain(4))
     with SyncClient(database_url, "none", use_reranking=False) as client:

@@ -9,7 +9,6 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import psycopg
@@ -19,7 +18,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from semlex import BulkIngestConfig, Document, SyncRetriever
+from semlex import BulkIngestConfig, Document
 from semlex.errors import ConfigurationError, DuplicateError, ModelMismatchError, ValidationError
 from semlex.ingest.bulk.row_batch import RowFields
 from semlex.ingest.bulk.sources import joined_batches, opened_sources
@@ -27,11 +26,6 @@ from semlex.store.write import chunks as chunks_module
 from tests.support.properties import OWN_ROWS, examples
 from tests.support.retrievers import sync_opened
 from tests.support.waiting import turns
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from tests.support.shell import Shell
 
 WIDTH = 3
 PATIENCE = 60.0  # seconds: a bound for a machine that is busy
@@ -42,19 +36,19 @@ retriever = partial(sync_opened, model="none", collection="rows")
 
 
 @pytest.fixture
-def store(database_url: str) -> Iterator[SyncRetriever]:
+def store(database_url):
     with retriever(database_url, bulk=SMALL) as opened:
         yield opened
 
 
 @pytest.fixture(scope="module")
-def empty(new_database: Callable[[], str]) -> Iterator[SyncRetriever]:
+def empty(new_database):
     """For what is refused: every test leaves it as it is."""
     with retriever(new_database(), bulk=SMALL) as opened:
         yield opened
 
 
-def columns(count: int, first: int = 0) -> dict[str, Any]:
+def columns(count, first=0):
     numbers = range(first, first + count)
     return {
         "id": [f"r{number}" for number in numbers],
@@ -65,13 +59,13 @@ def columns(count: int, first: int = 0) -> dict[str, Any]:
     }
 
 
-def table(count: int, first: int = 0) -> pa.Table:
+def table(count, first=0):
     given_columns = columns(count, first)
     flat = pa.array(given_columns.pop("vector").reshape(-1))
     return pa.table(given_columns | {"vector": pa.FixedSizeListArray.from_arrays(flat, WIDTH)})
 
 
-def stored(url: str, collection: str = "rows") -> dict[str, tuple[str, dict[str, Any], bytes]]:
+def stored(url, collection="rows"):
     """Id -> text, metadata, bytes of the vector."""
     with psycopg.connect(url) as connection:
         query = psycopg.sql.SQL(
@@ -81,7 +75,7 @@ def stored(url: str, collection: str = "rows") -> dict[str, tuple[str, dict[str,
         return {row[0]: row[1:] for row in connection.execute(query)}
 
 
-def expected(given_columns: dict[str, Any]) -> dict[str, tuple[str, dict[str, Any], bytes]]:
+def expected(given_columns):
     head = WIDTH.to_bytes(2, "big") + bytes(2)
     rows = zip(*(given_columns[name] for name in ("id", "text", "vector", "year", "kind")), strict=True)
     return {
@@ -93,13 +87,13 @@ def expected(given_columns: dict[str, Any]) -> dict[str, tuple[str, dict[str, An
 # --- every source -----------------------------------------------------------------------------------------------------
 
 
-def parquet(folder: Path, count: int) -> Path:
+def parquet(folder, count):
     path = folder / "rows.parquet"
     pq.write_table(table(count), path, row_group_size=3)
     return path
 
 
-def json_lines(folder: Path, count: int) -> Path:
+def json_lines(folder, count):
     path = folder / "rows.jsonl"
     rows = zip(*(column.tolist() if hasattr(column, "tolist") else column for column in columns(count).values()))  # noqa: B905
     lines = [json.dumps(dict(zip(columns(count), row, strict=True))) for row in rows]
@@ -107,7 +101,7 @@ def json_lines(folder: Path, count: int) -> Path:
     return path
 
 
-SOURCES: dict[str, Any] = {
+SOURCES = {
     "columns": lambda _, count: columns(count),
     "lists": lambda _, count: columns(count) | {"vector": columns(count)["vector"].tolist()},
     "table": lambda _, count: table(count),
@@ -123,7 +117,7 @@ SOURCES: dict[str, Any] = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", SOURCES)
-def test_every_source_stores_the_same(database_url: str, store: SyncRetriever, tmp_path: Path, kind: str) -> None:
+def test_every_source_stores_the_same(database_url, store, tmp_path, kind):
     for count in (1, 4, 11):
         report = store.tables.load(SOURCES[kind](tmp_path, count))
         assert (report.rows, report.written) == (count, count)
@@ -134,7 +128,7 @@ def test_every_source_stores_the_same(database_url: str, store: SyncRetriever, t
 
 @pytest.mark.slow
 @pytest.mark.parametrize("count", [0, 3])
-def test_rows_are_the_same_as_added_documents(database_url: str, count: int) -> None:
+def test_rows_are_the_same_as_added_documents(database_url, count):
     given_columns = columns(count)
     with retriever(database_url, collection="loaded") as loaded:
         loaded.tables.load(given_columns)
@@ -157,9 +151,9 @@ def test_rows_are_the_same_as_added_documents(database_url: str, count: int) -> 
         max_size=4,
     )
 )
-def test_loads_after_each_other_are_a_mapping(store: SyncRetriever, runs: list[Any]) -> None:
+def test_loads_after_each_other_are_a_mapping(store, runs):
     """What is in the collection is what a dict has after the same calls."""
-    model: dict[str, str] = {}
+    model = {}
     every = [str(number) for number in range(10)]
     store.delete(every)
     for rows, mode in runs:
@@ -183,7 +177,7 @@ def test_loads_after_each_other_are_a_mapping(store: SyncRetriever, runs: list[A
     assert {document.id: document.content for document in store.get(every)} == model
 
 
-def test_ids_that_are_missing_follow_from_the_row(store: SyncRetriever) -> None:
+def test_ids_that_are_missing_follow_from_the_row(store):
     rows = columns(3)
     del rows["id"]
     assert store.tables.load(rows).written == 3
@@ -191,7 +185,7 @@ def test_ids_that_are_missing_follow_from_the_row(store: SyncRetriever) -> None:
     assert store.count() == 3
 
 
-def test_fields_by_other_names(database_url: str, store: SyncRetriever) -> None:
+def test_fields_by_other_names(database_url, store):
     given_columns = columns(2)
     names = {"id": "key", "text": "body", "vector": "embedding"}
     renamed = {names.get(name, name): values for name, values in given_columns.items()}
@@ -204,7 +198,7 @@ def test_fields_by_other_names(database_url: str, store: SyncRetriever) -> None:
     assert found["r1"][1] == {}
 
 
-def test_arrow_values_become_json(database_url: str, store: SyncRetriever) -> None:
+def test_arrow_values_become_json(database_url, store):
     moment = datetime(2024, 5, 6, 7, 8, 9, 10, UTC)
     extra = {
         "day": pa.array([date(2024, 5, 6)]),
@@ -229,7 +223,7 @@ def test_arrow_values_become_json(database_url: str, store: SyncRetriever) -> No
     }
 
 
-def test_other_numbers_are_rounded_to_float32(database_url: str, store: SyncRetriever) -> None:
+def test_other_numbers_are_rounded_to_float32(database_url, store):
     kinds = [(kind, width) for kind in (pa.float16(), pa.float64(), pa.int8()) for width in (WIDTH, -1)]
     for number, (kind, width) in enumerate(kinds):
         numbers = [number, 2, 3]
@@ -241,15 +235,15 @@ def test_other_numbers_are_rounded_to_float32(database_url: str, store: SyncRetr
 # --- refused ----------------------------------------------------------------------------------------------------------
 
 
-def changed(**values: Any) -> dict[str, Any]:
+def changed(**values):
     return columns(3) | values
 
 
-def vectors(*rows: Any) -> dict[str, Any]:
+def vectors(*rows):
     return changed(vector=list(rows))
 
 
-ROWS: dict[str, tuple[Any, str]] = {
+ROWS = {
     "no vector": (vectors([1, 2, 3], None, [1, 2, 3]), "row 1 (id 'r1'): vector must be given"),
     "another length": (vectors([1, 2, 3], [1, 2, 3], [1, 2]), "row 2 (id 'r2'): vector must have 3 components"),
     "no number": (vectors([1, 2, 3], ["a", "b", "c"], [1, 2, 3]), "row 1 (id 'r1'): vector must be a list of numbers"),
@@ -269,7 +263,7 @@ ROWS: dict[str, tuple[Any, str]] = {
 
 
 @pytest.mark.parametrize("kind", ROWS)
-def test_a_wrong_row_is_named_and_nothing_is_stored(empty: SyncRetriever, kind: str) -> None:
+def test_a_wrong_row_is_named_and_nothing_is_stored(empty, kind):
     rows, message = ROWS[kind]
     with pytest.raises(ValidationError) as refused:
         empty.tables.load(rows)
@@ -278,16 +272,16 @@ def test_a_wrong_row_is_named_and_nothing_is_stored(empty: SyncRetriever, kind: 
     assert empty.count() == 0
 
 
-def arrow_row(number: int, **values: Any) -> pa.Table:
+def arrow_row(number, **values):
     return pa.table({"id": [f"r{number}"], "text": ["a pear"], "vector": [[1.0, 2.0, 3.0]]} | values)
 
 
-def with_vectors(*rows: Any, kind: pa.DataType | None = None) -> pa.Table:
+def with_vectors(*rows, kind=None):
     names = [f"r{number}" for number in range(len(rows))]
     return pa.table({"id": names, "text": names, "vector": pa.array(rows, kind or pa.list_(pa.float32()))})
 
 
-ARROW_ROWS: dict[str, tuple[pa.Table, str]] = {
+ARROW_ROWS = {
     "null vector": (with_vectors([1, 2], None), "row 1: vector must be given"),
     "null in a vector": (with_vectors([1, 2], [None, 1]), "row 1: vector holds NaN"),
     "another length": (with_vectors([1, 2], [1, 2], [1]), "row 2: vector must have 2 components; got 1"),
@@ -296,7 +290,7 @@ ARROW_ROWS: dict[str, tuple[pa.Table, str]] = {
 
 
 @pytest.mark.parametrize("kind", ARROW_ROWS)
-def test_a_wrong_arrow_row_is_named(empty: SyncRetriever, tmp_path: Path, kind: str) -> None:
+def test_a_wrong_arrow_row_is_named(empty, tmp_path, kind):
     rows, message = ARROW_ROWS[kind]
     pq.write_table(rows, tmp_path / "rows.parquet")
     for given_rows, where in ((rows, ""), (tmp_path / "rows.parquet", "rows.parquet")):
@@ -307,7 +301,7 @@ def test_a_wrong_arrow_row_is_named(empty: SyncRetriever, tmp_path: Path, kind: 
     assert empty.count() == 0
 
 
-SCHEMAS: dict[str, tuple[dict[str, Any], str]] = {
+SCHEMAS = {
     "no text field": ({"text": None}, "has no field 'text': text_field must name one of 'id', 'vector'"),
     "no vector field": ({"vector": None}, "has no field 'vector': vector_field must name one of"),
     "vectors as text": ({"vector": ["[1, 2, 3]"]}, "field 'vector' must hold lists of numbers, but is of type string"),
@@ -324,7 +318,7 @@ SCHEMAS: dict[str, tuple[dict[str, Any], str]] = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", SCHEMAS)
-def test_wrong_columns_are_refused_before_any_row(empty: SyncRetriever, tmp_path: Path, kind: str) -> None:
+def test_wrong_columns_are_refused_before_any_row(empty, tmp_path, kind):
     values, message = SCHEMAS[kind]
     rows = arrow_row(0, **{name: value for name, value in values.items() if value is not None})
     rows = rows.drop([name for name, value in values.items() if value is None])
@@ -337,7 +331,7 @@ def test_wrong_columns_are_refused_before_any_row(empty: SyncRetriever, tmp_path
     assert empty.count() == 0
 
 
-def test_files_that_are_none(empty: SyncRetriever, tmp_path: Path) -> None:
+def test_files_that_are_none(empty, tmp_path):
     good = parquet(tmp_path, 9)
     data = good.read_bytes()
     (tmp_path / "cut.parquet").write_bytes(data[: len(data) // 2])
@@ -359,7 +353,7 @@ def test_files_that_are_none(empty: SyncRetriever, tmp_path: Path) -> None:
     assert empty.count() == 0
 
 
-def test_a_page_that_was_changed_stores_whole_batches_only(database_url: str, tmp_path: Path) -> None:
+def test_a_page_that_was_changed_stores_whole_batches_only(database_url, tmp_path):
     path = tmp_path / "rows.parquet"
     pq.write_table(table(300), path, row_group_size=100, compression="zstd", write_page_checksum=True)
     data = bytearray(path.read_bytes())
@@ -374,12 +368,12 @@ def test_a_page_that_was_changed_stores_whole_batches_only(database_url: str, tm
 
 
 @pytest.mark.parametrize("given_rows", [None, 5, "text", b"text", [5], [None]])
-def test_what_is_no_table_is_refused(empty: SyncRetriever, given_rows: Any) -> None:
+def test_what_is_no_table_is_refused(empty, given_rows):
     with pytest.raises(ConfigurationError):
         empty.tables.load(given_rows)
 
 
-def test_a_wrong_row_in_the_middle_leaves_whole_batches(store: SyncRetriever) -> None:
+def test_a_wrong_row_in_the_middle_leaves_whole_batches(store):
     rows = columns(10)
     rows["text"][9] = ""
     with pytest.raises(ValidationError) as refused:
@@ -392,14 +386,14 @@ def test_a_wrong_row_in_the_middle_leaves_whole_batches(store: SyncRetriever) ->
     assert store.count() == 10
 
 
-def test_other_vectors_in_the_middle_are_refused(store: SyncRetriever) -> None:
+def test_other_vectors_in_the_middle_are_refused(store):
     parts = [columns(4), columns(4, 4) | {"vector": np.ones((4, WIDTH + 1), np.float32)}]
     with pytest.raises(ModelMismatchError):
         store.tables.load(iter(parts))
     assert store.count() == 4
 
 
-def test_ids_that_are_stored_fail_the_batch(store: SyncRetriever) -> None:
+def test_ids_that_are_stored_fail_the_batch(store):
     store.tables.load(columns(2))
     with pytest.raises(DuplicateError) as refused:
         store.tables.load(columns(3, 1), on_duplicate="fail")
@@ -410,17 +404,17 @@ def test_ids_that_are_stored_fail_the_batch(store: SyncRetriever) -> None:
     assert refused.value.ids == ("x",)
     assert store.count() == 2
     with pytest.raises(ConfigurationError, match="on_duplicate must be 'update', 'skip' or 'fail'"):
-        store.tables.load(columns(1), on_duplicate="replace")  # type: ignore[arg-type]
+        store.tables.load(columns(1), on_duplicate="replace")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("connections", [1, 2])
-def test_batches_go_over_as_many_connections_as_there_are(database_url: str, connections: int) -> None:
+def test_batches_go_over_as_many_connections_as_there_are(database_url, connections):
     given_rows, alive = columns(23), []
     documents = [Document(text, id=one) for text, one in zip(given_rows["text"], given_rows["id"], strict=True)]
     send = chunks_module.copy_rows
 
-    async def counted(connection: Any, *arguments: Any) -> int:
+    async def counted(connection, *arguments):
         alive.append(connection)
         seen.add(len(set(alive)))
         if len(set(alive)) == connections:
@@ -436,7 +430,7 @@ def test_batches_go_over_as_many_connections_as_there_are(database_url: str, con
         for number, add in enumerate(
             (lambda: opened.tables.load(given_rows), lambda: opened.add_documents(documents, given_rows["vector"]))
         ):
-            seen: set[int] = set()
+            seen = set()
             together = asyncio.Event()
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(chunks_module, "copy_rows", counted)
@@ -445,7 +439,7 @@ def test_batches_go_over_as_many_connections_as_there_are(database_url: str, con
             assert opened.count() == 23
 
 
-def test_documents_can_fail_too(store: SyncRetriever) -> None:
+def test_documents_can_fail_too(store):
     store.add_documents([Document("a", id="a")], [[1, 2, 3]])
     with pytest.raises(DuplicateError, match="'a'"):
         store.add_documents([Document("b", id="b"), Document("c", id="a")], np.ones((2, 3)), on_duplicate="fail")
@@ -455,7 +449,7 @@ def test_documents_can_fail_too(store: SyncRetriever) -> None:
 # --- the command line -------------------------------------------------------------------------------------------------
 
 
-def test_import_on_the_command_line(shell: Shell) -> None:
+def test_import_on_the_command_line(shell):
     parquet(shell.folder, 5)
     (report,) = shell.objects("documents", "import", "rows.parquet", "-c", "c")
     assert (report["rows"], report["written"]) == (5, 5)
@@ -470,7 +464,7 @@ def test_import_on_the_command_line(shell: Shell) -> None:
 
 
 @pytest.mark.slow
-def test_a_folder_may_hold_more_files_than_a_process_may_open(tmp_path: Path) -> None:
+def test_a_folder_may_hold_more_files_than_a_process_may_open(tmp_path):
     files = 60
     for number in range(files):
         pq.write_table(table(2, number * 2), tmp_path / f"{number:03}.parquet")
@@ -487,7 +481,7 @@ def test_a_folder_may_hold_more_files_than_a_process_may_open(tmp_path: Path) ->
     assert ids == columns(files * 2)["id"]
 
 
-def test_a_file_that_became_another_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_became_another_is_refused(tmp_path):
     path = parquet(tmp_path, 3)
     (source,) = opened_sources(path, RowFields())
     pq.write_table(pa.table({"id": ["a"], "body": ["b"]}), path)

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
-
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from semlex import BulkIngestConfig, SyncCollection, SyncRetriever
+from semlex import BulkIngestConfig
 from semlex.errors import ConfigurationError, ValidationError
 from semlex.testing import HashEmbedder
 from tests.support.retrievers import sync_opened
@@ -18,25 +15,25 @@ ROWS = 60
 SMALL = BulkIngestConfig(batch_size=7, small_batch_rows=0)
 
 
-def table(rows: list[dict[str, Any]], *, with_vectors: bool = True) -> pa.Table:
+def table(rows, *, with_vectors=True):
     made = pa.Table.from_pylist(rows)
     vectors = [[float(len(row["text"])), float(row["year"] or 0), 0.5] for row in rows]
     return made.append_column("vector", pa.array(vectors, pa.list_(pa.float32(), 3))) if with_vectors else made
 
 
-def rows_of(count: int) -> list[dict[str, Any]]:
+def rows_of(count):
     return [
         {"id": f"r{n}", "text": f"apple number {n}", "year": 2000 + n, "section_title": "Fruit"} for n in range(count)
     ]
 
 
 @pytest.fixture
-def store(database_url: str) -> Iterator[SyncRetriever]:
+def store(database_url):
     with sync_opened(database_url, model="none", collection="rows", bulk=SMALL) as opened:
         yield opened
 
 
-def parts_read(collection: SyncCollection, parts: int, limit: int) -> list[list[dict[str, Any]]]:
+def parts_read(collection, parts, limit):
     found = []
     for part in range(parts):
         rows, after = [], None
@@ -48,7 +45,7 @@ def parts_read(collection: SyncCollection, parts: int, limit: int) -> list[list[
     return found
 
 
-def test_parts_are_the_whole_collection_once(store: SyncRetriever) -> None:
+def test_parts_are_the_whole_collection_once(store):
     assert store.tables.read().num_rows == 0
     store.tables.load(table(rows_of(ROWS)))
     store.add_documents([{"id": "plain", "text": "no vector"}])
@@ -67,7 +64,7 @@ def test_parts_are_the_whole_collection_once(store: SyncRetriever) -> None:
             assert row["metadata"] == f'{{"year": {expected["year"]}, "section_title": "Fruit"}}'
 
 
-def test_a_page_has_the_vectors_that_another_program_stored(database_url: str, store: SyncRetriever) -> None:
+def test_a_page_has_the_vectors_that_another_program_stored(database_url, store):
     assert store.tables.read().num_rows == 0
     rows = table(rows_of(3))
     with sync_opened(database_url, model="none", collection="rows") as other:
@@ -78,7 +75,7 @@ def test_a_page_has_the_vectors_that_another_program_stored(database_url: str, s
         assert store.tables.read()["vector"].type.list_size == 5
 
 
-def test_numbers_of_parts_are_checked(store: SyncRetriever) -> None:
+def test_numbers_of_parts_are_checked(store):
     for wrong in (
         {"part": 2, "parts": 2},
         {"part": -1},
@@ -88,11 +85,11 @@ def test_numbers_of_parts_are_checked(store: SyncRetriever) -> None:
         {"parts": True},
     ):
         with pytest.raises(ConfigurationError):
-            store.tables.read(**wrong)  # type: ignore[arg-type]
+            store.tables.read(**wrong)
 
 
-def test_unchanged_rows_are_not_written_again(store: SyncRetriever) -> None:
-    def load(rows: list[dict[str, Any]]) -> int:
+def test_unchanged_rows_are_not_written_again(store):
+    def load(rows):
         return store.tables.load(table(rows), skip_unchanged=True).written
 
     rows = rows_of(ROWS)
@@ -111,7 +108,7 @@ def test_unchanged_rows_are_not_written_again(store: SyncRetriever) -> None:
     assert store.tables.load(table(rows_of(ROWS)), on_duplicate="skip", skip_unchanged=True).written == 0
 
 
-def test_vectors_of_unchanged_rows_are_not_compared(store: SyncRetriever) -> None:
+def test_vectors_of_unchanged_rows_are_not_compared(store):
     given = table(rows_of(1))
     store.tables.load(given)
     other = given.set_column(4, "vector", pa.array([[1.0, 2.0, 3.0]], pa.list_(pa.float32(), 3)))
@@ -121,7 +118,7 @@ def test_vectors_of_unchanged_rows_are_not_compared(store: SyncRetriever) -> Non
     assert store.tables.read()["vector"].to_pylist() == [[1.0, 2.0, 3.0]]
 
 
-def test_vectors_of_stored_texts_need_not_be_made_again(store: SyncRetriever) -> None:
+def test_vectors_of_stored_texts_need_not_be_made_again(store):
     rows = rows_of(20)
     assert store.tables.stored_vectors(table(rows, with_vectors=False)) == {}
     given = table(rows)
@@ -138,7 +135,7 @@ def test_vectors_of_stored_texts_need_not_be_made_again(store: SyncRetriever) ->
         assert np.array_equal(vector, given["vector"][number].as_py())
 
 
-def test_what_cannot_be_loaded_is_refused(store: SyncRetriever) -> None:
+def test_what_cannot_be_loaded_is_refused(store):
     with pytest.raises(ConfigurationError, match="no field 'text'"):
         store.tables.stored_vectors(pa.table({"id": ["a"]}))
     with pytest.raises(ValidationError, match="text"):

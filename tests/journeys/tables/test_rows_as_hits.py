@@ -7,7 +7,6 @@ import threading
 from contextlib import contextmanager
 from decimal import Decimal
 from itertools import product
-from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 import psycopg
@@ -20,23 +19,16 @@ from semlex import Client, SyncClient
 from semlex.errors import ConfigurationError, PrivilegeError, ValidationError
 from semlex.testing import HashEmbedder
 from tests.support.databases import new_role
-from tests.support.followed import KEYS, Articles, Key, articles
+from tests.support.followed import KEYS, articles
 from tests.support.http_server import in_process
 from tests.support.properties import examples
 from tests.support.retrievers import sync_opened
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from semlex import SyncRetriever
-    from semlex.types.results import SearchMode
-    from tests.support.shell import Shell
-
 pytestmark = pytest.mark.pg16
-MODES: tuple[SearchMode, ...] = ("keyword", "vector", "hybrid")
+MODES = ("keyword", "vector", "hybrid")
 
 
-def follow(retriever: SyncRetriever, table: Articles, **options: Any) -> None:
+def follow(retriever, table, **options):
     """Follow a table; its rows are in the collection then."""
     live = ["status", "price", "tags", "extra", "published_at"]
     retriever.tables.follow(**table.options(name="articles", metadata=["author"], live=live) | options)
@@ -44,9 +36,7 @@ def follow(retriever: SyncRetriever, table: Articles, **options: Any) -> None:
 
 
 @contextmanager
-def followed(
-    url: str, key: Key = "int", rows: int = 5, others: int = 0, **options: Any
-) -> Iterator[tuple[SyncRetriever, Articles]]:
+def followed(url, key="int", rows=5, others=0, **options):
     """A collection that follows a table; with so many documents beside its rows."""
     with articles(url, key, rows=rows) as table, sync_opened(url, collection="shelf") as retriever:
         retriever.add_texts([f"apple elsewhere {n}" for n in range(others)], ids=[f"other{n}" for n in range(others)])
@@ -55,7 +45,7 @@ def followed(
 
 
 @pytest.mark.parametrize("key", KEYS)
-def test_a_hit_has_the_key_of_its_row(database_url: str, key: Key) -> None:
+def test_a_hit_has_the_key_of_its_row(database_url, key):
     with followed(database_url, key, rows=4, others=1) as (retriever, table):
         found = retriever.search("apple", top_k=10)
         assert {hit.key for hit in found if hit.table == "articles"} == {table.key_of(number) for number in range(4)}
@@ -86,7 +76,7 @@ def test_a_hit_has_the_key_of_its_row(database_url: str, key: Key) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_columns_come_with_the_hits_and_rows_that_are_gone_do_not(database_url: str, mode: SearchMode) -> None:
+def test_columns_come_with_the_hits_and_rows_that_are_gone_do_not(database_url, mode):
     """`top_k` is reached past rows that are gone, even if every candidate's is."""
     with followed(database_url, rows=120) as (retriever, table):
         moment = dt.datetime(2026, 1, 2, 3, tzinfo=dt.UTC)
@@ -118,13 +108,13 @@ def test_columns_come_with_the_hits_and_rows_that_are_gone_do_not(database_url: 
         assert len(retriever.search("apple", top_k=7, mode=mode)) == 7
 
 
-def test_pages_groups_and_boosts_know_live_columns(database_url: str) -> None:
+def test_pages_groups_and_boosts_know_live_columns(database_url):
     with followed(database_url, rows=12, others=3) as (retriever, table):
         for number in range(0, 12, 2):
             table.update(number, status="draft", price=number)
         public, even = "@row.status = 'public'", set(range(0, 12, 2))
         page = retriever.search("apple", top_k=2, filters=public, max_results=20, columns=["status"])
-        keys: list[Any] = []
+        keys = []
         while True:
             assert all(hit.columns == {"status": "public"} for hit in page)
             keys += [hit.key for hit in page]
@@ -146,9 +136,7 @@ def test_pages_groups_and_boosts_know_live_columns(database_url: str) -> None:
         assert retriever.why("articles/2", "apple", filters=public).code == "filtered"
 
 
-def test_a_live_column_compared_with_another_kind_is_warned_of(
-    database_url: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_live_column_compared_with_another_kind_is_warned_of(database_url, caplog):
     with followed(database_url) as (retriever, _):
         for filters, column, holds in (
             ("@row.price > '3'", "price", "numbers"),
@@ -163,7 +151,7 @@ def test_a_live_column_compared_with_another_kind_is_warned_of(
         assert "the live column '@row.price' contains numbers" in caplog.text
 
 
-def test_what_cannot_be_asked_of_rows(database_url: str, new_database: Callable[[], str]) -> None:
+def test_what_cannot_be_asked_of_rows(database_url, new_database):
     with sync_opened(database_url, collection="bare") as retriever:
         retriever.add_texts(["apple"])
         with pytest.raises(ValidationError, match=r"the collection follows no table .* semlex follow TABLE --live"):
@@ -205,7 +193,7 @@ def test_what_cannot_be_asked_of_rows(database_url: str, new_database: Callable[
             retriever.search("apple", filters="@row.status = 'public'")
 
 
-def test_tables_of_several_names(database_url: str) -> None:
+def test_tables_of_several_names(database_url):
     with (
         followed(database_url, rows=3) as (retriever, table),
         articles(database_url, "text", rows=3, schema="b") as old,
@@ -226,8 +214,8 @@ def test_tables_of_several_names(database_url: str) -> None:
             retriever.search("apple", 10, "@row.status != 'draft'")
 
 
-def test_the_policy_of_a_table_holds_for_a_role(database_url: str) -> None:
-    asked: tuple[dict[str, Any], ...] = ({"filters": "@row.status != 'draft'"}, {"columns": ["title"]})
+def test_the_policy_of_a_table_holds_for_a_role(database_url):
+    asked = ({"filters": "@row.status != 'draft'"}, {"columns": ["title"]})
     with (
         followed(database_url, rows=40) as (_, table),
         new_role(database_url, "USAGE ON SCHEMA semlex, shop", "SELECT ON ALL TABLES IN SCHEMA semlex") as role,
@@ -249,7 +237,7 @@ def test_the_policy_of_a_table_holds_for_a_role(database_url: str) -> None:
         assert reader.count("not (@row.status = 'draft' or author = 'bob')") == 2
 
 
-def test_each_caller_finds_the_rows_that_a_policy_shows_to_it(database_url: str) -> None:
+def test_each_caller_finds_the_rows_that_a_policy_shows_to_it(database_url):
     """What passes for one caller of a collection is not what passes for another."""
     with (
         followed(database_url, rows=0) as (retriever, table),
@@ -271,7 +259,7 @@ def test_each_caller_finds_the_rows_that_a_policy_shows_to_it(database_url: str)
         )
         run("ALTER TABLE shop.articles ENABLE ROW LEVEL SECURITY")
         run("CREATE POLICY own ON shop.articles USING (tenant = current_setting('shop.tenant')::int)")
-        modes: tuple[SearchMode, ...] = ("keyword", "hybrid")
+        modes = ("keyword", "hybrid")
         for mode, tenant in product(modes, (1, 2, 1, 2)):
             with psycopg.connect(database_url) as caller:
                 caller.execute(sql.SQL("SET LOCAL ROLE {}").format(sql.Identifier(role)))
@@ -281,7 +269,7 @@ def test_each_caller_finds_the_rows_that_a_policy_shows_to_it(database_url: str)
                 assert {1 + int(str(hit.key)) % 2 for hit in found} == {tenant}
 
 
-async def test_routes_and_the_command_line_show_rows(database_url: str, shell: Shell) -> None:
+async def test_routes_and_the_command_line_show_rows(database_url, shell):
     with followed(database_url, "uuid", rows=3, others=1) as (_, table):
         table.update(2, price="2.5")
         key = str(table.key_of(2))
@@ -317,7 +305,7 @@ steps = st.lists(
 
 
 @pytest.fixture(scope="module")
-def shop(new_database: Callable[[], str]) -> Iterator[tuple[str, SyncRetriever, Articles]]:
+def shop(new_database):
     url = new_database()
     with followed(url, rows=12, others=3) as (retriever, table):
         yield url, retriever, table
@@ -325,9 +313,7 @@ def shop(new_database: Callable[[], str]) -> Iterator[tuple[str, SyncRetriever, 
 
 @given(steps=steps, mode=st.sampled_from(MODES))
 @settings(max_examples=examples(30))
-def test_a_live_filter_is_right_in_the_snapshot_of_the_search(
-    shop: tuple[str, SyncRetriever, Articles], steps: list[tuple[str, int]], mode: SearchMode
-) -> None:
+def test_a_live_filter_is_right_in_the_snapshot_of_the_search(shop, steps, mode):
     """Two writers, of even and of odd rows, and a reader whose transaction reads one snapshot again and again."""
     url, _, table = shop
     table.connection.execute("UPDATE shop.articles SET status = 'public'")
@@ -359,16 +345,14 @@ def test_a_live_filter_is_right_in_the_snapshot_of_the_search(
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_no_hit_fails_a_live_filter_while_its_table_is_written(
-    shop: tuple[str, SyncRetriever, Articles], mode: SearchMode
-) -> None:
+def test_no_hit_fails_a_live_filter_while_its_table_is_written(shop, mode):
     """Columns come from the search's own snapshot, so that they show what the filter saw."""
     url, retriever, table = shop
     is_over = threading.Event()
     change = "UPDATE shop.articles SET status = CASE (id + %s) %% 3 WHEN 0 THEN 'public' ELSE 'draft' END"
     table.connection.execute(change, [0])
 
-    def write() -> None:
+    def write():
         with psycopg.connect(url, autocommit=True) as connection:
             for number in range(150):
                 connection.execute(change, [number])

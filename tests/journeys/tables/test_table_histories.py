@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given, settings
@@ -15,25 +15,12 @@ from semlex.ingest.followed import run
 from semlex.jobs.tables import TableKeeper
 from semlex.testing import HashEmbedder
 from tests.support.followed import WAYS, Articles, articles
-from tests.support.histories import (
-    EXPIRE,
-    WORKERS,
-    WRITERS,
-    Event,
-    Worker,
-    Writer,
-    events,
-    happen,
-    transactions_in_turn,
-)
+from tests.support.histories import EXPIRE, WORKERS, WRITERS, Worker, Writer, events, happen, transactions_in_turn
 from tests.support.properties import OWN_ROWS, examples
 from tests.support.whole_collection import count_faults
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator
-
     from semlex.retriever.collection import Collection
-    from semlex.store.postgres.connection import Connection
 
 pytestmark = pytest.mark.pg16
 
@@ -48,10 +35,10 @@ class Stage:
     writers: list[Writer]
     workers: list[Worker]
 
-    def expire(self) -> None:
+    def expire(self):
         self.table.connection.execute(EXPIRE)
 
-    def check(self) -> None:
+    def check(self):
         rows = self.table.connection.execute(
             "SELECT 'articles/' || id, concat_ws(E'\\n\\n', title, body), author FROM shop.articles ORDER BY 1"
         ).fetchall()
@@ -64,13 +51,13 @@ class Stage:
 
 
 @pytest.fixture(scope="module", params=WAYS)
-def stage(request: pytest.FixtureRequest, new_database: Callable[[], str]) -> Iterator[Stage]:
+def stage(request, new_database):
     url = new_database()
     with ExitStack() as stack:
         table = stack.enter_context(articles(url, relation="partitioned"))
         runner = stack.enter_context(asyncio.Runner())
 
-        async def opened() -> Client:
+        async def opened():
             return await Client(url, HashEmbedder(8), use_reranking=False).__aenter__()
 
         clients = [runner.run(opened()) for _ in range(WORKERS)]
@@ -86,23 +73,23 @@ def stage(request: pytest.FixtureRequest, new_database: Callable[[], str]) -> It
             runner.run(client.close())
 
 
-def keeper_of(runner: asyncio.Runner, news: Collection) -> Callable[[], TableKeeper]:
+def keeper_of(runner, news):
     indexer = runner.run(news._handle.indexer())
     return lambda: TableKeeper(indexer, "articles", news._handle.wanted, unguarded, 60)
 
 
-def unguarded(_: Connection) -> Any:
+def unguarded(_):
     @asynccontextmanager
-    async def nothing() -> AsyncIterator[None]:
+    async def nothing():
         yield
 
     return nothing()
 
 
-def test_the_collection_ends_as_the_table(stage: Stage, monkeypatch: pytest.MonkeyPatch, full: bool) -> None:
+def test_the_collection_ends_as_the_table(stage, monkeypatch, full):
     @settings(OWN_ROWS, max_examples=500 if full else examples(8))
     @given(events)
-    def check(history: list[Event]) -> None:
+    def check(history):
         stage.table.connection.execute("DELETE FROM shop.articles")
         stage.table.connection.execute("INSERT INTO shop.articles (id, title, body) VALUES (0, 'title 0', 'apple')")
         stage.table.connection.execute("TRUNCATE semlex.row_change")

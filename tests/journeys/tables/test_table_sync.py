@@ -6,10 +6,10 @@ import asyncio
 import json
 import logging
 import threading
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import psycopg
 import pytest
@@ -24,22 +24,12 @@ from semlex.ingest.loaders.base import LoadError
 from semlex.ingest.loaders.markdown import MarkdownLoader
 from semlex.options.collection import FileLimits
 from tests.support.databases import set_in_database
-from tests.support.followed import KEYS, WAYS, Articles, Key, Relation, articles
+from tests.support.followed import KEYS, WAYS, Articles, articles
 from tests.support.properties import OWN_ROWS
 from tests.support.retrievers import sync_opened
 from tests.support.synchronised import CountingEmbedder, opened
 from tests.support.waiting import LIMIT, until, until_waiting, waiting
 from tests.support.whole_collection import count_faults
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from semlex import SyncRetriever
-    from semlex.ingest.loaders.base import FileBytes, LoadedDocument, LoadOptions
-    from semlex.types.followed import TableSync
 
 pytestmark = pytest.mark.pg16
 
@@ -59,40 +49,40 @@ class Twin:
     words: set[str] = field(default_factory=set)
     _made: int = 0
 
-    def body(self, words: int) -> str:
+    def body(self, words):
         """A text with words that no other text has."""
         made = [f"zq{str(self._made + number).translate(LETTERS)}x" for number in range(words)]
         self._made += words
         self.words.update(made)
         return " ".join(made)
 
-    def insert(self, number: int, words: int) -> None:
+    def insert(self, number, words):
         if number not in self.rows:
             row = {"title": f"title {number}", "body": self.body(words), "author": f"author{words}"}
             self.table.insert(number, **row)
             self.rows[number] = row
 
-    def update(self, number: int, **values: Any) -> None:
+    def update(self, number, **values):
         if number in self.rows:
             self.table.update(number, **values)
             self.rows[number] |= values
 
-    def delete(self, number: int) -> None:
+    def delete(self, number):
         self.table.delete(number)
         self.rows.pop(number, None)
 
-    def truncate(self) -> None:
+    def truncate(self):
         self.table.connection.execute(sql.SQL("TRUNCATE {}").format(self.table.table))
         self.rows.clear()
 
-    def key_text(self, number: int) -> str:
+    def key_text(self, number):
         key = self.table.key_of(number)
         return json.dumps(list(key)) if isinstance(key, tuple) else str(key)
 
-    def check(self, store: SyncRetriever) -> None:
+    def check(self, store):
         """Compare the collection with the rows: texts, metadata, keys, and what searches find."""
         expected = {f"articles/{self.key_text(number)}": row for number, row in self.rows.items()}
-        found: dict[str, list[Any]] = {}
+        found = {}
         for chunk in store.list_chunks(limit=1_000):
             found.setdefault(chunk.source_document, []).append(chunk)
         with_text = {
@@ -115,16 +105,7 @@ class Twin:
 
 
 @contextmanager
-def followed(
-    url: str,
-    key: Key = "int",
-    relation: Relation = "table",
-    *,
-    rows: int = 0,
-    schema: str = "shop",
-    settings_of_store: dict[str, Any] | None = None,
-    **options: Any,
-) -> Iterator[tuple[Twin, SyncRetriever]]:
+def followed(url, key="int", relation="table", *, rows=0, schema="shop", settings_of_store=None, **options):
     """A table with rows, and a collection that follows it."""
     collection = f"{schema}_rows"
     with (
@@ -139,12 +120,12 @@ def followed(
         yield twin, store
 
 
-def sync(store: SyncRetriever, **options: Any) -> TableSync:
+def sync(store, **options):
     [report] = store.tables.sync(**options)
     return report
 
 
-def counts(report: TableSync) -> tuple[int, int, int, int, int]:
+def counts(report):
     """Rows that were added, changed, refreshed, deleted, and that could not be stored."""
     return report.added, report.changed, report.refreshed, report.deleted, report.failed
 
@@ -161,7 +142,7 @@ operations = st.one_of(
 )
 
 
-def happen(twin: Twin, store: SyncRetriever, act: str, number: Any, value: Any) -> None:
+def happen(twin, store, act, number, value):
     match act:
         case "insert":
             twin.insert(number, value)
@@ -189,7 +170,7 @@ SIZES = (
 
 
 @contextmanager
-def small_batches() -> Iterator[None]:
+def small_batches():
     """Lets a few rows be several pages and batches, inside the block alone: other tests are about one batch."""
     with pytest.MonkeyPatch.context() as patch:
         for module, name, size in SIZES:
@@ -198,7 +179,7 @@ def small_batches() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def tables(new_database: Callable[[], str]) -> Iterator[dict[tuple[Key, str], tuple[Twin, SyncRetriever]]]:
+def tables(new_database):
     """A table for each kind of key and each way of noticing changes, all followed."""
     url = new_database()
     with ExitStack() as stack:
@@ -215,9 +196,7 @@ def tables(new_database: Callable[[], str]) -> Iterator[dict[tuple[Key, str], tu
 @settings(OWN_ROWS)
 @given(st.sampled_from(sorted(KEYS)), st.sampled_from(sorted(WAYS)), st.lists(operations, max_size=12))
 @small_batches()
-def test_a_collection_holds_what_the_table_holds_whatever_happened(
-    tables: dict[tuple[str, str], tuple[Twin, SyncRetriever]], key: str, way: str, history: list[tuple[str, Any, Any]]
-) -> None:
+def test_a_collection_holds_what_the_table_holds_whatever_happened(tables, key, way, history):
     twin, store = tables[key, way]
     twin.truncate()
     sync(store, allow_empty=True)
@@ -233,7 +212,7 @@ def test_a_collection_holds_what_the_table_holds_whatever_happened(
     assert CountingEmbedder.texts == 0
 
 
-def check_steps(twin: Twin, store: SyncRetriever) -> None:
+def check_steps(twin, store):
     """Bring a table of four rows in step, change it in every way, and bring it in step again."""
     twin.table.refresh()
     assert counts(sync(store)) == (4, 0, 0, 0, 0)
@@ -247,15 +226,13 @@ def check_steps(twin: Twin, store: SyncRetriever) -> None:
 
 
 @pytest.mark.parametrize("relation", ["partitioned", "view", "materialized view"])
-def test_partitioned_tables_and_views_are_kept_in_step(database_url: str, relation: Relation) -> None:
+def test_partitioned_tables_and_views_are_kept_in_step(database_url, relation):
     with followed(database_url, "int", relation, rows=4) as (twin, store):
         check_steps(twin, store)
 
 
 @pytest.mark.parametrize("key", sorted(KEYS))
-def test_a_table_of_another_database_is_kept_in_step(
-    database_url: str, new_database: Callable[[], str], key: Key
-) -> None:
+def test_a_table_of_another_database_is_kept_in_step(database_url, new_database, key):
     elsewhere = new_database()
     with articles(elsewhere, key) as table, opened(database_url, "rows") as store:
         twin = Twin(table)
@@ -266,7 +243,7 @@ def test_a_table_of_another_database_is_kept_in_step(
         assert counts(sync(store, compare=True)) == (0, 0, 0, 0, 0)
 
 
-def test_long_texts_are_split_and_keep_the_chunks_that_are_the_same(database_url: str) -> None:
+def test_long_texts_are_split_and_keep_the_chunks_that_are_the_same(database_url):
     with followed(database_url, rows=1, settings_of_store={"chunk_tokens": 40, "overlap_tokens": 0}) as (twin, store):
         paragraphs = [twin.body(30) for _ in range(5)]
         twin.update(0, title="", body="\n\n".join(paragraphs))
@@ -281,7 +258,7 @@ def test_long_texts_are_split_and_keep_the_chunks_that_are_the_same(database_url
 
 
 @pytest.mark.parametrize("way", sorted(WAYS))
-def test_rows_are_split_again_by_another_size_of_chunks(database_url: str, way: str) -> None:
+def test_rows_are_split_again_by_another_size_of_chunks(database_url, way):
     with followed(database_url, rows=1, **WAYS[way]) as (twin, store):
         twin.insert(1, 300)
         sync(store)
@@ -293,7 +270,7 @@ def test_rows_are_split_again_by_another_size_of_chunks(database_url: str, way: 
         assert counts(sync(store)) == (0, 0, 0, 0, 0)
 
 
-def test_another_column_changes_without_embedding_or_analysing(database_url: str) -> None:
+def test_another_column_changes_without_embedding_or_analysing(database_url):
     with followed(database_url, rows=30) as (twin, store):
         sync(store)
         before = postings(database_url, twin)
@@ -307,7 +284,7 @@ def test_another_column_changes_without_embedding_or_analysing(database_url: str
         twin.check(store)
 
 
-def postings(url: str, twin: Twin) -> list[Any]:
+def postings(url, twin):
     """Everything that the keyword index holds, and the ids by which it knows chunks."""
     with psycopg.connect(url) as connection:
         names = connection.execute(
@@ -325,7 +302,7 @@ def postings(url: str, twin: Twin) -> list[Any]:
         ]
 
 
-def test_another_definition_embeds_only_texts_that_differ(database_url: str) -> None:
+def test_another_definition_embeds_only_texts_that_differ(database_url):
     with followed(database_url, rows=6) as (twin, store):
         for number in (0, 1):
             twin.update(number, title="")
@@ -340,7 +317,7 @@ def test_another_definition_embeds_only_texts_that_differ(database_url: str) -> 
         assert {chunk.metadata["status"] for chunk in store.list_chunks()} == {"public"}
 
 
-def test_an_expression_and_formats_make_the_text(database_url: str) -> None:
+def test_an_expression_and_formats_make_the_text(database_url):
     with articles(database_url) as table, opened(database_url, "rows") as store:
         table.insert(1, title="Keys & locks", body="# Doors\n\nA **key** opens.\n\n## Windows\n\nThey have none.")
         store.tables.follow(**table.options(text=["body"], heading="title", formats={"body": "markdown"}, metadata=[]))
@@ -358,17 +335,13 @@ def test_an_expression_and_formats_make_the_text(database_url: str) -> None:
 
 
 @contextmanager
-def waiting_run(url: str, twin: Twin, store: SyncRetriever) -> Iterator[Future[TableSync]]:
+def waiting_run(url, twin, store):
     """A run that has read its rows, and waits for the lock of its first write until the block ends."""
 
-    async def other_runs_have_ended(_: Any) -> None:
+    async def other_runs_have_ended(_):
         pass
 
-    with (
-        pytest.MonkeyPatch.context() as patch,
-        ThreadPoolExecutor(1) as pool,
-        psycopg.connect(url) as connection,
-    ):
+    with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor(1) as pool, psycopg.connect(url) as connection:
         patch.setattr(writes.RowWrites, "wait", other_runs_have_ended)
         source = sql.Identifier("semlex", f"{twin.collection}_source")
         connection.execute(sql.SQL("SELECT FROM {} FOR UPDATE").format(source))
@@ -381,7 +354,7 @@ def waiting_run(url: str, twin: Twin, store: SyncRetriever) -> Iterator[Future[T
 
 
 @pytest.mark.parametrize("relation", ["table", "view"])  # whose rows have versions, or only hashes
-def test_rows_that_change_while_they_are_read_are_read_again(database_url: str, relation: Relation) -> None:
+def test_rows_that_change_while_they_are_read_are_read_again(database_url, relation):
     set_in_database(database_url, "default_transaction_isolation", "repeatable read")
     with followed(database_url, "int", relation, rows=6) as (twin, store):
         sync(store)
@@ -396,20 +369,18 @@ def test_rows_that_change_while_they_are_read_are_read_again(database_url: str, 
         twin.check(store)
 
 
-def test_a_change_that_is_taken_back_while_it_is_stored_is_stored_again(
-    database_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_change_that_is_taken_back_while_it_is_stored_is_stored_again(database_url, monkeypatch):
     """The second run reads the row while the first is about to store what it was for a moment."""
     compared, may_commit = threading.Event(), threading.Event()
     settle = writes.RowWrites._settle
 
-    async def slow(own: writes.RowWrites, connection: Any, keys: Sequence[str]) -> None:
+    async def slow(own, connection, keys):
         await settle(own, connection, keys)
         if not compared.is_set():
             compared.set()
             await asyncio.to_thread(may_commit.wait, LIMIT)
 
-    async def work() -> None:
+    async def work():
         async with Client(database_url, CountingEmbedder(8)) as client:
             await client.work(drain=True)
 
@@ -433,20 +404,18 @@ def test_a_change_that_is_taken_back_while_it_is_stored_is_stored_again(
 
 
 @pytest.mark.parametrize("stored", [0, 2])  # copied into empty tables, or merged
-def test_two_runs_that_store_a_new_row_leave_what_it_is_now(
-    database_url: str, monkeypatch: pytest.MonkeyPatch, stored: int
-) -> None:
+def test_two_runs_that_store_a_new_row_leave_what_it_is_now(database_url, monkeypatch, stored):
     """The first run has compared the row once more when it changes, and the second stores it before the first does."""
     compared, may_write = threading.Event(), threading.Event()
     write_chunks = writes.write_chunks
 
-    async def slow(*given: Any, **options: Any) -> int:
+    async def slow(*given, **options):
         if not compared.is_set():
             compared.set()
             await asyncio.to_thread(may_write.wait, LIMIT)
         return await write_chunks(*given, **options)
 
-    async def other_runs_have_ended(_: Any) -> None:
+    async def other_runs_have_ended(_):
         pass
 
     with (
@@ -470,7 +439,7 @@ def test_two_runs_that_store_a_new_row_leave_what_it_is_now(
         twin.check(store)
 
 
-def test_a_row_that_comes_back_is_not_deleted(database_url: str) -> None:
+def test_a_row_that_comes_back_is_not_deleted(database_url):
     with followed(database_url, rows=3) as (twin, store):
         sync(store)
         before = dict(twin.rows[1])
@@ -482,7 +451,7 @@ def test_a_row_that_comes_back_is_not_deleted(database_url: str) -> None:
         twin.check(store)
 
 
-def test_metadata_of_a_row_whose_text_changes_meanwhile_comes_with_the_text(database_url: str) -> None:
+def test_metadata_of_a_row_whose_text_changes_meanwhile_comes_with_the_text(database_url):
     with followed(database_url, rows=3) as (twin, store):
         sync(store)
         twin.update(1, author="bob")
@@ -492,9 +461,7 @@ def test_metadata_of_a_row_whose_text_changes_meanwhile_comes_with_the_text(data
         twin.check(store)
 
 
-def test_a_run_that_writes_is_waited_for_before_its_table_is_not_followed_any_more(
-    database_url: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_run_that_writes_is_waited_for_before_its_table_is_not_followed_any_more(database_url, caplog):
     caplog.set_level(logging.INFO, "semlex")
     with followed(database_url, rows=3) as (twin, store), ThreadPoolExecutor(1) as pool:
         with waiting_run(database_url, twin, store) as running, psycopg.connect(database_url) as connection:
@@ -505,10 +472,10 @@ def test_a_run_that_writes_is_waited_for_before_its_table_is_not_followed_any_mo
     assert "retry" not in caplog.text  # neither has waited for the other in a circle
 
 
-def test_a_run_ends_when_its_table_is_not_followed_any_more(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_ends_when_its_table_is_not_followed_any_more(database_url, monkeypatch):
     write = writes.RowWrites.write
 
-    async def stopped(*given: Any, **options: Any) -> int:
+    async def stopped(*given, **options):
         assert await asyncio.to_thread(store.tables.stop, "articles") == 0
         return await write(*given, **options)
 
@@ -523,7 +490,7 @@ def test_a_run_ends_when_its_table_is_not_followed_any_more(database_url: str, m
 # --- everything is gone, and problems -------------------------------------------------------------------------------
 
 
-def test_an_emptied_table_needs_consent(database_url: str) -> None:
+def test_an_emptied_table_needs_consent(database_url):
     with followed(database_url, rows=3) as (twin, store):
         sync(store)
         twin.truncate()
@@ -546,14 +513,14 @@ class Picky(CountingEmbedder):
 
     refused = "poison"
 
-    def embed_documents(self, texts: Sequence[str]) -> NDArray[np.float32]:
+    def embed_documents(self, texts):
         if any(self.refused in text for text in texts):
             raise ModelError("a text cannot be embedded")
         return super().embed_documents(texts)
 
 
 @pytest.mark.direct
-def test_rows_that_cannot_be_stored_keep_no_other_waiting(database_url: str) -> None:
+def test_rows_that_cannot_be_stored_keep_no_other_waiting(database_url):
     with (
         articles(database_url, "text") as table,
         sync_opened(database_url, Picky(8), collection="rows", file_limits=FileLimits(file=2_000)) as store,
@@ -603,13 +570,11 @@ def test_rows_that_cannot_be_stored_keep_no_other_waiting(database_url: str) -> 
         twin.check(store)
 
 
-def test_a_model_that_refuses_everything_fails_the_run_and_sets_no_row_aside(
-    database_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_model_that_refuses_everything_fails_the_run_and_sets_no_row_aside(database_url, monkeypatch):
     monkeypatch.setattr(run, "BATCH_ROWS", 3)
 
     class Broken(CountingEmbedder):
-        def embed_documents(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        def embed_documents(self, texts):
             if "title" in texts[0]:
                 raise ModelError("out of order")
             return super().embed_documents(texts)
@@ -622,11 +587,11 @@ def test_a_model_that_refuses_everything_fails_the_run_and_sets_no_row_aside(
         assert (status.rows, list(status.problems)) == (0, [])
 
 
-def test_a_format_that_fails_and_a_key_that_occurs_twice_are_problems(database_url: str) -> None:
+def test_a_format_that_fails_and_a_key_that_occurs_twice_are_problems(database_url):
     class Failing(MarkdownLoader):
         name, suffixes = "failing", ("failing",)
 
-        def load(self, file: FileBytes, options: LoadOptions) -> LoadedDocument:
+        def load(self, file, options):
             if b"bad" in file.data:
                 raise LoadError("broken", "it is broken")
             return super().load(file, options)
@@ -659,7 +624,7 @@ def test_a_format_that_fails_and_a_key_that_occurs_twice_are_problems(database_u
         assert counts(sync(store)) == (1, 0, 0, 0, 0)
 
 
-def test_a_callers_transaction_is_not_joined(database_url: str) -> None:
+def test_a_callers_transaction_is_not_joined(database_url):
     with (
         followed(database_url, rows=1) as (_, store),
         psycopg.connect(database_url) as connection,
@@ -668,7 +633,7 @@ def test_a_callers_transaction_is_not_joined(database_url: str) -> None:
         store.using(connection).tables.sync()
 
 
-def test_dry_runs_count_and_write_nothing(database_url: str) -> None:
+def test_dry_runs_count_and_write_nothing(database_url):
     with followed(database_url, rows=3) as (twin, store):
         assert counts(sync(store, dry_run=True)) == (3, 0, 0, 0, 0)
         assert store.list_chunks() == []
@@ -681,7 +646,7 @@ def test_dry_runs_count_and_write_nothing(database_url: str) -> None:
         assert len(store.list_chunks()) == 3
 
 
-def test_a_column_that_grows_shows_changes_and_keys_show_deletions(database_url: str) -> None:
+def test_a_column_that_grows_shows_changes_and_keys_show_deletions(database_url):
     options = {"changes": "column", "updated_at": "updated_at", "keys_every": 3_600, "overlap": 0}
     with followed(database_url, rows=4, **options) as (twin, store):
         assert sync(store).unchanged == 0
@@ -701,7 +666,7 @@ def test_a_column_that_grows_shows_changes_and_keys_show_deletions(database_url:
         twin.check(store)
 
 
-def test_a_document_that_was_deleted_by_hand_comes_back(database_url: str) -> None:
+def test_a_document_that_was_deleted_by_hand_comes_back(database_url):
     with followed(database_url, rows=3) as (twin, store):
         sync(store)
         store.delete(document="articles/1")
@@ -709,7 +674,7 @@ def test_a_document_that_was_deleted_by_hand_comes_back(database_url: str) -> No
         twin.check(store)
 
 
-def test_a_table_that_is_not_there_as_it_was_is_one_error_and_loses_nothing(database_url: str) -> None:
+def test_a_table_that_is_not_there_as_it_was_is_one_error_and_loses_nothing(database_url):
     with followed(database_url, rows=3) as (twin, store):
         sync(store)
         twin.table.connection.execute("ALTER TABLE shop.articles RENAME body TO content")
@@ -723,7 +688,7 @@ def test_a_table_that_is_not_there_as_it_was_is_one_error_and_loses_nothing(data
         assert len(store.list_chunks()) == 3
 
 
-def test_runs_over_followed_tables_are_logged_if_they_did_something(database_url: str) -> None:
+def test_runs_over_followed_tables_are_logged_if_they_did_something(database_url):
     with followed(database_url, rows=3) as (_, store):
         sync(store)
         sync(store)

@@ -2,36 +2,28 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 import pytest
 from psycopg.conninfo import make_conninfo
 
 from semlex.errors import ConfigurationError, PrivilegeError
 from tests.support.databases import new_role
-from tests.support.followed import Articles, articles, trigger_function
+from tests.support.followed import articles, trigger_function
 from tests.support.retrievers import sync_opened
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from typing import LiteralString
-
-    from semlex import SyncRetriever
 
 
 @pytest.fixture
-def table(database_url: str) -> Iterator[Articles]:
+def table(database_url):
     with articles(database_url, relation="partitioned", rows=3) as table:
         yield table
 
 
 @pytest.fixture
-def news(database_url: str) -> Iterator[SyncRetriever]:
+def news(database_url):
     with sync_opened(database_url, "none", collection="news") as opened:
         yield opened
 
 
-def triggers(table: Articles) -> list[Any]:
+def triggers(table):
     return table.connection.execute(
         "SELECT tgrelid::regclass::text, count(*) FROM pg_trigger WHERE tgname LIKE 'semlex%' GROUP BY 1 ORDER BY 1"
     ).fetchall()
@@ -40,11 +32,11 @@ def triggers(table: Articles) -> list[Any]:
 EVERY = [("shop.articles", 4), *((f"shop.articles_{number}", 4) for number in range(3))]
 
 
-def waiting(news: SyncRetriever) -> int:
+def waiting(news):
     return sum(status.waiting for status in news.tables.followed())
 
 
-def test_changes_wait_and_are_stored(table: Articles, news: SyncRetriever) -> None:
+def test_changes_wait_and_are_stored(table, news):
     news.tables.follow(**table.options(changes="trigger"))
     assert triggers(table) == EVERY
     news.tables.sync()
@@ -61,7 +53,7 @@ def test_changes_wait_and_are_stored(table: Articles, news: SyncRetriever) -> No
     assert {hit.key for hit in news.search("banana cherry")} == {1, 3}
 
 
-def test_a_sync_stores_changes_that_a_killed_process_had_claimed(table: Articles, news: SyncRetriever) -> None:
+def test_a_sync_stores_changes_that_a_killed_process_had_claimed(table, news):
     news.tables.follow(**table.options(changes="trigger"))
     news.tables.sync()
     table.update(1, body="cherry")
@@ -70,7 +62,7 @@ def test_a_sync_stores_changes_that_a_killed_process_had_claimed(table: Articles
     assert (report.changed, waiting(news)) == (1, 0)
 
 
-def test_a_changed_definition_has_its_own_triggers(table: Articles, news: SyncRetriever) -> None:
+def test_a_changed_definition_has_its_own_triggers(table, news):
     news.tables.follow(**table.options(changes="trigger"))
     news.tables.sync()
     news.tables.change("articles", live=["status"], metadata=["author", "price"])
@@ -92,7 +84,7 @@ def test_a_changed_definition_has_its_own_triggers(table: Articles, news: SyncRe
 
 
 @pytest.mark.parametrize("way", ["stopped", "kept", "dropped"])
-def test_triggers_end_with_what_they_are_for(database_url: str, table: Articles, way: str) -> None:
+def test_triggers_end_with_what_they_are_for(database_url, table, way):
     with sync_opened(database_url, "none", collection="news") as news:
         news.tables.follow(**table.options(changes="trigger"))
         table.insert(3)
@@ -106,10 +98,8 @@ def test_triggers_end_with_what_they_are_for(database_url: str, table: Articles,
     assert table.connection.execute(left).fetchone() == (0, 0)
 
 
-def test_without_the_right_nothing_is_followed_until_the_sql_was_run(
-    database_url: str, table: Articles, caplog: pytest.LogCaptureFixture
-) -> None:
-    rights: tuple[LiteralString, ...] = ("USAGE ON SCHEMA shop", "SELECT ON shop.articles")
+def test_without_the_right_nothing_is_followed_until_the_sql_was_run(database_url, table, caplog):
+    rights = ("USAGE ON SCHEMA shop", "SELECT ON shop.articles")
     with (
         new_role(database_url, *rights, "ALL ON SCHEMA semlex", "ALL ON ALL TABLES IN SCHEMA semlex") as role,
         sync_opened(make_conninfo(database_url, user=role), "none", collection="news") as news,
