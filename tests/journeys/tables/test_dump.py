@@ -30,8 +30,6 @@ from tests.support.retrievers import opened, sync_opened
 
 WIDTH = 16
 TABLES = ("source", "document", "ingestion_log", "chunk", "embedding_1")
-SHORTEST = 1e-3  # of the numbers of a vector that has a direction
-QUESTIONS = ("apple", "pear tree", "a number")
 
 
 retriever = partial(sync_opened, model=WIDTH, collection="orchard")
@@ -42,38 +40,34 @@ def contents(url, collection):
     found = {}
     with psycopg.connect(url) as connection:
         for table in TABLES:
-            name = psycopg.sql.Identifier("semlex", f"{collection}_{table}")
-            row = "jsonb_build_array(document_id, chunk_id, public.vector_send(embedding))"
-            if table != "embedding_1":
-                row = "to_jsonb(t) - 'keyword_id' - 'previous_id'"
-            query = psycopg.sql.SQL("SELECT {} AS row FROM {} AS t ORDER BY row").format(psycopg.sql.SQL(row), name)
+            row = "to_jsonb(t) - 'keyword_id' - 'previous_id'"
+            if table == "embedding_1":
+                row = "jsonb_build_array(document_id, chunk_id, public.vector_send(embedding::public.vector))"
+            query = f"SELECT {row} AS row FROM semlex.{collection}_{table} AS t ORDER BY row"  # noqa: S608
             found[table] = [one for (one,) in connection.execute(query)]
     return found
 
 
 def answers(store):
-    return [
-        (hit.id, hit.vector_score, hit.keyword_score, hit.fused_score)
-        for question in QUESTIONS
-        for hit in store.search(question)
-    ]
+    found = [hit for question in ("apple", "pear tree", "a number") for hit in store.search(question)]
+    return [(hit.id, hit.vector_score, hit.keyword_score, hit.fused_score) for hit in found]
 
 
-def filled(url, folder):
+def client_of(url):
+    return SyncClient(url, "none", use_reranking=False)
+
+
+def filled(url, folder, **options):
     pages = folder / "pages"
     pages.mkdir()
     for number in range(5):
-        (pages / f"{number}.md").write_text(
-            f"# Apple {number}\n\nA tree.\n\n## Pear\n\nA pear tree, number {number}.\n"
-        )
-    with retriever(url) as store:
+        text = f"# Apple {number}\n\nA tree.\n\n## Pear\n\nA pear tree, number {number}.\n"
+        (pages / f"{number}.md").write_text(text)
+    with retriever(url, **options) as store:
         store.index(pages)
-        store.add_documents(
-            [
-                Document("apple pie", {"n": 1, "deep": {"a": [1.5, None, "é"]}, "big": 10**20, "f": 0.1}, id="pie"),
-                Document("Ein Baum", id="baum", language="german", parent_id="pie", child_ids=["x", "y"]),
-            ]
-        )
+        pie = Document("apple pie", {"n": 1, "deep": {"a": [1.5, None, "é"]}, "big": 10**20, "f": 0.1}, id="pie")
+        baum = Document("Ein Baum", id="baum", language="german", parent_id="pie", child_ids=["x", "y"])
+        store.add_documents([pie, baum])
         store.delete(document="3.md")
     with retriever(url, model="none", create=False) as words:
         assert words.count() > 5
@@ -82,35 +76,37 @@ def filled(url, folder):
 @pytest.mark.slow
 @pytest.mark.parametrize("storage", ["vector", "halfvec"])
 def test_restored_is_what_was_dumped(database_url, tmp_path, storage):
-    with retriever(database_url, vector_storage=storage):
-        pass
-    filled(database_url, tmp_path)
-    with retriever(database_url) as store, SyncClient(database_url, "none", use_reranking=False) as client:
+    filled(database_url, tmp_path, vector_storage=storage)
+    with retriever(database_url) as store, client_of(database_url) as client:
         report = store.tables.dump(tmp_path / "dump")
         assert (report.chunks, report.documents) == (store.count(), 4)
+        assert store.info.embedding.storage == storage
         restored = client.restore(tmp_path / "dump", "copy")
         assert (restored.chunks, restored.vectors, restored.warnings) == (report.chunks, report.vectors, ())
-    before, after = contents(database_url, "orchard"), contents(database_url, "copy")
-    assert before == after
-    assert all(before.values())
-    with retriever(database_url) as one, retriever(database_url, collection="copy") as other:
-        assert answers(one) == answers(other)
-        pages = tmp_path / "pages"
-        assert other.index(pages).unchanged == 4  # it goes on where the first left off
-        assert other.status().chunks == one.count() + 1  # the deleted file is read again
+        before, after = contents(database_url, "orchard"), contents(database_url, "copy")
+        assert before == after
+        assert all(before.values())
+        with retriever(database_url, collection="copy") as other:
+            assert answers(store) == answers(other)
+            assert other.index(tmp_path / "pages").unchanged == 4  # it goes on where the first left off
+            assert other.status().chunks == store.count() + 1  # the deleted file is read again
 
 
-def test_a_collection_without_vectors_and_one_without_rows(database_url, tmp_path):
+def test_collections_without_rows_without_vectors_and_with_some_vectors(database_url, tmp_path):
     with retriever(database_url, model="none", keyword="tsvector", distance="l2") as store:
         store.tables.dump(tmp_path / "empty")
         assert (tmp_path / "empty").stat().st_mode & 0o077 == 0
         store.add_documents([Document("apple", id="a")])
         store.describe("All about apples")
         store.tables.dump(tmp_path / "words")
-    with SyncClient(database_url, "none", use_reranking=False) as client:
+        store.add_documents([Document("pear", id="v")], np.ones((1, WIDTH)))
+        assert (store.tables.dump(tmp_path / "mixed").chunks, store.count()) == (2, 2)
+    with client_of(database_url) as client:
         assert client.restore(tmp_path / "empty", "none").chunks == 0
         assert client.restore(tmp_path / "words", "words").chunks == 1
         assert client.restore(tmp_path / "words", "other", keyword="bm25").chunks == 1
+        assert client.restore(tmp_path / "mixed", "mixed").vectors == 1
+    assert contents(database_url, "orchard") == contents(database_url, "mixed")
     for name, engine in (("words", "tsvector"), ("other", "bm25")):
         with retriever(database_url, model="none", collection=name) as store:
             assert store.status().keyword == engine
@@ -118,29 +114,20 @@ def test_a_collection_without_vectors_and_one_without_rows(database_url, tmp_pat
             assert [hit.id for hit in store.search("apple")] == ["a"]
 
 
-def test_rows_that_lack_a_vector(database_url, tmp_path):
-    with retriever(database_url, model="none") as store:
-        store.add_documents([Document(f"apple {number}", id=f"w{number}") for number in range(3)])
-        store.add_documents([Document("pear", id="v")], np.ones((1, WIDTH)))
-        assert (store.tables.dump(tmp_path / "dump").chunks, store.count()) == (4, 4)
-    with SyncClient(database_url, "none", use_reranking=False) as client:
-        assert client.restore(tmp_path / "dump", "copy").vectors == 1
-    assert contents(database_url, "orchard") == contents(database_url, "copy")
-
-
 TEXTS = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1, max_size=20)
 NUMBERS = st.integers() | st.floats(allow_nan=False, allow_infinity=False)
 VALUES = st.recursive(st.none() | st.booleans() | NUMBERS | TEXTS, lambda inner: st.lists(inner, max_size=3))
 METADATA = st.dictionaries(st.sampled_from(["a", "b", "é"]), VALUES, max_size=3)
 NUMBER = st.floats(-(2.0**40), 2.0**40, width=32)
-VECTORS = st.lists(NUMBER, min_size=3, max_size=3).filter(lambda vector: max(map(abs, vector)) > SHORTEST)
+# A vector without a direction is none of a collection.
+VECTORS = st.lists(NUMBER, min_size=3, max_size=3).filter(lambda vector: max(map(abs, vector)) > 1e-3)
 
 
 @pytest.mark.slow
 def test_every_value_comes_back(database_url, tmp_path):
     with (
         retriever(database_url, model="none", collection="values", distance="l2") as store,
-        SyncClient(database_url, "none", use_reranking=False) as client,
+        client_of(database_url) as client,
     ):
 
         @settings(OWN_ROWS, max_examples=examples(15), deadline=None)  # each makes a collection
@@ -184,23 +171,19 @@ async def test_a_dump_is_one_snapshot_and_no_more_than_a_reader(database_url, tm
 
 
 @pytest.fixture(scope="module")
-def dumped_url(new_database):
-    return new_database()
-
-
-@pytest.fixture(scope="module")
-def dumped(dumped_url, tmp_path_factory):
-    """A client, and the folder of a whole dump of its collection."""
-    folder = tmp_path_factory.mktemp("dumped")
-    filled(dumped_url, folder)
-    with retriever(dumped_url) as store:
+def dumped(new_database, tmp_path_factory):
+    """A client, the folder of a whole dump of its collection, and the address of its database."""
+    url, folder = new_database(), tmp_path_factory.mktemp("dumped")
+    filled(url, folder)
+    with retriever(url) as store:
         store.tables.dump(folder / "dump")
-    with SyncClient(dumped_url, "none", use_reranking=False) as client:
-        yield client, folder / "dump"
+    with client_of(url) as client:
+        yield client, folder / "dump", url
 
 
-def test_files_are_what_pandas_would_read(database_url, dumped):
-    path = dumped[1] / "chunks.parquet"
+def test_files_are_what_pandas_would_read_and_have_every_column(database_url, dumped):
+    _, folder, url = dumped
+    path = folder / "chunks.parquet"
     rows = {row["chunk_id"]: row for row in pq.read_table(path).to_pylist()}
     assert rows["pie"]["chunk_text"] == "apple pie"
     assert json.loads(rows["pie"]["metadata"])["deep"] == {"a": [1.5, None, "é"]}
@@ -208,18 +191,12 @@ def test_files_are_what_pandas_would_read(database_url, dumped):
     assert len(rows["pie"]["embedding"]) == WIDTH
     with retriever(database_url, model="none", collection="loaded") as loaded:
         names = {"text_field": "chunk_text", "vector_field": "embedding", "id_field": "chunk_id"}
-        report = loaded.tables.load(path, metadata_fields=["metadata"], **names)
-        assert report.rows == len(rows)
+        assert loaded.tables.load(path, metadata_fields=["metadata"], **names).rows == len(rows)
         assert loaded.get(["pie"])[0].metadata == {"n": 1, "deep": {"a": [1.5, None, "é"]}, "big": 10**20, "f": 0.1}
-
-
-@pytest.mark.usefixtures("dumped")
-def test_a_dump_holds_every_column(dumped_url):
-    tables = dict(zip(store_tables.TABLES, TABLES, strict=False))
-    with psycopg.connect(dumped_url) as connection:
-        for name, wires in store_tables.TABLES.items():
-            query = "SELECT attname FROM pg_attribute WHERE attrelid = %s::regclass AND attnum > 0 AND NOT attisdropped"
-            found = {row[0] for row in connection.execute(query, [f"semlex.orchard_{tables[name]}"])}
+    query = "SELECT attname FROM pg_attribute WHERE attrelid = %s::regclass AND attnum > 0 AND NOT attisdropped"
+    with psycopg.connect(url) as connection:
+        for (name, wires), table in zip(store_tables.TABLES.items(), TABLES, strict=False):
+            found = {row[0] for row in connection.execute(query, [f"semlex.orchard_{table}"])}
             assert set(wires) == found - {"keyword_id", "previous_id"}, name
 
 
@@ -262,6 +239,7 @@ def with_first(table, name, value):
     return table.set_column(place, table.schema.field(name), pa.array(values, table.schema.field(name).type))
 
 
+ANOTHER = "chunks.parquet is not the file that was dumped"
 DAMAGED = {
     "no manifest": (lambda folder: (folder / "manifest.json").unlink(), "is not a complete dump"),
     "half a manifest": (lambda folder: (folder / "manifest.json").write_text('{"format"'), "is not a complete dump"),
@@ -269,26 +247,17 @@ DAMAGED = {
     "a newer version": (edit_manifest(lambda values: values.update(version=2)), "is a dump of version 2"),
     "no settings": (edit_manifest(lambda values: values.pop("settings")), "is damaged"),
     "unknown setting": (edit_manifest(lambda values: values["settings"].update(colour=1)), "is damaged"),
-    "dimensions that are none": (
-        edit_manifest(lambda values: values["embedding"].update(dimensions="x")),
-        "is damaged",
-    ),
+    "wrong dimensions": (edit_manifest(lambda values: values["embedding"].update(dimensions="x")), "is damaged"),
     "another type": (edit_manifest(lambda values: values["embedding"].update(storage="bit")), "is damaged"),
-    "a changed byte": (flip, "chunks.parquet is not the file that was dumped"),
-    "a cut file": (
-        lambda folder: os.truncate(folder / "chunks.parquet", 500),
-        "chunks.parquet is not the file that was dumped",
-    ),
+    "a changed byte": (flip, ANOTHER),
+    "a cut file": (lambda folder: os.truncate(folder / "chunks.parquet", 500), ANOTHER),
     "a missing file": (lambda folder: (folder / "sources.parquet").unlink(), "sources.parquet cannot be read"),
     "other rows": (rewritten("chunks", lambda table: table.slice(1)), "has rows that differ from its manifest"),
     "other columns": (rewritten("runs", lambda table: table.drop(["seconds"])), "has columns that differ"),
     "no key": (rewritten("chunks", lambda table: with_first(table, "document_id", "x")), "row 0 of chunks"),
     "no JSON": (rewritten("chunks", lambda table: with_first(table, "metadata", "{")), "row 0 of chunks"),
     "a NUL": (rewritten("chunks", lambda table: with_first(table, "chunk_text", "a\0b")), "row 0 of chunks"),
-    "no key of a file": (
-        rewritten("documents", lambda table: with_first(table, "source_id", "x")),
-        "row 0 of documents",
-    ),
+    "no key of a file": (rewritten("documents", lambda t: with_first(t, "source_id", "x")), "row 0 of documents"),
 }
 
 
@@ -296,7 +265,7 @@ DAMAGED = {
 @pytest.mark.parametrize("kind", DAMAGED)
 def test_what_is_not_whole_restores_nothing(dumped, tmp_path, kind):
     damage, message = DAMAGED[kind]
-    client, whole = dumped
+    client, whole, _ = dumped
     damaged, name = shutil.copytree(whole, tmp_path / "dump"), f"copy_{[*DAMAGED].index(kind)}"
     damage(damaged)
     with pytest.raises(DumpError) as refused:
@@ -306,33 +275,44 @@ def test_what_is_not_whole_restores_nothing(dumped, tmp_path, kind):
     assert {one.name: one.chunks for one in client.count_collections()}.get(name, 0) == 0
 
 
-def test_what_is_there_is_not_written_over(database_url, tmp_path):
-    (tmp_path / "full").mkdir()
-    (tmp_path / "full" / "mine.txt").write_text("kept")
-    with retriever(database_url) as store, SyncClient(database_url, "none", use_reranking=False) as client:
+def test_what_is_there_is_not_written_over(database_url, tmp_path, monkeypatch):
+    """A dump is written into the folder itself, which may be mounted; nothing that stands beside it is touched."""
+    full, beside, folder, mounted = (tmp_path / name for name in ("full", "dump.partial", "dump", "mounted"))
+    for one in (full, beside, folder, mounted):
+        one.mkdir()
+    mine = (full / "mine.txt", beside / "mine.txt", tmp_path / "file")
+    for file in mine:
+        file.write_text("kept")
+    (folder / "chunks.parquet").write_bytes(b"of a dump that was killed")
+    number = folder.stat().st_ino
+    with retriever(database_url, vector_storage="halfvec") as store, client_of(database_url) as client:
         store.add_documents([Document("apple", id="a")])
-        with pytest.raises(ConfigurationError, match="exists: name a folder"):
-            store.tables.dump(tmp_path / "full")
-        store.tables.dump(tmp_path / "dump")
-        with pytest.raises(ConfigurationError, match="exists: name a folder"):
-            store.tables.dump(tmp_path / "dump")
+        with dump.claimed_folder(tmp_path / "claimed") as claimed:
+            with pytest.raises(ConfigurationError, match="another dump writes into"):
+                store.tables.dump(claimed)
+            assert list(claimed.iterdir()) == []
+        store.tables.dump(folder)
+        assert folder.stat().st_ino == number
+        for there in (full, folder, tmp_path / "file"):
+            with pytest.raises(ConfigurationError, match="exists: name a folder"):
+                store.tables.dump(there)
+        assert [file.read_text() for file in mine] == ["kept"] * 3
         with pytest.raises(ConfigurationError, match=r"is not empty \(1 chunks"):
-            client.restore(tmp_path / "dump")
-        (tmp_path / "file").write_text("kept")
-        with pytest.raises(ConfigurationError, match="exists: name a folder"):
-            store.tables.dump(tmp_path / "file")
-    assert (tmp_path / "full" / "mine.txt").read_text() == "kept"
-    assert (tmp_path / "file").read_text() == "kept"
-
-
-def test_a_restore_whose_answer_is_lost_is_complete(database_url, tmp_path, monkeypatch):
-    with retriever(database_url) as store, SyncClient(database_url, "none", use_reranking=False) as client:
-        store.add_documents([Document("apple", id="a")])
-        store.tables.dump(tmp_path / "dump")
+            client.restore(folder)
         lost = lose_answers(monkeypatch, "restore the collection")
-        assert client.restore(tmp_path / "dump", "copy").chunks == 1
+        assert client.restore(folder, "copy").chunks == 1
         assert lost == {"restore the collection"}
         assert contents(database_url, "copy") == contents(database_url, "orchard")
+        store.delete(["a"])
+        with pytest.raises(ConfigurationError, match="was made with vector_storage='halfvec'"):
+            client.restore(folder, vector_storage="vector")
+        assert client.restore(folder).chunks == 1
+        client.drop("orchard")
+        for gone in (tmp_path / "new", mounted):  # a dump of what is gone leaves no folder
+            with pytest.raises(CollectionNotFoundError):
+                store.tables.dump(gone)
+        assert not (tmp_path / "new").exists()
+        assert list(mounted.iterdir()) == []
 
 
 @pytest.mark.slow
@@ -344,45 +324,11 @@ def test_a_dump_follows_other_processes(database_url, tmp_path):
         second.index(tmp_path / "a.md", chunk_tokens=100)
         before = contents(database_url, "orchard")
         assert first.tables.dump(tmp_path / "dump").vectors == 1
-    with SyncClient(database_url, "none", use_reranking=False) as client:
+    with client_of(database_url) as client:
         client.restore(tmp_path / "dump", "copy")
     assert contents(database_url, "copy") == before
     with retriever(database_url, collection="copy") as copy:
         assert copy.index(tmp_path / "a.md", chunk_tokens=100).unchanged == 1
-
-
-def test_a_dump_of_what_is_gone_leaves_no_folder(database_url, tmp_path):
-    with retriever(database_url) as store, SyncClient(database_url, "none", use_reranking=False) as client:
-        assert store.count() == 0
-        client.drop("orchard")
-        with pytest.raises(CollectionNotFoundError):
-            store.tables.dump(tmp_path / "dump")
-        (tmp_path / "mounted").mkdir()
-        with pytest.raises(CollectionNotFoundError):
-            store.tables.dump(tmp_path / "mounted")
-    assert not (tmp_path / "dump").exists()
-    assert list((tmp_path / "mounted").iterdir()) == []
-
-
-def test_the_folder_of_a_dump(database_url, tmp_path):
-    """It is written into the folder itself, which may be mounted; nothing that stands beside it is touched."""
-    folder, beside = tmp_path / "dump", tmp_path / "dump.partial"
-    for one in (folder, beside):
-        one.mkdir()
-    (beside / "mine.txt").write_text("kept")
-    number = folder.stat().st_ino
-    with retriever(database_url) as store:
-        store.add_documents([Document("apple", id="a")])
-        (folder / "chunks.parquet").write_bytes(b"of a dump that was killed")
-        with dump.claimed_folder(tmp_path / "claimed") as claimed:
-            with pytest.raises(ConfigurationError, match="another dump writes into"):
-                store.tables.dump(claimed)
-            assert list(claimed.iterdir()) == []
-        store.tables.dump(folder)
-    assert folder.stat().st_ino == number
-    assert (beside / "mine.txt").read_text() == "kept"
-    with SyncClient(database_url, "none", use_reranking=False) as client:
-        assert client.restore(folder, "copy").chunks == 1
 
 
 @pytest.mark.parametrize(
@@ -395,28 +341,16 @@ def test_the_folder_of_a_dump(database_url, tmp_path):
         ({}, {"keyword": "none"}, "keyword_engine"),
     ],
 )
-def test_an_empty_collection_of_other_settings_is_refused(dumped_url, dumped, made, asked, option):
-    client, whole = dumped
-    with retriever(dumped_url, collection="empty", **made) as empty:
+def test_an_empty_collection_of_other_settings_is_refused(dumped, made, asked, option):
+    client, whole, url = dumped
+    with retriever(url, collection="empty", **made) as empty:
         assert empty.count() == 0
-    with pytest.raises(
-        ConfigurationError, match=f"was made with {option}=.* drop it first: semlex collections drop empty"
-    ):
+    message = f"was made with {option}=.* drop it first: semlex collections drop empty"
+    with pytest.raises(ConfigurationError, match=message):
         client.restore(whole, "empty", **asked)
     client.drop("empty")
     assert client.restore(whole, "empty", **asked).chunks == client.collection("orchard").count()
     client.drop("empty")
-
-
-def test_an_empty_collection_with_other_storage_is_refused(database_url, tmp_path):
-    with retriever(database_url, vector_storage="halfvec") as store:
-        store.add_documents([Document("apple", id="a")])
-        store.tables.dump(tmp_path / "dump")
-        store.delete(["a"])
-        with SyncClient(database_url, "none", use_reranking=False) as client:
-            with pytest.raises(ConfigurationError, match="was made with vector_storage='halfvec'"):
-                client.restore(tmp_path / "dump", vector_storage="vector")
-            assert client.restore(tmp_path / "dump").chunks == 1
 
 
 @pytest.mark.parametrize("moment", ["copying", "worked"])
@@ -427,30 +361,28 @@ def test_a_killed_restore_leaves_an_empty_collection(database_url, tmp_path, mom
     restore = ["collections", "restore", str(tmp_path / "dump"), "-c", "copy"]
     with Program(stopped_command.main, database_url, restore, ("restore the collection", moment, 1)) as program:
         program.until_stopped()
-    with SyncClient(database_url, "none", use_reranking=False) as client:
+    with client_of(database_url) as client:
         assert client.collection("copy").count() == 0
         assert client.restore(tmp_path / "dump", "copy").chunks == 200
 
 
 def test_on_the_command_line(shell):
-    (shell.folder / "pages").mkdir()
-    (shell.folder / "pages" / "a.md").write_text("# Apple\n\nAn apple tree.\n")
-    shell("index", "pages", "-c", "c", "--model", "none")
+    shell("index", "docs", "-c", "c", "--model", "none")
     (dumped,) = shell.objects("collections", "dump", "saved", "-c", "c")
-    assert (dumped["chunks"], dumped["documents"]) == (1, 1)
+    assert (dumped["chunks"], dumped["documents"]) == (2, 2)
     assert "exists: name a folder" in shell("collections", "dump", "saved", "-c", "c", code=2).stderr
     assert "c is not empty" in shell("collections", "restore", "saved", code=2).stderr.replace("'", "")
     (restored,) = shell.objects("collections", "restore", "saved", "-c", "d")
-    assert restored["chunks"] == 1
-    (hit, *_) = shell.objects("search", "tree", "-c", "d")
-    assert hit["source_document"] == "a.md"
+    assert restored["chunks"] == 2
+    (hit, *_) = shell.objects("search", "banana", "-c", "d")
+    assert hit["source_document"] == "fruit.txt"
     (shell.folder / "saved" / "manifest.json").write_text("{}")
     assert "is not the manifest of a dump" in shell("collections", "restore", "saved", "-c", "e", code=2).stderr
 
 
 @pytest.mark.parametrize("wrong", [None, 5, "", b"folder", "a\0b", "a\udcffb/\0", ["folder"]])
 def test_what_is_no_folder_is_refused(dumped, tmp_path, wrong):
-    folder, (client, _) = f"{tmp_path}/{wrong}" if isinstance(wrong, str) and wrong else wrong, dumped
+    folder, client = f"{tmp_path}/{wrong}" if isinstance(wrong, str) and wrong else wrong, dumped[0]
     with pytest.raises((ConfigurationError, ValidationError), match="folder"):
         client.collection("orchard").tables.dump(folder)
     with pytest.raises((ConfigurationError, ValidationError, DumpError)):

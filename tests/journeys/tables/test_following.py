@@ -24,7 +24,8 @@ from tests.support.followed import KEYS, RELATIONS, articles
 from tests.support.lost_answers import lose_answers
 from tests.support.retrievers import opened, sync_opened
 
-retriever = partial(sync_opened, model="none", collection="news")
+NEWS = {"model": "none", "collection": "news"}
+retriever = partial(sync_opened, **NEWS)
 
 
 @pytest.fixture
@@ -57,27 +58,22 @@ def test_tables_and_views_are_followed_by_their_keys(database_url, key, relation
             assert news.tables.follow(f"shop.{table.name}", name="again", text="body").key == table.key_columns
 
 
-def test_a_definition_is_stored_whole_and_the_same_call_changes_nothing(table, news):
-    options = table.options(
-        name="posts",
-        text=["title", "upper(body) || '100%' -- all of it"],
-        heading="title",
-        formats={"title": "markdown"},
-        live=["status", "price"],
-        updated_at="updated_at",
-        overlap=10,
-        keys_every=0,
-    )
+def test_a_definition_is_stored_whole_changed_in_place_and_dropped(table, news):
+    text = ("title", "upper(body) || '100%' -- all of it")
+    more = {"live": ["status", "price"], "updated_at": "updated_at", "overlap": 10, "keys_every": 0}
+    options = table.options(name="posts", text=text, heading="title", formats={"title": "markdown"}, **more)
     first = news.tables.follow(**options)
-    assert first.text == ("title", "upper(body) || '100%' -- all of it")
+    assert first.text == text
     assert (first.changes, first.updated_at, first.formats) == ("column", "updated_at", {"title": "markdown"})
-    assert news.tables.follow(**options) == first
+    assert news.tables.follow(**options) == first  # the same call changes nothing
     assert [status.table for status in news.tables.followed()] == [first]
     with pytest.raises(ConfigurationError, match=r"followed already, with metadata=\('author', .*tables.change"):
         news.tables.follow(**options | {"metadata": []})
-
-
-def test_a_definition_is_changed_in_place(table, news):
+    with pytest.raises(TypeError, match="did you mean 'metadata'"):
+        news.tables.follow(**table.options(meta_data=["author"]))
+    with pytest.raises(ConfigurationError, match="metadata"):
+        news.tables.follow(**table.options(metadata=7))
+    assert news.tables.stop("posts") == 0
     news.tables.follow(**table.options())
     changed = news.tables.change("articles", text="body", live=["status"])
     assert (changed.text, changed.live) == (("body",), ("status",))
@@ -88,14 +84,12 @@ def test_a_definition_is_changed_in_place(table, news):
     assert news.tables.change("articles", metadata=[]).metadata == ()
     with pytest.raises(ConfigurationError, match="did you mean 'title'"):
         news.tables.change("articles", heading="titel")
+    with pytest.raises(ConfigurationError, match=r"no table 'article' is followed; did you mean 'articles'"):
+        news.tables.change("article", text="body")
     assert [status.table.heading for status in news.tables.followed()] == [None]
     table.connection.execute("ALTER TABLE shop.articles RENAME TO posts; ALTER TABLE shop.posts SET SCHEMA public")
     moved = news.tables.change("articles", table="public.posts")
     assert (moved.name, moved.schema, moved.table) == ("articles", "public", "posts")
-
-
-def test_a_table_is_no_longer_followed(table, news):
-    news.tables.follow(**table.options())
     assert [source.name for source in news.documents.sources()] == ["articles"]
     with pytest.raises(ConfigurationError, match=r"semlex follow articles --stop"):
         news.delete(source="articles")
@@ -103,9 +97,6 @@ def test_a_table_is_no_longer_followed(table, news):
     assert (news.tables.followed(), news.documents.sources()) == ([], [])
     with pytest.raises(ConfigurationError, match=r"no table 'articles' is followed; followed tables: none"):
         news.tables.stop("articles")
-    news.tables.follow(**table.options())
-    with pytest.raises(ConfigurationError, match=r"no table 'article' is followed; did you mean 'articles'"):
-        news.tables.change("article", text="body")
 
 
 def test_what_is_stored_when_the_answer_is_lost_was_not_done_by_another_program(table, news, monkeypatch):
@@ -152,10 +143,7 @@ def test_a_definition_is_part_of_a_callers_transaction(database_url, table, news
 
 @pytest.mark.direct
 async def test_behind_a_transaction_pooler(database_url, table):
-    async with (
-        TransactionPooler(database_url, size=2) as pooler,
-        opened(pooler.address, "none", collection="news") as news,
-    ):
+    async with TransactionPooler(database_url, size=2) as pooler, opened(pooler.address, **NEWS) as news:
         followed = await news.tables.follow(**table.options(changes="trigger", text=["upper(body)"]))
         await news.tables.sync()
         table.insert(3)
@@ -168,20 +156,12 @@ async def test_behind_a_transaction_pooler(database_url, table):
 
 
 async def test_of_several_who_follow_a_table_at_once_all_follow_it_alike(database_url, table):
-    async with (
-        opened(database_url, "none", collection="news") as one,
-        opened(database_url, "none", collection="news") as other,
-    ):
-        texts = ["title", "body", "title", "body"]
-        done = await asyncio.gather(
-            *(
-                news.tables.follow(**table.options(text=text))
-                for news, text in zip((one, other, other, one), texts, strict=True)
-            ),
-            return_exceptions=True,
-        )
+    async with opened(database_url, **NEWS) as one, opened(database_url, **NEWS) as other:
+        calls = [(one, "title"), (other, "body"), (other, "title"), (one, "body")]
+        follow = (news.tables.follow(**table.options(text=text)) for news, text in calls)
+        done = await asyncio.gather(*follow, return_exceptions=True)
         [status] = await one.tables.followed()
-        for text, result in zip(texts, done, strict=True):
+        for (_, text), result in zip(calls, done, strict=True):
             if (text,) == status.table.text:
                 assert result == status.table
             else:
@@ -217,10 +197,7 @@ def test_rows_are_deleted_or_kept_when_their_table_is_no_longer_followed(table, 
         ("ALTER status DROP DEFAULT, ALTER status TYPE int USING 1", None),
         ("ALTER published_at TYPE timestamptz(3)", None),
         ("ALTER published_at TYPE timestamp(3)", r"'published_at' .* is timestamp\(3\) without time zone now"),
-        (
-            "RENAME published_at TO published",
-            r"no column 'published_at' \(metadata=, --metadata\); did you mean 'publi",
-        ),
+        ("RENAME published_at TO published", r"no column 'published_at' \(metadata=, --metadata\); did you mean 'publ"),
     ],
 )
 def test_columns_that_are_not_as_they_were_are_an_error_until_they_are_accepted(table, news, statement, message):
@@ -298,10 +275,7 @@ REFUSED = [
     ({"text": ["unaccent(title)"]}, r"function unaccent\(text\) does not exist\. Functions of extensions need"),
     ({"text": ["title || $1"]}, r"neither a column.*: it has a parameter, such as \$1"),
     ({"text": "title, body"}, r"'title, body' in text= gives several values for each row: name each value"),
-    (
-        {"text": ["raw"]},
-        r"the column 'raw' of shop.articles is bytea, which cannot be read as text: leave it out of text",
-    ),
+    ({"text": ["raw"]}, r"column 'raw' of shop.articles is bytea, which cannot be read as text: leave it out of text"),
     ({"formats": {"author": "markdown"}}, r"formats= names 'author', which is not in text= \(title, body\)"),
     ({"formats": {"body": "pdf"}}, r"the unknown format .pdf.; known formats: .*markdown"),
     ({"formats": {"body": "markdwn"}}, r"the unknown format 'markdwn'; did you mean 'markdown'\?"),
@@ -347,13 +321,6 @@ def test_a_view_needs_a_key_and_has_no_triggers(database_url, news):
         assert news.tables.follow("shop.notes", key="slug", text="body").key_kinds == ("text",)
 
 
-def test_unknown_options_are_refused_as_arguments(table, news):
-    with pytest.raises(TypeError, match="did you mean 'metadata'"):
-        news.tables.follow(**table.options(meta_data=["author"]))
-    with pytest.raises(ConfigurationError, match="metadata"):
-        news.tables.follow(**table.options(metadata=7))
-
-
 # --- roles and other databases ----------------------------------------------------------------------------------------
 
 
@@ -368,10 +335,8 @@ def test_a_role_needs_to_read_the_columns_alone(database_url, table):
             news.tables.follow(**table.options())
         grants = str(refused.value).partition("can allow it: ")[2]
         assert grants == (f'GRANT USAGE ON SCHEMA "shop" TO "{role}"; GRANT SELECT ON "shop"."articles" TO "{role}";')
-        table.connection.execute(sql.SQL("GRANT USAGE ON SCHEMA shop TO {}").format(sql.Identifier(role)))
-        table.connection.execute(
-            sql.SQL("GRANT SELECT (id, title) ON shop.articles TO {}").format(sql.Identifier(role))
-        )
+        table.connection.execute(f"GRANT USAGE ON SCHEMA shop TO {role}")
+        table.connection.execute(f"GRANT SELECT (id, title) ON shop.articles TO {role}")
         with pytest.raises(PrivilegeError) as refused:
             news.tables.follow(**table.options())
         grants = str(refused.value).partition("can allow it: ")[2]
@@ -384,9 +349,7 @@ def test_a_role_needs_to_read_the_columns_alone(database_url, table):
 def test_readers_need_no_right_to_definitions(database_url, table, news):
     news.tables.follow(**table.options())
     with new_role(database_url, *WRITING) as role, retriever(database_url, role=role, create=False) as theirs:
-        table.connection.execute(
-            sql.SQL("REVOKE ALL ON semlex.followed_table, semlex.row_change FROM {}").format(sql.Identifier(role))
-        )
+        table.connection.execute(f"REVOKE ALL ON semlex.followed_table, semlex.row_change FROM {role}")
         assert theirs.status().followed is None
         with pytest.raises(PrivilegeError, match="followed_table"):
             theirs.tables.followed()
@@ -425,9 +388,7 @@ def test_a_restored_collection_follows_the_table_by_comparison(database_url, tab
     with SyncClient(database_url, "none", use_reranking=False) as client:
         report = client.restore(tmp_path / "dump", "copy")
         first_sync, no_triggers = report.warnings
-        assert first_sync == (
-            "followed tables are not read until you run semlex sync, which runs SQL from the dump: articles, posts"
-        )
+        assert first_sync.endswith("not read until you run semlex sync, which runs SQL from the dump: articles, posts")
         assert no_triggers.startswith("changes of articles were noticed by triggers, which are not restored")
         copy = client.collection("copy")
         first, second = copy.tables.followed()
@@ -435,12 +396,8 @@ def test_a_restored_collection_follows_the_table_by_comparison(database_url, tab
         assert second.table.text == ("upper(title)",)
         # A worker would read SQL of a stranger.
         asyncio.run(limit_waits(database_url))
-        assert (
-            table.connection.execute(
-                "SELECT name FROM semlex.followed_table WHERE collection = 'copy' AND look_at < '9999-01-01'"
-            ).fetchall()
-            == []
-        )
+        due = "SELECT name FROM semlex.followed_table WHERE collection = 'copy' AND look_at < '9999-01-01'"
+        assert table.connection.execute(due).fetchall() == []
         assert [(one.name, one.added, one.changed, one.unchanged) for one in copy.tables.sync()] == [
             ("articles", 1, 0, 3),
             ("posts", 1, 0, 3),

@@ -143,38 +143,25 @@ operations = st.one_of(
 
 
 def happen(twin, store, act, number, value):
-    match act:
-        case "insert":
-            twin.insert(number, value)
-        case "body":
-            twin.update(number, body=twin.body(value))
-        case "author":
-            twin.update(number, author=value)
-        case "status":  # of no column that is read
-            twin.table.update(number, status="draft")
-        case "delete":
-            twin.delete(number)
-        case "truncate":
-            twin.truncate()
-        case _:
-            sync(store, allow_empty=True)
-
-
-SIZES = (
-    (changed_rows, "FIRST_PAGE_ROWS", 2),
-    (changed_rows, "MAX_PAGE_ROWS", 3),
-    (changed_rows, "KEYS_AT_ONCE", 2),
-    (run, "BATCH_ROWS", 2),
-    (run, "METADATA_ROWS", 2),
-)
+    {
+        "insert": lambda: twin.insert(number, value),
+        "body": lambda: twin.update(number, body=twin.body(value)),
+        "author": lambda: twin.update(number, author=value),
+        "status": lambda: twin.table.update(number, status="draft"),  # of no column that is read
+        "delete": lambda: twin.delete(number),
+        "truncate": twin.truncate,
+        "sync": lambda: sync(store, allow_empty=True),
+    }[act]()
 
 
 @contextmanager
 def small_batches():
     """Lets a few rows be several pages and batches, inside the block alone: other tests are about one batch."""
     with pytest.MonkeyPatch.context() as patch:
-        for module, name, size in SIZES:
-            patch.setattr(module, name, size)
+        for name, size in (("FIRST_PAGE_ROWS", 2), ("MAX_PAGE_ROWS", 3), ("KEYS_AT_ONCE", 2)):
+            patch.setattr(changed_rows, name, size)
+        for name in ("BATCH_ROWS", "METADATA_ROWS"):
+            patch.setattr(run, name, 2)
         yield
 
 
@@ -270,8 +257,10 @@ def test_rows_are_split_again_by_another_size_of_chunks(database_url, way):
         assert counts(sync(store)) == (0, 0, 0, 0, 0)
 
 
-def test_another_column_changes_without_embedding_or_analysing(database_url):
+def test_other_columns_and_definitions_embed_and_analyse_only_texts_that_differ(database_url):
     with followed(database_url, rows=30) as (twin, store):
+        for number in (0, 1):
+            twin.update(number, title="")
         sync(store)
         before = postings(database_url, twin)
         CountingEmbedder.texts = 0
@@ -282,6 +271,13 @@ def test_another_column_changes_without_embedding_or_analysing(database_url):
         assert postings(database_url, twin) == before
         assert len(store.search("zqbx", 5, mode="keyword", filters={"author": "bob"})) == 1
         twin.check(store)
+        store.tables.change("articles", text=["body"])
+        assert counts(sync(store)) == (0, 30, 0, 0, 0)
+        assert CountingEmbedder.texts == 28
+        store.tables.change("articles", metadata=["status"])
+        assert counts(sync(store)) == (0, 0, 30, 0, 0)
+        assert CountingEmbedder.texts == 28
+        assert {chunk.metadata["status"] for chunk in store.list_chunks()} == {"draft"}
 
 
 def postings(url, twin):
@@ -293,28 +289,12 @@ def postings(url, twin):
             [f"^{twin.collection}_(segment|posting|tombstone|manifest)"],
         ).fetchall()
         assert names
-        listed = sql.SQL("SELECT t::text FROM {} AS t ORDER BY 1")
-        stored = [connection.execute(listed.format(sql.Identifier("semlex", name))).fetchall() for (name,) in names]
-        ids = sql.SQL("SELECT chunk_id, keyword_id FROM {} ORDER BY 1")
+        queries = [("t::text", name) for (name,) in names] + [("chunk_id, keyword_id", f"{twin.collection}_chunk")]
+        listed = sql.SQL("SELECT {} FROM {} AS t ORDER BY 1")
         return [
-            *stored,
-            connection.execute(ids.format(sql.Identifier("semlex", f"{twin.collection}_chunk"))).fetchall(),
+            connection.execute(listed.format(sql.SQL(what), sql.Identifier("semlex", name))).fetchall()
+            for what, name in queries
         ]
-
-
-def test_another_definition_embeds_only_texts_that_differ(database_url):
-    with followed(database_url, rows=6) as (twin, store):
-        for number in (0, 1):
-            twin.update(number, title="")
-        sync(store)
-        CountingEmbedder.texts = 0
-        store.tables.change("articles", text=["body"])
-        assert counts(sync(store)) == (0, 6, 0, 0, 0)
-        assert CountingEmbedder.texts == 4
-        store.tables.change("articles", metadata=["status"])
-        assert counts(sync(store)) == (0, 0, 6, 0, 0)
-        assert CountingEmbedder.texts == 4
-        assert {chunk.metadata["status"] for chunk in store.list_chunks()} == {"public"}
 
 
 def test_an_expression_and_formats_make_the_text(database_url):
@@ -334,13 +314,13 @@ def test_an_expression_and_formats_make_the_text(database_url):
 # --- what changes while a run reads ---------------------------------------------------------------------------------
 
 
+async def other_runs_have_ended(_):
+    """In place of `RowWrites.wait`, as if the run had begun later."""
+
+
 @contextmanager
 def waiting_run(url, twin, store):
     """A run that has read its rows, and waits for the lock of its first write until the block ends."""
-
-    async def other_runs_have_ended(_):
-        pass
-
     with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor(1) as pool, psycopg.connect(url) as connection:
         patch.setattr(writes.RowWrites, "wait", other_runs_have_ended)
         source = sql.Identifier("semlex", f"{twin.collection}_source")
@@ -366,6 +346,20 @@ def test_rows_that_change_while_they_are_read_are_read_again(database_url, relat
             twin.delete(2)
             twin.table.update(3, status="draft")  # of no column that is read
         assert counts(running.result(120)) == (0, 3, 0, 1, 0)
+        twin.check(store)
+        # A row that comes back is not deleted.
+        before = dict(twin.rows[4])
+        twin.delete(4)
+        with waiting_run(database_url, twin, store) as running:
+            twin.table.insert(4, **before)
+            twin.rows[4] = before
+        assert counts(running.result(120)) == (0, 0, 0, 0, 0)
+        twin.check(store)
+        # Metadata of a row whose text changes meanwhile comes with the text.
+        twin.update(5, author="bob")
+        with waiting_run(database_url, twin, store) as running:
+            twin.update(5, body=twin.body(3))
+        assert counts(running.result(120)) == (0, 1, 0, 0, 0)
         twin.check(store)
 
 
@@ -415,9 +409,6 @@ def test_two_runs_that_store_a_new_row_leave_what_it_is_now(database_url, monkey
             await asyncio.to_thread(may_write.wait, LIMIT)
         return await write_chunks(*given, **options)
 
-    async def other_runs_have_ended(_):
-        pass
-
     with (
         followed(database_url, rows=stored) as (twin, store),
         sync_opened(database_url, CountingEmbedder(8), collection=twin.collection) as other,
@@ -430,34 +421,12 @@ def test_two_runs_that_store_a_new_row_leave_what_it_is_now(database_url, monkey
         try:
             assert compared.wait(LIMIT)
             twin.update(7, body=twin.body(3))
-            with monkeypatch.context() as patch:  # as if the first had begun later
+            with monkeypatch.context() as patch:
                 patch.setattr(writes.RowWrites, "wait", other_runs_have_ended)
                 assert counts(sync(other)) == (1, 0, 0, 0, 0)
         finally:
             may_write.set()
         assert counts(first.result(LIMIT)) == (0, 0, 0, 0, 0)
-        twin.check(store)
-
-
-def test_a_row_that_comes_back_is_not_deleted(database_url):
-    with followed(database_url, rows=3) as (twin, store):
-        sync(store)
-        before = dict(twin.rows[1])
-        twin.delete(1)
-        with waiting_run(database_url, twin, store) as running:
-            twin.table.insert(1, **before)
-            twin.rows[1] = before
-        assert counts(running.result(120)) == (0, 0, 0, 0, 0)
-        twin.check(store)
-
-
-def test_metadata_of_a_row_whose_text_changes_meanwhile_comes_with_the_text(database_url):
-    with followed(database_url, rows=3) as (twin, store):
-        sync(store)
-        twin.update(1, author="bob")
-        with waiting_run(database_url, twin, store) as running:
-            twin.update(1, body=twin.body(3))
-        assert counts(running.result(120)) == (0, 1, 0, 0, 0)
         twin.check(store)
 
 
@@ -624,20 +593,20 @@ def test_a_format_that_fails_and_a_key_that_occurs_twice_are_problems(database_u
         assert counts(sync(store)) == (1, 0, 0, 0, 0)
 
 
-def test_a_callers_transaction_is_not_joined(database_url):
-    with (
-        followed(database_url, rows=1) as (_, store),
-        psycopg.connect(database_url) as connection,
-        pytest.raises(ConfigurationError, match="its own transactions"),
-    ):
-        store.using(connection).tables.sync()
-
-
-def test_dry_runs_count_and_write_nothing(database_url):
-    with followed(database_url, rows=3) as (twin, store):
+def test_runs_are_logged_if_they_did_something_and_dry_runs_write_nothing(database_url):
+    with followed(database_url, rows=3) as (twin, store), psycopg.connect(database_url) as connection:
         assert counts(sync(store, dry_run=True)) == (3, 0, 0, 0, 0)
         assert store.list_chunks() == []
         sync(store)
+        sync(store)
+        log = "SELECT command, source_uri, added, chunks, finished_at IS NOT NULL FROM semlex.shop_rows_ingestion_log"
+        assert connection.execute(log).fetchall() == [("sync", "articles", 3, 3, True)]
+        connection.rollback()
+        with pytest.raises(ConfigurationError, match="its own transactions"):
+            store.using(connection).tables.sync()
+        store.delete(document="articles/1")  # by hand: it comes back
+        assert counts(sync(store)) == (1, 0, 0, 0, 0)
+        twin.check(store)
         twin.update(0, body="x")
         twin.update(1, author="x")
         twin.delete(2)
@@ -666,14 +635,6 @@ def test_a_column_that_grows_shows_changes_and_keys_show_deletions(database_url)
         twin.check(store)
 
 
-def test_a_document_that_was_deleted_by_hand_comes_back(database_url):
-    with followed(database_url, rows=3) as (twin, store):
-        sync(store)
-        store.delete(document="articles/1")
-        assert counts(sync(store)) == (1, 0, 0, 0, 0)
-        twin.check(store)
-
-
 def test_a_table_that_is_not_there_as_it_was_is_one_error_and_loses_nothing(database_url):
     with followed(database_url, rows=3) as (twin, store):
         sync(store)
@@ -686,14 +647,3 @@ def test_a_table_that_is_not_there_as_it_was_is_one_error_and_loses_nothing(data
         with pytest.raises(ConfigurationError, match="does not exist"):
             sync(store, allow_empty=True)
         assert len(store.list_chunks()) == 3
-
-
-def test_runs_over_followed_tables_are_logged_if_they_did_something(database_url):
-    with followed(database_url, rows=3) as (_, store):
-        sync(store)
-        sync(store)
-        with psycopg.connect(database_url) as connection:
-            found = connection.execute(
-                "SELECT command, source_uri, added, chunks, finished_at IS NOT NULL FROM semlex.shop_rows_ingestion_log"
-            ).fetchall()
-        assert found == [("sync", "articles", 3, 3, True)]
