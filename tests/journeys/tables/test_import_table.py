@@ -9,7 +9,6 @@ import psycopg
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from psycopg import sql
 
 from semlex import BulkIngestConfig, SyncClient
 from semlex.errors import DuplicateError, ModelMismatchError
@@ -58,10 +57,15 @@ def moved(database_url):
 
 
 def plain(count, first=0):
-    return [
-        Row(f"r{number}", f"apple number{number}", f"[{number + 1},1,0.1]", {"n": number})
-        for number in range(first, first + count)
-    ]
+    return [Row(f"r{n}", f"apple number{n}", f"[{n + 1},1,0.1]", {"n": n}) for n in range(first, first + count)]
+
+
+def made(source, layout="haystack", count=0, **options):
+    """The kind of a new table, which has so many plain rows."""
+    kind = KINDS[layout]
+    kind.make(source, **options)
+    kind.fill(source, plain(count))
+    return kind
 
 
 # --- what is kept -----------------------------------------------------------------------------------------------------
@@ -85,7 +89,7 @@ def test_texts_ids_metadata_and_bits_are_equal(database_url, kind, vector_type):
         @OWN_ROWS
         @given(rows=rows_of_all_kinds)
         def check(rows):
-            source.execute(sql.SQL("TRUNCATE {}").format(sql.Identifier(kind.table)))
+            source.execute(f"TRUNCATE {kind.table}")
             moved.delete(every)
             every[:] = [f"é {number}" for number in range(len(rows))]
             made = zip(every, rows, strict=True)
@@ -105,44 +109,37 @@ def test_halves_become_whole_numbers_without_a_change(database_url, source, move
     kind.make(source, "halfvec(3)")
     kind.fill(source, [Row("a", "apple", "[0.1,-0.33325,65504]", {}), Row("b", "pear", "[6e-8,1,-0.0]", None)])
     moved.tables.import_table(kind.name)
-    query = sql.SQL("SELECT {}, vector_send({}::vector) FROM {}").format(
-        sql.Identifier(kind.columns[0]), sql.Identifier(kind.columns[2]), sql.Identifier(kind.table)
-    )
-    expected = dict(source.execute(query).fetchall())
-    assert {name: row[2] for name, row in stored_rows(database_url, "moved").items()} == expected
+    key, _, vector, _ = kind.columns
+    expected = source.execute(f"SELECT {key}, vector_send({vector}::vector) FROM {kind.table}").fetchall()  # noqa: S608
+    assert {name: row[2] for name, row in stored_rows(database_url, "moved").items()} == dict(expected)
 
 
-def test_vectors_that_a_collection_rounds_are_told(database_url, source):
-    kind = KINDS["haystack"]
-    kind.make(source)
-    kind.fill(source, [*plain(2), Row("big", "apple", "[1e6,1,1]", {})])
-    with retriever(database_url, vector_storage="halfvec") as moved:
-        report = moved.tables.import_table(kind.name)
+def test_vectors_that_a_collection_rounds_are_told(database_url, source, moved):
+    kind = made(source, count=2)
+    kind.fill(source, [Row("big", "apple", "[1e6,1,1]", {})])
+    with retriever(database_url, vector_storage="halfvec", collection="halves") as halves:
+        report = halves.tables.import_table(kind.name)
     assert any("rounded" in warning for warning in report.warnings)
     assert (report.written, report.skipped, [problem.id for problem in report.problems]) == (2, 1, ["big"])
-
-
-def test_long_vectors_of_others_are_not_rounded(source, moved):
-    kind, vector = KINDS["haystack"], np.random.default_rng(1).normal(size=600).astype(np.float32)
+    # Long vectors of others are not rounded.
+    vector = np.random.default_rng(1).normal(size=600).astype(np.float32)
     vector /= np.linalg.norm(vector)
-    kind.make(source, "vector(600)")
+    kind = made(source, "langchain-postgres", vector_type="vector(600)")
     kind.fill(source, [Row("a", "apple", str(vector.tolist()), {})])
     assert moved.tables.import_table(kind.name).warnings == []
     assert np.array_equal(moved.embeddings.vectors(["a"])["a"], vector)
 
 
 def test_a_node_of_llama_index_is_part_of_its_document(source, moved):
-    kind = KINDS["llama-index"]
-    kind.make(source)
     old = '{"year": 2001, "ref_doc_id": "None"}'  # as old versions stored it
-    kind.fill(source, [*plain(1), Row("old", "apple", "[1,2,3]", old)])
+    made(source, "llama-index", 1).fill(source, [Row("old", "apple", "[1,2,3]", old)])
     moved.tables.import_table("li_docs", layout="llama-index")
     [first, second] = sorted(moved.search("apple", mode="keyword"), key=lambda hit: hit.id)
     assert (first.id, first.parent_id, first.metadata) == ("old", None, {"year": 2001, "ref_doc_id": "None"})
     assert (second.parent_id, second.metadata) == ("d", {"n": 0})
 
 
-def test_columns_of_langchain_are_metadata(source, moved):
+def test_other_columns_are_metadata(source, moved):
     source.execute(
         "CREATE TABLE lc (langchain_id uuid PRIMARY KEY, content text NOT NULL, embedding vector(2) NOT NULL, "
         "content_tsv tsvector NOT NULL, year int, price numeric, ratio float8, at timestamptz, tags text[], extra json,"
@@ -156,35 +153,23 @@ def test_columns_of_langchain_are_metadata(source, moved):
     assert report.left_out == {"raw": 1}
     [apple] = moved.search("apple", mode="keyword")
     assert apple.id == "00000000-0000-0000-0000-00000000000a"
-    assert apple.metadata == {
-        "n": None, "year": 2020, "price": 1.25, "ratio": 0.1, "at": "2024-01-02T01:04:05+00:00",
-        "tags": ["a", "b"], "extra": {"k": None},
-    }  # fmt: skip
+    at = "2024-01-02T01:04:05+00:00"
+    assert apple.metadata == (
+        {"n": None, "year": 2020, "price": 1.25, "ratio": 0.1, "at": at, "tags": ["a", "b"], "extra": {"k": None}}
+    )
     assert [hit.metadata for hit in moved.search("pear", mode="keyword")] == [{}]
     moved.tables.import_table("lc", metadata_fields=["year"])
     assert moved.search("apple", mode="keyword")[0].metadata == {"n": None, "year": 2020}
-
-
-def test_any_table_with_vectors_when_its_columns_are_named(source, moved):
+    # Any table with vectors, when its columns are named.
     source.execute(
         'CREATE TABLE "My Items" (nr int, body text, "Vec" halfvec(2), kind text); '
-        "INSERT INTO \"My Items\" VALUES (7, 'apple', '[1,2]', 'fruit'), (NULL, 'pear', '[1,2]', 'fruit')"
+        "INSERT INTO \"My Items\" VALUES (7, 'plum', '[1,2]', 'fruit'), (NULL, 'pear', '[1,2]', 'fruit')"
     )
     named = {"id_field": "nr", "text_field": "body", "vector_field": "Vec"}
     report = moved.tables.import_table("My Items", layout="pgvector", **named)
     assert (report.written, report.reasons) == (1, {"nr: missing": 1})
-    [hit] = moved.search("apple", mode="keyword")
+    [hit] = moved.search("plum", mode="keyword")
     assert (hit.id, hit.metadata) == ("7", {"kind": "fruit"})
-
-
-def test_questions_find_what_was_moved(source, moved):
-    kind = KINDS["haystack"]
-    kind.make(source)
-    kind.fill(source, plain(9))
-    moved.tables.import_table(kind.name)
-    nearest = [row[0] for row in source.execute("SELECT id FROM haystack_docs ORDER BY embedding <=> '[5,1,0.1]'")]
-    assert [hit.id for hit in moved.search(vector=np.array([5, 1, 0.1]), mode="vector", top_k=9)] == nearest
-    assert moved.search("number4", mode="keyword")[0].id == "r4"
 
 
 # --- what is refused --------------------------------------------------------------------------------------------------
@@ -223,10 +208,10 @@ def test_a_row_that_cannot_be_taken_is_named_and_the_others_are_stored(database_
     kind.make(source, "vector" if any(reason.endswith("dimension") for reason in WRONG[layout]) else "vector(3)")
     for reason, wrong in WRONG[layout].items():
         moved.delete(names)
-        source.execute(sql.SQL("TRUNCATE {} RESTART IDENTITY").format(sql.Identifier(kind.table)))
+        source.execute(f"TRUNCATE {kind.table} RESTART IDENTITY")
         kind.fill(source, [*plain(5), wrong, *plain(5, 5)])
         dry = moved.tables.import_table(kind.name, dry_run=True)
-        assert stored_rows_of_chunks(database_url) == 0
+        assert source.execute("SELECT count(*) FROM semlex.moved_chunk").fetchone() == (0,)
         report = moved.tables.import_table(kind.name)
         for one in (dry, report):
             assert (one.rows, one.taken, one.skipped, one.reasons) == (11, 10, 1, {reason: 1})
@@ -239,37 +224,23 @@ def test_a_row_that_cannot_be_taken_is_named_and_the_others_are_stored(database_
         assert sorted(stored_rows(database_url, "moved")) == names
 
 
-def stored_rows_of_chunks(url):
-    with psycopg.connect(url) as connection:
-        [count] = connection.execute("SELECT count(*) FROM semlex.moved_chunk").fetchone() or [0]
-    return int(count)
-
-
-def test_a_table_of_wrong_rows_names_a_hundred(source, moved):
-    kind = KINDS["haystack"]
-    kind.make(source)
+def test_wrong_rows_blobs_and_vectors_of_another_length_are_told(source, moved):
+    kind = made(source)
     kind.fill(source, [Row(f"w{number}", None, None, {}) for number in range(150)])
     report = moved.tables.import_table(kind.name)
     assert (report.rows, report.skipped, report.written, len(report.problems)) == (150, 150, 0, 100)
     assert report.reasons == {"content: missing": 150, "embedding: missing": 150}
     assert report.dimensions is None
-
-
-def test_vectors_of_another_length_than_the_collections_are_refused(source, moved):
-    KINDS["haystack"].make(source)
-    KINDS["haystack"].fill(source, plain(3))
-    moved.tables.load({"id": ["mine"], "text": ["apple"], "vector": [[1.0, 2.0]]})
-    with pytest.raises(ModelMismatchError, match="dimension"):
-        moved.tables.import_table("haystack_docs")
-    assert ids(moved, "apple") == ["mine"]
-
-
-def test_blobs_are_told(source, moved):
-    KINDS["haystack"].make(source)
-    KINDS["haystack"].fill(source, plain(3))
+    source.execute("TRUNCATE haystack_docs")
+    kind.fill(source, plain(3))
     source.execute("UPDATE haystack_docs SET blob_data = 'x', blob_mime_type = 'a/b' WHERE id <> 'r0'")
     report = moved.tables.import_table("haystack_docs")
     assert (report.written, report.left_out) == (3, {"blob_data": 2, "blob_mime_type": 2})
+    other = made(source, "langchain-postgres", vector_type="vector(2)")
+    other.fill(source, [Row("other", "apple", "[1,2]", {})])
+    with pytest.raises(ModelMismatchError, match="dimension"):
+        moved.tables.import_table("lc_docs")
+    assert ids(moved, "apple") == ["r0", "r1", "r2"]
 
 
 # --- again ------------------------------------------------------------------------------------------------------------
@@ -277,15 +248,12 @@ def test_blobs_are_told(source, moved):
 
 @kinds
 def test_a_second_run_updates_and_never_doubles(database_url, source, moved, kind):
-    kind.make(source)
-    kind.fill(source, plain(9))
+    made(source, kind.layout, 9)
     for _ in range(2):
         assert moved.tables.import_table(kind.name).written == 9
         assert stored_rows(database_url, "moved") == kind.rows(source)
-    query = sql.SQL("UPDATE {} SET {} = 'plum', {} = '[7,8,9]' WHERE {} = 'r3'").format(
-        sql.Identifier(kind.table), *(sql.Identifier(kind.columns[number]) for number in (1, 2, 0))
-    )
-    source.execute(query)
+    key, text, vector, _ = kind.columns
+    source.execute(f"UPDATE {kind.table} SET {text} = 'plum', {vector} = '[7,8,9]' WHERE {key} = 'r3'")  # noqa: S608
     kind.fill(source, plain(3, 20))
     assert moved.tables.import_table(kind.name, on_duplicate="skip").written == 3
     assert ids(moved, "plum") == []
@@ -299,8 +267,7 @@ def test_a_second_run_updates_and_never_doubles(database_url, source, moved, kin
 @pytest.mark.slow
 def test_of_a_node_that_was_added_again_the_latest_counts(source, moved):
     """LlamaIndex adds a second row of the same node."""
-    kind = KINDS["llama-index"]
-    kind.make(source)
+    kind = made(source, "llama-index")
 
     @OWN_ROWS
     @given(added=st.lists(st.sampled_from("abcde"), max_size=15))
@@ -321,10 +288,7 @@ def test_of_a_node_that_was_added_again_the_latest_counts(source, moved):
 def test_it_is_one_snapshot(monkeypatch, source, moved):
     """What others add, change and delete meanwhile is not seen."""
     monkeypatch.setattr(store_tables, "PART_BYTES", 100)
-    kind = KINDS["haystack"]
-    kind.make(source)
-    kind.fill(source, plain(50))
-    told = []
+    kind, told = made(source, count=50), []
 
     def interfere(progress):
         if not told:
@@ -340,9 +304,7 @@ def test_it_is_one_snapshot(monkeypatch, source, moved):
 
 
 def test_only_the_rows_of_the_named_collection(source, moved):
-    kind = KINDS["langchain-pgvector"]
-    kind.make(source)
-    kind.fill(source, plain(4))
+    made(source, "langchain-pgvector", 4)
     source.execute(
         "INSERT INTO langchain_pg_embedding SELECT id || '!', (SELECT uuid FROM langchain_pg_collection WHERE "
         "name = 'other'), embedding, document, cmetadata FROM langchain_pg_embedding WHERE id <> 'r0'"
@@ -353,8 +315,7 @@ def test_only_the_rows_of_the_named_collection(source, moved):
 
 
 def test_several_collections_of_one_client(database_url, source):
-    KINDS["haystack"].make(source)
-    KINDS["haystack"].fill(source, plain(4))
+    made(source, count=4)
     with SyncClient(database_url, "none", use_reranking=False) as client:
         report = client.collection("not_there").tables.import_table("haystack_docs", dry_run=True)
         assert (report.rows, report.taken, report.written) == (4, 4, 0)
