@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from functools import partial
 
 import numpy as np
@@ -9,14 +10,17 @@ import psycopg
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from psycopg.conninfo import make_conninfo
+from psycopg_pool import AsyncConnectionPool
 
-from semlex import BulkIngestConfig, SyncClient
-from semlex.errors import DuplicateError, ModelMismatchError
+from semlex import BulkIngestConfig, Client, SyncClient
+from semlex.errors import ConfigurationError, ConnectionFailedError, DuplicateError, ModelMismatchError, PrivilegeError
 from semlex.store import tables as store_tables
 from semlex.types.documents import MAX_CHUNK_BYTES, MAX_ID_BYTES
+from tests.support.databases import new_role
 from tests.support.foreign_tables import COLLECTION, KINDS, Row, ids, stored_rows
 from tests.support.properties import OWN_ROWS
-from tests.support.retrievers import sync_opened
+from tests.support.retrievers import opened, sync_opened
 
 kinds = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 SMALL = BulkIngestConfig(batch_size=4, small_batch_rows=0)
@@ -321,3 +325,179 @@ def test_several_collections_of_one_client(database_url, source):
         assert (report.rows, report.taken, report.written) == (4, 4, 0)
         assert client.collections() == []
         assert client.collection("there").tables.import_table("haystack_docs").written == 4
+
+
+# --- which table is meant ---------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def filled(url):
+    """All four libraries' tables."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        for layout in KINDS:
+            made(connection, layout, 6)
+        yield connection
+
+
+@pytest.fixture
+def libraries(database_url):
+    with filled(database_url) as connection:
+        yield connection
+
+
+@pytest.fixture(scope="module")
+def asked(new_database):
+    """A collection beside those tables and some that are not clear; no test stores anything in it."""
+    url = new_database()
+    with filled(url) as connection, retriever(url) as opened:
+        connection.execute(
+            "CREATE TABLE odd (id text, t text, v vector); CREATE TABLE plain (id text, text text, vector text);"
+            "CREATE TABLE twice AS SELECT * FROM lc_docs; CREATE TABLE two AS SELECT * FROM data_li_docs;"
+            "CREATE TABLE data_two AS SELECT * FROM data_li_docs;"
+            "INSERT INTO langchain_pg_collection VALUES (gen_random_uuid(), 'twice')"
+        )
+        yield opened
+
+
+@pytest.mark.parametrize(
+    ("name", "layout", "table"),
+    [
+        ("lc_docs", None, "public.lc_docs"),
+        ("lc_docs", "langchain-postgres", "public.lc_docs"),
+        (COLLECTION, None, "collection 'old docs' of public.langchain_pg_embedding"),
+        (COLLECTION, "langchain-postgres", "collection 'old docs' of public.langchain_pg_embedding"),
+        (COLLECTION, "langchain-pgvector", "collection 'old docs' of public.langchain_pg_embedding"),
+        ("li_docs", None, "public.data_li_docs"),
+        ("LI_Docs", "llama-index", "public.data_li_docs"),
+        ("data_li_docs", "llama-index", "public.data_li_docs"),
+        ("haystack_docs", None, "public.haystack_docs"),
+    ],
+)
+def test_names(asked, name, layout, table):
+    report = asked.tables.import_table(name, layout=layout, dry_run=True)
+    assert (report.table, report.rows) == (table, 6)
+    assert report.layout in (layout, "langchain-pgvector") or layout is None
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("nothing", {}, r"no table .* 'nothing' .*this schema has 'data_li_docs' \(llama-index\).*'old docs'"),
+        ("nothing", {"source_schema": "semlex"}, "no table that can be recognised"),
+        ("lc_docs", {"source_schema": "nowhere"}, "schema 'nowhere'"),
+        ("lc_docs", {"layout": "haystack"}, "has no column 'id', 'blob_data'.*columns are 'langchain_id'"),
+        ("lc_docs", {"layout": "pgvector", "text_field": "content"}, "has no column 'id', 'vector'"),
+        ("lc_docs", {"id_field": "nr"}, "match no known layout"),
+        ("lc_docs", {"layout": "langchain-postgres", "metadata_fields": ["nr"]}, "no column 'nr'"),
+        ("langchain_pg_embedding", {"layout": "langchain-pgvector"}, "give the name of one of these collections"),
+        ("odd", {}, "match no known layout"),
+        ("odd", {"layout": "pgvector", "text_field": "t", "vector_field": "t"}, "other than vectors in its column 't'"),
+        ("plain", {"layout": "pgvector"}, "no table with vectors"),
+        ("lc_docs", {"layout": "chroma"}, "layout must be one of langchain-postgres"),
+        ("", {}, "table"),
+        ("twice", {}, r"the table 'twice' \(--from langchain-postgres\) or the collection 'twice'"),
+        ("two", {}, "may be the table 'two'.* or the table 'data_two'"),
+    ],
+)
+def test_what_is_not_clear_is_refused(asked, name, options, message):
+    for dry_run in (True, False):
+        with pytest.raises(ConfigurationError, match=message):
+            asked.tables.import_table(name, **options, dry_run=dry_run)
+
+
+def test_names_of_two_tables_and_of_columns(libraries, moved):
+    libraries.execute(
+        "CREATE TABLE twice AS SELECT * FROM lc_docs LIMIT 2; UPDATE langchain_pg_collection SET name = 'twice' "
+        "WHERE name = 'old docs'"
+    )
+    assert moved.tables.import_table("twice", layout="langchain-pgvector").rows == 6
+    with pytest.raises(ConfigurationError, match="langchain-pgvector"):
+        moved.tables.import_table("twice", layout="langchain-postgres")
+    named = {"id_field": "key", "text_field": "body", "vector_field": "v", "metadata_field": "extra"}
+    columns = ("langchain_id", "content", "embedding", "langchain_metadata")
+    for column, name in zip(columns, named.values(), strict=True):
+        libraries.execute(f"ALTER TABLE lc_docs RENAME {column} TO {name}")
+    assert moved.tables.import_table("lc_docs", layout="langchain-postgres", **named).written == 6
+    assert moved.search("apple", mode="keyword", top_k=9)[0].metadata.keys() == {"n"}
+
+
+def test_other_schemas_databases_and_views(database_url, libraries, moved, empty_database_url):
+    libraries.execute(
+        "CREATE VIEW some_docs AS SELECT * FROM haystack_docs WHERE id <> 'r3'; "
+        "CREATE MATERIALIZED VIEW kept_docs AS SELECT * FROM some_docs"
+    )
+    for view in ("some_docs", "kept_docs"):
+        assert moved.tables.import_table(view).written == 5
+    assert "r3" not in ids(moved, "apple")
+    with retriever(empty_database_url) as elsewhere:
+        with pytest.raises(ConfigurationError, match="source_url="):
+            elsewhere.tables.import_table("lc_docs")
+        assert elsewhere.tables.import_table("lc_docs", source_url=database_url).written == 6
+        assert stored_rows(empty_database_url, "moved") == KINDS["langchain-postgres"].rows(libraries)
+    libraries.execute('CREATE SCHEMA "its ""own"; ALTER TABLE lc_docs SET SCHEMA "its ""own"')
+    libraries.execute('ALTER TABLE "its ""own".lc_docs RENAME TO "ta;b\'le"')
+    assert moved.tables.import_table("ta;b'le", source_schema='its "own').written == 6
+    assert sorted(stored_rows(database_url, "moved")) == [row.id for row in plain(6)]
+    # Addresses are told without their passwords.
+    secret = "fiddlesticks"  # noqa: S105
+    for url, kind, message in (
+        (f"postgresql://me:{secret}@127.0.0.1:1/db", ConnectionFailedError, "host=127.0.0.1"),
+        (f"postgresql+psycopg://me:{secret}@127.0.0.1/db", ConfigurationError, "begins with postgresql\\+psycopg"),
+        ("", ConfigurationError, "the database URL is empty"),
+    ):
+        with pytest.raises(kind, match=message) as refused:
+            moved.tables.import_table("lc_docs", source_url=url)
+        assert secret not in str(refused.value)
+
+
+def test_a_role_needs_no_more_than_to_read(database_url, libraries, moved):
+    with new_role(database_url) as role:
+        reader = make_conninfo(database_url, user=role)
+        with pytest.raises(PrivilegeError):
+            moved.tables.import_table("lc_docs", source_url=reader)
+        # Rows are there only for whom no time limit holds.
+        libraries.execute(
+            "CREATE VIEW unlimited AS SELECT * FROM lc_docs WHERE current_setting('statement_timeout') = '0'"
+        )
+        libraries.execute(f"GRANT SELECT ON unlimited TO {role}")
+        for name, value in {"statement_timeout": "'10min'", "jit": "off", "search_path": "nothing"}.items():
+            libraries.execute(f"ALTER ROLE {role} SET {name} = {value}")
+        libraries.execute(f"ALTER ROLE {role} SET TimeZone = 'Asia/Tokyo'")
+        assert moved.tables.import_table("unlimited", source_url=reader).written == 6
+
+
+@pytest.mark.usefixtures("libraries")
+async def test_a_pool_a_connection_and_a_transaction_of_the_users(database_url):
+    async with (
+        AsyncConnectionPool(database_url, min_size=1, max_size=3, open=False) as pool,
+        opened(model="none", pool=pool, collection="moved") as moved,
+    ):
+        assert (await moved.tables.import_table("lc_docs")).written == 6
+    async with (
+        Client(database_url, "none", use_reranking=False) as client,
+        await psycopg.AsyncConnection.connect(database_url) as connection,
+    ):
+        bound = client.collection("bound").using(connection)
+        with pytest.raises(ConfigurationError, match="source_url="):
+            await bound.tables.import_table("lc_docs")
+        await connection.execute("CREATE TABLE mine ()")
+        assert (await bound.tables.import_table("lc_docs", source_url=database_url)).written == 6
+        await connection.rollback()
+        assert await client.collection("bound").search("apple", mode="keyword") == []
+
+
+@pytest.mark.slow
+def test_a_source_that_is_lost_is_told_and_what_is_stored_stays(database_url, source, monkeypatch):
+    monkeypatch.setattr("semlex.store.tables.PART_BYTES", 100_000)
+    made(source)
+    # So many bytes that the server is still sending them when the first batch is stored.
+    source.execute(
+        "INSERT INTO haystack_docs (id, content, embedding) SELECT 'm' || n, 'pear' || repeat(' ', 10000) || n, "
+        "'[1,2,3]' FROM generate_series(1, 1000) AS n"
+    )
+    reading = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'COPY (SELECT t.%'"
+    with retriever(database_url, bulk=BulkIngestConfig(batch_size=50)) as moved:
+        with pytest.raises(ConnectionFailedError, match="read the table"):
+            moved.tables.import_table("haystack_docs", progress=lambda _: source.execute(reading))
+        assert 0 < moved.count() < 1_000
+        assert moved.tables.import_table("haystack_docs").written == 1_000
