@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import ExitStack, nullcontext
+from dataclasses import dataclass
+
 import pytest
+from hypothesis import given, settings
 from psycopg.conninfo import make_conninfo
 
+from semlex import Client, Collection
 from semlex.errors import ConfigurationError, PrivilegeError
+from semlex.ingest.followed import run
+from semlex.jobs.tables import TableKeeper
+from semlex.testing import HashEmbedder
 from tests.support.databases import new_role
-from tests.support.followed import articles, trigger_function
+from tests.support.followed import WAYS, Articles, articles, trigger_function
+from tests.support.histories import EXPIRE, WORKERS, WRITERS, Worker, Writer, events, happen, transactions_in_turn
+from tests.support.properties import OWN_ROWS, examples
 from tests.support.retrievers import sync_opened
+from tests.support.whole_collection import count_faults
 
 
 @pytest.fixture
@@ -51,20 +63,12 @@ def test_changes_wait_and_are_stored(table, news):
     assert report.unchanged is None  # the other rows were not looked at
     assert waiting(news) == 0
     assert {hit.key for hit in news.search("banana cherry")} == {1, 3}
-
-
-def test_a_sync_stores_changes_that_a_killed_process_had_claimed(table, news):
-    news.tables.follow(**table.options(changes="trigger"))
-    news.tables.sync()
-    table.update(1, body="cherry")
+    # A sync stores changes that a killed process had claimed.
+    table.update(1, body="plum")
     table.connection.execute("UPDATE semlex.row_change SET due_at = now() + interval '1 hour'")
     [report] = news.tables.sync()
     assert (report.changed, waiting(news)) == (1, 0)
-
-
-def test_a_changed_definition_has_its_own_triggers(table, news):
-    news.tables.follow(**table.options(changes="trigger"))
-    news.tables.sync()
+    # A changed definition has its own triggers.
     news.tables.change("articles", live=["status"], metadata=["author", "price"])
     news.tables.sync()
     table.update(1, price=2)
@@ -84,15 +88,14 @@ def test_a_changed_definition_has_its_own_triggers(table, news):
 
 
 @pytest.mark.parametrize("way", ["stopped", "kept", "dropped"])
-def test_triggers_end_with_what_they_are_for(database_url, table, way):
-    with sync_opened(database_url, "none", collection="news") as news:
-        news.tables.follow(**table.options(changes="trigger"))
-        table.insert(3)
-        if way == "dropped":
-            news.drop()
-        else:
-            news.tables.stop("articles", keep=way == "kept")
-        table.insert(4)
+def test_triggers_end_with_what_they_are_for(table, news, way):
+    news.tables.follow(**table.options(changes="trigger"))
+    table.insert(3)
+    if way == "dropped":
+        news.drop()
+    else:
+        news.tables.stop("articles", keep=way == "kept")
+    table.insert(4)
     assert triggers(table) == []
     left = "SELECT (SELECT count(*) FROM semlex.row_change), (SELECT count(*) FROM semlex.followed_table)"
     assert table.connection.execute(left).fetchone() == (0, 0)
@@ -137,3 +140,73 @@ def test_without_the_right_nothing_is_followed_until_the_sql_was_run(database_ur
         table.connection.execute(message[message.index("DROP FUNCTION") :].encode())
         assert triggers(table) == []
         news.drop()
+
+
+# --- whatever writers and workers do, in whatever order, and whoever is killed ----------------------------------------
+
+
+@dataclass
+class Stage:
+    """A followed table with writers and workers, for one history after another."""
+
+    runner: asyncio.Runner
+    table: Articles
+    news: Collection
+    writers: list[Writer]
+    workers: list[Worker]
+
+    def expire(self):
+        self.table.connection.execute(EXPIRE)
+
+    def check(self):
+        rows = self.table.connection.execute(
+            "SELECT 'articles/' || id, concat_ws(E'\\n\\n', title, body), author FROM shop.articles ORDER BY 1"
+        ).fetchall()
+        chunks = self.runner.run(self.news.list_chunks(limit=1_000))
+        found = sorted((chunk.source_document, chunk.content, chunk.metadata.get("author")) for chunk in chunks)
+        assert found == rows
+        assert count_faults(self.table.connection, "news") == {}
+        queued = self.table.connection.execute("SELECT row_key, error_code FROM semlex.row_change").fetchall()
+        assert queued == []
+
+
+@pytest.fixture(scope="module", params=WAYS)
+def stage(request, new_database):
+    url = new_database()
+    with ExitStack() as stack:
+        table = stack.enter_context(articles(url, relation="partitioned"))
+        runner = stack.enter_context(asyncio.Runner())
+
+        def worker_of(news):
+            indexer = runner.run(news._handle.indexer())
+            return Worker(lambda: TableKeeper(indexer, "articles", news._handle.wanted, lambda _: nullcontext(), 60))
+
+        clients = [Client(url, HashEmbedder(8), use_reranking=False) for _ in range(WORKERS)]
+        collections = [client.collection("news") for client in clients]
+        for client in clients:
+            stack.callback(lambda one=client: runner.run(one.close()))
+        runner.run(collections[0].tables.follow(**table.options(metadata=["author"], **WAYS[request.param])))
+        runner.run(collections[0].tables.sync())
+        writers = [Writer(url, table) for _ in range(WRITERS)]
+        for writer in writers:
+            stack.callback(writer.connection.close)
+        yield Stage(runner, table, collections[0], writers, [worker_of(one) for one in collections])
+
+
+@pytest.mark.pg16
+def test_the_collection_ends_as_the_table(stage, monkeypatch, full):
+    @settings(OWN_ROWS, max_examples=500 if full else examples(8))
+    @given(events)
+    def check(history):
+        stage.table.connection.execute("DELETE FROM shop.articles")
+        stage.table.connection.execute("INSERT INTO shop.articles (id, title, body) VALUES (0, 'title 0', 'apple')")
+        stage.table.connection.execute("TRUNCATE semlex.row_change")
+        stage.runner.run(stage.news.tables.sync(compare=True, allow_empty=True))
+        stage.check()
+        with transactions_in_turn(monkeypatch):
+            stage.runner.run(happen(history, stage.writers, stage.workers, stage.expire))
+        stage.runner.run(stage.news.tables.sync(allow_empty=True))
+        stage.check()
+
+    monkeypatch.setattr(run, "BATCH_ROWS", 2)  # so that a run has several batches, and two writes at once
+    check()
