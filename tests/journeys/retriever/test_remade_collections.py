@@ -45,10 +45,7 @@ READS = {
     "vectors": (lambda one: one.embeddings.vectors(["d2"]), lambda found: found["d2"].tolist()),
     "count": (lambda one: one.count(), lambda found: found),
     "list": (lambda one: one.list_chunks(), len),
-    "fields": (
-        lambda one: one.fields.list(values=True),
-        lambda found: found["n"].values if "n" in found else repr(found),
-    ),
+    "fields": (lambda one: one.fields.list(values=True), repr),
     "status": (lambda one: one.status(), lambda found: found.chunks),
     "embeddings": (lambda one: one.embeddings.list(), lambda found: found[0].vectors),
 }
@@ -76,7 +73,7 @@ async def make_again(url, texts=NEW, model=None):
 
 async def test_every_read_is_of_what_has_the_name_now(database_url):
     await make(database_url, OLD)
-    async with opened(database_url) as held:
+    async with opened(database_url) as held, Client(database_url, "none", use_reranking=False) as client:
         before = {name: told(await read(held)) for name, (read, told) in READS.items()}
         stale = held._handle._opened
         assert stale is not None
@@ -87,13 +84,8 @@ async def test_every_read_is_of_what_has_the_name_now(database_url):
             held._handle._opened, stale.presence.is_gone = stale, False
             assert told(await read(held)) == now[name] != before[name], name
             assert held._handle._opened is not stale
-
-
-async def test_with_another_model_every_read_is_refused(database_url):
-    await make(database_url, OLD)
-    async with opened(database_url) as held:
+        # With another model, every read is refused.
         stale = held._handle._opened
-        assert stale is not None
         await make_again(database_url, model=new_model())
         for name, (read, _) in READS.items():
             held._handle._opened, stale.presence.is_gone = stale, False
@@ -101,17 +93,12 @@ async def test_with_another_model_every_read_is_refused(database_url):
                 await read(held)
             assert held._handle._opened is stale, name
         # Again, and for writers, as long as the model is another one.
-        with pytest.raises(ModelMismatchError):
-            await held.add_texts(["iota"])
-        with pytest.raises(ModelMismatchError):
-            await held.search("alpha")
+        for call in (held.add_texts(["iota"]), held.search("alpha")):
+            with pytest.raises(ModelMismatchError):
+                await call
         await make_again(database_url)
         assert len(await held.search("alpha", 9)) == len(NEW)
-
-
-async def test_one_that_was_dropped_is_not_made_by_reading(database_url):
-    await make(database_url, OLD)
-    async with opened(database_url) as held, Client(database_url, "none", use_reranking=False) as client:
+        # One that was dropped is not made by reading.
         await drop(database_url)
         for name, (read, _) in READS.items():
             with pytest.raises(CollectionNotFoundError, match=f"collection '{NAME}' does not exist here"):
@@ -161,11 +148,10 @@ async def test_in_a_transaction_of_the_callers(database_url):
         assert len(await within.search("alpha", 9)) == len(NEW)
         await connection.rollback()
         await drop(database_url)
-        with pytest.raises(CollectionNotFoundError, match=f"collection '{NAME}' does not exist"):
-            await within.search("alpha", 9)
-        await connection.execute("SELECT 1")  # begins one of the caller's
-        with pytest.raises(CollectionNotFoundError, match=f"collection '{NAME}' does not exist"):
-            await within.search("alpha", 9)
+        for _ in range(2):
+            with pytest.raises(CollectionNotFoundError, match=f"collection '{NAME}' does not exist"):
+                await within.search("alpha", 9)
+            await connection.execute("SELECT 1")  # begins one of the caller's
         await make(database_url, OLD)
         assert len(await within.search("alpha", 9)) == len(OLD)
 
@@ -207,8 +193,7 @@ async def test_it_costs_no_round_trip(database_url, tmp_path):
 
 async def test_no_answer_is_by_the_wrong_model(database_url, full):
     """Four clients of two models search while the collection is dropped and made again, and afterwards."""
-    question = "alpha beta"
-    models = [old_model(), new_model()]
+    question, models = "alpha beta", [old_model(), new_model()]
     texts = {f"d{number}": text for number, text in enumerate([*OLD, *NEW])}
     nearness = [
         {key: float(model.embed_query(question) @ model.embed_query(text)) for key, text in texts.items()}
@@ -221,9 +206,8 @@ async def test_no_answer_is_by_the_wrong_model(database_url, full):
         except (CollectionNotFoundError, ModelMismatchError, EmbeddingsMissingError):
             return False
         assert found.embedding_model == models[model].identity.model
-        assert {hit.id: hit.vector_score for hit in found} == pytest.approx(
-            {hit.id: nearness[model][hit.id] for hit in found}, abs=1e-5
-        )
+        near = {hit.id: nearness[model][hit.id] for hit in found}
+        assert {hit.id: hit.vector_score for hit in found} == pytest.approx(near, abs=1e-5)
         return bool(found)
 
     async def remake(making, model):
