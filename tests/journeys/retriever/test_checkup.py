@@ -49,6 +49,17 @@ def written(folder, **pages):
     return folder
 
 
+async def checked(url, rows):
+    """What is told of these rows, asked by words."""
+    async with opened(url, "none") as retriever:
+        await retriever.add_documents(rows)
+        return await retriever.checkup()
+
+
+def titled(text, title, document=None):
+    return Document(text, {"section_title": title} | ({"source_document": document} if document else {}))
+
+
 def heading(told, name):
     return next(one for page in told.documents for one in page.headings if one.path[-1] == name)
 
@@ -56,24 +67,19 @@ def heading(told, name):
 @pytest.mark.slow
 async def test_the_headings_of_pages_are_asked(database_url, tmp_path):
     pages = written(tmp_path / "pages", keys=KEYS, fruit=FRUIT)
-    steps = []
-    waits = []
+    steps, waits = [], []
     async with opened(database_url, HashEmbedder(), min_tokens=0) as retriever:
         await retriever.index(pages)
-        told = await retriever.checkup(
-            progress=lambda step: steps.append((step.done, step.total)), estimated=waits.append
-        )
+        told = await retriever.checkup(progress=steps.append, estimated=waits.append)
         again = await retriever.checkup()
     assert (told.mode, told.headings, told.chunks, told.result.asked) == ("hybrid", 5, 5, 5)
     assert heading(told, "Rotation of keys").rank == 1
     # Nothing but the heading says "storage".
     assert heading(told, "Storage").code in {None, "no_shared_word"}
     assert heading(told, "Storage").path == ("Keys of the house", "Storage")
-    assert {(page.source, page.document, page.chunks) for page in told.documents} == {
-        ("pages", "keys.md", 3),
-        ("pages", "fruit.md", 2),
-    }
-    assert steps == [(number, 5) for number in range(1, 6)]
+    found = {(page.source, page.document, page.chunks) for page in told.documents}
+    assert found == {("pages", "keys.md", 3), ("pages", "fruit.md", 2)}
+    assert [(step.done, step.total) for step in steps] == [(number, 5) for number in range(1, 6)]
     assert len(waits) == 1
     assert told.embedded >= 5
     assert set(told.alone) == {"vector", "keyword"}
@@ -83,39 +89,27 @@ async def test_the_headings_of_pages_are_asked(database_url, tmp_path):
 
 async def test_the_heading_itself_finds_nothing(database_url):
     """A section that is found by its heading alone is not found without it."""
-    rows = [
-        Document(f"## {word}\nnothing to see here", {"section_title": word}, id=word) for word in ("plums", "ships")
-    ]
-    others = [Document(f"plums and ships {number}") for number in range(5)]
+    rows = [titled(f"## {word}\nnothing to see here", word) for word in ("plums", "ships")]
+    told = await checked(database_url, [*rows, *(Document(f"plums and ships {number}") for number in range(5))])
     async with opened(database_url, "none") as retriever:
-        await retriever.add_documents([*rows, *others])
-        assert [hit.id for hit in await retriever.search("plums", 1)] == ["plums"]
-        told = await retriever.checkup()
+        [hit] = await retriever.search("plums", 1)
+        assert hit.content.startswith("## plums")
     assert told.mode == "keyword"
     assert (told.result.found, told.result.asked) == (0, 2)
     assert told.reasons == {"no_shared_word": 2}
     assert told.alone == {}
 
 
+@pytest.mark.slow
 async def test_it_ends_in_time_unless_a_sample_is_named(database_url):
-    rows = [Document(f"text {number}", {"section_title": f"heading {number} h{number}"}) for number in range(12)]
-    clock = ManualClock()
+    rows, clock = [titled(f"text {number}", f"heading {number} h{number}") for number in range(20)], ManualClock()
     async with opened(database_url, "none", clock=clock) as retriever:
         await retriever.add_documents(rows)
         told = await retriever.checkup(progress=lambda _: clock.advance(MAX_SECONDS))
-        assert (told.result.asked, told.left_out.not_drawn) == (FIRST_BATCH, 12 - FIRST_BATCH)
+        assert (told.result.asked, told.left_out.not_drawn) == (FIRST_BATCH, 20 - FIRST_BATCH)
         assert any("--sample 500" in note for note in told.notes)
-        whole = await retriever.checkup(12, progress=lambda _: clock.advance(MAX_SECONDS))
-        assert whole.result.asked == 12
-
-
-@pytest.mark.slow
-async def test_a_sample_is_drawn_by_its_seed(database_url):
-    rows = [
-        Document(f"text {number} of its own", {"section_title": f"heading {number} h{number}"}) for number in range(20)
-    ]
-    async with opened(database_url, "none") as retriever:
-        await retriever.add_documents(rows)
+        whole = await retriever.checkup(20, progress=lambda _: clock.advance(MAX_SECONDS))
+        assert whole.result.asked == 20
         some, same, others = [await retriever.checkup(5, seed=seed) for seed in (1, 1, 2)]
         every = await retriever.checkup(100)
 
@@ -129,14 +123,11 @@ async def test_a_sample_is_drawn_by_its_seed(database_url):
 
 
 async def test_headings_of_many_places_are_left_out(database_url):
-    notes = [Document(f"a note {n}", {"source_document": f"{n}.md", "section_title": "Notes"}) for n in range(3)]
-    twice = [Document(f"an idea {n}", {"source_document": f"{n}.md", "section_title": "IDEAS!"}) for n in range(2)]
+    notes = [titled(f"a note {n}", "Notes", f"{n}.md") for n in range(3)]
+    twice = [titled(f"an idea {n}", "IDEAS!", f"{n}.md") for n in range(2)]
     wide = [Document(f"part {n}", {"source_document": "w.md", "chapter_title": "Wide"}) for n in range(13)]
-    marks = [Document("text", {"source_document": "m.md", "section_title": "***"})]
-    alone = [Document("## Alone", {"source_document": "a.md", "section_title": "Alone"})]
-    async with opened(database_url, "none") as retriever:
-        await retriever.add_documents([*notes, *twice, *wide, *marks, *alone])
-        told = await retriever.checkup()
+    alone = [titled("text", "***", "m.md"), titled("## Alone", "Alone", "a.md")]
+    told = await checked(database_url, [*notes, *twice, *wide, *alone])
     left = told.left_out
     assert (told.headings, told.result.asked) == (8, 2)
     assert (left.repeated, left.wide, left.wordless, left.empty) == (3, 1, 1, 1)
@@ -144,29 +135,22 @@ async def test_headings_of_many_places_are_left_out(database_url):
 
 async def test_the_same_text_elsewhere_is_told_apart(database_url):
     text = "the kettle boils on the stove while the cat sleeps under the warm table"
-    async with opened(database_url, "none") as retriever:
-        await retriever.add_documents([Document(text, {"section_title": "The kettle"})])
-        await retriever.add_documents([Document(f"{text} {'kettle ' * times}") for times in (1, 2, 3)])
-        told = await retriever.checkup()
+    others = (Document(f"{text} {'kettle ' * times}") for times in (1, 2, 3))
+    told = await checked(database_url, [titled(text, "The kettle"), *others])
     assert told.reasons == {"duplicate": 1}
     assert (told.result.found, told.with_duplicates.found) == (0, 1)
 
 
 async def test_a_document_that_outranks_the_rest_is_named(database_url):
     words = [f"w{number}" for number in range(12)]
-    pages = [
-        Document(f"a long text that once names {word} among many other things", {"section_title": f"about {word}"})
-        for word in words
-    ]
+    pages = [titled(f"a long text that once names {word} among many other things", f"about {word}") for word in words]
     index = [
         Document(f"{word} {word} {word}", {"source_document": "index.md"}, id=f"{word}-{n}")
         for word in words
         for n in (1, 2, 3)
     ]
     others = [Document(f"something else {n}", {"source_document": "rest.md"}) for n in range(120)]
-    async with opened(database_url, "none") as retriever:
-        await retriever.add_documents([*pages, *index, *others])
-        told = await retriever.checkup()
+    told = await checked(database_url, [*pages, *index, *others])
     assert told.reasons == {"below_top_k": 12}
     (first,) = told.dominating
     assert (first.document, first.hits, first.share) == ("index.md", 36, 1.0)
@@ -174,10 +158,10 @@ async def test_a_document_that_outranks_the_rest_is_named(database_url):
 
 
 async def test_docstrings_are_asked_of_code(database_url, tmp_path):
-    code = (
-        'class Kettle:\n    """Boils water on a stove.\n\n    It whistles at the end.\n    """\n\n    limit = 100\n\n\n'
-        "def silent():\n    return 3\n"
+    kettle = (
+        'class Kettle:\n    """Boils water on a stove.\n\n    It whistles at the end.\n    """\n\n    limit = 100\n'
     )
+    code = kettle + "\n\ndef silent():\n    return 3\n"
     (tmp_path / "code").mkdir()
     (tmp_path / "code" / "kettle.py").write_text(code, encoding="utf-8")
     async with opened(database_url, "none", min_tokens=0) as retriever:
@@ -221,29 +205,27 @@ async def test_hostile_headings(database_url):
 
 async def test_what_cannot_be_asked_is_refused(database_url):
     async with opened(database_url, "none") as retriever:
-        with pytest.raises(ConfigurationError, match="is empty: fill it with semlex index PATH"):
-            await retriever.checkup()
-        await retriever.add_documents([Document("a text"), Document("another")])
-        with pytest.raises(ConfigurationError, match="no chunk of collection 'default_collection' has a heading"):
-            await retriever.checkup()
-        await retriever.add_documents([Document(f"text {n}", {"section_title": "Notes"}) for n in range(3)])
-        with pytest.raises(ConfigurationError, match=r"none of the 3 headings .* 3 occur in three or more places"):
-            await retriever.checkup()
-        for wrong in (
-            {"sample": 0},
-            {"sample": "9"},
-            {"seed": -1},
-            {"mode": "both"},
-            {"progress": 3},
-            {"estimated": 3},
+        for rows, message in (
+            ([], "is empty: fill it with semlex index PATH"),
+            ([Document("a text"), Document("another")], "no chunk of collection 'default_collection' has a heading"),
+            (
+                [titled(f"text {n}", "Notes") for n in range(3)],
+                r"none of the 3 headings .* 3 occur in three or more places",
+            ),
         ):
+            await retriever.add_documents(rows)
+            with pytest.raises(ConfigurationError, match=message):
+                await retriever.checkup()
+        for name, value in (("sample", 0), ("sample", "9"), ("seed", -1), ("mode", "both"), ("progress", 3)):
             with pytest.raises(ConfigurationError):
-                await retriever.checkup(**wrong)
+                await retriever.checkup(**{name: value})
+        with pytest.raises(ConfigurationError):
+            await retriever.checkup(estimated=3)
 
 
 @pytest.mark.slow
-async def test_engines_that_do_not_tell_their_scores(database_url):
-    rows = [Document("Spare ones hang in the vault", {"section_title": "Keys"}), Document("a ship")]
+async def test_engines_that_do_not_tell_their_scores_and_models_that_are_not_at_hand(database_url):
+    rows = [titled("Spare ones hang in the vault", "Keys"), Document("a ship")]
     async with opened(database_url, HashEmbedder(), keyword="tsvector") as retriever:
         await retriever.add_documents(rows)
         with pytest.raises(ConfigurationError, match=r"'tsvector' cannot score .* --mode vector\)"):
@@ -252,21 +234,17 @@ async def test_engines_that_do_not_tell_their_scores(database_url):
     async with opened(database_url, HashEmbedder(), keyword="none", collection="vectors") as retriever:
         await retriever.add_documents(rows)
         assert (await retriever.checkup()).mode == "vector"
-
-
-async def test_words_answer_where_the_model_is_not_at_hand(database_url):
-    async with opened(database_url, HashEmbedder()) as retriever:
-        await retriever.add_documents([Document("Spare keys hang in the vault", {"section_title": "Keys"})])
-    async with opened(database_url, None) as retriever:
+    async with opened(database_url, HashEmbedder(), collection="words") as retriever:
+        await retriever.add_documents(rows)
+    async with opened(database_url, None, collection="words") as retriever:
         told = await retriever.checkup()
     assert told.mode == "keyword"
     assert any("answered by words alone" in note for note in told.notes)
 
 
 def test_it_only_reads(database_url):
-    rows = [Document("Spare keys hang in the vault", {"section_title": "Keys"}), Document("a ship")]
     with sync_opened(database_url, HashEmbedder()) as retriever:
-        retriever.add_documents(rows)
+        retriever.add_documents([titled("Spare keys hang in the vault", "Keys"), Document("a ship")])
     read_only = make_conninfo(database_url, options="-c default_transaction_read_only=on")
     before = contents(database_url)
     with sync_opened(read_only, HashEmbedder(), create=False) as retriever:
@@ -278,10 +256,8 @@ def contents(url):
     """Every table of the schema, and how many rows were ever written to it."""
     with psycopg.connect(url) as connection:
         names = connection.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'semlex' ORDER BY 1").fetchall()
-        return [
-            (name, connection.execute(f"SELECT t.xmin::text, t::text FROM semlex.{name} AS t ORDER BY 2").fetchall())  # noqa: S608
-            for (name,) in names
-        ]
+        query = "SELECT t.xmin::text, t::text FROM semlex.{} AS t ORDER BY 2"
+        return [(name, connection.execute(query.format(name)).fetchall()) for (name,) in names]
 
 
 class Waiting(HashEmbedder):
@@ -301,7 +277,7 @@ class Waiting(HashEmbedder):
 async def test_it_ends_when_it_is_cancelled(database_url):
     model = Waiting()
     async with opened(database_url, model) as retriever:
-        await retriever.add_documents([Document("Spare keys hang in the vault", {"section_title": "Keys"})])
+        await retriever.add_documents([titled("Spare keys hang in the vault", "Keys")])
         model.is_stuck = True
         task = asyncio.create_task(retriever.checkup())
         assert await asyncio.to_thread(model.began.wait, LIMIT)
