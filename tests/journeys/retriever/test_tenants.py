@@ -62,19 +62,14 @@ def read(client, tenant, of=None):
 async def check_matrix(own, strange, folder):
     """Every read of every tenant tells its own words, nothing of the other, and is refused with the other's name.
 
-    Args:
-        own: Name of a tenant -> its collection, as its role.
-        strange: Name of a tenant -> the other's collection, as its role.
-        folder: For dumps.
+    `own` and `strange` have by the name of each tenant its collection and the other's, as its role.
     """
     for name, word in WORDS.items():
         other = WORDS[OTHER[name]]
         for what, call in reads(folder / f"{name}-dump").items():
-            answer = told(await call(own[name], word))
-            assert other not in answer, (name, what)
-            asked_for_the_other = what != "dump" and told(await call(own[name], other))
+            assert other not in told(await call(own[name], word)), (name, what)
             # It may repeat the question, and says nothing else.
-            if asked_for_the_other:
+            if asked_for_the_other := what != "dump" and told(await call(own[name], other)):
                 assert f"The {other}" not in asked_for_the_other, (name, what)
                 assert f"{other} number3" not in asked_for_the_other.replace(f"{other} number3?", ""), (name, what)
         texts = {chunk.content for chunk in await own[name].list_chunks(limit=1000)}
@@ -89,12 +84,48 @@ async def check_matrix(own, strange, folder):
 
 @pytest.mark.slow
 async def test_a_schema_for_each_tenant(tenants, tmp_path):
+    acme, bolt = tenants.tenants["acme"], tenants.tenants["bolt"]
+    pool = AsyncConnectionPool(tenants.url, min_size=1, max_size=2, open=False)
     async with tenants.client() as client:
-        for tenant in tenants.tenants.values():
+        for tenant in (acme, bolt):
             await filled(owned(client, tenant), tenant.word, tmp_path)
-        own = {name: read(client, tenant) for name, tenant in tenants.tenants.items()}
-        strange = {name: read(client, tenant, tenants.tenants[OTHER[name]]) for name, tenant in tenants.tenants.items()}
+        own = {tenant.name: read(client, tenant) for tenant in (acme, bolt)}
+        strange = {"acme": read(client, acme, bolt), "bolt": read(client, bolt, acme)}
         await check_matrix(own, strange, tmp_path)
+        # What a reader may not do.
+        reader = own["acme"]
+        for call in (
+            *(reader.add_documents([Document(f"{n}", id=f"{n}") for n in range(count)]) for count in (1, 3000)),
+            *(reader.delete(["anvil1"]), reader.index(tmp_path / "anvil-files"), reader.indexes.create(HnswIndex())),
+            *(reader.indexes.optimize(), reader.indexes.rebuild_keyword(), reader.jobs.submit("optimize")),
+            reader.drop(),
+        ):
+            with pytest.raises(PrivilegeError, match=r"the role .* lacks the right"):
+                await call
+        assert await reader.count() == ROWS
+        with pytest.raises(PrivilegeError, match=r'GRANT USAGE, CREATE ON SCHEMA "acme" TO "acme_reader_\w+"'):
+            await client.collection("more", schema="acme", role=acme.reader).count()
+        # On connections of the users.
+        async with pool, tenants.client(pool=pool) as other, pool.connection() as connection:
+            await connection.execute("SELECT 1")
+            for tenant, stranger in ((acme, bolt), (bolt, acme)):
+                hits = await read(other, tenant).using(connection).search("number3")
+                assert {tenant.word in hit.content for hit in hits} == {True}
+                with pytest.raises(PrivilegeError, match=REFUSED):
+                    await read(other, tenant, stranger).using(connection).search("number3")
+            await owned(other, acme).using(connection).add_documents([Document("anvil late", id="late")])
+            cursor = await connection.execute("SELECT current_user::text, current_setting('role')")
+            assert await cursor.fetchone() == (tenants.login, "none")
+        # A right that is taken away is missed at once.
+        assert await reader.search("anvil", mode="keyword")
+        tenants.run("REVOKE SELECT ON ALL TABLES IN SCHEMA acme FROM {}", acme.reader)
+        for what, call in reads(tmp_path / "dump").items():
+            with pytest.raises(PrivilegeError, match=REFUSED):
+                assert await call(reader, "anvil") == what  # names it where it is not refused
+        tenants.run("REVOKE {} FROM {}", acme.reader, tenants.login)
+        for mode in ("keyword", "vector", "hybrid"):
+            with pytest.raises(PrivilegeError, match="may not take the role"):
+                await reader.search("anvil", mode=mode)
 
 
 @pytest.mark.slow
@@ -117,45 +148,25 @@ async def test_one_schema_with_a_collection_for_each_tenant(tenants, tmp_path):
         strange = {name: client.collection(OTHER[name], create=False, role=roles[name]) for name in WORDS}
         await check_matrix(own, strange, tmp_path)
         # What docs/how-to/tenants.md says that they see of each other, and no more.
-        with pytest.raises(
-            CollectionNotFoundError, match="collection 'x' does not exist here; collections: acme, bolt"
-        ):
+        with pytest.raises(CollectionNotFoundError, match="'x' does not exist here; collections: acme, bolt"):
             await client.collection("x", create=False, role=roles["acme"]).count()
         opened = await strange["acme"].open()
         assert (opened.info.names.collection, opened.info.settings.language) == ("bolt", "english")
 
 
 @pytest.mark.slow
-async def test_what_a_reader_may_not_do(tenants, tmp_path):
-    acme = tenants.tenants["acme"]
-    async with tenants.client() as client:
-        await filled(owned(client, acme), acme.word, tmp_path)
-        reader = read(client, acme)
-        for call in (
-            reader.add_documents([Document("x", id="x")]),
-            reader.add_documents([Document(f"{n}", id=f"{n}") for n in range(3000)]),
-            reader.delete(["anvil1"]),
-            reader.index(tmp_path / "anvil-files"),
-            reader.indexes.create(HnswIndex()),
-            reader.indexes.optimize(),
-            reader.indexes.rebuild_keyword(),
-            reader.jobs.submit("optimize"),
-            reader.drop(),
-        ):
-            with pytest.raises(PrivilegeError, match=r"the role .* lacks the right"):
-                await call
-        assert await reader.count() == ROWS
-        new = client.collection("more", schema="acme", role=acme.reader)
-        with pytest.raises(PrivilegeError, match=r'GRANT USAGE, CREATE ON SCHEMA "acme" TO "acme_reader_\w+"'):
-            await new.count()
-
-
-@pytest.mark.slow
 async def test_the_owner_does_all_of_it(tenants, tmp_path):
-    acme = tenants.tenants["acme"]
+    acme, options = tenants.tenants["acme"], {"collection": "notes", "use_reranking": False}
+    model = HashEmbedder(16)
+    async with PostgreSQLRetriever(tenants.url, model, schema="acme", role=acme.owner, **options) as retriever:
+        await filled(retriever, acme.word, tmp_path)
+        assert len(await retriever.search("anvil", 100)) == ROWS
+        assert [one.name for one in await retriever.collections()] == ["notes"]
+    for name, role in (("acme", None), ("bolt", acme.owner)):
+        with pytest.raises(PrivilegeError):
+            await PostgreSQLRetriever(tenants.url, model, schema=name, role=role, **options).initialize()
     async with tenants.client() as client:
         mine = owned(client, acme)
-        await filled(mine, acme.word, tmp_path)
         await mine.add_documents([Document(f"{acme.word} more{n}", id=f"more{n}") for n in range(3000)])
         assert await mine.count() == ROWS + 3000
         assert (await mine.indexes.create(HnswIndex())).busy == []
@@ -169,10 +180,10 @@ async def test_the_owner_does_all_of_it(tenants, tmp_path):
         with pytest.raises(PrivilegeError, match=REFUSED):
             await theirs.search("brick")
         assert await mine.drop()
-        owners = tenants.run(
+        owners = (
             "SELECT DISTINCT pg_get_userbyid(relowner)::text FROM pg_class WHERE relnamespace = 'acme'::regnamespace"
         )
-        assert owners == [(acme.owner,)]
+        assert tenants.run(owners) == [(acme.owner,)]
 
 
 @pytest.mark.slow
@@ -181,14 +192,9 @@ async def test_a_writer_that_owns_nothing(tenants, tmp_path):
     acme = tenants.tenants["acme"]
     writer = tenants.make_role("acme_writer")
     tenants.run("GRANT USAGE ON SCHEMA acme TO {}", writer)
-    tenants.run(
-        "ALTER DEFAULT PRIVILEGES FOR ROLE {} IN SCHEMA acme GRANT SELECT, INSERT, UPDATE, DELETE ON TABLES TO {}",
-        acme.owner,
-        writer,
-    )
-    tenants.run(
-        "ALTER DEFAULT PRIVILEGES FOR ROLE {} IN SCHEMA acme GRANT USAGE ON SEQUENCES TO {}", acme.owner, writer
-    )
+    for rights in ("SELECT, INSERT, UPDATE, DELETE ON TABLES", "USAGE ON SEQUENCES"):
+        grant = f"ALTER DEFAULT PRIVILEGES FOR ROLE {{}} IN SCHEMA acme GRANT {rights} TO {{}}"
+        tenants.run(grant, acme.owner, writer)
     async with tenants.client() as client:
         await owned(client, acme).add_documents([Document("first", id="first")])
         written = client.collection("notes", create=False, schema="acme", role=writer)
@@ -200,25 +206,6 @@ async def test_a_writer_that_owns_nothing(tenants, tmp_path):
         strange = client.collection("notes", schema="bolt", role=writer)
         with pytest.raises(PrivilegeError, match=REFUSED):
             await strange.add_documents([Document("x", id="x")])
-
-
-@pytest.mark.slow
-async def test_on_connections_of_the_users(tenants, tmp_path):
-    acme, bolt = tenants.tenants["acme"], tenants.tenants["bolt"]
-    pool = AsyncConnectionPool(tenants.url, min_size=1, max_size=2, open=False)
-    async with pool, tenants.client(pool=pool) as client:
-        await filled(owned(client, acme), acme.word, tmp_path)
-        await filled(owned(client, bolt), bolt.word, tmp_path)
-        async with pool.connection() as connection:
-            await connection.execute("SELECT 1")
-            for tenant, other in ((acme, bolt), (bolt, acme)):
-                hits = await read(client, tenant).using(connection).search("number3")
-                assert {tenant.word in hit.content for hit in hits} == {True}
-                with pytest.raises(PrivilegeError, match=REFUSED):
-                    await read(client, tenant, other).using(connection).search("number3")
-            await owned(client, acme).using(connection).add_documents([Document("anvil late", id="late")])
-            cursor = await connection.execute("SELECT current_user::text, current_setting('role')")
-            assert await cursor.fetchone() == (tenants.login, "none")
 
 
 @pytest.mark.slow
@@ -234,21 +221,6 @@ async def test_behind_a_pooler(tenants, tmp_path):
                 await read(client, tenant, other).search("number3")
 
 
-@pytest.mark.slow
-async def test_a_retriever_with_a_role(tenants, tmp_path):
-    acme = tenants.tenants["acme"]
-    options = {"collection": "notes", "use_reranking": False}
-    async with PostgreSQLRetriever(
-        tenants.url, HashEmbedder(16), schema="acme", role=acme.owner, **options
-    ) as retriever:
-        await filled(retriever, acme.word, tmp_path)
-        assert len(await retriever.search("anvil", 100)) == ROWS
-        assert [one.name for one in await retriever.collections()] == ["notes"]
-    for name, role in (("acme", None), ("bolt", acme.owner)):
-        with pytest.raises(PrivilegeError):
-            await PostgreSQLRetriever(tenants.url, HashEmbedder(16), schema=name, role=role, **options).initialize()
-
-
 async def test_roles_that_cannot_be_taken(tenants):
     async with tenants.client() as client:
         with pytest.raises(PrivilegeError, match="role 'nobody' does not exist on this server"):
@@ -259,23 +231,6 @@ async def test_roles_that_cannot_be_taken(tenants):
             await owned(client, acme).add_documents([Document("x", id="x")])
         with pytest.raises(ConfigurationError, match="reserved word"):
             client.collection("notes", role="none")
-
-
-@pytest.mark.slow
-async def test_a_right_that_is_taken_away_is_missed_at_once(tenants, tmp_path):
-    acme = tenants.tenants["acme"]
-    async with tenants.client() as client:
-        await filled(owned(client, acme), acme.word, tmp_path)
-        reader = read(client, acme)
-        assert await reader.search("anvil", mode="keyword")
-        tenants.run("REVOKE SELECT ON ALL TABLES IN SCHEMA acme FROM {}", acme.reader)
-        for what, call in reads(tmp_path / "dump").items():
-            with pytest.raises(PrivilegeError, match=REFUSED):
-                assert await call(reader, "anvil") == what  # names it where it is not refused
-        tenants.run("REVOKE {} FROM {}", acme.reader, tenants.login)
-        for mode in ("keyword", "vector", "hybrid"):
-            with pytest.raises(PrivilegeError, match="may not take the role"):
-                await reader.search("anvil", mode=mode)
 
 
 # --- any order of calls on few connections ---------------------------------------------------------------------------
@@ -340,10 +295,8 @@ async def step(client, tenant, tenants, folder, data):
 
 def tables_of(tenants, tenant):
     """All tables of a tenant, for a lock."""
-    tables = tenants.run(
-        "SELECT oid::regclass::text, relnamespace::regnamespace::text FROM pg_class WHERE relkind = 'r'"
-    )
-    return ", ".join(table for table, schema in tables if schema == tenant.name)
+    query = "SELECT oid::regclass::text, relnamespace::regnamespace::text FROM pg_class WHERE relkind = 'r'"
+    return ", ".join(table for table, schema in tenants.run(query) if schema == tenant.name)
 
 
 async def check_connections(client, login, size):
@@ -361,18 +314,16 @@ async def check_connections(client, login, size):
 # --- the log of questions --------------------------------------------------------------------------------------------
 
 
-async def test_questions_are_logged_with_the_rights_of_the_role(database_url, tmp_path):
-    with tenants_of(database_url) as tenants:
-        tenant = tenants.make("acme", "anvil")
-        async with tenants.client(query_log="text") as client:
-            await filled(owned(client, tenant), tenant.word, tmp_path)
-            mine, reader = owned(client, tenant), read(client, tenant)
-            await mine.search("asked by the owner")
-            await reader.search("asked by a reader")
-            await client._resources.query_log.flush()
-            assert [query.query for query in (await mine.queries.summary()).most_asked] == ["asked by the owner"]
-            log = (await reader.status()).query_log
-            assert log is not None
-            assert (log.logged, log.lost) == (0, 1)
-            assert "permission denied" in str(log.problem)
-        tenants.run("DROP SCHEMA {} CASCADE", "acme")
+async def test_questions_are_logged_with_the_rights_of_the_role(tenants, tmp_path):
+    tenant = tenants.tenants["acme"]
+    async with tenants.client(query_log="text") as client:
+        mine, reader = owned(client, tenant), read(client, tenant)
+        await filled(mine, tenant.word, tmp_path)
+        await mine.search("asked by the owner")
+        await reader.search("asked by a reader")
+        await client._resources.query_log.flush()
+        assert [query.query for query in (await mine.queries.summary()).most_asked] == ["asked by the owner"]
+        log = (await reader.status()).query_log
+        assert log is not None
+        assert (log.logged, log.lost) == (0, 1)
+        assert "permission denied" in str(log.problem)
