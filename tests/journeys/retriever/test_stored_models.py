@@ -11,6 +11,7 @@ import pytest
 
 from semlex.errors import ConfigurationError, MissingKeyError, ModelError, ModelMismatchError, ModelNotAllowedError
 from semlex.models.model_names import host_of, key_for, leads_to
+from semlex.retriever import model_selection
 from semlex.retriever.model_selection import STORED
 from semlex.retriever.synchronous import SyncRetriever
 from semlex.testing import HashEmbedder
@@ -47,10 +48,8 @@ def double():
 def rename(url, model):
     """What somebody who may write one row of the registry can do."""
     with psycopg.connect(url) as connection:
-        connection.execute(
-            "UPDATE semlex.embedding_version SET model = %s, identity_key = %s",
-            [model, f"{model}@server/8/server/unit"],
-        )
+        values = [model, f"{model}@server/8/server/unit"]
+        connection.execute("UPDATE semlex.embedding_version SET model = %s, identity_key = %s", values)
 
 
 @pytest.fixture
@@ -65,6 +64,7 @@ def answers_by_words(url, name, **options):
     """Opens a collection, sees that words answer and that nothing is written without vectors; returns the warning."""
     with SyncRetriever(url, **options) as retriever:
         assert retriever.embedder is None
+        before = retriever.count()
         results = retriever.search(QUERY)
         assert {hit.id for hit in results} == {"a", "c"}
         assert results.mode == "keyword"
@@ -79,40 +79,58 @@ def answers_by_words(url, name, **options):
         ):
             with pytest.raises(ModelError, match=re.escape(name)):
                 call()
-        assert retriever.count() == len(TEXTS)
+        assert retriever.count() == before
         retriever.delete(["b"])  # needs no model
     return warning
 
 
+def warning_of(url, name, **options):
+    """The warning of a search in the collection, whose model has this name now."""
+    rename(url, name)
+    with SyncRetriever(url, **options) as retriever:
+        [warning] = retriever.search(QUERY).warnings
+    assert KEY not in warning
+    return warning
+
+
 @pytest.mark.slow
-def test_names_that_lead_away_are_not_followed(collection, monkeypatch):
-    monkeypatch.setattr(
-        "semlex.retriever.model_selection.choose_embedder", lambda *_args, **_options: pytest.fail("it was opened")
-    )
-    for name in (
-        *("openai:text-embedding-3-small", "openrouter:a/b", "gemini:x", "ollama:x", "unknown:x", "http:x", "cohere"),
-        *("llm:openai:x", "tei+http://127.0.0.1:1", "../../etc", "/", "~/x", "a/../b", "sentence-transformers:/"),
-    ):
-        rename(collection, name)
-        with SyncRetriever(collection) as retriever:
-            [warning] = retriever.search(QUERY).warnings
-        assert f"models=[{name!r}]" in warning
-        assert KEY not in warning
-    answers_by_words(collection, name)
-
-
-def test_an_address_in_the_database_gets_neither_query_nor_text_nor_key(collection, double):
-    name = f"{double.url}/v1#m"
-    rename(collection, name)
+def test_names_that_lead_away_are_not_followed(collection, double, tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(model_selection, "choose_embedder", lambda *_args, **_options: pytest.fail("it was opened"))
+        for name in (
+            *(
+                "openai:text-embedding-3-small",
+                "openrouter:a/b",
+                "gemini:x",
+                "ollama:x",
+                "unknown:x",
+                "http:x",
+                "cohere",
+            ),
+            *("llm:openai:x", "tei+http://127.0.0.1:1", "../../etc", "/", "~/x", "a/../b", "sentence-transformers:/"),
+        ):
+            assert f"models=[{name!r}]" in warning_of(collection, name)
+        answers_by_words(collection, name)
+    # An address in the database gets neither query nor text nor key, and a default opens no other.
+    name, named = f"{double.url}/v1#m", {"embedding_model": "http://127.0.0.1:1/v1#m"}
+    assert "answered by words alone" in warning_of(collection, name, defaults=named)
     answers_by_words(collection, name)
     assert double.requests == []
-
-
-def test_a_folder_that_has_the_form_of_a_hub_id_is_not_opened(collection, tmp_path, monkeypatch):
+    # A folder that has the form of an id of the hub is not opened.
     onnx_models.write_folder(tmp_path / "some" / "model")
     monkeypatch.chdir(tmp_path)
     rename(collection, "some/model")
     assert "in a folder" in answers_by_words(collection, "some/model")
+    # Without its key, a listed model is not used.
+    monkeypatch.delenv("OPENAI_API_KEY")
+    rename(collection, "openai:some-model")
+    assert "OPENAI_API_KEY" in answers_by_words(collection, "openai:some-model", models=["openai:some-model"])
+    with pytest.raises(MissingKeyError, match="OPENAI_API_KEY"):
+        SyncRetriever(collection, "openai:some-model").initialize()
+    # A name that cannot be shown is escaped.
+    assert "\x1b" not in warning_of(collection, "http://x\x1b[2J/v1#m")
+    with SyncRetriever(collection) as retriever, pytest.raises(ModelNotAllowedError):
+        retriever.add_texts(["new"])
 
 
 @pytest.mark.slow
@@ -144,23 +162,15 @@ def test_every_remedy_that_the_warning_names_works(database_url, double, own_set
     assert {request.headers["authorization"] for request in double.requests} == {f"Bearer {KEY}"}
 
 
-def test_without_its_key_a_listed_model_is_not_used(collection, monkeypatch):
-    monkeypatch.delenv("OPENAI_API_KEY")
-    rename(collection, "openai:some-model")
-    warning = answers_by_words(collection, "openai:some-model", models=["openai:some-model"])
-    assert "OPENAI_API_KEY" in warning
-    with pytest.raises(MissingKeyError, match="OPENAI_API_KEY"):
-        SyncRetriever(collection, "openai:some-model").initialize()
-
-
 def test_the_key_goes_to_none_of_two_hosts_that_the_database_could_choose_from(database_url, double):
-    name = f"{double.url}/v1#m"
+    name, other = f"{double.url}/v1#m", "https://models.example/v1#m"
     with SyncRetriever(database_url, name) as retriever:
         retriever.add_texts(TEXTS)
-    double.requests.clear()
-    with SyncRetriever(database_url, models=[name, "https://models.example/v1#m"]) as retriever:
-        assert retriever.search(QUERY).mode == "hybrid"
-    assert ["authorization" in request.headers for request in double.requests] == [False, False]
+    for options in ({"models": [name, other]}, {"models": [name], "defaults": {"embedding_model": other}}):
+        double.requests.clear()
+        with SyncRetriever(database_url, **options) as retriever:
+            assert retriever.search(QUERY).mode == "hybrid"
+        assert ["authorization" in request.headers for request in double.requests] == [False, False]
 
 
 def test_a_key_of_the_environment_belongs_to_the_address_beside_it(double, monkeypatch):
@@ -180,7 +190,8 @@ def test_a_key_of_the_environment_belongs_to_the_address_beside_it(double, monke
         assert KEY not in told
 
 
-def test_a_model_of_the_hub_is_used_from_the_cache_or_fetched_by_its_user(collection, empty_cache):
+@pytest.mark.usefixtures("empty_cache")
+def test_a_model_of_the_hub_is_used_from_the_cache_or_fetched_by_its_user(collection):
     rename(collection, "org/model")
     assert "semlex models pull org/model" in answers_by_words(collection, "org/model")
     with SyncRetriever(collection, "none") as retriever:
@@ -188,6 +199,11 @@ def test_a_model_of_the_hub_is_used_from_the_cache_or_fetched_by_its_user(collec
         results = retriever.search("lion")
         assert results.warnings == []
         assert len(results) == 3
+    # One that the user names is used, or the call fails.
+    with pytest.raises(ModelError), SyncRetriever(collection, "org/model", collection="new"):
+        pass
+    with SyncRetriever(collection, "none", collection="new") as retriever:
+        assert {one.name: one.embedding_model for one in retriever.collections()}["new"] is None
 
 
 @pytest.mark.slow
@@ -202,22 +218,6 @@ def test_without_the_package_of_its_model_a_collection_answers_by_words(database
         assert remedy in warning
     with SyncRetriever(database_url, "none") as retriever:
         assert retriever.search(QUERY).warnings == []
-
-
-def test_a_model_that_the_user_names_is_used_or_the_call_fails(database_url, empty_cache):
-    with pytest.raises(ModelError), SyncRetriever(database_url, "org/model"):
-        pass
-    with SyncRetriever(database_url, "none") as retriever:
-        assert retriever.collections()[0].embedding_model is None
-
-
-def test_a_name_that_cannot_be_shown_is_escaped(collection):
-    rename(collection, "http://x\x1b[2J/v1#m")
-    with SyncRetriever(collection) as retriever:
-        [warning] = retriever.search(QUERY).warnings
-        assert "\x1b" not in warning
-        with pytest.raises(ModelNotAllowedError):
-            retriever.add_texts(["new"])
 
 
 def test_the_reranker_is_chosen_by_the_first_search_that_reranks(database_url, tmp_path):
@@ -236,29 +236,21 @@ def test_the_reranker_is_chosen_by_the_first_search_that_reranks(database_url, t
         retriever.drop_collection()
 
 
-@pytest.mark.parametrize(
-    ("name", "place"),
-    [
-        *(
-            (name, None)
-            for name in ("static", "Qwen/Qwen3-Embedding-0.6B", "gpt2", "sentence-transformers:a/b", "none")
-        ),
-        *(
-            (name, "server")
-            for name in ("ollama:x", "https://x/v1#m", "tei+http://x", "llm:openai:x", "auto", "cohere")
-        ),
-        *((name, "folder") for name in ("/x", "./x", "~/x", "..", "a/b/c", "C:\\x", "a/..", "cross-encoder:/x", "")),
-    ],
-)
-def test_what_a_name_leads_to(name, place):
-    assert leads_to(name) == place
+NAMES = {
+    None: ("static", "Qwen/Qwen3-Embedding-0.6B", "gpt2", "sentence-transformers:a/b", "none"),
+    "server": ("ollama:x", "https://x/v1#m", "tei+http://x", "llm:openai:x", "auto", "cohere"),
+    "folder": ("/x", "./x", "~/x", "..", "a/b/c", "C:\\x", "a/..", "cross-encoder:/x", ""),
+}
 
 
-def test_hosts_of_names():
-    assert host_of("tei+http://Box/v1") == "box:80"
-    assert host_of("https://[::1]:9/v1#m") == "::1:9"
-    assert host_of("ollama:x") is None
-    assert host_of("http://x:port") is None
+def test_what_a_name_leads_to():
+    for place, names in NAMES.items():
+        assert {name: leads_to(name) for name in names} == dict.fromkeys(names, place)
+    hosts = {"tei+http://Box/v1": "box:80", "https://[::1]:9/v1#m": "::1:9", "ollama:x": None, "http://x:port": None}
+    assert {name: host_of(name) for name in hosts} == hosts
+    for name, value in (("embedding_model", 3), ("dimensions", "8"), ("dimensions", True)):
+        with pytest.raises(ConfigurationError, match=f"defaults: {name} must be"):
+            SyncRetriever("postgresql://x", defaults={name: value})
 
 
 @pytest.mark.slow
@@ -279,11 +271,8 @@ def test_a_default_model_is_for_new_collections(database_url, double):
         retriever.add_texts(["more"])
         assert retriever.search(QUERY).mode == "hybrid"
         stored = retriever.info.embedding
-        assert stored is not None
-        assert retriever.unused_defaults == {
-            "embedding_model": (name, stored.model),
-            "dimensions": (8, stored.dimensions),
-        }
+        unused = {"embedding_model": (name, stored.model), "dimensions": (8, stored.dimensions)}
+        assert retriever.unused_defaults == unused
     with SyncRetriever(database_url, defaults={"embedding_model": "static"}, collection="static") as retriever:
         assert retriever.unused_defaults == {}
     with SyncRetriever(database_url, defaults={"embedding_model": "none"}, collection="static") as retriever:
@@ -309,29 +298,3 @@ def test_a_default_onnx_model_is_not_taken_for_another_file_of_it(database_url, 
             assert retriever.unused_defaults == unused
     with pytest.raises(ModelMismatchError):
         SyncRetriever(database_url, "onnx:org/tiny", collection="c").initialize()
-
-
-def test_a_default_model_does_not_open_what_the_database_names(collection, double):
-    named = "http://127.0.0.1:1/v1#m"
-    rename(collection, f"{double.url}/v1#m")
-    with SyncRetriever(collection, defaults={"embedding_model": named}) as retriever:
-        [warning] = retriever.search(QUERY).warnings
-    assert "answered by words alone" in warning
-    assert double.requests == []
-
-
-def test_the_key_does_not_go_to_a_listed_server_while_a_default_names_another(database_url, double):
-    name = f"{double.url}/v1#m"
-    with SyncRetriever(database_url, name) as retriever:
-        retriever.add_texts(TEXTS)
-    double.requests.clear()
-    other = {"embedding_model": "https://models.example/v1#m"}
-    with SyncRetriever(database_url, models=[name], defaults=other) as retriever:
-        assert retriever.search(QUERY).mode == "hybrid"
-    assert ["authorization" in request.headers for request in double.requests] == [False, False]
-
-
-@pytest.mark.parametrize(("name", "value"), [("embedding_model", 3), ("dimensions", "8"), ("dimensions", True)])
-def test_default_models_of_wrong_kinds(name, value):
-    with pytest.raises(ConfigurationError, match=f"defaults: {name} must be"):
-        SyncRetriever("postgresql://x", defaults={name: value})
