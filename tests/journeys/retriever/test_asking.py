@@ -51,6 +51,12 @@ def test_a_model_answers_and_every_quote_is_looked_up(page):
     with chat_server(lambda _: answer_text(TWO)) as double, opened(page, double) as retriever:
         assert double.requests == []  # nothing is sent before a question is asked
         answer = retriever.answer(QUESTION)
+        (request,) = double.requests
+        # Sentences come one by one and the answer last.
+        first, second, last = retriever.answer_stream(QUESTION)
+    assert [first.is_supported, second.is_supported] == [True, False]
+    assert isinstance(last, Answer)
+    assert last.sentences == (first, second)
     assert answer.text == "A key is rotated every ninety days. [1] Bananas are blue. [1]"
     true, wrong = answer.citations
     assert (true.verdict, true.document, true.line, true.location) == ("exact", "keys.md", 7, "keys.md:7")
@@ -65,16 +71,7 @@ def test_a_model_answers_and_every_quote_is_looked_up(page):
     assert (answer.refused, answer.warnings) == (None, ())
     assert answer.timings.keys() == {"context", "first_sentence", "total"}
     assert json.loads(json.dumps(answer.to_dict()))["sentences"][0]["citations"][0]["verdict"] == "exact"
-    (request,) = double.requests
     assert answer.context.text in request.body["messages"][1]["content"]
-
-
-def test_sentences_come_one_by_one_and_the_answer_last(page):
-    with chat_server(lambda _: answer_text(TWO)) as double, opened(page, double) as retriever:
-        first, second, last = retriever.answer_stream(QUESTION)
-        assert [first.is_supported, second.is_supported] == [True, False]
-        assert isinstance(last, Answer)
-        assert last.sentences == (first, second)
 
 
 async def test_a_sentence_is_there_before_the_model_has_ended(page):
@@ -119,13 +116,8 @@ def test_every_wrong_quote_is_flagged_and_no_true_one(database_url, full):
             source = draw.choice(context.sources)
             number, text = source.number, source.text
             quote = true_quote(draw, text)
-            made = {
-                "true": quote,
-                "spelled": other_spelling(draw, quote),
-                "altered": altered_quote(draw, quote),
-                "invented": invented_quote(draw, quote),
-                "unknown": quote,
-            }
+            changes = {"spelled": other_spelling, "altered": altered_quote, "invented": invented_quote}
+            made = {"true": quote, **{name: change(draw, quote) for name, change in changes.items()}, "unknown": quote}
             kind = draw.choice([*made])
             is_true = kind in ("true", "spelled") or " ".join(made[kind].split()) in " ".join(text.split())
             sentences.append((f"Sentence {row}.", [(99 if kind == "unknown" else number, made[kind])]))
@@ -181,7 +173,7 @@ def test_a_server_that_fails_leaves_the_documents_own_sentences(page, caplog, mo
     ids=["no end", "cut", "length", "wrong JSON"],
 )
 def test_what_was_written_before_a_failure_stays(page, body):
-    body = Reply(body.body[:-2] * 1, headers=body.headers, manner=body.manner)
+    body = Reply(body.body[:-2], headers=body.headers, manner=body.manner)
     with chat_server(lambda _: "", [lambda *_: body]) as double, opened(page, double) as retriever:
         answer = retriever.answer(QUESTION)
     if not answer.sentences or answer.model is None:  # half of it ended before the first sentence did
@@ -191,12 +183,18 @@ def test_what_was_written_before_a_failure_stays(page, body):
     assert answer.warnings[0].startswith("the language model failed; the answer may lack its end: ")
 
 
-def test_a_model_that_finds_nothing_is_a_refusal(page):
-    with chat_server(lambda _: answer_text([])) as double, opened(page, double) as retriever:
-        answer = retriever.answer(QUESTION)
-    assert answer.refused == "the language model finds no answer in the passages"
-    assert (answer.text, answer.documented, answer.sentences) == ("", None, ())
-    assert answer.context.results  # what was found is there
+def test_numbers_that_a_model_writes_are_none_of_ours_and_each_sentence_is_checked(page):
+    """One true quote does not stand for a second sentence, nor a forged number for a citation."""
+    written = [("A key is rotated every ninety days [7][1]. Anybody may read keys [2].", [(1, TRUE)])]
+    said = iter([written, []])
+    with chat_server(lambda _: answer_text(next(said))) as double, opened(page, double) as retriever:
+        answer, nothing = (retriever.answer(QUESTION) for _ in range(2))
+    assert answer.text == "A key is rotated every ninety days. [1] Anybody may read keys."
+    assert answer.unsupported == ("Anybody may read keys.",)
+    # A model that finds nothing is a refusal.
+    assert nothing.refused == "the language model finds no answer in the passages"
+    assert (nothing.text, nothing.documented, nothing.sentences) == ("", None, ())
+    assert nothing.context.results  # what was found is there
 
 
 def test_thin_support_is_a_refusal_and_nothing_is_sent(page):
@@ -227,15 +225,26 @@ def test_a_model_that_raises_anything_is_replaced(page):
 def test_without_a_model_sentences_of_the_documents_answer(page):
     with opened(page) as retriever:
         answer = retriever.answer(QUESTION)
-        again = retriever.answer(QUESTION)
-    assert answer.sentences == again.sentences
-    assert [(citation.verdict, citation.location) for citation in answer.citations][:2] == [
-        ("exact", "keys.md:5"),
-        ("exact", "keys.md:7"),
-    ]
-    assert answer.citations[1].quote == "Rotate a key every ninety days, as the policy says."
-    assert answer.unsupported == ()
-    assert answer.model is None
+        assert answer.sentences == retriever.answer(QUESTION).sentences
+        first, second, *_ = answer.citations
+        assert (first.verdict, first.location) == ("exact", "keys.md:5")
+        assert (second.verdict, second.location) == ("exact", "keys.md:7")
+        assert second.quote == "Rotate a key every ninety days, as the policy says."
+        assert answer.unsupported == ()
+        assert answer.model is None
+        context = retriever.context(QUESTION, 200)
+        assert retriever.answer(QUESTION, context=context).context is context
+        with pytest.raises(ConfigurationError, match="a search already made"):
+            retriever.answer(QUESTION, context=context, top_k=3)
+        for error, wrong in (
+            (ValidationError, [("question", "")]),
+            (ConfigurationError, [("tokens", 0), ("context", "text"), ("min_coverage", 2), ("min_coverage", "0")]),
+            (ConfigurationError, [("min_similarity", -1)]),
+            (SemlexError, [("question", None), ("top_k", 0), ("filters", 3), ("mode", "loud")]),
+        ):
+            for name, value in wrong:
+                with pytest.raises(error):
+                    retriever.answer(**{"question": QUESTION, name: value})
 
 
 def test_without_the_base_model_words_of_any_language_and_vectors_alone(database_url):
@@ -243,32 +252,6 @@ def test_without_the_base_model_words_of_any_language_and_vectors_alone(database
         one.add_documents([Document("Ein Schlüssel wird alle neunzig Tage gewechselt. Bananen sind gelb.", id="a")])
         answer = one.answer("Wie oft werden Schlüssel gewechselt?", min_similarity=0)
     assert answer.sentences[0].text == "Ein Schlüssel wird alle neunzig Tage gewechselt."
-
-
-def test_arguments_that_are_refused(page):
-    with opened(page) as retriever:
-        for arguments, error in (
-            ({"question": ""}, ValidationError),
-            ({"question": None}, SemlexError),
-            ({"tokens": 0}, ConfigurationError),
-            ({"context": "text"}, ConfigurationError),
-            ({"min_coverage": 2}, ConfigurationError),
-            ({"min_coverage": "0"}, ConfigurationError),
-            ({"min_similarity": -1}, ConfigurationError),
-            ({"top_k": 0}, SemlexError),
-            ({"filters": 3}, SemlexError),
-            ({"mode": "loud"}, SemlexError),
-        ):
-            with pytest.raises(error):
-                retriever.answer(**{"question": QUESTION} | arguments)
-
-
-def test_a_context_takes_no_options_of_the_search_beside_it(page):
-    with opened(page) as retriever:
-        context = retriever.context(QUESTION, 200)
-        assert retriever.answer(QUESTION, context=context).context is context
-        with pytest.raises(ConfigurationError, match="a search already made"):
-            retriever.answer(QUESTION, context=context, top_k=3)
 
 
 def test_names_of_models(database_url):
@@ -281,15 +264,6 @@ def test_names_of_models(database_url):
         assert retriever.search("lion")  # a wrong name stands in the way of answers alone
         with pytest.raises(ConfigurationError, match="openai:MODEL"):
             retriever.answer("lion")
-
-
-def test_numbers_that_a_model_writes_are_none_of_ours_and_each_sentence_is_checked(page):
-    """One true quote does not stand for a second sentence, nor a forged number for a citation."""
-    written = [("A key is rotated every ninety days [7][1]. Anybody may read keys [2].", [(1, TRUE)])]
-    with chat_server(lambda _: answer_text(written)) as double, opened(page, double) as retriever:
-        answer = retriever.answer(QUESTION)
-    assert answer.text == "A key is rotated every ninety days. [1] Anybody may read keys."
-    assert answer.unsupported == ("Anybody may read keys.",)
 
 
 def test_what_announces_a_table_is_above_its_later_pieces(database_url, tmp_path):
