@@ -51,6 +51,12 @@ def places(found):
 
 
 async def test_all_are_asked_and_take_turns(filled):
+    seen = []
+
+    def count(hits):
+        seen.append(len(hits))
+        return hits
+
     async with both(filled) as knowledge:
         assert knowledge.labels == ["german", "english"]
         found = await knowledge.retrieve("key", 5)
@@ -64,22 +70,11 @@ async def test_all_are_asked_and_take_turns(filled):
             own = await (await knowledge.collection(label)).search("key", 5)
             assert [hit.id for hit in own][:2] == [hit.id for hit in found if hit.collection == label][:2]
         assert [hit.collection for hit in await knowledge.retrieve("Schlüssels", mode="keyword")] == ["german"] * 3
-        filtered = await knowledge.retrieve("key", filters="n == 1")
-        assert [hit.id for hit in filtered] == ["e1", "g1"]
+        assert [hit.id for hit in await knowledge.retrieve("key", filters="n == 1")] == ["e1", "g1"]
         assert await knowledge.retrieve("key", 5) == found
         assert not await knowledge.retrieve("nowhere", mode="keyword")
         collections = {label: await knowledge.collection(label) for label in knowledge.labels}
         assert places(await search_all(collections, "key", 5)) == places(found)
-
-
-async def test_steps(filled):
-    seen = []
-
-    def count(hits):
-        seen.append(len(hits))
-        return hits
-
-    async with both(filled) as knowledge:
         found = await knowledge.retrieve("key", 2, steps=[count, per_collection(1), count, no_near_duplicates(0.5)])
         assert (seen, places(found)) == ([9, 2], [("english", 1), ("german", 1)])
         assert len(await knowledge.retrieve("key", 5, steps=[count], per_collection=1)) == 2
@@ -153,16 +148,11 @@ async def test_two_databases(filled, empty_database_url):
         assert len(opened._clients) == 3
 
 
-@pytest.mark.parametrize(
-    ("label", "message"), [(None, "was added before: leave it out"), ("other", "was added before: leave it out")]
-)
-def test_the_same_one_twice(label, message):
-    with pytest.raises(ConfigurationError, match=message):
-        KnowledgeBase().with_database("postgresql://").add("x").add("x", label=label)
-
-
 def test_two_of_one_name():
     base = KnowledgeBase().with_database("postgresql://").add("x")
+    for label in (None, "other"):
+        with pytest.raises(ConfigurationError, match="was added before: leave it out"):
+            base.add("x", label=label)
     with pytest.raises(ConfigurationError, match="another collection is called 'x' here: give this one a label="):
         base.add("x", schema="other")
     assert base.add("x", schema="other", label="y").labels == ["x", "y"]
@@ -171,67 +161,18 @@ def test_two_of_one_name():
         base = base.add(f"c{number}")
     with pytest.raises(ConfigurationError, match="at most 100"):
         base.add("c100")
+    for wrong in ({"name": "no name"}, {"name": "x", "label": "No"}, {"name": "x", "schema": "pg_x"}):
+        with pytest.raises(ValidationError):
+            KnowledgeBase().add(**wrong)
+    for option, value in (("role", ""), ("role", "public"), ("create", 1), ("options", {})):
+        with pytest.raises(ConfigurationError):
+            KnowledgeBase().add("x", **{option: value})
 
 
-async def test_the_same_one_by_two_ways(filled):
-    async with both(filled).with_database(make_conninfo(filled)).add("english", label="again") as knowledge:
-        with pytest.raises(ConfigurationError, match="'again' and 'english' are the same collection"):
-            await knowledge.retrieve("key")
-
-
-@pytest.mark.parametrize(
-    ("wrong", "error"),
-    [
-        ({"name": "no name"}, ValidationError),
-        ({"name": "x", "label": "No"}, ValidationError),
-        ({"name": "x", "schema": "pg_x"}, ValidationError),
-        ({"name": "x", "role": ""}, ConfigurationError),
-        ({"name": "x", "role": "public"}, ConfigurationError),
-        ({"name": "x", "create": 1}, ConfigurationError),
-        ({"name": "x", "options": {}}, ConfigurationError),
-    ],
-)
-def test_what_cannot_be_added(wrong, error):
-    with pytest.raises(error):
-        KnowledgeBase().add(**wrong)
-
-
-async def test_wrong_calls(filled):
-    with pytest.raises(ConfigurationError, match="has no collection"):
-        await KnowledgeBase().initialize()
-    with pytest.raises(ConfigurationError, match="has no collection"):
-        await KnowledgeBase().retrieve("key")
-    with pytest.raises(ConfigurationError, match="pool must be"):
-        await KnowledgeBase().with_database(pool=3).add("x").initialize()
-    async with both(filled) as knowledge:
-        with pytest.raises(
-            ConfigurationError, match="collection 'x' is not in this knowledge base, which has german, english"
-        ):
-            await knowledge.collection("x")
-        for options in (
-            {"top_k": 0},
-            {"per_collection": 1001},
-            {"on_error": "ignore"},
-            {"on_error": None},
-            {"steps": 3},
-            {"filters": "n =="},
-            {"question": " "},
-            {"question": 3},
-            {"fusion": "x"},
-        ):
-            for on_error in ("raise", "skip"):
-                with pytest.raises((ConfigurationError, ValidationError)):
-                    await knowledge.retrieve(**{"question": "key", "on_error": on_error} | options)
-
-
-# --- one that fails --------------------------------------------------------------------------------------------------
-
-
-async def test_one_that_does_not_exist(filled):
+async def test_one_that_does_not_exist_and_the_same_one_by_two_ways(filled):
     async with both(filled).add("absent") as knowledge:
-        with pytest.raises(
-            CollectionFailedError, match=r"collection 'absent'.*collection 'absent' does not exist"
-        ) as raised:
+        message = r"collection 'absent'.*collection 'absent' does not exist"
+        with pytest.raises(CollectionFailedError, match=message) as raised:
             await knowledge.retrieve("key")
         assert isinstance(raised.value.error, CollectionNotFoundError)
         assert raised.value.__cause__ is raised.value.error
@@ -239,6 +180,40 @@ async def test_one_that_does_not_exist(filled):
         assert len(found) == 9
         assert list(found.skipped) == ["absent"]
         assert found.warnings[0].startswith("collection 'absent' was skipped: collection 'absent' does not exist here")
+    async with both(filled).with_database(make_conninfo(filled)).add("english", label="again") as knowledge:
+        with pytest.raises(ConfigurationError, match="'again' and 'english' are the same collection"):
+            await knowledge.retrieve("key")
+    # It can be opened again.
+    knowledge = both(filled)
+    for _ in range(2):
+        async with knowledge:
+            assert len(await knowledge.retrieve("key")) == 9
+        with pytest.raises(ConfigurationError, match="was closed"):
+            await knowledge.retrieve("key")
+    unopened = both(filled)
+    assert len(await unopened.retrieve("key")) == 9
+    await unopened.close()
+
+
+async def test_wrong_calls(filled):
+    for call in (KnowledgeBase().initialize(), KnowledgeBase().retrieve("key")):
+        with pytest.raises(ConfigurationError, match="has no collection"):
+            await call
+    with pytest.raises(ConfigurationError, match="pool must be"):
+        await KnowledgeBase().with_database(pool=3).add("x").initialize()
+    async with both(filled) as knowledge:
+        with pytest.raises(ConfigurationError, match="'x' is not in this knowledge base, which has german, english"):
+            await knowledge.collection("x")
+        for name, value in (
+            *(("top_k", 0), ("per_collection", 1001), ("on_error", "ignore"), ("on_error", None), ("steps", 3)),
+            *(("filters", "n =="), ("question", " "), ("question", 3), ("fusion", "x")),
+        ):
+            for on_error in ("raise", "skip"):
+                with pytest.raises((ConfigurationError, ValidationError)):
+                    await knowledge.retrieve(**{"question": "key", "on_error": on_error, name: value})
+
+
+# --- one that fails --------------------------------------------------------------------------------------------------
 
 
 async def test_one_that_is_dropped_and_made_again(database_url):
@@ -270,18 +245,6 @@ async def test_a_server_that_is_gone(filled):
             await nobody.retrieve("key", on_error="skip")
 
 
-async def test_it_can_be_opened_again(filled):
-    knowledge = both(filled)
-    for _ in range(2):
-        async with knowledge:
-            assert len(await knowledge.retrieve("key")) == 9
-        with pytest.raises(ConfigurationError, match="was closed"):
-            await knowledge.retrieve("key")
-    unopened = both(filled)
-    assert len(await unopened.retrieve("key")) == 9
-    await unopened.close()
-
-
 # --- tenants ---------------------------------------------------------------------------------------------------------
 
 
@@ -304,7 +267,5 @@ async def test_another_tenants_collection_is_refused_by_the_database(database_ur
             assert "the brick" not in repr(found.to_dict())
         shared = mine.add("notes", schema="bolt", label="bolt", role=bolt.reader)
         async with shared as knowledge:  # whoever may take both roles may read both
-            assert {hit.content.split()[1] for hit in await knowledge.retrieve("the", mode="vector")} == {
-                "anvil",
-                "brick",
-            }
+            found = await knowledge.retrieve("the", mode="vector")
+            assert {hit.content.split()[1] for hit in found} == {"anvil", "brick"}
