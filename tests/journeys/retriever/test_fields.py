@@ -81,21 +81,21 @@ def test_what_is_listed_is_what_the_chunks_have(retriever, found):
 
 
 def test_own_fields_are_counted_and_values_are_shown_when_asked(retriever, tmp_path):
+    fields = retriever.fields.list()
+    assert [field.name for field in fields] == OWN_NAMES
+    assert (fields.chunks, fields.are_all) == (0, True)
     (tmp_path / "page.md").write_text("# Page\n\nA secret of the text.", encoding="utf-8")
     retriever.index(tmp_path)
     add(retriever, [{"year": 2020 + number % 3, "tags": ["a", "b"], "long": "x" * 100} for number in range(7)])
     last = {"year": None, "author": {"name": "Ada", "ok": True}}
     retriever.add_documents([Document("A secret of the text.", last, id="last")])
     fields = {field.name: field for field in retriever.fields.list(values=True)}
-    assert fields["year"].values == (2020, 2021, 2022)
+    values = {name: field.values for name, field in fields.items() if not name.startswith("@")}
+    ada = {"author": (), "author.name": ("Ada",), "author.ok": (True,)}
+    assert values == ada | {"year": (2020, 2021, 2022), "tags": ("a", "b"), "long": ("x" * 40 + "…",)}
     assert (fields["year"].types, fields["tags"].elements) == ({"number": 7, "null": 1}, {"text": 14})
-    assert fields["tags"].values == ("a", "b")
-    assert fields["long"].values == ("x" * 40 + "…",)
-    assert (fields["author"].values, fields["author.name"].values) == ((), ("Ada",))
-    assert fields["author.ok"].values == (True,)
-    assert fields["@source_document"].types == {"text": 1}
-    assert fields["@title"].types == {"text": 1}
-    assert fields["@source"].types == {"text": 1}
+    for name in ("@source_document", "@title", "@source"):
+        assert fields[name].types == {"text": 1}
     assert fields["@created"].types == {"instant": 9}
     assert fields["@language"].types == {"text": 0}
     assert "secret" not in repr(fields)
@@ -106,52 +106,45 @@ def test_a_sample_is_bounded_and_says_so(retriever, monkeypatch):
     monkeypatch.setattr(store_fields, "MAX_FIELDS", 10)
     fields = retriever.fields.list()
     assert (fields[0].name, len(fields), fields.left_out) == ("common", 10 + len(OWN), 21)
-    monkeypatch.setattr(store_fields, "SAMPLE_CHUNKS", 12)
-    fields = retriever.fields.list()
-    assert fields.chunks <= 12
-    assert not fields.are_all
-    monkeypatch.setattr(store_fields, "SAMPLE_BYTES", 100)
-    fields = retriever.fields.list()
-    assert 1 <= fields.chunks <= 2
-    assert not fields.are_all
-
-
-def test_an_empty_collection_has_semlexs_own_fields(retriever):
-    fields = retriever.fields.list()
-    assert [field.name for field in fields] == OWN_NAMES
-    assert (fields.chunks, fields.are_all) == (0, True)
+    for bound, value, most in (("SAMPLE_CHUNKS", 12, 12), ("SAMPLE_BYTES", 100, 2)):
+        monkeypatch.setattr(store_fields, bound, value)
+        fields = retriever.fields.list()
+        assert 1 <= fields.chunks <= most
+        assert not fields.are_all
 
 
 @pytest.mark.slow
-def test_an_index_is_made_once_and_dropped(retriever):
+def test_an_index_is_made_once_and_dropped(retriever, monkeypatch):
     add(retriever, [{"year": number, "a.b": str(number), "author": {"born": number}} for number in range(20)])
     wanted = [("year", "number"), ('"a.b"', "text"), ("author.born", "number"), ("@updated", "instant")]
-    before = [retriever.count(f"{name} >= {bound}") for (name, _), bound in zip(wanted, (5, "'5'", 7), strict=False)]
+    filters = [f"{name} >= {bound}" for (name, _), bound in zip(wanted, (5, "'5'", 7), strict=False)]
+    before = [retriever.count(one) for one in filters]
     for name, of in wanted:
         built = retriever.fields.add(name, of)
         assert (len(built), built.busy) == (1, [])
         assert list(retriever.fields.add(name, of)) == []
-    fields = retriever.fields.list()
-    assert indexed(fields) == {name: (of,) for name, of in wanted}
-    after = [retriever.count(f"{name} >= {bound}") for (name, _), bound in zip(wanted, (5, "'5'", 7), strict=False)]
-    assert after == before == [15, 5, 13]
+    assert indexed(retriever.fields.list()) == {name: (of,) for name, of in wanted}
+    assert [retriever.count(one) for one in filters] == before == [15, 5, 13]
     retriever.fields.add("year", "text", force=True)
     assert indexed(retriever.fields.list())["year"] == ("number", "text")
+    lost = lose_answers(monkeypatch, "drop the index of a field")
     assert retriever.fields.remove("year") == ("number", "text")
+    assert lost == {"drop the index of a field"}
     for name, of in wanted[1:]:
         assert retriever.fields.remove(name) == (of,)
     assert indexed(retriever.fields.list()) == {}
     with pytest.raises(ConfigurationError, match="the field year has no index"):
         retriever.fields.remove("year")
 
+    @asynccontextmanager
+    async def watched(_, __, name, tell, **_options):
+        tell(name, 1, 2, "blocks")
+        yield
 
-def test_an_index_is_dropped_although_the_answer_is_lost(retriever, monkeypatch):
-    retriever.fields.add("year", "number")
-    lost = lose_answers(monkeypatch, "drop the index of a field")
-    assert retriever.fields.remove("year") == ("number",)
-    assert lost == {"drop the index of a field"}
-    with pytest.raises(ConfigurationError, match="the field year has no index"):
-        retriever.fields.remove("year")
+    told = []
+    monkeypatch.setattr(build, "watched", watched)
+    retriever.fields.add("k" * 100, "number", force=True, progress=told.append)
+    assert told == [Progress(f"build the index of {'k' * 40}…", 1, 2, "blocks")]
 
 
 def test_a_name_that_no_chunk_has_is_a_question(retriever):
@@ -162,9 +155,8 @@ def test_a_name_that_no_chunk_has_is_a_question(retriever):
         retriever.fields.add("yaer", "number")
     with pytest.raises(ConfigurationError, match=r"did you mean author\.name\?"):
         retriever.fields.add("author.nam", "text")
-    with pytest.raises(
-        ConfigurationError, match="of all 3 chunks, none has a text in author; types of this field's values: object 1"
-    ):
+    message = "of all 3 chunks, none has a text in author; types of this field's values: object 1"
+    with pytest.raises(ConfigurationError, match=message):
         retriever.fields.add("author", "text")
     assert retriever.fields.add("year", "number").warnings == [
         "of all 3 chunks, 1 has a number in year; types of this field's values: text 2, number 1"
@@ -219,29 +211,15 @@ async def test_in_a_transaction_of_the_users(database_url):
         assert indexed(await store.fields.list()) == {}
 
 
-def test_progress_is_told(retriever, monkeypatch):
-    @asynccontextmanager
-    async def watched(_, __, name, tell, **_options):
-        tell(name, 1, 2, "blocks")
-        yield
-
-    told = []
-    monkeypatch.setattr(build, "watched", watched)
-    retriever.fields.add("k" * 100, "number", force=True, progress=told.append)
-    assert told == [Progress(f"build the index of {'k' * 40}…", 1, 2, "blocks")]
-
-
 def test_indexes_of_two_collections_are_apart(database_url):
-    with (
-        sync_opened(database_url, "none", collection="one") as one,
-        sync_opened(database_url, "none", collection="one_field") as other,
-    ):
+    with sync_opened(database_url, "none", collection="one") as one:
         one.fields.add("year", "number")
-        other.fields.add("year", "text")
-        assert indexed(one.fields.list()) == {"year": ("number",)}
-        assert indexed(other.fields.list()) == {"year": ("text",)}
-        one.fields.remove("year")
-        assert indexed(other.fields.list()) == {"year": ("text",)}
+        with sync_opened(database_url, "none", collection="one_field") as other:
+            other.fields.add("year", "text")
+            assert indexed(one.fields.list()) == {"year": ("number",)}
+            assert indexed(other.fields.list()) == {"year": ("text",)}
+            one.fields.remove("year")
+            assert indexed(other.fields.list()) == {"year": ("text",)}
 
 
 @pytest.mark.slow
@@ -254,12 +232,8 @@ def test_the_commands(shell):
     assert "had its index already" in shell("fields", "add", "year", "number").stderr
     *fields, summary = shell.objects("fields")
     assert summary == {"type": "summary", "chunks": 2, "are_all": True, "left_out": 0}
-    assert next(field for field in fields if field["name"] == "year") == {
-        "type": "field",
-        "name": "year",
-        "types": {"number": 1, "text": 1},
-        "elements": {},
-        "values": [],
+    year = {"type": "field", "name": "year", "types": {"number": 1, "text": 1}, "elements": {}, "values": []}
+    assert next(field for field in fields if field["name"] == "year") == year | {
         "indexed": ["number"],
         "unfinished": [],
     }
@@ -271,9 +245,8 @@ def test_the_commands(shell):
     assert max(map(len, shown.stdout.splitlines())) < 120
     assert "counts of all 2 chunks" in shown.stderr
     shown = shell("fields", "--values")
-    assert re.search(
-        r'^year +number 1, text 1  index: number  (2020, "2021"|"2021", 2020)$', shown.stdout, re.MULTILINE
-    )
+    values = r'^year +number 1, text 1  index: number  (2020, "2021"|"2021", 2020)$'
+    assert re.search(values, shown.stdout, re.MULTILINE)
     assert "v" * 41 not in shown.stdout
     assert "did you mean year?" in shell("fields", "add", "yaer", "number", code=2).stderr
     assert "has an index now" in shell("fields", "add", "yaer", "number", "--force").stderr
