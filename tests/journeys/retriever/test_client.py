@@ -29,6 +29,7 @@ async def test_collections_share_all_that_is_dear(database_url):
         await asyncio.gather(*(one.add_texts(TEXTS, ids=["a", "b", "c"]) for one in collections))
         found = await asyncio.gather(*(one.search("lion in the grass", 1) for one in collections))
         assert [hits[0].id for hits in found] == ["a"] * 8
+        assert issubclass(PostgreSQLRetriever, semlex.Collection)
         assert [entry.name for entry in await opened.collections()] == sorted(names)
         parts = [one._handle.opened for one in collections]
         assert len({id(part.database._pool) for part in parts}) == 1
@@ -36,33 +37,25 @@ async def test_collections_share_all_that_is_dear(database_url):
             assert len({id(getattr(part, shared)) for part in parts}) == 1, shared
         assert len({id(part.info.keyword) for part in parts}) == 8
         assert {part.info.keyword.index.options.cache_bytes for part in parts} == {125_000}
+        active = (
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid() "
+            "AND application_name <> %s"
+        )
         with psycopg.connect(database_url) as connection:
-            row = connection.execute(
-                "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid() "
-                "AND application_name <> %s",
-                [CLEANING],
-            ).fetchone()
-        assert row is not None
-        assert row[0] <= 4  # one pool
+            assert connection.execute(active, [CLEANING]).fetchone()[0] <= 4  # one pool
 
 
 @pytest.mark.slow
 async def test_a_static_model_is_loaded_once_for_all(database_url):
     async with Client(database_url, use_reranking=False) as opened:
-        first, second = opened.collection("first"), opened.collection("second")
-        await first.add_texts(TEXTS)
-        await second.add_texts(TEXTS)
+        for name in ("first", "second"):
+            await opened.collection(name).add_texts(TEXTS)
     async with Client(database_url, use_reranking=False) as opened:
-        first, second = opened.collection("first"), opened.collection("second")
+        first, second, new = (opened.collection(name) for name in ("first", "second", "third"))
         await first.search("lion")
         await second.search("lion")
-        new = opened.collection("third")
         await new.add_texts(TEXTS)
-        assert (
-            first._handle.opened.models.embedder
-            is second._handle.opened.models.embedder
-            is new._handle.opened.models.embedder
-        )
+        assert len({id(one._handle.opened.models.embedder) for one in (first, second, new)}) == 1
         assert "the collection's model" in first.embedding_choice
 
 
@@ -94,49 +87,51 @@ async def test_the_first_call_of_a_collection_opens_its_client(database_url):
     with pytest.raises(ConfigurationError, match="not open yet"):
         _ = one.info
     assert await asyncio.gather(*(one.count() for _ in range(4))) == [0] * 4
-    await one.add_texts(TEXTS)
+    assert len(await one.search("lion")) == 0
+    async with client(database_url) as other:
+        await other.collection("one").add_texts(TEXTS)
+    assert (await one.search("lion")).mode == "hybrid"  # the first vectors of another process are seen
     await opened.close()
     for call in (one.count, opened.collections, lambda: one.search("lion")):
         with pytest.raises(ConfigurationError, match="was closed; make another"):
             await call()
     async with opened:  # opened again, so is the collection
         assert len(await one.search("lion")) == 3
+        # A collection that its client has dropped is made anew.
+        await opened.drop("one")
+        new = opened.collection("one")
+        await new.add_texts(TEXTS[:1])
+        assert (await new.count(), await opened.collection("one").count()) == (1, 1)
+        await new.drop()
+        await new.add_texts(TEXTS)
+        assert await new.count() == 3
 
 
 async def test_using_joins_a_transaction(database_url):
     async with client(database_url) as opened, await psycopg.AsyncConnection.connect(database_url) as connection:
-        one = opened.collection("one")
-        await one.add_texts(TEXTS[:1], ids=["a"])
+        one, other = opened.collection("one"), opened.collection("other")
         mine = one.using(connection)
+        for collection in (one, other):
+            await collection.add_texts(TEXTS[:1], ids=["a"])
+            await collection.search("lion")
+        used = other.info.keyword.index.cache_figures()
         await connection.execute("SELECT 1")  # begins a transaction
-        await mine.add_texts(TEXTS[1:], ids=["b", "c"])
-        assert (await mine.count(), await one.count()) == (3, 1)
+        await mine.add_texts([*TEXTS[1:], "a lion by the sea"], ids=["b", "c", "d"])
+        assert (await mine.count(), await one.count()) == (4, 1)
+        assert {hit.id for hit in await mine.search("lion", mode="keyword")} == {"a", "d"}
+        assert {hit.id for hit in await one.search("lion", mode="keyword")} == {"a"}
         await connection.rollback()
         assert (await mine.count(), await one.count()) == (1, 1)
+        assert {hit.id for hit in await mine.search("lion", mode="keyword")} == {"a"}
+        assert {hit.id for hit in await one.search("lion sea", mode="keyword")} == {"a"}
+        # What a collection has in memory is shared inside a transaction.
+        assert mine.info.keyword is one.info.keyword
+        assert other.info.keyword.index.cache_figures() == used
+        assert mine._handle.opened.models.embedder is one._handle.opened.models.embedder
         await connection.execute("SELECT 1")
         await mine.add_documents([Document(TEXTS[1], {"n": 1}, "b")])
         await connection.commit()
         assert {hit.id for hit in await one.search("zebra grass")} == {"a", "b"}
-        assert mine._handle.opened.models.embedder is one._handle.opened.models.embedder
-
-
-async def test_what_a_collection_has_in_memory_is_shared_inside_a_transaction(database_url):
-    async with client(database_url) as opened, await psycopg.AsyncConnection.connect(database_url) as connection:
-        one, other = opened.collection("one"), opened.collection("other")
-        for collection in (one, other):
-            await collection.add_texts(TEXTS, ids=["a", "b", "c"])
-            await collection.search("lion")
-        used = other.info.keyword.index.cache_figures()
-        mine = one.using(connection)
-        await connection.execute("SELECT 1")  # begins a transaction
-        await mine.add_texts(["a lion by the sea"], ids=["d"])
-        assert {hit.id for hit in await mine.search("lion", mode="keyword")} == {"a", "d"}
-        assert {hit.id for hit in await one.search("lion", mode="keyword")} == {"a"}
-        await connection.rollback()
-        assert {hit.id for hit in await mine.search("lion", mode="keyword")} == {"a"}
-        assert {hit.id for hit in await one.search("lion sea", mode="keyword")} == {"a"}
-        assert mine.info.keyword is one.info.keyword
-        assert other.info.keyword.index.cache_figures() == used
 
 
 @pytest.mark.slow
@@ -161,18 +156,6 @@ async def test_collections_that_are_opened_do_not_disturb_searches(database_url)
         await asyncio.gather(ask(), ask(), open_more())
 
 
-async def test_a_collection_that_its_client_has_dropped_is_made_anew(database_url):
-    async with client(database_url) as opened:
-        await opened.collection("one").add_texts(TEXTS)
-        await opened.drop("one")
-        new = opened.collection("one")
-        await new.add_texts(TEXTS[:1])
-        assert (await new.count(), await opened.collection("one").count()) == (1, 1)
-        await new.drop()
-        await new.add_texts(TEXTS)
-        assert await new.count() == 3
-
-
 @pytest.mark.parametrize("made_again", [False, True])
 async def test_a_drop_whose_answer_is_lost_drops_one_collection(database_url, monkeypatch, made_again):
     async with client(database_url) as opened, client(database_url) as other:
@@ -190,14 +173,6 @@ async def test_a_drop_whose_answer_is_lost_drops_one_collection(database_url, mo
             assert await other.collection("one").count() == 1
 
 
-async def test_first_vectors_of_another_process_are_seen(database_url):
-    async with client(database_url) as opened, client(database_url) as other:
-        one = opened.collection("one")
-        assert len(await one.search("lion")) == 0
-        await other.collection("one").add_texts(TEXTS)
-        assert (await one.search("lion")).mode == "hybrid"
-
-
 async def test_listing_goes_through_all_chunks_once(database_url, tmp_path):
     (tmp_path / "page.md").write_text("# One\n\nfirst\n\n# Two\n\nsecond\n", encoding="utf-8")
     async with client(database_url) as opened:
@@ -211,9 +186,8 @@ async def test_listing_goes_through_all_chunks_once(database_url, tmp_path):
             seen += [chunk.id for chunk in page]
             after = seen[-1]
         assert len(seen) == len(set(seen)) == total
-        assert {chunk.id for chunk in await one.list_chunks({"even": True}, limit=100)} == {
-            f"id-{n}" for n in range(0, 25, 2)
-        }
+        even = {chunk.id for chunk in await one.list_chunks({"even": True}, limit=100)}
+        assert even == {f"id-{n}" for n in range(0, 25, 2)}
         (of_file,) = [chunk for chunk in await one.list_chunks(limit=100) if chunk.source_document == "page.md"]
         assert (of_file.root, of_file.line) == (str(tmp_path), 1)
         assert await one.list_chunks(after=seen[-1]) == []
@@ -222,10 +196,3 @@ async def test_listing_goes_through_all_chunks_once(database_url, tmp_path):
                 await one.list_chunks(limit=limit)
         with pytest.raises(ValidationError):
             await one.list_chunks(after="\0")
-
-
-async def test_a_retriever_is_a_collection_with_resources_of_its_own(database_url):
-    async with PostgreSQLRetriever(database_url, HashEmbedder(16), use_reranking=False) as retriever:
-        assert isinstance(retriever, semlex.Collection)
-        await retriever.add_texts(TEXTS)
-        assert len(await retriever.list_chunks()) == 3

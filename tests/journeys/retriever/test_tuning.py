@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import replace
 
@@ -20,18 +19,10 @@ pytestmark = pytest.mark.pg16
 
 UNITS = {"": 1, "MB": 2**20, "GB": 2**30}
 DEFAULTS = {
-    "shared_buffers": 128 * 2**20,
-    "effective_cache_size": 4 * 2**30,
-    "work_mem": 4 * 2**20,
-    "maintenance_work_mem": 64 * 2**20,
-    "max_parallel_maintenance_workers": 2,
-    "max_parallel_workers": 8,
-    "max_worker_processes": 8,
-    "max_wal_size": 2**30,
-    "random_page_cost": 4.0,
-    "jit": 0,
-    "max_connections": 100,
-}
+    "shared_buffers": 128 * 2**20, "effective_cache_size": 4 * 2**30, "work_mem": 4 * 2**20,
+    "maintenance_work_mem": 64 * 2**20, "max_parallel_maintenance_workers": 2, "max_parallel_workers": 8,
+    "max_worker_processes": 8, "max_wal_size": 2**30, "random_page_cost": 4.0, "jit": 0, "max_connections": 100,
+}  # fmt: skip
 
 
 def settings(values):
@@ -99,8 +90,6 @@ def test_the_server_takes_what_is_advised(database_url):
 def test_the_command_shows_it(shell):
     shell.environment["PGOPTIONS"] = "-c random_page_cost=4"
     said = shell("doctor", "server").stdout
-    assert "random_page_cost" in said
     assert "ALTER SYSTEM SET random_page_cost = '1.1'; -- then: SELECT pg_reload_conf();" in said
     (found,) = shell.objects("doctor", "server", "--json")
     assert {one["setting"] for one in found["settings"]} == set(NAMES) - {"max_connections"}
-    assert json.dumps(found)
