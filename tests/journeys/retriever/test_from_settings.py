@@ -15,9 +15,9 @@ from semlex import JSONKBRetriever, PostgreSQLRetriever, SearchDefaults, SearchQ
 from semlex.errors import ConfigurationError, ReadOnlyError, SemlexError
 from semlex.options.search import FusionMethod
 from semlex.settings.table import NAMED, Settings
-from semlex.testing import HashEmbedder
 from semlex.types.queries import RouteBy
 from semlex.types.results import SearchMode
+from tests.support.retrievers import sync_opened
 from tests.support.settings_forms import world
 from tests.support.shell import run_here
 
@@ -52,18 +52,11 @@ def sync(**settings):
 
 
 @pytest.mark.slow
-def test_the_eight_variables(filled, settled, monkeypatch):
-    for name, value in {
-        "DB_URL": filled,
-        "EMBEDDING_MODEL": "static",
-        "EMBEDDING_DIMS": "256",
-        "CHUNK_SIZE": "100",
-        "CHUNK_OVERLAP": "10",
-        "SIMILARITY_THRESHOLD": "-0.9",
-        "TOP_K": "7",
-        "HYBRID_WEIGHT": "0",
-        "ENABLED": "true",
-    }.items():
+@pytest.mark.usefixtures("settled")
+def test_the_eight_variables(filled, monkeypatch):
+    rag = {"DB_URL": filled, "EMBEDDING_MODEL": "static", "EMBEDDING_DIMS": "256", "CHUNK_SIZE": "100", "TOP_K": "7"}
+    rag |= {"CHUNK_OVERLAP": "10", "SIMILARITY_THRESHOLD": "-0.9", "HYBRID_WEIGHT": "0", "ENABLED": "true"}
+    for name, value in rag.items():
         monkeypatch.setenv(f"RAG_{name}", value)
     with sync(collection="notes") as retriever:
         hits = retriever.search("lions")
@@ -91,98 +84,91 @@ def test_the_eight_variables(filled, settled, monkeypatch):
 
 
 @pytest.mark.slow
-def test_what_is_found_nowhere_is_looked_for_in_the_files(filled, settled, knowledge):
+@pytest.mark.usefixtures("settled")
+async def test_what_is_found_nowhere_is_looked_for_in_the_files(filled, knowledge):
     common = {"database_url": filled, "collection": "notes", "top_k": 4, "min_similarity": 0.999}
-    with sync(**common, fallback_folder=str(knowledge)) as retriever:
-        found = retriever.search("whales")
-        assert [hit.source_document for hit in found] == ["sea.json"] * 4
-        assert found.fallback == f"json:{knowledge.name}"
-        assert retriever.search("whales", fallback=False) == []
-        assert retriever.context("whales").sources == ()
-    with sync(**common) as retriever:
-        assert retriever.search("whales") == []
+
+    def look():
+        with sync(**common, fallback_folder=str(knowledge)) as retriever:
+            found = retriever.search("whales")
+            assert [hit.source_document for hit in found] == ["sea.json"] * 4
+            assert found.fallback == f"json:{knowledge.name}"
+            assert retriever.search("whales", fallback=False) == []
+            assert retriever.context("whales").sources == ()
+        with sync(**common) as retriever:
+            assert retriever.search("whales") == []
+
+    await asyncio.to_thread(look)
+    # The collection in a transaction begins its searches alike.
+    retriever = PostgreSQLRetriever(filled, "none", collection="notes", search_defaults=SearchDefaults(top_k=3))
+    async with retriever, await psycopg.AsyncConnection.connect(filled) as connection:
+        assert len(await retriever.using(connection).search("lions")) == 3
 
 
-@pytest.mark.slow
-def test_the_collection_in_a_transaction_begins_its_searches_alike(filled):
-    async def run():
-        defaults = SearchDefaults(top_k=3)
-        retriever = PostgreSQLRetriever(filled, "none", collection="notes", search_defaults=defaults)
-        async with retriever, await psycopg.AsyncConnection.connect(filled) as connection:
-            assert len(await retriever.using(connection).search("lions")) == 3
-
-    asyncio.run(run())
-
-
-def test_without_the_database_the_files_answer(settled, knowledge, monkeypatch):
+@pytest.mark.usefixtures("settled")
+async def test_without_the_database_the_files_answer(knowledge, monkeypatch):
     monkeypatch.setenv("RAG_ENABLED", "false")
     with pytest.raises(ConfigurationError, match=r"RAG_ENABLED says that no database is used.*SEMLEX_FALLBACK_FOLDER"):
         semlex.from_settings()
     monkeypatch.setenv("SEMLEX_FALLBACK_FOLDER", str(knowledge))
     monkeypatch.setenv("RAG_TOP_K", "2")
+    made = semlex.from_settings()
+    assert isinstance(made, JSONKBRetriever)
+    async with made as retriever:
+        assert len(await retriever.search("whales")) == 2
+        assert len(await retriever.search("whales", 6)) == 6
 
-    async def run():
-        made = semlex.from_settings()
-        assert isinstance(made, JSONKBRetriever)
-        async with made as retriever:
-            assert len(await retriever.search("whales")) == 2
-            assert len(await retriever.search("whales", 6)) == 6
+    def look():
+        made = semlex.from_settings_sync()
+        assert isinstance(made, SyncJSONKBRetriever)
+        with made as retriever:
+            assert len(retriever.search("whales")) == 2
+            assert retriever.problems == []
+            with pytest.raises(ReadOnlyError):
+                retriever.add_documents([])
+        with pytest.raises(ConfigurationError, match="was closed"):
+            made.search("whales")
 
-    asyncio.run(run())
-    made = semlex.from_settings_sync()
-    assert isinstance(made, SyncJSONKBRetriever)
-    with made as retriever:
-        assert len(retriever.search("whales")) == 2
-        assert retriever.problems == []
-        with pytest.raises(ReadOnlyError):
-            retriever.add_documents([])
-    with pytest.raises(ConfigurationError, match="was closed"):
-        made.search("whales")
+    await asyncio.to_thread(look)
 
 
-@pytest.mark.parametrize("name", ["settings.json", "other.toml"])
-def test_a_file_that_is_named_is_the_only_one(settled, name, knowledge):
+def test_a_file_that_is_named_is_the_only_one(settled, knowledge):
     (settled / "semlex.toml").write_text("top_k = 9\n", encoding="utf-8")
-    content = {
+    for name, content in {
         "settings.json": json.dumps({"rag": {"topK": 2, "useDatabase": False, "fallbackFolder": str(knowledge)}}),
         "other.toml": f"[search]\ntop_k = 2\nuse_database = false\nfallback_folder = {json.dumps(str(knowledge))}\n",
-    }[name]
-    (settled / name).write_text(content, encoding="utf-8")
-    made = semlex.from_settings_sync(name)
-    with made as retriever:
-        assert len(retriever.search("whales")) == 2
-    for wrong in (dict.fromkeys(["topk"], 3), {"file": "x"}, {"folder": "x"}, {"pool": 3}):
-        with pytest.raises(ConfigurationError, match=f"{next(iter(wrong))} is not a setting"):
-            semlex.from_settings(name, **wrong)
+    }.items():
+        (settled / name).write_text(content, encoding="utf-8")
+        with semlex.from_settings_sync(name) as retriever:
+            assert len(retriever.search("whales")) == 2
+        for setting, value in (("topk", 3), ("file", "x"), ("folder", "x"), ("pool", 3)):
+            with pytest.raises(ConfigurationError, match=f"{setting} is not a setting"):
+                semlex.from_settings(name, **{setting: value})
     for path in (3, "no-such.toml"):
         with pytest.raises(SemlexError, match=r"path|the settings file"):
             semlex.from_settings(path)
 
 
 @pytest.mark.slow
-def test_a_server_that_libpqs_variables_name(filled, settled, monkeypatch, tmp_path):
+@pytest.mark.usefixtures("settled")
+def test_a_server_that_libpqs_variables_name(filled, monkeypatch, tmp_path):
     parts = conninfo_to_dict(filled)
     file = tmp_path / "services.conf"
     file.write_text("[books]\n" + "".join(f"{name}={value}\n" for name, value in parts.items()), encoding="utf-8")
     monkeypatch.setenv("PGSERVICEFILE", str(file))
-    told = []
-    for environment, arguments in (
-        ({"PGSERVICE": "books"}, {}),
-        ({}, {"database_url": "service=books"}),
-        ({f"PG{'DATABASE' if name == 'dbname' else name.upper()}": str(value) for name, value in parts.items()}, {}),
+    variables = {f"PG{'DATABASE' if name == 'dbname' else name.upper()}": str(part) for name, part in parts.items()}
+    for environment, arguments, told in (
+        ({"PGSERVICE": "books"}, {}, ("service=books", "PGSERVICE")),
+        ({}, {"database_url": "service=books"}, (None, "built in")),
+        (variables, {}, (f"host={parts['host']}", "PGHOST")),
     ):
         with pytest.MonkeyPatch.context() as patch:
             for name, value in environment.items():
                 patch.setenv(name, value)
             with sync(**arguments, collection="notes", embedding_model="none") as retriever:
                 assert retriever.count() == len(TEXTS)
-            shown = run_here(("config", "show", "--json"), os.environ)
-            told.append(json.loads(shown.stdout.splitlines()[0]))
-    assert [(row["value"], row["origin"]) for row in told] == [
-        ("service=books", "PGSERVICE"),
-        (None, "built in"),
-        (f"host={parts['host']}", "PGHOST"),
-    ]
+            shown = json.loads(run_here(("config", "show", "--json"), os.environ).stdout.splitlines()[0])
+        assert (shown["value"], shown["origin"]) == told
 
 
 def test_settings_know_the_words_of_searches():
@@ -191,37 +177,21 @@ def test_settings_know_the_words_of_searches():
             assert NAMED[name].read(word) == word
     given = {name: value for name, value in Settings().search_options.items() if value is not None}
     assert given == {"top_k": 5, "fusion": "score", "rrf_k": 60.0, "rewrite": False}
+    for name, wrong in (
+        *(("top_k", 0), ("top_k", "5"), ("mode", "both"), ("fusion", "max"), ("hybrid_weight", 1.5), ("rrf_k", -1)),
+        *(("oversampling", 0.5), ("min_similarity", 2), ("route", "magic")),
+    ):
+        with pytest.raises(SemlexError, match=name):
+            PostgreSQLRetriever("postgresql://", search_defaults=SearchDefaults(**{name: wrong}))
 
 
 @pytest.mark.slow
 def test_the_weight_is_the_share_of_the_vectors(database_url):
-    fusions = ("score", "rrf", "linear")
-    for fusion in fusions:
+    with sync_opened(database_url) as retriever:
+        retriever.add_texts(TEXTS)
+    for fusion in ("score", "rrf", "linear"):
         defaults = SearchDefaults(hybrid_weight=0.25, fusion=fusion, oversampling=2, top_k=6)
-        with SyncRetriever(database_url, HashEmbedder(8), use_reranking=False, search_defaults=defaults) as retriever:
-            retriever.add_texts(TEXTS, on_duplicate="skip")
-            found = retriever.search("lions and keys")
-            given = retriever.search(
-                "lions and keys", 6, fusion=fusion, weights={"vector": 0.25, "keyword": 0.75}, tuning={"candidates": 12}
-            )
-            assert [hit.id for hit in found] == [hit.id for hit in given]
-            assert [hit.fused_score for hit in found] == [hit.fused_score for hit in given]
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"top_k": 0},
-        {"top_k": "5"},
-        {"mode": "both"},
-        {"fusion": "max"},
-        {"hybrid_weight": 1.5},
-        {"rrf_k": -1},
-        {"oversampling": 0.5},
-        {"min_similarity": 2},
-        {"route": "magic"},
-    ],
-)
-def test_defaults_that_are_refused(wrong):
-    with pytest.raises(SemlexError, match=next(iter(wrong))):
-        PostgreSQLRetriever("postgresql://", search_defaults=SearchDefaults(**wrong))
+        options = {"fusion": fusion, "weights": {"vector": 0.25, "keyword": 0.75}, "tuning": {"candidates": 12}}
+        with sync_opened(database_url, search_defaults=defaults) as retriever:
+            found, given = retriever.search("lions and keys"), retriever.search("lions and keys", 6, **options)
+        assert [(hit.id, hit.fused_score) for hit in found] == [(hit.id, hit.fused_score) for hit in given]
