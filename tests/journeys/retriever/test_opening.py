@@ -1,21 +1,24 @@
-"""Opening and closing an asynchronous retriever: by several tasks, interrupted, and with what fails in between."""
+"""Opening and closing a retriever: by several tasks or threads, interrupted, and with what fails in between."""
 
 from __future__ import annotations
 
 import asyncio
+import signal
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import psycopg
 import pytest
 
-from semlex.errors import CollectionNotFoundError, ConfigurationError, ConnectionFailedError
+from semlex import SyncClient
+from semlex.errors import ConfigurationError, ConnectionFailedError, WorkAbandonedError
 from semlex.proof.interruptions import address_of_both
 from semlex.store.postgres.database import Database
 from semlex.store.postgres.embedded.process import running_server
-from tests.support.retrievers import opened, openings
-from tests.support.waiting import LIMIT, eventually, turns
+from tests.support.retrievers import opened, openings, sync_opened
+from tests.support.waiting import LIMIT, eventually, held, turns, until, until_waiting
 
 GONE = "postgresql://127.0.0.1:1/x"
 
@@ -50,24 +53,6 @@ async def test_tasks_that_wait_for_a_server_that_is_away_wait_once(monkeypatch):
     await retriever.close()
 
 
-async def test_the_first_call_opens_and_a_call_after_the_end_does_not(database_url):
-    retriever = opened(database_url, "none")
-    assert (await asyncio.gather(retriever.count(), retriever.count()), retriever.info.names.collection) == (
-        [0, 0],
-        "default_collection",
-    )
-    await retriever.close()
-    with pytest.raises(ConfigurationError, match="was closed; make another"):
-        await retriever.count()
-    missing = opened(database_url, "none", collection="missing", create=False)
-    for _ in range(2):  # a failed opening is no end
-        with pytest.raises(CollectionNotFoundError):
-            await missing.initialize()
-        with pytest.raises(CollectionNotFoundError):
-            await missing.count()
-    await missing.close()
-
-
 @pytest.mark.parametrize("read_from", ["primary", "replica"])
 async def test_closing_ends_an_opening_that_a_first_call_has_begun(database_url, monkeypatch, read_from):
     real, is_opening, goes_on = Database.open, asyncio.Event(), asyncio.Event()
@@ -87,13 +72,6 @@ async def test_closing_ends_an_opening_that_a_first_call_has_begun(database_url,
     with pytest.raises(ConfigurationError, match="was closed"):
         await counting
     assert asyncio.all_tasks() == before  # the pool that was opened afterwards is closed
-
-
-async def test_health_of_a_server_that_is_away_is_an_answer():
-    retriever = opened(GONE, "none", timeout=1)  # expires
-    health = await retriever.health_check()
-    assert (health.ok, "connect" in (health.error or "")) == (False, True)
-    await retriever.close()
 
 
 async def test_who_waits_goes_on_when_the_first_one_is_cancelled(database_url, monkeypatch):
@@ -130,47 +108,24 @@ def test_one_retriever_in_several_event_loops(database_url):
 
 @pytest.mark.slow
 def test_leaving_an_event_loop_without_closing_says_nothing(database_url):
-    text = f"""
-import asyncio
-from semlex import Client
-
-async def main():
-    one = Client({database_url!r}, "none", use_reranking=False).collection("one")
-    await one.add_texts(["hello"])
-    print(len(await one.search("hello")))
-
-asyncio.run(main())
-"""
-    command = [sys.executable, "-X", "dev", "-W", "ignore::ResourceWarning", "-c", text]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=LIMIT)
-    assert (done.stdout, done.stderr) == ("1\n", "")
-
-
-@pytest.mark.slow
-async def test_a_folder_for_the_server_may_be_a_text(open_folder):
-    folder = open_folder / "server"
-    async with opened(None, "none", data_folder=str(folder)) as retriever:
-        assert (await retriever.status()).data_folder == str(folder)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"data_folder": ""}, "data_folder is blank: it must have at least 1 character"),
-        ({"url": ""}, r"the database URL is empty; .* \(db_url=None, no --database\) for the embedded Postgres"),
-        ({"device": "gpu"}, "device must be one of mps, cuda, cpu or None; got 'gpu'"),
-    ],
-)
-def test_an_argument_that_cannot_be_used_is_refused(arguments, message):
-    with pytest.raises(ConfigurationError, match=message):
-        opened(model="none", **arguments)
+    with program(
+        "import asyncio",
+        "from semlex import Client",
+        "async def main():",
+        f"    one = Client({database_url!r}, 'none', use_reranking=False).collection('one')",
+        "    await one.add_texts(['hello'])",
+        "    print(len(await one.search('hello')))",
+        "asyncio.run(main())",
+    ) as process:
+        assert process.communicate(timeout=LIMIT) == ("1\n", "")
 
 
 @pytest.mark.slow
 async def test_the_server_is_let_go_although_the_pool_does_not_close(open_folder, make_server_folder, monkeypatch):
     folder = make_server_folder(open_folder / "server")
-    retriever = opened(None, "none", data_folder=folder)
+    retriever = opened(None, "none", data_folder=str(folder))  # which may be a text
     await retriever.initialize()
+    assert (await retriever.status()).data_folder == str(folder)
     real = Database.close
 
     async def failing(self):
@@ -181,6 +136,21 @@ async def test_the_server_is_let_go_although_the_pool_does_not_close(open_folder
     with pytest.raises(ZeroDivisionError):
         await retriever.close()
     assert running_server(folder) is None
+    await retriever.close()
+
+
+async def test_an_argument_that_cannot_be_used_is_refused():
+    for name, value, message in (
+        ("data_folder", "", "data_folder is blank: it must have at least 1 character"),
+        ("url", "", r"the database URL is empty; .* \(db_url=None, no --database\) for the embedded Postgres"),
+        ("device", "gpu", "device must be one of mps, cuda, cpu or None; got 'gpu'"),
+    ):
+        with pytest.raises(ConfigurationError, match=message):
+            opened(model="none", **{name: value})
+    # Health of a server that is away is an answer.
+    retriever = opened(GONE, "none", timeout=1)  # expires
+    health = await retriever.health_check()
+    assert (health.ok, "connect" in (health.error or "")) == (False, True)
     await retriever.close()
 
 
@@ -203,3 +173,161 @@ async def test_a_start_that_is_cancelled_leaves_no_server(open_folder, make_serv
     with pytest.raises(asyncio.CancelledError):
         await opening
     assert running_server(folder) is None
+
+
+# --- without an event loop: threads, callbacks, interrupts, and the end -----------------------------------------------
+
+
+@pytest.fixture
+def retriever(database_url):
+    with sync_opened(database_url, collection="texts") as retriever:
+        retriever.add_texts(["hello"], ids=["1"])
+        yield retriever
+
+
+class CountedLock:
+    """A lock that knows how many have asked for it."""
+
+    def __init__(self):
+        self._lock, self.takers = threading.Lock(), 0
+
+    def __enter__(self):
+        self.takers += 1
+        self._lock.acquire()
+
+    def __exit__(self, *_):
+        self._lock.release()
+
+
+def loop_threads():
+    return [thread for thread in threading.enumerate() if thread.name == "semlex-loop"]
+
+
+def test_close_ends_the_calls_of_other_threads(retriever, database_url):
+    with ThreadPoolExecutor() as threads, held(database_url, "semlex.texts_chunk") as connection:
+        calls = [threads.submit(retriever.search, "hello") for _ in range(3)]
+        until_waiting(connection, 3)
+        retriever.close()
+        for call in calls:
+            with pytest.raises(WorkAbandonedError, match="another thread closed the retriever"):
+                call.result(LIMIT)
+    with pytest.raises(ConfigurationError, match="was closed"):
+        retriever.search("hello")
+    assert loop_threads() == []
+
+
+def test_threads_that_open_and_close_at_once(database_url, monkeypatch):
+    retriever, gate = sync_opened(database_url, "none"), threading.Barrier(4)
+
+    def change(method):
+        gate.wait(LIMIT)
+        method()
+
+    with ThreadPoolExecutor() as threads:
+        for call in [threads.submit(change, retriever.initialize) for _ in range(4)]:
+            call.result(LIMIT)
+        assert len(loop_threads()) == 1
+        assert retriever.count() == 0
+        for call in [threads.submit(change, retriever.close) for _ in range(4)]:
+            call.result(LIMIT)
+    assert loop_threads() == []
+    # Threads whose first calls come at once open once.
+    attempts = openings(monkeypatch)
+    client = SyncClient(database_url, "none", use_reranking=False)
+    one = client.collection("one")
+    with ThreadPoolExecutor(8) as threads:
+        assert [call.result(LIMIT) for call in [threads.submit(one.count) for _ in range(8)]] == [0] * 8
+    assert (len(attempts), len(loop_threads())) == (1, 1)
+    client.close()
+    with pytest.raises(ConfigurationError, match="was closed; make another"):
+        one.count()
+    assert loop_threads() == []
+
+
+def test_threads_that_wait_for_a_server_that_is_away_wait_once(monkeypatch):
+    attempts = []
+    retriever, turn, goes_on = sync_opened(GONE, "none"), CountedLock(), threading.Event()
+    with pytest.raises(ConnectionFailedError):
+        retriever.initialize()
+    assert loop_threads() == []
+
+    async def failing(self):
+        attempts.append(self)
+        await asyncio.to_thread(goes_on.wait, LIMIT)
+        raise ConnectionFailedError("away")
+
+    def count():
+        with pytest.raises(ConnectionFailedError) as caught:
+            retriever.count()
+        return str(caught.value)
+
+    monkeypatch.setattr(Database, "open", failing)
+    monkeypatch.setattr(retriever._runner, "_changing", turn)
+    with ThreadPoolExecutor(4) as threads:
+        calls = [threads.submit(count) for _ in range(4)]
+        until(lambda: turn.takers == 4)
+        goes_on.set()
+        assert [call.result(LIMIT) for call in calls] == ["away"] * 4
+    assert len(attempts) == 1
+    with pytest.raises(ConnectionFailedError, match="away"):  # whoever comes later tries again
+        retriever.count()
+    assert len(attempts) == 2
+
+
+@pytest.mark.slow
+def test_a_callback_that_calls_its_own_retriever_is_refused(retriever, database_url):
+    for call in (lambda: retriever.search("hello"), retriever.initialize, retriever.close):
+        with pytest.raises(ConfigurationError, match="would wait for itself"):
+            retriever.indexes.rebuild_keyword(progress=lambda _, call=call: call())
+    assert [hit.id for hit in retriever.search("hello")] == ["1"]
+    with sync_opened(database_url, collection="texts") as second:
+        found = []
+        retriever.indexes.rebuild_keyword(progress=lambda _: found.extend(second.search("hello")))
+        assert found
+
+
+def program(*lines):
+    # That a slow machine's callbacks take long is a warning; tasks that are left pending are errors.
+    text = "\n".join(["import logging", "logging.getLogger('asyncio').setLevel(logging.ERROR)", *lines])
+    command = [sys.executable, "-X", "dev", "-W", "ignore::ResourceWarning", "-c", text]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def retriever_program(url, *lines):
+    return program(
+        "from semlex import SyncRetriever",
+        "from semlex.testing import HashEmbedder",
+        f"retriever = SyncRetriever({url!r}, HashEmbedder(8), use_reranking=False)",
+        *lines,
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", ["", "retriever = None", "1 / 0"])
+def test_leaving_without_closing_says_nothing(database_url, way):
+    add = "retriever.add_texts(['hello'] * 3, ids=['1', '2', '3'])"
+    with retriever_program(database_url, add, "print(len(retriever.search('hello')))", way) as process:
+        found, said = process.communicate(timeout=LIMIT)
+    assert found == "3\n"
+    assert ("ZeroDivisionError" in said) == (way == "1 / 0")
+    assert "ZeroDivisionError" in said or said == ""
+
+
+@pytest.mark.slow
+def test_an_interrupted_run_ends_quietly(database_url, tmp_path):
+    for number in range(100):
+        (tmp_path / f"{number}.md").write_text(f"# {number}\n\n" + "A sentence of some words. " * 20)
+    with sync_opened(database_url) as retriever:
+        retriever.count()
+    index = f"    retriever.index({str(tmp_path)!r})"
+    with (
+        held(database_url, "semlex.default_collection_chunk") as lock,
+        retriever_program(database_url, "with retriever:", index, "    print('done', flush=True)") as process,
+    ):
+        until_waiting(lock)
+        process.send_signal(signal.SIGINT)
+        found, said = process.communicate(timeout=LIMIT)
+    assert "done" not in found
+    assert said.rstrip().endswith("KeyboardInterrupt")
+    for noise in ("Task was destroyed", "never awaited", "exception was never retrieved", "Exception ignored"):
+        assert noise not in said
