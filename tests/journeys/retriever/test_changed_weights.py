@@ -8,7 +8,8 @@ import numpy as np
 import psycopg
 import pytest
 
-from semlex import Client
+import semlex
+from semlex import BaseEmbedder, Client, Embedder, EmbedderIdentity
 from semlex.embedding import probe
 from semlex.errors import DumpError, ModelMismatchError
 from semlex.testing import HashEmbedder
@@ -166,3 +167,33 @@ async def test_a_dump_keeps_it_and_vectors_from_elsewhere_cannot_be_compared(dat
     assert probes(database_url) == [None]
     async with opened(database_url, OtherWeights()) as other:
         assert len(await other.search("alpha")) == 1
+
+
+# --- an embedder of one's own -----------------------------------------------------------------------------------------
+
+
+class Lengths(BaseEmbedder):
+    """The number of words and of characters."""
+
+    @property
+    def identity(self):
+        return EmbedderIdentity("lengths", "1", 2, None, "mean", normalised=False)
+
+    def embed_documents(self, texts):
+        return np.array([[len(text.split()), len(text)] for text in texts], dtype=np.float32)
+
+
+def test_an_embedder_of_ones_own_needs_two_members(database_url):
+    embedder = Lengths()
+    assert isinstance(embedder, Embedder)
+    assert embedder.embed_query("two words").tolist() == [2, 9]
+    assert (embedder.dimensions, embedder.counter_name) == (2, "unicode-words/1")
+    assert embedder.count_tokens(["two words", ""]).tolist() == [2, 0]
+    assert embedder.token_offsets("two words").tolist() == [[0, 3], [4, 9]]
+    assert (embedder.fusion_weight, embedder.calls_at_once, embedder.documents_cut) == (0.5, 1, 0)
+    with pytest.raises(TypeError, match="embed_documents"):
+        type("Lacking", (BaseEmbedder,), {})()
+    with semlex.SyncRetriever(database_url, embedder, use_reranking=False, distance="l2") as retriever:
+        retriever.add_texts(["one", "some words more", "a text of several words"], ids=["a", "b", "c"])
+        assert [hit.id for hit in retriever.search("three words there", 1, mode="vector")] == ["b"]
+    embedder.close()

@@ -13,30 +13,20 @@ from semlex.retriever.options import CollectionKeys
 from semlex.types.documents import Document
 from tests.support.retrievers import sync_opened
 
-MADE = {
-    "language": "german",
-    "keyword": "bm25",
-    "stop_words": False,
-    "distance": "l2",
-    "vector_storage": "halfvec",
-    "with_context": False,
-    "partitions": 2,
-    "chunk_tokens": 100,
-    "overlap_tokens": 10,
-    "min_tokens": 20,
+# Of each option: what the collection is made with, and another value.
+VALUES = {
+    "language": ("german", "english"),
+    "keyword": ("bm25", "tsvector"),
+    "stop_words": (False, True),
+    "distance": ("l2", "cosine"),
+    "vector_storage": ("halfvec", "vector"),
+    "with_context": (False, True),
+    "partitions": (2, 0),
+    "chunk_tokens": (100, 101),
+    "overlap_tokens": (10, 11),
+    "min_tokens": (20, 21),
 }
-OTHERS = {
-    "language": "english",
-    "keyword": "tsvector",
-    "stop_words": True,
-    "distance": "cosine",
-    "vector_storage": "vector",
-    "with_context": True,
-    "partitions": 0,
-    "chunk_tokens": 101,
-    "overlap_tokens": 11,
-    "min_tokens": 21,
-}
+MADE, OTHERS = ({name: values[place] for name, values in VALUES.items()} for place in (0, 1))
 
 
 @pytest.fixture
@@ -47,76 +37,61 @@ def page(tmp_path):
     return path
 
 
-@pytest.fixture
-def made_url(database_url, page):
-    """A database with a collection of which every option is decided."""
-    with sync_opened(database_url, **MADE) as retriever:
-        retriever.index(page)
-    return database_url
-
-
 def test_every_option_of_a_collection_is_none_unless_said():
     assert declared(CollectionKeys).keys() == KINDS.keys()
     assert CollectionOptions() == CollectionOptions(**dict.fromkeys(KINDS))
-    assert MADE.keys() == OTHERS.keys() == KINDS.keys()
+    assert VALUES.keys() == KINDS.keys()
     assert BUILT_IN.keys() <= KINDS.keys()
 
 
-def test_what_is_said_and_differs_is_refused(made_url):
+def test_what_is_said_and_differs_is_refused(database_url, page):
+    with sync_opened(database_url, **MADE) as retriever:
+        retriever.index(page)
     for name in KINDS:
         with pytest.raises(CollectionSettingsError) as caught:
-            sync_opened(made_url, **{name: OTHERS[name]}).initialize()
+            sync_opened(database_url, **{name: OTHERS[name]}).initialize()
         error = caught.value
         assert (error.option, error.asked, error.stored) == (name, OTHERS[name], MADE[name])
         for part in (name, repr(MADE[name]), repr(OTHERS[name]), "default_collection", "leave the option out"):
             assert part in str(error)
-    with sync_opened(made_url) as retriever:  # the remedy
-        assert retriever.count() == 1
-
-
-def test_what_is_said_and_is_the_same_opens(made_url):
-    with sync_opened(made_url, **MADE) as retriever:
-        assert retriever.unused_defaults == {}
-    with sync_opened(made_url, language="de") as retriever:  # another name of the same language
-        assert retriever.count() == 1
-
-
-def test_defaults_are_for_new_collections(made_url):
-    with sync_opened(made_url, defaults=OTHERS) as retriever:
-        assert retriever.unused_defaults == {name: (OTHERS[name], MADE[name]) for name in KINDS}
-    with sync_opened(made_url, defaults=MADE) as retriever:
-        assert retriever.unused_defaults == {}
+    # What is the same opens, and defaults are for new collections.
+    differing = {name: (OTHERS[name], MADE[name]) for name in KINDS}
+    for options, unused in (
+        *(({}, {}), (MADE, {}), ({"language": "de"}, {}), ({"defaults": MADE}, {})),
+        ({"defaults": OTHERS}, differing),
+    ):
+        with sync_opened(database_url, **options) as retriever:
+            assert (retriever.count(), retriever.unused_defaults) == (1, unused)
 
 
 def test_defaults_make_a_new_collection_and_what_is_said_comes_first(database_url, page):
     with sync_opened(database_url, defaults=MADE, language="french") as retriever:
         retriever.index(page)
-        settings = retriever.info.settings
-        embedding = retriever.info.embedding
+        settings, embedding = retriever.info.settings, retriever.info.embedding
     assert (settings.language, settings.stop_words, settings.distance) == ("french", False, "l2")
     assert (settings.with_context, settings.chunk_settings) == (False, ChunkSettings(100, 10, 20))
-    assert embedding is not None
     assert embedding.storage == "halfvec"
+    # Defaults of splitting never refuse what is said.
+    defaults = {"chunk_tokens": 500, "overlap_tokens": 100, "min_tokens": 200}
+    with sync_opened(database_url, collection="split", chunk_tokens=20, defaults=defaults) as retriever:
+        retriever.index(page)
+        assert retriever.info.settings.chunk_settings == ChunkSettings(20, 9, 10)
 
 
 def test_chunk_settings_are_those_of_the_first_file(database_url, page):
-    with sync_opened(database_url) as retriever:
+    with sync_opened(database_url) as retriever, sync_opened(database_url, defaults={"chunk_tokens": 99}) as other:
         retriever.add_documents([Document("not cut", id="a")])
         assert retriever.info.settings.chunk_settings is None
+        assert other.count() == 1
         retriever.index(page, chunk_tokens=60)
         assert retriever.index(page).unchanged == 1
         with pytest.raises(CollectionSettingsError, match="semlex maintain rechunk --collection default_collection"):
             retriever.index(page, chunk_tokens=61)
+        assert other.index(page).unchanged == 1  # which was opened before there were files
+        assert other.unused_defaults == {"chunk_tokens": (99, 60)}
     with sync_opened(database_url) as retriever:
         assert retriever.info.settings.chunk_settings == ChunkSettings(60, 29, 15)
         assert retriever.index(page).unchanged == 1
-
-
-def test_two_that_cut_a_first_file_agree(database_url, page):
-    with sync_opened(database_url) as one, sync_opened(database_url, defaults={"chunk_tokens": 99}) as other:
-        one.index(page, chunk_tokens=60)
-        assert other.index(page).unchanged == 1
-        assert other.unused_defaults == {"chunk_tokens": (99, 60)}
 
 
 REFUSED = [
@@ -144,10 +119,3 @@ def test_what_is_refused_makes_nothing(bare_database_url):
             sync_opened(bare_database_url, **options).initialize()
     with psycopg.connect(bare_database_url) as connection:
         assert connection.execute("SELECT to_regnamespace('semlex')").fetchone() == (None,)
-
-
-def test_defaults_of_cutting_never_refuse_what_is_said(database_url, page):
-    defaults = {"chunk_tokens": 500, "overlap_tokens": 100, "min_tokens": 200}
-    with sync_opened(database_url, chunk_tokens=20, defaults=defaults) as retriever:
-        retriever.index(page)
-        assert retriever.info.settings.chunk_settings == ChunkSettings(20, 9, 10)

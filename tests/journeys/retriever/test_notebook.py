@@ -57,7 +57,6 @@ def test_in_a_shell_of_notebooks(database_url, tmp_path):
     assert "read: 1 of 1 files" in indexed["outputs"][-1]["data"]["text/plain"]
     Elements(found["result"]["text/html"])
     assert "Rotate a &lt;<mark>key</mark>&gt; often." in found["result"]["text/html"]
-    assert found["result"]["text/plain"].startswith(
-        "SearchResults, keyword, probably in here: 1 hit\n  1. keys.md:3  fused "
-    )
+    plain = "SearchResults, keyword, probably in here: 1 hit\n  1. keys.md:3  fused "
+    assert found["result"]["text/plain"].startswith(plain)
     assert "progress must be function or 'bar'" in refused["stdout"]
