@@ -169,9 +169,6 @@ async def test_a_dump_keeps_it_and_vectors_from_elsewhere_cannot_be_compared(dat
         assert len(await other.search("alpha")) == 1
 
 
-# --- an embedder of one's own -----------------------------------------------------------------------------------------
-
-
 class Lengths(BaseEmbedder):
     """The number of words and of characters."""
 

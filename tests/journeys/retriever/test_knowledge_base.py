@@ -136,9 +136,6 @@ async def test_without_await(filled):
     await asyncio.to_thread(ask)
 
 
-# --- servers and names -----------------------------------------------------------------------------------------------
-
-
 async def test_two_databases(filled, empty_database_url):
     knowledge = both(filled).with_database(empty_database_url).add("english", label="elsewhere", create=True)
     async with knowledge as opened:
@@ -213,9 +210,6 @@ async def test_wrong_calls(filled):
                     await knowledge.retrieve(**{"question": "key", "on_error": on_error, name: value})
 
 
-# --- one that fails --------------------------------------------------------------------------------------------------
-
-
 async def test_one_that_is_dropped_and_made_again(database_url):
     await fill(database_url)
     async with both(database_url) as knowledge, Client(database_url, "none") as client:
@@ -243,9 +237,6 @@ async def test_a_server_that_is_gone(filled):
     async with away.add("a").add("b") as nobody:
         with pytest.raises(CollectionFailedError, match="collection 'a'"):
             await nobody.retrieve("key", on_error="skip")
-
-
-# --- tenants ---------------------------------------------------------------------------------------------------------
 
 
 async def test_another_tenants_collection_is_refused_by_the_database(database_url):

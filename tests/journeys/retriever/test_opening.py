@@ -175,9 +175,6 @@ async def test_a_start_that_is_cancelled_leaves_no_server(open_folder, make_serv
     assert running_server(folder) is None
 
 
-# --- without an event loop: threads, callbacks, interrupts, and the end -----------------------------------------------
-
-
 @pytest.fixture
 def retriever(database_url):
     with sync_opened(database_url, collection="texts") as retriever:

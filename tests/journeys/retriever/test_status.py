@@ -136,9 +136,6 @@ async def test_the_server_is_named(database_url):
         assert (await retriever.status()).server == named
 
 
-# --- what is wrong --------------------------------------------------------------------------------------------------
-
-
 def test_the_remedies_for_collections_work(database_url, empty_database_url, monkeypatch):
     (problem,) = examine_server(empty_database_url).problems
     assert "CREATE EXTENSION vector" in problem

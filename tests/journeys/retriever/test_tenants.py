@@ -233,8 +233,6 @@ async def test_roles_that_cannot_be_taken(tenants):
             client.collection("notes", role="none")
 
 
-# --- any order of calls on few connections ---------------------------------------------------------------------------
-
 STEPS = ("read", "refused", "add", "delete", "cancelled", "wrong filter", "using", "login")
 
 
@@ -309,9 +307,6 @@ async def check_connections(client, login, size):
             return await cursor.fetchone()
 
     assert set(await asyncio.gather(*(look() for _ in range(size)))) == {(login, login, "none")}
-
-
-# --- the log of questions --------------------------------------------------------------------------------------------
 
 
 async def test_questions_are_logged_with_the_rights_of_the_role(tenants, tmp_path):

@@ -200,9 +200,6 @@ def test_files_are_what_pandas_would_read_and_have_every_column(database_url, du
             assert set(wires) == found - {"keyword_id", "previous_id"}, name
 
 
-# --- refused ----------------------------------------------------------------------------------------------------------
-
-
 def edit_manifest(change):
     def edit(folder):
         path = folder / "manifest.json"

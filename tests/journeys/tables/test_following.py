@@ -40,9 +40,6 @@ def news(database_url):
         yield opened
 
 
-# --- what is followed -------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(("key", "relation"), [*zip(KEYS, RELATIONS, strict=True)])
 def test_tables_and_views_are_followed_by_their_keys(database_url, key, relation):
     with articles(database_url, key, relation, rows=3) as table, retriever(database_url) as news:
@@ -253,9 +250,6 @@ def test_folders_and_tables_have_one_name_each(table, news, tmp_path):
     assert {source.name: source.root for source in news.documents.sources()}["posts"] == "shop.articles"
 
 
-# --- what is refused --------------------------------------------------------------------------------------------------
-
-
 REFUSED = [
     ({"table": "artikel"}, r"no table or view shop.artikel exists in host=.*; did you mean shop.articles\?"),
     ({"table": "articles", "schema": None}, r"no table or view public.articles .* did you mean shop.articles\?"),
@@ -321,9 +315,6 @@ def test_a_view_needs_a_key_and_has_no_triggers(database_url, news):
         assert news.tables.follow("shop.notes", key="slug", text="body").key_kinds == ("text",)
 
 
-# --- roles and other databases ----------------------------------------------------------------------------------------
-
-
 # Of a role that may write collections.
 WRITING = ("CREATE, USAGE ON SCHEMA semlex", "ALL ON ALL TABLES IN SCHEMA semlex")
 
@@ -368,9 +359,6 @@ def test_a_table_of_another_database_is_followed(databases, news, monkeypatch):
         monkeypatch.setenv("SHOP_DATABASE", make_conninfo(other, host="127.0.0.1", port="1"))
         with pytest.raises(ConnectionFailedError):
             news.tables.change("articles", source_database="env:SHOP_DATABASE")
-
-
-# --- dumps ------------------------------------------------------------------------------------------------------------
 
 
 async def limit_waits(url):

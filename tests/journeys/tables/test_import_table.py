@@ -72,9 +72,6 @@ def made(source, layout="haystack", count=0, **options):
     return kind
 
 
-# --- what is kept -----------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "vector_type"), [*((kind, "vector(3)") for kind in KINDS.values()), (KINDS["haystack"], "halfvec(3)")],
@@ -176,8 +173,6 @@ def test_other_columns_are_metadata(source, moved):
     assert (hit.id, hit.metadata) == ("7", {"kind": "fruit"})
 
 
-# --- what is refused --------------------------------------------------------------------------------------------------
-
 LONG = "x" * (MAX_ID_BYTES + 1)
 WRONG = {
     "langchain-postgres": {
@@ -245,9 +240,6 @@ def test_wrong_rows_blobs_and_vectors_of_another_length_are_told(source, moved):
     with pytest.raises(ModelMismatchError, match="dimension"):
         moved.tables.import_table("lc_docs")
     assert ids(moved, "apple") == ["r0", "r1", "r2"]
-
-
-# --- again ------------------------------------------------------------------------------------------------------------
 
 
 @kinds
@@ -325,9 +317,6 @@ def test_several_collections_of_one_client(database_url, source):
         assert (report.rows, report.taken, report.written) == (4, 4, 0)
         assert client.collections() == []
         assert client.collection("there").tables.import_table("haystack_docs").written == 4
-
-
-# --- which table is meant ---------------------------------------------------------------------------------------------
 
 
 @contextmanager

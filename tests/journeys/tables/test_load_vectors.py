@@ -84,9 +84,6 @@ def expected(given_columns):
     }
 
 
-# --- every source -----------------------------------------------------------------------------------------------------
-
-
 def parquet(folder, count):
     path = folder / "rows.parquet"
     pq.write_table(table(count), path, row_group_size=3)
@@ -208,9 +205,6 @@ def test_fields_have_other_names_and_kinds(database_url, store):
     for _ in range(2):
         assert store.tables.load(rows).written == 3
         assert store.count() == before + 3
-
-
-# --- refused ----------------------------------------------------------------------------------------------------------
 
 
 def changed(**values):
@@ -405,9 +399,6 @@ def test_batches_go_over_as_many_connections_as_there_are(database_url, connecti
                 add(*given)
             assert max(seen) == connections, add
             assert opened.count() == 23
-
-
-# --- the command line -------------------------------------------------------------------------------------------------
 
 
 def test_import_on_the_command_line(shell):

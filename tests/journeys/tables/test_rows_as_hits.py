@@ -271,8 +271,6 @@ async def test_routes_and_the_command_line_show_rows(database_url, shell):
             assert "must be one of the columns that followed tables name: author, body, " in refused.json()["detail"]
 
 
-# --- in step with the table -------------------------------------------------------------------------------------------
-
 STATUSES = ("public", "draft")
 steps = st.lists(
     st.tuples(st.sampled_from(["write", "write", "commit", "rollback", "search", "read again"]), st.integers(0, 11)),

@@ -311,9 +311,6 @@ def test_an_expression_and_formats_make_the_text(database_url):
         assert {chunk.content for chunk in store.list_chunks()} >= {"%s 100 %\n\nx"}
 
 
-# --- what changes while a run reads ---------------------------------------------------------------------------------
-
-
 async def other_runs_have_ended(_):
     """In place of `RowWrites.wait`, as if the run had begun later."""
 
@@ -454,9 +451,6 @@ def test_a_run_ends_when_its_table_is_not_followed_any_more(database_url, monkey
         assert report.added == 0
         assert "was changed or is not followed any more" in report.warnings[0]
         assert store.list_chunks() == []
-
-
-# --- everything is gone, and problems -------------------------------------------------------------------------------
 
 
 def test_an_emptied_table_needs_consent(database_url):

@@ -142,9 +142,6 @@ def test_without_the_right_nothing_is_followed_until_the_sql_was_run(database_ur
         news.drop()
 
 
-# --- whatever writers and workers do, in whatever order, and whoever is killed ----------------------------------------
-
-
 @dataclass
 class Stage:
     """A followed table with writers and workers, for one history after another."""
