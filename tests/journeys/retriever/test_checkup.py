@@ -16,37 +16,17 @@ from semlex.errors import ConfigurationError
 from semlex.models.cancellation import check
 from semlex.testing import HashEmbedder
 from tests.support.manual_clock import ManualClock
-from tests.support.retrievers import opened, sync_opened
+from tests.support.retrievers import opened
 from tests.support.waiting import LIMIT
 
-KEYS = """# Keys of the house
-
-Every door has one.
-
-## Rotation of keys
-
-Rotate a key every ninety days, or when somebody leaves.
-
-## Storage
-
-Spare keys hang in the vault behind the desk of the janitor.
-"""
-FRUIT = """# Fruit
-
-Apples and pears are picked in autumn.
-
-## Drying plums
-
-Plums are cut in half and dried on a wire in the attic.
-"""
-
-
-def written(folder, **pages):
-    """Pages with sections of their own: small ones would be joined."""
-    folder.mkdir(exist_ok=True)
-    for name, text in pages.items():
-        (folder / f"{name}.md").write_text(text, encoding="utf-8")
-    return folder
+KEYS = (
+    "# Keys of the house\n\nEvery door has one.\n\n## Rotation of keys\n\nRotate a key every ninety days, or when "
+    "somebody leaves.\n\n## Storage\n\nSpare keys hang in the vault behind the desk of the janitor.\n"
+)
+FRUIT = (
+    "# Fruit\n\nApples and pears are picked in autumn.\n\n## Drying plums\n\nPlums are cut in half and dried on a wire "
+    "in the attic.\n"
+)
 
 
 async def checked(url, rows):
@@ -66,8 +46,10 @@ def heading(told, name):
 
 @pytest.mark.slow
 async def test_the_headings_of_pages_are_asked(database_url, tmp_path):
-    pages = written(tmp_path / "pages", keys=KEYS, fruit=FRUIT)
-    steps, waits = [], []
+    steps, waits, pages = [], [], tmp_path / "pages"
+    pages.mkdir()
+    (pages / "keys.md").write_text(KEYS, encoding="utf-8")  # of sections of their own: small ones would be joined
+    (pages / "fruit.md").write_text(FRUIT, encoding="utf-8")
     async with opened(database_url, HashEmbedder(), min_tokens=0) as retriever:
         await retriever.index(pages)
         told = await retriever.checkup(progress=steps.append, estimated=waits.append)
@@ -242,16 +224,6 @@ async def test_engines_that_do_not_tell_their_scores_and_models_that_are_not_at_
     assert any("answered by words alone" in note for note in told.notes)
 
 
-def test_it_only_reads(database_url):
-    with sync_opened(database_url, HashEmbedder()) as retriever:
-        retriever.add_documents([titled("Spare keys hang in the vault", "Keys"), Document("a ship")])
-    read_only = make_conninfo(database_url, options="-c default_transaction_read_only=on")
-    before = contents(database_url)
-    with sync_opened(read_only, HashEmbedder(), create=False) as retriever:
-        assert retriever.checkup().result.found == 1
-    assert contents(database_url) == before
-
-
 def contents(url):
     """Every table of the schema, and how many rows were ever written to it."""
     with psycopg.connect(url) as connection:
@@ -260,29 +232,28 @@ def contents(url):
         return [(name, connection.execute(query.format(name)).fetchall()) for (name,) in names]
 
 
-class Waiting(HashEmbedder):
-    """Never ends embedding texts, once it is told so."""
+async def test_it_only_reads_and_ends_when_it_is_cancelled(database_url):
+    began, is_stuck = threading.Event(), threading.Event()
 
-    def __init__(self):
-        super().__init__()
-        self.is_stuck, self.began = False, threading.Event()
+    class Waiting(HashEmbedder):
+        def embed_documents(self, texts):
+            while is_stuck.is_set():
+                began.set()
+                check()
+            return super().embed_documents(texts)
 
-    def embed_documents(self, texts):
-        while self.is_stuck:
-            self.began.set()
-            check()
-        return super().embed_documents(texts)
-
-
-async def test_it_ends_when_it_is_cancelled(database_url):
-    model = Waiting()
-    async with opened(database_url, model) as retriever:
-        await retriever.add_documents([titled("Spare keys hang in the vault", "Keys")])
-        model.is_stuck = True
+    async with opened(database_url, Waiting()) as retriever:
+        await retriever.add_documents([titled("Spare keys hang in the vault", "Keys"), Document("a ship")])
+        is_stuck.set()
         task = asyncio.create_task(retriever.checkup())
-        assert await asyncio.to_thread(model.began.wait, LIMIT)
+        assert await asyncio.to_thread(began.wait, LIMIT)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        model.is_stuck = False
+        is_stuck.clear()
         assert (await retriever.checkup()).result.asked == 1
+    read_only = make_conninfo(database_url, options="-c default_transaction_read_only=on")
+    before = contents(database_url)
+    async with opened(read_only, HashEmbedder(), create=False) as retriever:
+        assert (await retriever.checkup()).result.found == 1
+    assert contents(database_url) == before

@@ -13,7 +13,7 @@ import psycopg
 import pytest
 
 from semlex import SyncClient
-from semlex.errors import ConfigurationError, ConnectionFailedError, WorkAbandonedError
+from semlex.errors import CollectionNotFoundError, ConfigurationError, ConnectionFailedError, WorkAbandonedError
 from semlex.proof.interruptions import address_of_both
 from semlex.store.postgres.database import Database
 from semlex.store.postgres.embedded.process import running_server
@@ -32,6 +32,18 @@ async def test_tasks_that_open_at_once_open_once(database_url, monkeypatch):
     await retriever.initialize()
     assert await retriever.count() == 0
     await retriever.close()
+    # The first call opens, and a call after the end does not.
+    retriever = opened(database_url, "none")
+    assert await asyncio.gather(retriever.count(), retriever.count()) == [0, 0]
+    assert retriever.info.names.collection == "default_collection"
+    await retriever.close()
+    with pytest.raises(ConfigurationError, match="was closed; make another"):
+        await retriever.count()
+    missing = opened(database_url, "none", collection="missing", create=False)
+    for call in (missing.initialize, missing.count) * 2:  # a failed opening is no end
+        with pytest.raises(CollectionNotFoundError):
+            await call()
+    await missing.close()
 
 
 async def test_tasks_that_wait_for_a_server_that_is_away_wait_once(monkeypatch):
@@ -74,8 +86,8 @@ async def test_closing_ends_an_opening_that_a_first_call_has_begun(database_url,
     assert asyncio.all_tasks() == before  # the pool that was opened afterwards is closed
 
 
-async def test_who_waits_goes_on_when_the_first_one_is_cancelled(database_url, monkeypatch):
-    real, is_opening = Database.open, asyncio.Event()
+def test_who_waits_goes_on_when_the_first_one_is_cancelled(database_url, monkeypatch):
+    real, is_opening, retriever = Database.open, asyncio.Event(), opened(database_url, "none")
 
     async def slow_at_first(self):
         if not is_opening.is_set():
@@ -83,27 +95,18 @@ async def test_who_waits_goes_on_when_the_first_one_is_cancelled(database_url, m
             await asyncio.Event().wait()
         await real(self)
 
-    monkeypatch.setattr(Database, "open", slow_at_first)
-    retriever = opened(database_url, "none")
-    first, second = (asyncio.create_task(retriever.initialize()) for _ in range(2))
-    await is_opening.wait()
-    first.cancel()
-    await second
-    assert first.cancelled()
-    assert await retriever.count() == 0
-    await retriever.close()
-
-
-def test_one_retriever_in_several_event_loops(database_url):
-    retriever = opened(database_url, "none")
-
     async def use():
-        await asyncio.gather(*(retriever.initialize() for _ in range(3)))
+        first, second, third = (asyncio.create_task(retriever.initialize()) for _ in range(3))
+        if not is_opening.is_set():
+            await is_opening.wait()
+            first.cancel()
+        await asyncio.gather(second, third)
         assert await retriever.count() == 0
         await retriever.close()
+        return first.cancelled()
 
-    for _ in range(2):
-        asyncio.run(use())
+    monkeypatch.setattr(Database, "open", slow_at_first)
+    assert [asyncio.run(use()) for _ in range(2)] == [True, False]  # in several event loops
 
 
 @pytest.mark.slow
@@ -211,6 +214,10 @@ def test_close_ends_the_calls_of_other_threads(retriever, database_url):
     with pytest.raises(ConfigurationError, match="was closed"):
         retriever.search("hello")
     assert loop_threads() == []
+    # It opens again after it was closed.
+    retriever.close()
+    retriever.initialize()
+    assert [hit.id for hit in retriever.search("hello")] == ["1"]
 
 
 def test_threads_that_open_and_close_at_once(database_url, monkeypatch):
