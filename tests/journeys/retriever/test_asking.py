@@ -1,7 +1,5 @@
 """Questions answered: by a scripted model that quotes truly and not, by the documents' own sentences, or not at all."""
 
-from __future__ import annotations
-
 import json
 import random
 
@@ -198,14 +196,14 @@ def test_numbers_that_a_model_writes_are_none_of_ours_and_each_sentence_is_check
 
 
 def test_thin_support_is_a_refusal_and_nothing_is_sent(page):
+    strange = "does the xylophone quintet of Ulan Bator play bananas?"
     with chat_server(lambda _: answer_text(TWO)) as double, opened(page, double) as retriever:
-        nothing = retriever.answer("zebras?")
-        assert nothing.refused == "no answer in these documents: nothing was found"
-        thin = retriever.answer("does the xylophone quintet of Ulan Bator play bananas?")
+        assert retriever.answer("zebras?").refused == "no answer in these documents: nothing was found"
+        thin = retriever.answer(strange)
         assert thin.refused.startswith("no answer in these documents: the hits hardly fit (coverage ")
         assert thin.context.results.support == "unlikely"
         assert double.requests == []
-        assert retriever.answer("does the xylophone quintet of Ulan Bator play bananas?", min_coverage=0).text
+        assert retriever.answer(strange, min_coverage=0).text
         assert retriever.answer(QUESTION, min_coverage=1).refused is not None
 
 

@@ -1,7 +1,5 @@
 """Models that have the name of a collection's model and make other vectors: refused before their first use."""
 
-from __future__ import annotations
-
 import logging
 
 import numpy as np

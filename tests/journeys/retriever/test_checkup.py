@@ -1,7 +1,5 @@
 """`collection.checkup`: what is asked, what is told, and what it is refused for."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """One client, many collections: what they share, what each has of its own, and whose transaction is joined."""
 
-from __future__ import annotations
-
 import asyncio
 
 import psycopg

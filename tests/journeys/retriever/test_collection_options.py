@@ -1,7 +1,5 @@
 """Options that a collection was made with: refused where they are said and differ, told where they are defaults."""
 
-from __future__ import annotations
-
 import psycopg
 import pytest
 

@@ -1,7 +1,5 @@
 """The fields of a collection: what is listed is what the chunks have; indexes of fields are made and dropped."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter, defaultdict
 from contextlib import asynccontextmanager

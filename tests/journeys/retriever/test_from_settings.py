@@ -1,7 +1,5 @@
 """Retrievers as settings say: which one, and how its searches begin."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

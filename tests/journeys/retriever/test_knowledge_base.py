@@ -1,7 +1,5 @@
 """Several collections as one: of one server and of two, merged, with what fails told or skipped."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

@@ -1,7 +1,5 @@
 """What a notebook shows: an output that changes during long work, hits as a table."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

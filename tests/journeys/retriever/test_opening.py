@@ -1,7 +1,5 @@
 """Opening and closing a retriever: by several tasks or threads, interrupted, and with what fails in between."""
 
-from __future__ import annotations
-
 import asyncio
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """A collection that was dropped while it was open, and perhaps made again: nobody goes on with what it was."""
 
-from __future__ import annotations
-
 import asyncio
 from contextlib import AsyncExitStack
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """What is told of a collection and of its server: figures, estimates, problems with their remedies."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 

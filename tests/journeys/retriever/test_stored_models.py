@@ -1,7 +1,5 @@
 """A name that only the database holds sends nothing anywhere and loads nothing from a path; words answer meanwhile."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

@@ -1,7 +1,5 @@
 """Tenants on one client: the server refuses what is another's, on every path, for real roles."""
 
-from __future__ import annotations
-
 import asyncio
 import uuid
 from contextlib import suppress

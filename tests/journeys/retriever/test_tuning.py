@@ -1,7 +1,5 @@
 """Advice on a server's settings: it can be followed, and followed advice is not given again."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 

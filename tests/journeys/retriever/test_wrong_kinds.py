@@ -1,7 +1,5 @@
 """Arguments of wrong kinds: every public call refuses them with an error of ours that names the argument, or works."""
 
-from __future__ import annotations
-
 import inspect
 import itertools
 import math

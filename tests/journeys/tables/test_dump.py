@@ -1,7 +1,5 @@
 """A dump holds a collection bit for bit, and a restore makes the same of it; what is not whole restores nothing."""
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 import json

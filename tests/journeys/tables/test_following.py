@@ -1,7 +1,5 @@
 """`follow`, `followed`, `change` and `stop`: definitions of tables, checked against them."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 from dataclasses import replace
@@ -97,20 +95,19 @@ def test_a_definition_is_stored_whole_changed_in_place_and_dropped(table, news):
 
 
 def test_what_is_stored_when_the_answer_is_lost_was_not_done_by_another_program(table, news, monkeypatch):
-    lost = lose_answers(monkeypatch, "follow the table", "change the followed table", "stop following the table")
-    followed = news.tables.follow(**table.options())
-    changed = news.tables.change("articles", text="body")
-    assert changed.text == ("body",) != followed.text
-    assert [status.table for status in news.tables.followed()] == [changed]
-    assert news.tables.stop("articles") == 0
-    assert news.tables.followed() == []
-    assert len(lost) == 3
-
-
-def test_a_table_that_cannot_get_triggers_is_not_followed_even_if_the_answer_is_lost(table, news, monkeypatch):
     async def refused(*_, **__):
         raise PrivilegeError("no right to make triggers", sqlstate="42501")
 
+    with monkeypatch.context() as patch:
+        lost = lose_answers(patch, "follow the table", "change the followed table", "stop following the table")
+        followed = news.tables.follow(**table.options())
+        changed = news.tables.change("articles", text="body")
+        assert changed.text == ("body",) != followed.text
+        assert [status.table for status in news.tables.followed()] == [changed]
+        assert news.tables.stop("articles") == 0
+        assert news.tables.followed() == []
+        assert len(lost) == 3
+    # A table that cannot get triggers is not followed.
     lost = lose_answers(monkeypatch, "follow the table")
     monkeypatch.setattr(TableTriggers, "keep", refused)
     with pytest.raises(PrivilegeError):
@@ -320,27 +317,22 @@ WRITING = ("CREATE, USAGE ON SCHEMA semlex", "ALL ON ALL TABLES IN SCHEMA semlex
 
 
 @pytest.mark.superuser
-def test_a_role_needs_to_read_the_columns_alone(database_url, table):
-    with new_role(database_url, *WRITING) as role, retriever(database_url, role=role) as news:
+def test_a_role_needs_to_read_the_columns_alone(database_url, table, news):
+    run = table.connection.execute
+    with new_role(database_url, *WRITING) as role, retriever(database_url, role=role) as theirs:
         with pytest.raises(PrivilegeError, match=r"may not read shop\.articles") as refused:
-            news.tables.follow(**table.options())
+            theirs.tables.follow(**table.options())
         grants = str(refused.value).partition("can allow it: ")[2]
         assert grants == (f'GRANT USAGE ON SCHEMA "shop" TO "{role}"; GRANT SELECT ON "shop"."articles" TO "{role}";')
-        table.connection.execute(f"GRANT USAGE ON SCHEMA shop TO {role}")
-        table.connection.execute(f"GRANT SELECT (id, title) ON shop.articles TO {role}")
+        run(f"GRANT USAGE ON SCHEMA shop TO {role}; GRANT SELECT (id, title) ON shop.articles TO {role}")
         with pytest.raises(PrivilegeError) as refused:
-            news.tables.follow(**table.options())
+            theirs.tables.follow(**table.options())
         grants = str(refused.value).partition("can allow it: ")[2]
         assert grants.startswith('GRANT SELECT ("body", "author", "published_at") ON')
-        table.connection.execute(grants.encode())
-        assert news.tables.follow(**table.options()).key == ("id",)
-
-
-@pytest.mark.superuser
-def test_readers_need_no_right_to_definitions(database_url, table, news):
-    news.tables.follow(**table.options())
-    with new_role(database_url, *WRITING) as role, retriever(database_url, role=role, create=False) as theirs:
-        table.connection.execute(f"REVOKE ALL ON semlex.followed_table, semlex.row_change FROM {role}")
+        run(grants.encode())
+        assert theirs.tables.follow(**table.options()).key == ("id",)
+        # Readers need no right to definitions.
+        run(f"REVOKE ALL ON semlex.followed_table, semlex.row_change FROM {role}")
         assert theirs.status().followed is None
         with pytest.raises(PrivilegeError, match="followed_table"):
             theirs.tables.followed()

@@ -1,7 +1,5 @@
 """`import_table`: what other libraries' tables hold is kept, bit for bit; what cannot be is named."""
 
-from __future__ import annotations
-
 from contextlib import contextmanager
 from functools import partial
 
@@ -299,24 +297,20 @@ def test_it_is_one_snapshot(monkeypatch, source, moved):
     assert len(ids(moved, "apple")) == 50
 
 
-def test_only_the_rows_of_the_named_collection(source, moved):
+def test_only_the_rows_of_the_named_collection(database_url, source):
     made(source, "langchain-pgvector", 4)
     source.execute(
         "INSERT INTO langchain_pg_embedding SELECT id || '!', (SELECT uuid FROM langchain_pg_collection WHERE "
         "name = 'other'), embedding, document, cmetadata FROM langchain_pg_embedding WHERE id <> 'r0'"
     )
-    assert moved.tables.import_table(COLLECTION).written == 4
-    assert moved.tables.import_table("other", layout="langchain-postgres").written == 3
-    assert len(ids(moved, "apple")) == 7
-
-
-def test_several_collections_of_one_client(database_url, source):
-    made(source, count=4)
     with SyncClient(database_url, "none", use_reranking=False) as client:
-        report = client.collection("not_there").tables.import_table("haystack_docs", dry_run=True)
+        report = client.collection("not_there").tables.import_table(COLLECTION, dry_run=True)
         assert (report.rows, report.taken, report.written) == (4, 4, 0)
         assert client.collections() == []
-        assert client.collection("there").tables.import_table("haystack_docs").written == 4
+        moved = client.collection("moved")
+        assert moved.tables.import_table(COLLECTION).written == 4
+        assert moved.tables.import_table("other", layout="langchain-postgres").written == 3
+        assert len(ids(moved, "apple")) == 7
 
 
 @contextmanager

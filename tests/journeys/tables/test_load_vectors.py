@@ -1,7 +1,5 @@
 """`load_vectors`: rows of tables with their vectors, stored as they are; what cannot be is refused with its row."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import resource

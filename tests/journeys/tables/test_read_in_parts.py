@@ -1,7 +1,5 @@
 """`tables.read` and `tables.stored_vectors`: a collection read in parts, and rows that are stored already."""
 
-from __future__ import annotations
-
 import numpy as np
 import pyarrow as pa
 import pytest

@@ -1,7 +1,5 @@
 """Hits as rows: of followed tables, with live columns and filters of this moment; and as a relation in SQL."""
 
-from __future__ import annotations
-
 import asyncio
 import datetime as dt
 import threading

@@ -1,7 +1,5 @@
 """A collection in step with a followed table: whatever happens to the rows, it holds what the table holds."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import logging

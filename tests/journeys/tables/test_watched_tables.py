@@ -1,7 +1,5 @@
 """Tables whose changes triggers note: followed, changed, stopped, and with their collection dropped."""
 
-from __future__ import annotations
-
 import asyncio
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
