@@ -116,31 +116,21 @@ async def test_curves_that_are_stored_or_in_a_file_put_collections_in_one_order(
 
 
 async def test_without_await(filled):
-    knowledge = SyncKnowledgeBase().with_database(filled).with_model("none").add("german").add("english")
     async with both(filled) as asynchronous:
         expected = places(await asynchronous.retrieve("key", 4, mode="keyword"))
 
     def ask():
-        with knowledge as opened:
-            assert places(opened.retrieve("key", 4, mode="keyword")) == expected
-            assert opened.collection("german").count() == 3
-            assert opened.labels == ["german", "english"]
+        knowledge = SyncKnowledgeBase().with_database(filled).with_model("none").add("german").add("english")
+        assert knowledge.collection("german").count() == 3  # the first call opens it
+        assert places(knowledge.retrieve("key", 4, mode="keyword")) == expected
+        assert knowledge.labels == ["german", "english"]
+        knowledge.close()
         with pytest.raises(ConfigurationError, match="was closed"):
             knowledge.retrieve("key")
-        opened = SyncKnowledgeBase().with_database(filled).with_model("none").add("german")
-        assert opened.collection("german").count() == 3  # the first call opens it
-        opened.close()
+        with knowledge as opened:
+            assert opened.collection("german").count() == 3
 
     await asyncio.to_thread(ask)
-
-
-async def test_two_databases(filled, empty_database_url):
-    knowledge = both(filled).with_database(empty_database_url).add("english", label="elsewhere", create=True)
-    async with knowledge as opened:
-        await (await opened.collection("elsewhere")).add_documents([Document("a key elsewhere", id="x")])
-        found = await opened.retrieve("key", 3)
-        assert places(found) == [("elsewhere", 1), ("english", 1), ("german", 1)]
-        assert len(opened._clients) == 3
 
 
 def test_two_of_one_name():
@@ -220,7 +210,13 @@ async def test_one_that_is_dropped_and_made_again(database_url):
         assert list(found.skipped) == ["german"]
 
 
-async def test_a_server_that_is_gone(filled):
+async def test_two_databases_and_a_server_that_is_gone(filled, empty_database_url):
+    knowledge = both(filled).with_database(empty_database_url).add("english", label="elsewhere", create=True)
+    async with knowledge as opened:
+        await (await opened.collection("elsewhere")).add_documents([Document("a key elsewhere", id="x")])
+        found = await opened.retrieve("key", 3)
+        assert places(found) == [("elsewhere", 1), ("english", 1), ("german", 1)]
+        assert len(opened._clients) == 3
     gone = make_conninfo(host="127.0.0.1", port=1, dbname="x")
     away = both(filled).with_database(gone, timeout=0.1)  # expires
     async with away.add("gone") as knowledge:

@@ -7,7 +7,7 @@ from itertools import pairwise
 import psycopg
 import pytest
 
-from semlex import Client, SyncClient
+from semlex import Client
 from semlex.errors import CollectionDroppedError, CollectionNotFoundError, EmbeddingsMissingError, ModelMismatchError
 from tests.support import retrievers
 from tests.support.two_models import new_model, old_model
@@ -152,20 +152,6 @@ async def test_in_a_transaction_of_the_callers(database_url):
             await connection.execute("SELECT 1")  # begins one of the caller's
         await make(database_url, OLD)
         assert len(await within.search("alpha", 9)) == len(OLD)
-
-
-def test_without_await(database_url):
-    with SyncClient(database_url, old_model(), use_reranking=False) as held:
-        collection = held.collection(NAME)
-        collection.add_texts(OLD)
-        with SyncClient(database_url, new_model(), use_reranking=False) as other:
-            other.drop(NAME)
-            other.collection(NAME).add_texts(NEW)
-        with pytest.raises(ModelMismatchError):
-            held.collection(NAME).search("alpha")
-        held.drop(NAME)
-        collection.add_texts(NEW)
-        assert len(collection.search("alpha", 9)) == len(NEW)
 
 
 async def test_it_costs_no_round_trip(database_url, tmp_path):

@@ -96,16 +96,9 @@ def test_names_that_lead_away_are_not_followed(collection, double, tmp_path, mon
     with monkeypatch.context() as patch:
         patch.setattr(model_selection, "choose_embedder", lambda *_args, **_options: pytest.fail("it was opened"))
         for name in (
-            *(
-                "openai:text-embedding-3-small",
-                "openrouter:a/b",
-                "gemini:x",
-                "ollama:x",
-                "unknown:x",
-                "http:x",
-                "cohere",
-            ),
-            *("llm:openai:x", "tei+http://127.0.0.1:1", "../../etc", "/", "~/x", "a/../b", "sentence-transformers:/"),
+            *("openai:text-embedding-3-small", "openrouter:a/b", "gemini:x", "ollama:x", "unknown:x", "http:x", "/"),
+            *("cohere", "llm:openai:x", "tei+http://127.0.0.1:1", "../../etc", "~/x", "a/../b"),
+            "sentence-transformers:/",
         ):
             assert f"models=[{name!r}]" in warning_of(collection, name)
         answers_by_words(collection, name)
@@ -132,32 +125,29 @@ def test_names_that_lead_away_are_not_followed(collection, double, tmp_path, mon
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("way", ["argument", "models", "environment", "own settings"])
-def test_every_remedy_that_the_warning_names_works(database_url, double, own_settings, monkeypatch, way):
+def test_every_remedy_that_the_warning_names_works(database_url, double, own_settings, monkeypatch):
     name = f"{double.url}/v1#m"
     with SyncRetriever(database_url, name) as retriever:
         retriever.add_texts(TEXTS, ids=["a", "b", "c"])
     warning = answers_by_words(database_url, name)
-    arguments = {}
-    if way == "argument":
-        assert f"--model {shlex.quote(name)}" in warning
-        arguments["embedding_model"] = name
-    elif way == "models":
-        assert f"models=[{name!r}]" in warning
-        arguments["models"] = [name]
-    elif way == "environment":
-        assert f"SEMLEX_MODELS={shlex.quote(name)}" in warning
-        monkeypatch.setenv("SEMLEX_MODELS", name)
-    else:
-        assert f"{own_settings} with: models = [{json.dumps(name)}]" in warning
-        own_settings.write_text(f"models = [{json.dumps(name)}]\n", encoding="utf-8")
-    double.requests.clear()
-    with SyncRetriever(database_url, **arguments) as retriever:
-        results = retriever.search(QUERY)
-        assert (results.mode, results.warnings) == ("hybrid", [])
-        retriever.add_texts(["more"])
-    # The user has named the address, so the key that stands beside it goes there.
-    assert {request.headers["authorization"] for request in double.requests} == {f"Bearer {KEY}"}
+    for remedy, arguments, variables, settings in (
+        (f"--model {shlex.quote(name)}", {"embedding_model": name}, {}, ""),
+        (f"models=[{name!r}]", {"models": [name]}, {}, ""),
+        (f"SEMLEX_MODELS={shlex.quote(name)}", {}, {"SEMLEX_MODELS": name}, ""),
+        (f"{own_settings} with: models = [{json.dumps(name)}]", {}, {}, f"models = [{json.dumps(name)}]\n"),
+    ):
+        assert remedy in warning
+        double.requests.clear()
+        own_settings.write_text(settings, encoding="utf-8")
+        with monkeypatch.context() as patch:
+            for variable, value in variables.items():
+                patch.setenv(variable, value)
+            with SyncRetriever(database_url, **arguments) as retriever:
+                results = retriever.search(QUERY)
+                assert (results.mode, results.warnings) == ("hybrid", []), remedy
+                retriever.add_texts(["more"])
+        # The user has named the address, so the key that stands beside it goes there.
+        assert {request.headers["authorization"] for request in double.requests} == {f"Bearer {KEY}"}
 
 
 def test_the_key_goes_to_none_of_two_hosts_that_the_database_could_choose_from(database_url, double):
@@ -176,13 +166,8 @@ def test_a_key_of_the_environment_belongs_to_the_address_beside_it(double, monke
     assert key_for(variable, "https://b.example/v1") == (KEY, variable)
     monkeypatch.setenv("SEMLEX_EMBEDDING_MODEL", "https://a.example/v1#m")
     assert key_for(variable, "https://A.example:443/v2") == (KEY, variable)
-    for other in (
-        "https://b.example/v1",
-        "http://a.example/v1",
-        "https://a.example:444",
-        "https://a.example.b.example",
-    ):
-        key, told = key_for(variable, other)
+    for at in ("https://b.example/v1", "http://a.example/v1", "https://a.example:444", "https://a.example.b.example"):
+        key, told = key_for(variable, at)
         assert key is None
         assert "a.example:443" in told
         assert KEY not in told
@@ -271,11 +256,9 @@ def test_a_default_model_is_for_new_collections(database_url, double):
         stored = retriever.info.embedding
         unused = {"embedding_model": (name, stored.model), "dimensions": (8, stored.dimensions)}
         assert retriever.unused_defaults == unused
-    with SyncRetriever(database_url, defaults={"embedding_model": "static"}, collection="static") as retriever:
-        assert retriever.unused_defaults == {}
-    with SyncRetriever(database_url, defaults={"embedding_model": "none"}, collection="static") as retriever:
-        assert retriever.search(QUERY).mode == "keyword"
-        assert retriever.unused_defaults == {}
+    for default, mode in (("static", "hybrid"), ("none", "keyword")):
+        with SyncRetriever(database_url, defaults={"embedding_model": default}, collection="static") as retriever:
+            assert (retriever.search(QUERY).mode, retriever.unused_defaults) == (mode, {})
     assert len(double.requests) == sent
     with pytest.raises(ModelMismatchError):
         SyncRetriever(database_url, name, collection="static").initialize()
