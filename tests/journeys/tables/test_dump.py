@@ -326,24 +326,21 @@ def test_a_dump_follows_other_processes(database_url, tmp_path):
         assert copy.index(tmp_path / "a.md", chunk_tokens=100).unchanged == 1
 
 
-@pytest.mark.parametrize(
-    ("made", "asked", "option"),
-    [
+def test_an_empty_collection_of_other_settings_is_refused(dumped):
+    client, whole, url = dumped
+    for made, asked, option in (
         ({"language": "german"}, {}, "language"),
         ({"distance": "l2"}, {}, "distance"),
         ({"with_context": False}, {}, "with_context"),
         ({"keyword": "tsvector"}, {}, "keyword_engine"),
         ({}, {"keyword": "none"}, "keyword_engine"),
-    ],
-)
-def test_an_empty_collection_of_other_settings_is_refused(dumped, made, asked, option):
-    client, whole, url = dumped
-    with retriever(url, collection="empty", **made) as empty:
-        assert empty.count() == 0
-    message = f"was made with {option}=.* drop it first: semlex collections drop empty"
-    with pytest.raises(ConfigurationError, match=message):
-        client.restore(whole, "empty", **asked)
-    client.drop("empty")
+    ):
+        with retriever(url, collection="empty", **made) as empty:
+            assert empty.count() == 0
+        message = f"was made with {option}=.* drop it first: semlex collections drop empty"
+        with pytest.raises(ConfigurationError, match=message):
+            client.restore(whole, "empty", **asked)
+        client.drop("empty")
     assert client.restore(whole, "empty", **asked).chunks == client.collection("orchard").count()
     client.drop("empty")
 
@@ -375,11 +372,11 @@ def test_on_the_command_line(shell):
     assert "is not the manifest of a dump" in shell("collections", "restore", "saved", "-c", "e", code=2).stderr
 
 
-@pytest.mark.parametrize("wrong", [None, 5, "", b"folder", "a\0b", "a\udcffb/\0", ["folder"]])
-def test_what_is_no_folder_is_refused(dumped, tmp_path, wrong):
-    folder, client = f"{tmp_path}/{wrong}" if isinstance(wrong, str) and wrong else wrong, dumped[0]
-    with pytest.raises((ConfigurationError, ValidationError), match="folder"):
-        client.collection("orchard").tables.dump(folder)
-    with pytest.raises((ConfigurationError, ValidationError, DumpError)):
-        client.restore(folder)
+def test_what_is_no_folder_is_refused(dumped, tmp_path):
+    client, *_ = dumped
+    for folder in (None, 5, "", b"folder", f"{tmp_path}/a\0b", f"{tmp_path}/a\udcffb/\0", ["folder"]):
+        with pytest.raises((ConfigurationError, ValidationError), match="folder"):
+            client.collection("orchard").tables.dump(folder)
+        with pytest.raises((ConfigurationError, ValidationError, DumpError)):
+            client.restore(folder)
     assert list(tmp_path.iterdir()) == []

@@ -1,7 +1,7 @@
 """`import_table`: what other libraries' tables hold is kept, bit for bit; what cannot be is named."""
 
-from contextlib import contextmanager
 from functools import partial
+from itertools import product
 
 import numpy as np
 import psycopg
@@ -313,79 +313,58 @@ def test_only_the_rows_of_the_named_collection(database_url, source):
         assert len(ids(moved, "apple")) == 7
 
 
-@contextmanager
-def filled(url):
-    """All four libraries' tables."""
-    with psycopg.connect(url, autocommit=True) as connection:
-        for layout in KINDS:
-            made(connection, layout, 6)
-        yield connection
-
-
 @pytest.fixture
-def libraries(database_url):
-    with filled(database_url) as connection:
-        yield connection
+def libraries(source):
+    """The tables of all four libraries."""
+    for layout in KINDS:
+        made(source, layout, 6)
+    return source
 
 
-@pytest.fixture(scope="module")
-def asked(new_database):
-    """A collection beside those tables and some that are not clear; no test stores anything in it."""
-    url = new_database()
-    with filled(url) as connection, retriever(url) as opened:
-        connection.execute(
-            "CREATE TABLE odd (id text, t text, v vector); CREATE TABLE plain (id text, text text, vector text);"
-            "CREATE TABLE twice AS SELECT * FROM lc_docs; CREATE TABLE two AS SELECT * FROM data_li_docs;"
-            "CREATE TABLE data_two AS SELECT * FROM data_li_docs;"
-            "INSERT INTO langchain_pg_collection VALUES (gen_random_uuid(), 'twice')"
-        )
-        yield opened
+TABLES = [
+    ("lc_docs", None, "public.lc_docs"),
+    ("lc_docs", "langchain-postgres", "public.lc_docs"),
+    (COLLECTION, None, "collection 'old docs' of public.langchain_pg_embedding"),
+    (COLLECTION, "langchain-postgres", "collection 'old docs' of public.langchain_pg_embedding"),
+    (COLLECTION, "langchain-pgvector", "collection 'old docs' of public.langchain_pg_embedding"),
+    ("li_docs", None, "public.data_li_docs"),
+    ("LI_Docs", "llama-index", "public.data_li_docs"),
+    ("data_li_docs", "llama-index", "public.data_li_docs"),
+    ("haystack_docs", None, "public.haystack_docs"),
+]
+UNCLEAR = [
+    ("nothing", {}, r"no table .* 'nothing' .*this schema has 'data_li_docs' \(llama-index\).*'old docs'"),
+    ("nothing", {"source_schema": "semlex"}, "no table that can be recognised"),
+    ("lc_docs", {"source_schema": "nowhere"}, "schema 'nowhere'"),
+    ("lc_docs", {"layout": "haystack"}, "has no column 'id', 'blob_data'.*columns are 'langchain_id'"),
+    ("lc_docs", {"layout": "pgvector", "text_field": "content"}, "has no column 'id', 'vector'"),
+    ("lc_docs", {"id_field": "nr"}, "match no known layout"),
+    ("lc_docs", {"layout": "langchain-postgres", "metadata_fields": ["nr"]}, "no column 'nr'"),
+    ("langchain_pg_embedding", {"layout": "langchain-pgvector"}, "give the name of one of these collections"),
+    ("odd", {}, "match no known layout"),
+    ("odd", {"layout": "pgvector", "text_field": "t", "vector_field": "t"}, "other than vectors in its column 't'"),
+    ("plain", {"layout": "pgvector"}, "no table with vectors"),
+    ("lc_docs", {"layout": "chroma"}, "layout must be one of langchain-postgres"),
+    ("", {}, "table"),
+    ("twice", {}, r"the table 'twice' \(--from langchain-postgres\) or the collection 'twice'"),
+    ("two", {}, "may be the table 'two'.* or the table 'data_two'"),
+]
 
 
-@pytest.mark.parametrize(
-    ("name", "layout", "table"),
-    [
-        ("lc_docs", None, "public.lc_docs"),
-        ("lc_docs", "langchain-postgres", "public.lc_docs"),
-        (COLLECTION, None, "collection 'old docs' of public.langchain_pg_embedding"),
-        (COLLECTION, "langchain-postgres", "collection 'old docs' of public.langchain_pg_embedding"),
-        (COLLECTION, "langchain-pgvector", "collection 'old docs' of public.langchain_pg_embedding"),
-        ("li_docs", None, "public.data_li_docs"),
-        ("LI_Docs", "llama-index", "public.data_li_docs"),
-        ("data_li_docs", "llama-index", "public.data_li_docs"),
-        ("haystack_docs", None, "public.haystack_docs"),
-    ],
-)
-def test_names(asked, name, layout, table):
-    report = asked.tables.import_table(name, layout=layout, dry_run=True)
-    assert (report.table, report.rows) == (table, 6)
-    assert report.layout in (layout, "langchain-pgvector") or layout is None
-
-
-@pytest.mark.parametrize(
-    ("name", "options", "message"),
-    [
-        ("nothing", {}, r"no table .* 'nothing' .*this schema has 'data_li_docs' \(llama-index\).*'old docs'"),
-        ("nothing", {"source_schema": "semlex"}, "no table that can be recognised"),
-        ("lc_docs", {"source_schema": "nowhere"}, "schema 'nowhere'"),
-        ("lc_docs", {"layout": "haystack"}, "has no column 'id', 'blob_data'.*columns are 'langchain_id'"),
-        ("lc_docs", {"layout": "pgvector", "text_field": "content"}, "has no column 'id', 'vector'"),
-        ("lc_docs", {"id_field": "nr"}, "match no known layout"),
-        ("lc_docs", {"layout": "langchain-postgres", "metadata_fields": ["nr"]}, "no column 'nr'"),
-        ("langchain_pg_embedding", {"layout": "langchain-pgvector"}, "give the name of one of these collections"),
-        ("odd", {}, "match no known layout"),
-        ("odd", {"layout": "pgvector", "text_field": "t", "vector_field": "t"}, "other than vectors in its column 't'"),
-        ("plain", {"layout": "pgvector"}, "no table with vectors"),
-        ("lc_docs", {"layout": "chroma"}, "layout must be one of langchain-postgres"),
-        ("", {}, "table"),
-        ("twice", {}, r"the table 'twice' \(--from langchain-postgres\) or the collection 'twice'"),
-        ("two", {}, "may be the table 'two'.* or the table 'data_two'"),
-    ],
-)
-def test_what_is_not_clear_is_refused(asked, name, options, message):
-    for dry_run in (True, False):
+def test_which_table_is_meant(libraries, moved):
+    libraries.execute(
+        "CREATE TABLE odd (id text, t text, v vector); CREATE TABLE plain (id text, text text, vector text);"
+        "CREATE TABLE twice AS SELECT * FROM lc_docs; CREATE TABLE two AS SELECT * FROM data_li_docs;"
+        "CREATE TABLE data_two AS SELECT * FROM data_li_docs;"
+        "INSERT INTO langchain_pg_collection VALUES (gen_random_uuid(), 'twice')"
+    )
+    for name, layout, table in TABLES:
+        report = moved.tables.import_table(name, layout=layout, dry_run=True)
+        assert (report.table, report.rows) == (table, 6)
+        assert report.layout in (layout, "langchain-pgvector") or layout is None
+    for (name, options, message), dry_run in product(UNCLEAR, (True, False)):
         with pytest.raises(ConfigurationError, match=message):
-            asked.tables.import_table(name, **options, dry_run=dry_run)
+            moved.tables.import_table(name, **options, dry_run=dry_run)
 
 
 def test_names_of_two_tables_and_of_columns(libraries, moved):
