@@ -237,23 +237,19 @@ STEPS = ("read", "refused", "add", "delete", "cancelled", "wrong filter", "using
 @pytest.mark.slow
 @settings(OWN_ROWS, max_examples=examples(4))
 @given(data=st.data())
-async def test_nothing_of_another_in_any_order_of_calls(database_url, tmp_path, data):
-    size = data.draw(st.integers(1, 2), label="connections")
-    names = st.sampled_from(sorted(WORDS))
-    folder = tmp_path / uuid.uuid4().hex
-    with tenants_of(database_url) as tenants:
-        for name, word in WORDS.items():
-            tenants.make(name, word)
+async def test_nothing_of_another_in_any_order_of_calls(tenants, tmp_path, data):
+    size, folder = data.draw(st.integers(1, 2), label="connections"), tmp_path / uuid.uuid4().hex
+    async with tenants.client(max_connections=size) as client:
         try:
-            async with tenants.client(max_connections=size) as client:
-                for tenant in tenants.tenants.values():
-                    await filled(owned(client, tenant), tenant.word, folder)
-                for number in range(data.draw(st.integers(5, 15), label="calls")):
-                    await step(client, tenants.tenants[data.draw(names)], tenants, folder / f"{number}", data)
-                    await check_connections(client, tenants.login, size)
+            for tenant in tenants.tenants.values():
+                await filled(owned(client, tenant), tenant.word, folder)
+            for number in range(data.draw(st.integers(5, 15), label="calls")):
+                tenant = tenants.tenants[data.draw(st.sampled_from(sorted(WORDS)))]
+                await step(client, tenant, tenants, folder / f"{number}", data)
+                await check_connections(client, tenants.login, size)
         finally:
-            for name in WORDS:
-                tenants.run("DROP SCHEMA {} CASCADE", name)
+            for tenant in tenants.tenants.values():
+                await owned(client, tenant).drop()
 
 
 async def step(client, tenant, tenants, folder, data):
