@@ -12,7 +12,6 @@ from semlex.options.collection import BUILT_IN, KINDS, ChunkSettings
 from semlex.options.declare import declared
 from semlex.retriever.options import CollectionKeys
 from semlex.testing import HashEmbedder
-from semlex.types.documents import Document
 from tests.support.databases import CLEANING
 from tests.support.lost_answers import lose_answers
 from tests.support.retrievers import sync_opened

@@ -197,10 +197,8 @@ def test_what_is_written_later_never_fails_for_an_index(retriever):
 async def test_in_a_transaction_of_the_users(database_url):
     async with opened(database_url, "none") as store:
         await store.add_documents([Document("a text", {"year": 2020}, id="d")])
-    async with (
-        await psycopg.AsyncConnection.connect(database_url) as connection,
-        opened(model="none", connection=connection) as store,
-    ):
+    connection = await psycopg.AsyncConnection.connect(database_url)
+    async with connection, opened(model="none", connection=connection) as store:
         async with connection.transaction(force_rollback=True):
             built = await store.fields.add("year", "number")
             assert len(built) == 1

@@ -8,20 +8,16 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 from semlex.diagnostics.doctor import examine_server
-from semlex.retriever.postgres import PostgreSQLRetriever
-from semlex.retriever.synchronous import SyncClient, SyncRetriever
+from semlex.retriever.synchronous import SyncClient
 from semlex.store.query import statistics
-from semlex.testing import HashEmbedder
 from semlex.types.documents import Document
 from tests.support import second_migration
 from tests.support.databases import new_role
+from tests.support.retrievers import opened as async_opened
+from tests.support.retrievers import sync_opened as opened
 
 CHUNK = "semlex.default_collection_chunk"
 TWO_GONE = "DELETE FROM semlex.default_collection_chunk WHERE chunk_id IN ('d1', 'd2')"
-
-
-def opened(url, **options):
-    return SyncRetriever(url, HashEmbedder(8), use_reranking=False, **options)
 
 
 def filled(url, count=50):
@@ -124,13 +120,11 @@ def test_people_read_the_figures_in_words(shell):
 async def test_the_server_is_named(database_url):
     parts = conninfo_to_dict(database_url)
     named = f"host={parts['host']} port=5432 dbname={parts['dbname']} user={parts['user']}"
-    async with PostgreSQLRetriever(database_url + " password=secret", "none", use_reranking=False) as retriever:
+    async with async_opened(database_url + " password=secret", "none") as retriever:
         status = await retriever.status()
         assert (status.server, status.data_folder) == (named, None)
-    async with (
-        await psycopg.AsyncConnection.connect(database_url, autocommit=True) as connection,
-        PostgreSQLRetriever(connection=connection, embedding_model="none", use_reranking=False) as retriever,
-    ):
+    connection = await psycopg.AsyncConnection.connect(database_url, autocommit=True)
+    async with connection, async_opened(connection=connection, model="none") as retriever:
         assert (await retriever.status()).server == named
 
 

@@ -313,6 +313,5 @@ async def test_questions_are_logged_with_the_rights_of_the_role(tenants, tmp_pat
         await client._resources.query_log.flush()
         assert [query.query for query in (await mine.queries.summary()).most_asked] == ["asked by the owner"]
         log = (await reader.status()).query_log
-        assert log is not None
         assert (log.logged, log.lost) == (0, 1)
         assert "permission denied" in str(log.problem)

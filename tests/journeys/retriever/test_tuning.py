@@ -14,7 +14,6 @@ from semlex.store.postgres.embedded.server import server_memory, settings_of
 from semlex.store.postgres.server_info import ServerSetting
 
 pytestmark = pytest.mark.pg16
-
 UNITS = {"": 1, "MB": 2**20, "GB": 2**30}
 DEFAULTS = {
     "shared_buffers": 128 * 2**20, "effective_cache_size": 4 * 2**30, "work_mem": 4 * 2**20,

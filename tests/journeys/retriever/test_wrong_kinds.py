@@ -23,7 +23,6 @@ from tests.support.line_models import LineModel
 
 # Only --full does all; usually every eleventh, so that each argument gets other kinds than the next.
 STEP = 11
-
 WRONG = {
     **{
         name: partial(copy, value)

@@ -28,8 +28,6 @@ from tests.support.retrievers import opened, sync_opened
 
 WIDTH = 16
 TABLES = ("source", "document", "ingestion_log", "chunk", "embedding_1")
-
-
 retriever = partial(sync_opened, model=WIDTH, collection="orchard")
 
 

@@ -22,7 +22,6 @@ from tests.support.retrievers import opened, sync_opened
 
 kinds = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 SMALL = BulkIngestConfig(batch_size=4, small_batch_rows=0)
-
 texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1).filter(str.strip)
 keys = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=8)
 values = st.recursive(
@@ -41,8 +40,6 @@ rows_of_all_kinds = st.lists(
     ).filter(lambda row: any(row[2])),
     max_size=12,
 )
-
-
 retriever = partial(sync_opened, model="none", collection="moved", bulk=SMALL)
 
 
@@ -430,15 +427,11 @@ def test_a_role_needs_no_more_than_to_read(database_url, libraries, moved):
 
 @pytest.mark.usefixtures("libraries")
 async def test_a_pool_a_connection_and_a_transaction_of_the_users(database_url):
-    async with (
-        AsyncConnectionPool(database_url, min_size=1, max_size=3, open=False) as pool,
-        opened(model="none", pool=pool, collection="moved") as moved,
-    ):
+    pool = AsyncConnectionPool(database_url, min_size=1, max_size=3, open=False)
+    async with pool, opened(model="none", pool=pool, collection="moved") as moved:
         assert (await moved.tables.import_table("lc_docs")).written == 6
-    async with (
-        Client(database_url, "none", use_reranking=False) as client,
-        await psycopg.AsyncConnection.connect(database_url) as connection,
-    ):
+    connection = await psycopg.AsyncConnection.connect(database_url)
+    async with connection, Client(database_url, "none", use_reranking=False) as client:
         bound = client.collection("bound").using(connection)
         with pytest.raises(ConfigurationError, match="source_url="):
             await bound.tables.import_table("lc_docs")

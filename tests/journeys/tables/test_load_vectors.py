@@ -29,8 +29,6 @@ from tests.support.waiting import turns
 WIDTH = 3
 PATIENCE = 60.0  # seconds: a bound for a machine that is busy
 SMALL = BulkIngestConfig(batch_size=4, small_batch_rows=0)
-
-
 retriever = partial(sync_opened, model="none", collection="rows")
 
 
@@ -231,8 +229,6 @@ ROWS = [
     (changed(kind=[1, {1, 2}, 3]), "row 1 (id 'r1'): metadata"),
     (changed(year=[1, 2]), "year must match 3 rows of 'text'"),
 ]
-
-
 ARROW_ROWS = {
     "row 1: vector must be given": [[1, 2], None],
     "row 1: vector holds NaN": [[1, 2], [None, 1]],

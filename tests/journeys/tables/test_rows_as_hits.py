@@ -235,10 +235,8 @@ def test_the_policy_of_a_table_holds_for_a_role(database_url):
 
 def test_each_caller_finds_the_rows_that_a_policy_shows_to_it(database_url):
     """What passes for one caller of a collection is not what passes for another."""
-    with (
-        followed(database_url, rows=0) as (retriever, table),
-        new_role(database_url, "USAGE ON SCHEMA semlex", "SELECT ON ALL TABLES IN SCHEMA semlex") as role,
-    ):
+    rights = ("USAGE ON SCHEMA semlex", "SELECT ON ALL TABLES IN SCHEMA semlex")
+    with followed(database_url, rows=0) as (retriever, table), new_role(database_url, *rights) as role:
         run = table.connection.execute
         # The best hits are nobody's, so that the words are looked for among the rows that the caller may see.
         run("ALTER TABLE shop.articles ADD tenant int")
@@ -512,22 +510,21 @@ async def test_a_transaction_that_cannot_hold_the_table_is_refused(database_url)
 
 
 def test_without_an_event_loop(database_url):
-    with sync_opened(database_url, 16) as retriever:
+    with sync_opened(database_url, 16) as retriever, psycopg.connect(database_url) as mine:
         retriever.add_documents([Document("yellow fruit", id="a")])
-        found = retriever.search("yellow fruit")
-        with psycopg.connect(database_url) as mine:
-            assert retriever.tables.hits_into(mine, found, "hits") == 1
-            django = SimpleNamespace(ensure_connection=lambda: None, connection=mine)
-            assert retriever.tables.hits_into(django, found, "more") == 1
-            assert mine.execute("SELECT id FROM hits JOIN more USING (id)").fetchall() == [("a",)]
-            mine.rollback()
-            assert mine.execute(retriever.tables.hits_as_sql(found).encode()).rowcount == 1
-            assert mine.execute(retriever.tables.hits_as_sql([]).encode()).fetchall() == []
-        with psycopg.connect(database_url, autocommit=True) as mine:
-            with pytest.raises(ConfigurationError, match="in autocommit and outside a transaction"):
-                retriever.tables.hits_into(mine, found, "hits")
-            with pytest.raises(ConfigurationError, match="connection must be one of psycopg 3, of Django"):
-                retriever.tables.hits_into("postgresql://", found, "hits")
+        found, into, as_sql = retriever.search("yellow fruit"), retriever.tables.hits_into, retriever.tables.hits_as_sql
+        assert into(mine, found, "hits") == 1
+        assert into(SimpleNamespace(ensure_connection=lambda: None, connection=mine), found, "more") == 1  # of Django
+        assert mine.execute("SELECT id FROM hits JOIN more USING (id)").fetchall() == [("a",)]
+        mine.rollback()
+        assert mine.execute(as_sql(found).encode()).rowcount == 1
+        assert mine.execute(as_sql([]).encode()).fetchall() == []
+        mine.rollback()
+        mine.autocommit = True
+        with pytest.raises(ConfigurationError, match="in autocommit and outside a transaction"):
+            into(mine, found, "hits")
+        with pytest.raises(ConfigurationError, match="connection must be one of psycopg 3, of Django"):
+            into("postgresql://", found, "hits")
 
 
 async def test_behind_a_transaction_pooler(database_url):

@@ -216,20 +216,6 @@ def test_partitions_views_and_other_databases_are_kept_in_step(database_url, new
         assert counts(sync(store, compare=True)) == (0, 0, 0, 0, 0)
 
 
-def test_long_texts_are_split_and_keep_the_chunks_that_are_the_same(database_url):
-    with followed(database_url, rows=1, settings_of_store={"chunk_tokens": 40, "overlap_tokens": 0}) as (twin, store):
-        paragraphs = [twin.body(30) for _ in range(5)]
-        twin.update(0, title="", body="\n\n".join(paragraphs))
-        sync(store)
-        assert len(store.list_chunks()) == 5
-        CountingEmbedder.texts = 0
-        paragraphs[2] = twin.body(30)
-        twin.update(0, body="\n\n".join(paragraphs))
-        assert counts(sync(store)) == (0, 1, 0, 0, 0)
-        assert CountingEmbedder.texts == 1
-        twin.check(store)
-
-
 @pytest.mark.parametrize("way", sorted(WAYS))
 def test_rows_are_split_again_by_another_size_of_chunks(database_url, way):
     with followed(database_url, rows=1, **WAYS[way]) as (twin, store):
@@ -281,15 +267,25 @@ def postings(url, twin):
         return [connection.execute(query).fetchall() for query in queries]
 
 
-def test_an_expression_and_formats_make_the_text(database_url):
-    with articles(database_url) as table, opened(database_url, "rows") as store:
-        table.insert(1, title="Keys & locks", body="# Doors\n\nA **key** opens.\n\n## Windows\n\nThey have none.")
-        store.tables.follow(**table.options(text=["body"], heading="title", formats={"body": "markdown"}, metadata=[]))
+def test_long_texts_are_split_and_expressions_and_formats_make_the_text(database_url):
+    with followed(database_url, rows=1, settings_of_store={"chunk_tokens": 40, "overlap_tokens": 0}) as (twin, store):
+        paragraphs = [twin.body(30) for _ in range(5)]
+        twin.update(0, title="", body="\n\n".join(paragraphs))
+        sync(store)
+        assert len(store.list_chunks()) == 5
+        CountingEmbedder.texts = 0
+        paragraphs[2] = twin.body(30)
+        twin.update(0, body="\n\n".join(paragraphs))
+        assert counts(sync(store)) == (0, 1, 0, 0, 0)
+        assert CountingEmbedder.texts == 1
+        twin.check(store)
+        twin.update(0, title="Keys & locks", body="# Doors\n\nA **key** opens.\n\n## Windows\n\nThey have none.")
+        store.tables.change("articles", text=["body"], heading="title", formats={"body": "markdown"}, metadata=[])
         sync(store)
         found = store.list_chunks()
         assert {chunk.heading_path for chunk in found} >= {("Keys & locks", "Doors")}
         assert all(chunk.heading_path[0] == "Keys & locks" for chunk in found)
-        table.insert(2, title="100 %", body="x")
+        twin.table.insert(2, title="100 %", body="x")
         store.tables.change("articles", text=["'%s ' || upper(title) || E'\\n\\n' || body"], heading=None, formats={})
         sync(store)
         assert {chunk.content for chunk in store.list_chunks()} >= {"%s 100 %\n\nx"}
@@ -476,10 +472,8 @@ class Picky(CountingEmbedder):
 @pytest.mark.direct
 def test_rows_that_cannot_be_stored_keep_no_other_waiting(database_url, monkeypatch):
     limits, nul = FileLimits(file=2_000), r"""'"\u0000"'"""
-    with (
-        articles(database_url, "text") as table,
-        sync_opened(database_url, Picky(8), collection="rows", file_limits=limits) as store,
-    ):
+    store = sync_opened(database_url, Picky(8), collection="rows", file_limits=limits)
+    with articles(database_url, "text") as table, store:
         twin, run_sql = Twin(table, "rows"), table.connection.execute
         run_sql("ALTER TABLE shop.articles ADD COLUMN raw json")
         for number in range(20):
