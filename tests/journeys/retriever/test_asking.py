@@ -231,8 +231,8 @@ def test_without_a_model_sentences_of_the_documents_answer(page):
             retriever.answer(QUESTION, context=context, top_k=3)
         for error, wrong in (
             (ValidationError, [("question", "")]),
-            (ConfigurationError, [("tokens", 0), ("context", "text"), ("min_coverage", 2), ("min_coverage", "0")]),
-            (ConfigurationError, [("min_similarity", -1)]),
+            (ConfigurationError, [("tokens", 0), ("context", "text"), ("min_coverage", 2), ("min_similarity", -1)]),
+            (ConfigurationError, [("min_coverage", "0")]),
             (SemlexError, [("question", None), ("top_k", 0), ("filters", 3), ("mode", "loud")]),
         ):
             for name, value in wrong:

@@ -31,11 +31,7 @@ class OtherWeights(OtherEmbedder):
 
 
 class Turned(HashEmbedder):
-    """`HashEmbedder` with every vector turned, so that its cosine with the original one is known.
-
-    Args:
-        cosine: That of each vector with the original one.
-    """
+    """`HashEmbedder` with every vector turned, so that its cosine with the original one is known."""
 
     def __init__(self, cosine):
         super().__init__(DIMENSIONS)
@@ -76,9 +72,8 @@ async def make(url):
 
 def probes(url):
     with psycopg.connect(url) as connection:
-        return [
-            row[0] for row in connection.execute("SELECT probe FROM semlex.embedding_version ORDER BY name, version")
-        ]
+        rows = connection.execute("SELECT probe FROM semlex.embedding_version ORDER BY name, version").fetchall()
+        return [row[0] for row in rows]
 
 
 async def test_other_weights_are_refused_before_their_first_use(database_url):

@@ -125,9 +125,7 @@ async def test_a_document_that_outranks_the_rest_is_named(database_url):
     words = [f"w{number}" for number in range(12)]
     pages = [titled(f"a long text that once names {word} among many other things", f"about {word}") for word in words]
     index = [
-        Document(f"{word} {word} {word}", {"source_document": "index.md"}, id=f"{word}-{n}")
-        for word in words
-        for n in (1, 2, 3)
+        Document(f"{word} " * 3, {"source_document": "index.md"}, id=f"{word}-{n}") for word in words for n in "123"
     ]
     others = [Document(f"something else {n}", {"source_document": "rest.md"}) for n in range(120)]
     told = await checked(database_url, [*pages, *index, *others])
@@ -138,10 +136,8 @@ async def test_a_document_that_outranks_the_rest_is_named(database_url):
 
 
 async def test_docstrings_are_asked_of_code(database_url, tmp_path):
-    kettle = (
-        'class Kettle:\n    """Boils water on a stove.\n\n    It whistles at the end.\n    """\n\n    limit = 100\n'
-    )
-    code = kettle + "\n\ndef silent():\n    return 3\n"
+    described = '"""Boils water on a stove.\n\n    It whistles at the end.\n    """'
+    code = f"class Kettle:\n    {described}\n\n    limit = 100\n\n\ndef silent():\n    return 3\n"
     (tmp_path / "code").mkdir()
     (tmp_path / "code" / "kettle.py").write_text(code, encoding="utf-8")
     async with opened(database_url, "none", min_tokens=0) as retriever:
@@ -190,7 +186,7 @@ async def test_what_cannot_be_asked_is_refused(database_url):
             ([Document("a text"), Document("another")], "no chunk of collection 'default_collection' has a heading"),
             (
                 [titled(f"text {n}", "Notes") for n in range(3)],
-                r"none of the 3 headings .* 3 occur in three or more places",
+                "none of the 3 headings .* 3 occur in three or more places",
             ),
         ):
             await retriever.add_documents(rows)

@@ -39,12 +39,11 @@ async def test_collections_share_all_that_is_dear(database_url):
             assert len({id(getattr(part, shared)) for part in parts}) == 1, shared
         assert len({id(part.info.keyword) for part in parts}) == 8
         assert {part.info.keyword.index.options.cache_bytes for part in parts} == {125_000}
-        active = (
-            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid() "
-            "AND application_name <> %s"
+        query = (
+            "SELECT count(*) - 1 FROM pg_stat_activity WHERE datname = current_database() AND application_name <> %s"
         )
         with psycopg.connect(database_url) as connection:
-            assert connection.execute(active, [CLEANING]).fetchone()[0] <= 4  # one pool
+            assert connection.execute(query, [CLEANING]).fetchone()[0] <= 4  # one pool
 
 
 @pytest.mark.slow
@@ -243,11 +242,9 @@ def test_what_is_said_and_differs_is_refused(database_url, page):
             assert part in str(error)
     # What is the same opens, and defaults are for new collections.
     differing = {name: (OTHERS[name], MADE[name]) for name in KINDS}
-    for options, unused in (
-        *(({}, {}), (MADE, {}), ({"language": "de"}, {}), ({"defaults": MADE}, {})),
-        ({"defaults": OTHERS}, differing),
-    ):
+    for options in ({}, MADE, {"language": "de"}, {"defaults": MADE}, {"defaults": OTHERS}):
         with sync_opened(database_url, **options) as retriever:
+            unused = differing if options == {"defaults": OTHERS} else {}
             assert (retriever.count(), retriever.unused_defaults) == (1, unused)
 
 

@@ -39,10 +39,9 @@ def test_in_a_shell_of_notebooks(database_url, tmp_path):
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "keys.md").write_text("# Keys\n\nRotate a <key> often.\n", encoding="utf-8")
     cells = [cell.format(url=database_url) if "{url" in cell else cell for cell in CELLS]
-    done = subprocess.run(
-        [sys.executable, "-W", "error", ROOT / "tests" / "support" / "clients" / "notebook_cells.py"],
-        input=json.dumps(cells), cwd=tmp_path, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    command = [sys.executable, "-W", "error", ROOT / "tests" / "support" / "clients" / "notebook_cells.py"]
+    given = {"input": json.dumps(cells), "cwd": tmp_path}
+    done = subprocess.run(command, **given, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     _, indexed, found, added, refused, _ = json.loads(done.stdout)
     for told in (indexed, added):

@@ -97,8 +97,15 @@ def test_names_that_lead_away_are_not_followed(collection, double, tmp_path, mon
         patch.setattr(model_selection, "choose_embedder", lambda *_args, **_options: pytest.fail("it was opened"))
         for name in (
             *("openai:text-embedding-3-small", "openrouter:a/b", "gemini:x", "ollama:x", "unknown:x", "http:x", "/"),
-            *("cohere", "llm:openai:x", "tei+http://127.0.0.1:1", "../../etc", "~/x", "a/../b"),
-            "sentence-transformers:/",
+            *(
+                "llm:openai:x",
+                "tei+http://127.0.0.1:1",
+                "../../etc",
+                "~/x",
+                "a/../b",
+                "sentence-transformers:/",
+                "cohere",
+            ),
         ):
             assert f"models=[{name!r}]" in warning_of(collection, name)
         answers_by_words(collection, name)

@@ -178,10 +178,8 @@ async def test_the_owner_does_all_of_it(tenants, tmp_path):
         with pytest.raises(PrivilegeError, match=REFUSED):
             await theirs.search("brick")
         assert await mine.drop()
-        owners = (
-            "SELECT DISTINCT pg_get_userbyid(relowner)::text FROM pg_class WHERE relnamespace = 'acme'::regnamespace"
-        )
-        assert tenants.run(owners) == [(acme.owner,)]
+        query = "SELECT DISTINCT relowner::regrole::text FROM pg_class WHERE relnamespace = 'acme'::regnamespace"
+        assert tenants.run(query) == [(acme.owner,)]
 
 
 @pytest.mark.slow

@@ -45,9 +45,15 @@ GOOD = {
     **dict.fromkeys(
         (
             *("tables.followed", "embeddings.fill", "embeddings.list", "indexes.create", "indexes.estimate"),
-            *("indexes.optimize", "indexes.wait", "indexes.rebuild_keyword", "queries.summary", "queries.clear"),
-            *("count", "status", "description", "collections", "documents.sources", "documents.list", "fields.list"),
-            "health_check",
+            *(
+                "indexes.optimize",
+                "indexes.wait",
+                "indexes.rebuild_keyword",
+                "queries.summary",
+                "queries.clear",
+                "fields.list",
+            ),
+            *("count", "status", "description", "collections", "documents.sources", "documents.list", "health_check"),
         ),
         lambda _: {},
     ),

@@ -121,10 +121,8 @@ VECTORS = st.lists(NUMBER, min_size=3, max_size=3).filter(lambda vector: max(map
 
 @pytest.mark.slow
 def test_every_value_comes_back(database_url, tmp_path):
-    with (
-        retriever(database_url, model="none", collection="values", distance="l2") as store,
-        client_of(database_url) as client,
-    ):
+    store = retriever(database_url, model="none", collection="values", distance="l2")
+    with store, client_of(database_url) as client:
 
         @settings(OWN_ROWS, max_examples=examples(15), deadline=None)  # each makes a collection
         @given(rows=st.lists(st.tuples(TEXTS, METADATA, VECTORS), min_size=1, max_size=10))

@@ -72,13 +72,10 @@ def made(source, layout="haystack", count=0, **options):
     ("kind", "vector_type"), [*((kind, "vector(3)") for kind in KINDS.values()), (KINDS["haystack"], "halfvec(3)")],
     ids=[*KINDS, "halfvec"],
 )  # fmt: skip
-def test_texts_ids_metadata_and_bits_are_equal(database_url, kind, vector_type):
+def test_texts_ids_metadata_and_bits_are_equal(database_url, source, kind, vector_type):
     storage = vector_type.removesuffix("(3)")
     numbers = 2 if storage == "halfvec" else 3
-    with (
-        psycopg.connect(database_url, autocommit=True) as source,
-        retriever(database_url, vector_storage=storage) as moved,
-    ):
+    with retriever(database_url, vector_storage=storage) as moved:
         kind.make(source, vector_type)
         every = []
 
@@ -149,10 +146,8 @@ def test_other_columns_are_metadata(source, moved):
     assert report.left_out == {"raw": 1}
     [apple] = moved.search("apple", mode="keyword")
     assert apple.id == "00000000-0000-0000-0000-00000000000a"
-    at = "2024-01-02T01:04:05+00:00"
-    assert apple.metadata == (
-        {"n": None, "year": 2020, "price": 1.25, "ratio": 0.1, "at": at, "tags": ["a", "b"], "extra": {"k": None}}
-    )
+    numbers, at = {"n": None, "year": 2020, "price": 1.25, "ratio": 0.1}, "2024-01-02T01:04:05+00:00"
+    assert apple.metadata == numbers | {"at": at, "tags": ["a", "b"], "extra": {"k": None}}
     assert [hit.metadata for hit in moved.search("pear", mode="keyword")] == [{}]
     moved.tables.import_table("lc", metadata_fields=["year"])
     assert moved.search("apple", mode="keyword")[0].metadata == {"n": None, "year": 2020}
@@ -415,10 +410,8 @@ def test_a_role_needs_no_more_than_to_read(database_url, libraries, moved):
         with pytest.raises(PrivilegeError):
             moved.tables.import_table("lc_docs", source_url=reader)
         # Rows are there only for whom no time limit holds.
-        libraries.execute(
-            "CREATE VIEW unlimited AS SELECT * FROM lc_docs WHERE current_setting('statement_timeout') = '0'"
-        )
-        libraries.execute(f"GRANT SELECT ON unlimited TO {role}")
+        unlimited = "SELECT * FROM lc_docs WHERE current_setting('statement_timeout') = '0'"
+        libraries.execute(f"CREATE VIEW unlimited AS {unlimited}; GRANT SELECT ON unlimited TO {role}")
         for name, value in {"statement_timeout": "'10min'", "jit": "off", "search_path": "nothing"}.items():
             libraries.execute(f"ALTER ROLE {role} SET {name} = {value}")
         libraries.execute(f"ALTER ROLE {role} SET TimeZone = 'Asia/Tokyo'")

@@ -65,11 +65,9 @@ def table(count, first=0):
 def stored(url, collection="rows"):
     """Id -> text, metadata, bytes of the vector."""
     with psycopg.connect(url) as connection:
-        query = (
-            "SELECT chunk_id, chunk_text, metadata, public.vector_send(embedding) FROM semlex.{0}_chunk "
-            "LEFT JOIN semlex.{0}_embedding_1 USING (document_id, chunk_id)"
-        )
-        return {row[0]: row[1:] for row in connection.execute(query.format(collection))}
+        columns = "chunk_id, chunk_text, metadata, public.vector_send(embedding)"
+        joined = f"semlex.{collection}_chunk LEFT JOIN semlex.{collection}_embedding_1 USING (document_id, chunk_id)"
+        return {row[0]: row[1:] for row in connection.execute(f"SELECT {columns} FROM {joined}")}  # noqa: S608
 
 
 def expected(given_columns):
