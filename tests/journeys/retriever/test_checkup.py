@@ -149,15 +149,10 @@ async def test_docstrings_are_asked_of_code(database_url, tmp_path):
 
 
 HOSTILE = {
-    "markup": '<script>alert(1)</script> <b>& "bold"',
-    "controls": "red \x1b[31m alert \x07\u202e turned",
-    "long": "endless " * 1250,
-    "marks": "!!! --- ???",
-    "excluding": '-everything "exact phrase" -"nothing else"',
-    "separators": "above > below > above",
-    "lines": "one\ntwo\r\nthree",
-    "patterns": r"\d+ (?P<x>.*) [a-z]{99999} $",
-}
+    "markup": '<script>alert(1)</script> <b>& "bold"', "controls": "red \x1b[31m alert \x07\u202e turned",
+    "long": "endless " * 1250, "marks": "!!! --- ???", "excluding": '-everything "exact phrase" -"nothing else"',
+    "separators": "above > below > above", "lines": "one\ntwo\r\nthree", "patterns": r"\d+ (?P<x>.*) [a-z]{99999} $",
+}  # fmt: skip
 
 
 async def test_hostile_headings(database_url):

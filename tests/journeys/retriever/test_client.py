@@ -201,17 +201,10 @@ async def test_listing_goes_through_all_chunks_once(database_url, tmp_path):
 
 # Of each option: what the collection is made with, and another value.
 VALUES = {
-    "language": ("german", "english"),
-    "keyword": ("bm25", "tsvector"),
-    "stop_words": (False, True),
-    "distance": ("l2", "cosine"),
-    "vector_storage": ("halfvec", "vector"),
-    "with_context": (False, True),
-    "partitions": (2, 0),
-    "chunk_tokens": (100, 101),
-    "overlap_tokens": (10, 11),
-    "min_tokens": (20, 21),
-}
+    "language": ("german", "english"), "keyword": ("bm25", "tsvector"), "stop_words": (False, True),
+    "distance": ("l2", "cosine"), "vector_storage": ("halfvec", "vector"), "with_context": (False, True),
+    "partitions": (2, 0), "chunk_tokens": (100, 101), "overlap_tokens": (10, 11), "min_tokens": (20, 21),
+}  # fmt: skip
 MADE, OTHERS = ({name: values[place] for name, values in VALUES.items()} for place in (0, 1))
 
 

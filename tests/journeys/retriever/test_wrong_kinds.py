@@ -42,58 +42,41 @@ WRONG = {
 NUMBERS = itertools.count()
 # One good call of every method; each argument is then replaced by each wrong value. First those that need none.
 GOOD = {
-    **dict.fromkeys(
-        (
-            *("tables.followed", "embeddings.fill", "embeddings.list", "indexes.create", "indexes.estimate"),
-            *(
-                "indexes.optimize",
-                "indexes.wait",
-                "indexes.rebuild_keyword",
-                "queries.summary",
-                "queries.clear",
-                "fields.list",
-            ),
-            *("count", "status", "description", "collections", "documents.sources", "documents.list", "health_check"),
-        ),
-        lambda _: {},
-    ),
+    **dict.fromkeys((
+        "tables.followed", "embeddings.fill", "embeddings.list", "indexes.create", "indexes.estimate",
+        "indexes.optimize", "indexes.wait", "indexes.rebuild_keyword", "queries.summary", "queries.clear", "fields.list", "count",
+        "status", "description", "collections", "documents.sources", "documents.list", "health_check",
+    ), lambda _: {}),
     **dict.fromkeys(("add_documents", "upsert"), lambda _: {"documents": [Document("good", id="good")]}),
     **dict.fromkeys(("search", "candidates"), lambda _: {"query": "good"}),
     **dict.fromkeys(("context", "answer"), lambda _: {"question": "good"}),
     **dict.fromkeys(("get", "embeddings.vectors"), lambda _: {"ids": ["good"]}),
     **dict.fromkeys(("documents.get", "documents.outline"), lambda _: {"document": "good"}),
-    "add_texts": lambda _: {"texts": ["good"]},
-    "index": lambda folder: {"paths": folder},
-    "tables.load": lambda _: {"rows": {"text": ["good"], "vector": [[1.0] * 8], "metadata": [{}]}},
-    "diversify": lambda _: {"hits": []},
-    "tables.stored_vectors": lambda _: {"rows": pa.table({"text": ["good"], "metadata": ["{}"]})},
-    "tables.read": lambda _: {"after": "good"},
     "tables.import_table": lambda _: (
         {"table": "default_collection_embedding_1", "layout": "pgvector", "source_schema": "semlex"}
         | {"id_field": "chunk_id", "text_field": "chunk_id", "vector_field": "embedding"}
     ),
+    "add_texts": lambda _: {"texts": ["good"]}, "index": lambda folder: {"paths": folder},
+    "tables.load": lambda _: {"rows": {"text": ["good"], "vector": [[1.0] * 8], "metadata": [{}]}},
+    "diversify": lambda _: {"hits": []},
+    "tables.stored_vectors": lambda _: {"rows": pa.table({"text": ["good"], "metadata": ["{}"]})},
+    "tables.read": lambda _: {"after": "good"},
     "tables.follow": lambda _: {"table": "good", "name": f"good {next(NUMBERS)}", "text": "body"},
-    "tables.change": lambda _: {"name": "rows"},
-    "tables.ddl": lambda _: {"table": "good", "text": "body"},
+    "tables.change": lambda _: {"name": "rows"}, "tables.ddl": lambda _: {"table": "good", "text": "body"},
     "tables.sync": lambda _: {"dry_run": True},
     "documents.enrich": lambda _: {"enrichment": LineModel(), "dry_run": True},
-    "embeddings.store_calibration": lambda _: {"curve": None},
-    "delete": lambda _: {"ids": ["missing"]},
-    "documents.rechunk": lambda _: {"dry_run": True},
-    "checkup": lambda _: {"sample": 1},
+    "embeddings.store_calibration": lambda _: {"curve": None}, "delete": lambda _: {"ids": ["missing"]},
+    "documents.rechunk": lambda _: {"dry_run": True}, "checkup": lambda _: {"sample": 1},
     "why": lambda _: {"document": "good", "question": "good"},
-    "fields.facets": lambda _: {"fields": ["good"], "query": "good"},
-    "search_many": lambda _: {"queries": ["good"]},
+    "fields.facets": lambda _: {"fields": ["good"], "query": "good"}, "search_many": lambda _: {"queries": ["good"]},
     "search_page": lambda folder: {"cursor": (folder / "cursor").read_text(encoding="utf-8")},
-    "list_chunks": lambda _: {"limit": 5},
-    "describe": lambda _: {"text": "good"},
+    "list_chunks": lambda _: {"limit": 5}, "describe": lambda _: {"text": "good"},
     "sync": lambda folder: {"paths": str(folder), "dry_run": True},
     "documents.move_source": lambda folder: {"name": "good", "root": str(folder)},
     "fields.add": lambda _: {"name": "year", "type": "number", "force": True},
-    "fields.remove": lambda _: {"name": "year"},
-    "jobs.submit": lambda _: {"kind": "optimize"},
+    "fields.remove": lambda _: {"name": "year"}, "jobs.submit": lambda _: {"kind": "optimize"},
     "tables.hits_as_sql": lambda _: {"results": []},
-}
+}  # fmt: skip
 # Other words for an argument in a message; what its elements are called.
 OTHER_NAMES = {
     "query_text": "query", "queries": "query", "question": "query", "query_embedding": "vector", "texts": "content",

@@ -314,16 +314,13 @@ def libraries(source):
 
 
 TABLES = [
-    ("lc_docs", None, "public.lc_docs"),
-    ("lc_docs", "langchain-postgres", "public.lc_docs"),
+    ("lc_docs", None, "public.lc_docs"), ("lc_docs", "langchain-postgres", "public.lc_docs"),
     (COLLECTION, None, "collection 'old docs' of public.langchain_pg_embedding"),
     (COLLECTION, "langchain-postgres", "collection 'old docs' of public.langchain_pg_embedding"),
     (COLLECTION, "langchain-pgvector", "collection 'old docs' of public.langchain_pg_embedding"),
-    ("li_docs", None, "public.data_li_docs"),
-    ("LI_Docs", "llama-index", "public.data_li_docs"),
-    ("data_li_docs", "llama-index", "public.data_li_docs"),
-    ("haystack_docs", None, "public.haystack_docs"),
-]
+    ("li_docs", None, "public.data_li_docs"), ("LI_Docs", "llama-index", "public.data_li_docs"),
+    ("data_li_docs", "llama-index", "public.data_li_docs"), ("haystack_docs", None, "public.haystack_docs"),
+]  # fmt: skip
 UNCLEAR = [
     ("nothing", {}, r"no table .* 'nothing' .*this schema has 'data_li_docs' \(llama-index\).*'old docs'"),
     ("nothing", {"source_schema": "semlex"}, "no table that can be recognised"),
