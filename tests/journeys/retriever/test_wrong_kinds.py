@@ -44,8 +44,8 @@ NUMBERS = itertools.count()
 GOOD = {
     **dict.fromkeys((
         "tables.followed", "embeddings.fill", "embeddings.list", "indexes.create", "indexes.estimate",
-        "indexes.optimize", "indexes.wait", "indexes.rebuild_keyword", "queries.summary", "queries.clear", "fields.list", "count",
-        "status", "description", "collections", "documents.sources", "documents.list", "health_check",
+        "indexes.optimize", "indexes.wait", "indexes.rebuild_keyword", "queries.summary", "queries.clear", "count",
+        "fields.list", "status", "description", "collections", "documents.sources", "documents.list", "health_check",
     ), lambda _: {}),
     **dict.fromkeys(("add_documents", "upsert"), lambda _: {"documents": [Document("good", id="good")]}),
     **dict.fromkeys(("search", "candidates"), lambda _: {"query": "good"}),
