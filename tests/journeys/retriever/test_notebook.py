@@ -11,25 +11,13 @@ from tests.unit.test_display import Elements
 from tests.unit.test_progress import Progresses
 
 CELLS = (
-    """
-import semlex, semlex.testing
-from semlex import Document, SyncRetriever, connect
-url, model = {url!r}, semlex.testing.HashEmbedder(16)
-retriever = SyncRetriever(url, model, use_reranking=False)
-retriever.initialize()
-""",
+    "import semlex, semlex.testing\nfrom semlex import Document, SyncRetriever, connect",
+    'url, model, documents = {url!r}, semlex.testing.HashEmbedder(16), [Document("a key")]',
+    "retriever = SyncRetriever(url, model, use_reranking=False)\nretriever.initialize()",
     'report = retriever.index("docs", progress="bar")',
     'retriever.search("keys", mode="keyword")',
-    """
-async with connect(url, model) as client:
-    await client.collection("other").add_documents([Document("a key")], progress="bar")
-""",
-    """
-try:
-    retriever.index("docs", progress="baar")
-except semlex.SemlexError as error:
-    print(error)
-""",
+    'async with connect(url, model) as one:\n    await one.collection("b").add_documents(documents, progress="bar")',
+    'try:\n    retriever.index("docs", progress="baar")\nexcept semlex.SemlexError as error:\n    print(error)',
     "retriever.close()",
 )
 
@@ -43,7 +31,7 @@ def test_in_a_shell_of_notebooks(database_url, tmp_path):
     given = {"input": json.dumps(cells), "cwd": tmp_path}
     done = subprocess.run(command, **given, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    _, indexed, found, added, refused, _ = json.loads(done.stdout)
+    *_, indexed, found, added, refused, _ = json.loads(done.stdout)
     for told in (indexed, added):
         first, *updates = told["outputs"]
         assert (first["update"], {one["update"] for one in updates}) == (False, {True})
