@@ -216,11 +216,16 @@ def page(tmp_path):
     return path
 
 
-def test_every_option_of_a_collection_is_none_unless_said():
+def test_what_is_refused_makes_nothing(bare_database_url):
     assert declared(CollectionKeys).keys() == KINDS.keys()
-    assert CollectionOptions() == CollectionOptions(**dict.fromkeys(KINDS))
+    assert CollectionOptions() == CollectionOptions(**dict.fromkeys(KINDS))  # every option is None unless it is said
     assert VALUES.keys() == KINDS.keys()
     assert BUILT_IN.keys() <= KINDS.keys()
+    for options, message in REFUSED:
+        with pytest.raises(ConfigurationError, match=message):
+            sync_opened(bare_database_url, **options).initialize()
+    with psycopg.connect(bare_database_url) as connection:
+        assert connection.execute("SELECT to_regnamespace('semlex')").fetchone() == (None,)
 
 
 def test_what_is_said_and_differs_is_refused(database_url, page):
@@ -288,11 +293,3 @@ REFUSED = [
     ({"defaults": {"langage": "german"}}, "defaults: unknown option 'langage'"),
     ({"defaults": {"chunk_tokens": 5}}, "chunk_tokens must be"),
 ]
-
-
-def test_what_is_refused_makes_nothing(bare_database_url):
-    for options, message in REFUSED:
-        with pytest.raises(ConfigurationError, match=message):
-            sync_opened(bare_database_url, **options).initialize()
-    with psycopg.connect(bare_database_url) as connection:
-        assert connection.execute("SELECT to_regnamespace('semlex')").fetchone() == (None,)

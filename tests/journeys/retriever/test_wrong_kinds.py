@@ -129,10 +129,6 @@ def arguments_of_call(call):
     return found
 
 
-def cases(of, *, full):
-    return list(of()) if full else list(of())[::STEP]
-
-
 def of_methods():
     for name, method in public_methods().items():
         for argument in arguments_of_call(method):
@@ -181,7 +177,7 @@ def test_methods_and_documents(database_url, tmp_path, full):
     (tmp_path / "page.md").write_text("# Good\n\nA good page.\n", encoding="utf-8")
     wrong = {}
     with SyncRetriever(database_url, HashEmbedder(8), use_reranking=False) as retriever:
-        for case in cases(of_documents, full=full):
+        for case in [*of_documents()][:: 1 if full else STEP]:
             fields = {"content": "good", "id": "good"} | {case[1]: WRONG[case[2]]()}
             wrong[case] = unexpected(lambda: retriever.add_documents([Document(**fields)]), case[1])  # noqa: B023
         retriever.index(tmp_path, source="good")
@@ -191,7 +187,7 @@ def test_methods_and_documents(database_url, tmp_path, full):
         with psycopg.connect(database_url, autocommit=True) as connection:
             connection.execute("CREATE TABLE good (id bigint PRIMARY KEY, body text)")
         retriever.tables.follow("good", name="rows", text="body")
-        for method, argument, kind in cases(of_methods, full=full):
+        for method, argument, kind in [*of_methods()][:: 1 if full else STEP]:
             arguments = GOOD[method](tmp_path) | {argument: WRONG[kind]()}
             paths = [arguments.pop("paths")] if method in {"index", "sync"} else []
             call = attrgetter(method)(retriever)
@@ -204,7 +200,7 @@ def test_methods_and_documents(database_url, tmp_path, full):
 
 def test_value_classes(full):
     wrong = {}
-    for name, argument, kind in cases(of_classes, full=full):
+    for name, argument, kind in [*of_classes()][:: 1 if full else STEP]:
         fields = GOOD_FIELDS.get(name, {}) | {argument: WRONG[kind]()}
         wrong[name, argument, kind] = unexpected(lambda: getattr(semlex, name)(**fields), argument)  # noqa: B023
     check(wrong)
@@ -213,7 +209,7 @@ def test_value_classes(full):
 @pytest.mark.slow
 def test_constructors(database_url, full):
     wrong = {}
-    for name, argument, kind in cases(of_constructor, full=full):
+    for name, argument, kind in [*of_constructor()][:: 1 if full else STEP]:
         # A collection of its own for each, so that what it is made with counts.
         arguments = {"db_url": database_url, "embedding_model": "none", "use_reranking": False}
         if name == "PostgreSQLRetriever":

@@ -115,14 +115,6 @@ def test_what_is_stored_when_the_answer_is_lost_was_not_done_by_another_program(
     assert (lost, news.tables.followed()) == ({"follow the table"}, [])
 
 
-def test_the_first_call_in_a_schema_may_follow_a_table_of_it(database_url, table):
-    with SyncClient(database_url, "none", use_reranking=False, schema="shop") as client:
-        news = client.collection("news")
-        assert news.tables.ddl(**table.options())
-        followed = news.tables.follow(**table.options())
-        assert [status.table for status in news.tables.followed()] == [followed]
-
-
 def test_a_definition_is_part_of_a_callers_transaction(database_url, table, news):
     news.count()
     with psycopg.connect(database_url) as connection:
@@ -133,6 +125,12 @@ def test_a_definition_is_part_of_a_callers_transaction(database_url, table, news
         assert news.tables.followed() == []
         connection.rollback()
         assert news.tables.followed() == []
+    # The first call in a schema may follow a table of it.
+    with SyncClient(database_url, "none", use_reranking=False, schema="shop") as client:
+        own = client.collection("news").tables
+        assert own.ddl(**table.options())
+        followed = own.follow(**table.options())
+        assert [status.table for status in own.followed()] == [followed]
 
 
 @pytest.mark.direct
