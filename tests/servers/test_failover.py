@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
 from contextlib import suppress
-from pathlib import Path
 
 import psycopg
 import pytest
@@ -17,14 +15,14 @@ from semlex.types.documents import Document
 from tests.support.folders import new_open_folder
 from tests.support.keyword_index import check_index
 from tests.support.retrievers import opened
-from tests.support.standbys import Pair, replicated
+from tests.support.standbys import replicated
 from tests.support.waiting import eventually
 
 BEFORE, AFTER = 15, 15
 
 
 @pytest.fixture
-def pair(make_server_folder: Callable[[Path], Path]) -> Iterator[Pair]:
+def pair(make_server_folder):
     """Commits wait for the standby, so that none is lost with the primary."""
     with new_open_folder() as folder, replicated(folder, make_server_folder) as pair:
         with psycopg.connect(pair.primary, autocommit=True) as connection:
@@ -36,13 +34,13 @@ def pair(make_server_folder: Callable[[Path], Path]) -> Iterator[Pair]:
 class Work:
     """Writes one document after another, each until it is stored, while a worker runs jobs and searches go on."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url):
         self.url = url
-        self.stored: list[str] = []
-        self.refused: list[StoreError] = []
+        self.stored = []
+        self.refused = []
         self.searches = 0
 
-    async def write(self, count: int) -> None:
+    async def write(self, count):
         async with opened(self.url, 16, collection="words", timeout=3) as retriever:  # expires
             for number in range(count):
                 name = f"d{number:03}"
@@ -53,7 +51,7 @@ class Work:
                     except StoreError as error:
                         self.refused.append(error)
 
-    async def search(self) -> None:
+    async def search(self):
         async with opened(self.url, 16, collection="words", timeout=3) as retriever:  # expires
             while True:
                 with suppress(StoreError):  # while no primary is there
@@ -65,7 +63,7 @@ class Work:
 
 
 @pytest.mark.parametrize("attribute", ["read-write", "primary"])
-async def test_writes_searches_and_jobs_go_on(pair: Pair, attribute: str) -> None:
+async def test_writes_searches_and_jobs_go_on(pair, attribute):
     url = pair.both(target_session_attrs=attribute)
     work = Work(url)
     async with Client(url, HashEmbedder(16), use_reranking=False, timeout=3) as client:  # expires
@@ -82,7 +80,7 @@ async def test_writes_searches_and_jobs_go_on(pair: Pair, attribute: str) -> Non
         await tasks[0]
         await eventually(lambda: work.searches > searches)
 
-        async def all_done() -> bool:
+        async def all_done():
             return {(await job.status()).state for job in jobs} == {"done"}
 
         await eventually(all_done)
@@ -99,7 +97,7 @@ async def test_writes_searches_and_jobs_go_on(pair: Pair, attribute: str) -> Non
         check_index(pair.standby, name)
 
 
-async def test_a_client_may_want_a_standby(pair: Pair) -> None:
+async def test_a_client_may_want_a_standby(pair):
     async with opened(pair.primary, 16, collection="words") as primary:
         await primary.add_documents([Document("stone", id="stone")])
         await pair.catch_up()

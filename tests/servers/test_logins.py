@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterator
-from pathlib import Path
 
 import psycopg
 import pytest
@@ -12,7 +10,6 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
 from semlex.errors import ConnectionFailedError
-from semlex.retriever.synchronous import SyncRetriever
 from semlex.types.documents import Document
 from tests.support.folders import TEMPORARY
 from tests.support.retrievers import sync_opened
@@ -27,11 +24,11 @@ LOGIN = "semlex_login"
 RULES = ("hostnossl all +semlex_login 127.0.0.1/32 reject", "host all +semlex_login all scram-sha-256")
 
 
-def run(*command: str, folder: Path) -> None:
+def run(*command, folder):
     subprocess.run(command, cwd=folder, check=True, capture_output=True)
 
 
-def make_certificates(folder: Path) -> dict[str, Path]:
+def make_certificates(folder):
     """A certificate for ``localhost``, by an authority of its own whose certificate is ``authority.pem``."""
     key = ("-newkey", "rsa:2048", "-nodes")
     run("openssl", "req", "-x509", *key, "-keyout", "authority.key", "-out", "authority.pem", "-subj", "/CN=Tests",
@@ -44,12 +41,12 @@ def make_certificates(folder: Path) -> dict[str, Path]:
 
 
 @pytest.fixture(scope="module")
-def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def certificates(tmp_path_factory):
     return tmp_path_factory.mktemp("certificates")
 
 
 @pytest.fixture(scope="module")
-def address(certificates: Path) -> Iterator[str]:
+def address(certificates):
     """The address of a server that demands a password and TLS, without user and password."""
     files = make_certificates(certificates)
     tree, place = programs_of(15)
@@ -64,11 +61,11 @@ def address(certificates: Path) -> Iterator[str]:
         yield make_conninfo(url, host="localhost", user=LOGIN, sslrootcert=str(certificates / "authority.pem"))
 
 
-def retriever_of(address: str, **options: str) -> SyncRetriever:
+def retriever_of(address, **options):
     return sync_opened(make_conninfo(address, **options), timeout=LIMIT)
 
 
-def refusal(address: str, **options: str) -> str:
+def refusal(address, **options):
     """The message of a server that cannot be used, which names the place and shows no password."""
     with pytest.raises(ConnectionFailedError) as caught:
         retriever_of(address, **options).initialize()
@@ -79,26 +76,26 @@ def refusal(address: str, **options: str) -> str:
 
 
 @pytest.mark.parametrize("mode", ["require", "verify-ca", "verify-full"])
-def test_a_password_and_a_certificate_that_match(address: str, mode: str) -> None:
+def test_a_password_and_a_certificate_that_match(address, mode):
     with retriever_of(address, password=RIGHT, sslmode=mode) as retriever:
         retriever.add_documents([Document("a stone in the river", id="stone"), Document("a cloud", id="cloud")])
         assert [hit.id for hit in retriever.search("stone", 1)] == ["stone"]
         assert retriever.drop_collection()
 
 
-def test_a_wrong_password(address: str) -> None:
+def test_a_wrong_password(address):
     message = refusal(address, password=WRONG, sslmode="verify-full")
     assert 'password authentication failed for user "semlex_login"' in message
     assert "check user and password" in message
 
 
-def test_no_password(address: str) -> None:
+def test_no_password(address):
     message = refusal(address, sslmode="verify-full")
     assert "no password supplied" in message
     assert "PGPASSWORD" in message
 
 
-def test_a_certificate_of_another_host(address: str) -> None:
+def test_a_certificate_of_another_host(address):
     message = refusal(address, password=RIGHT, sslmode="verify-full", host="127.0.0.1")
     assert 'certificate for "localhost"' in message
     assert "connect by a name that is in the certificate" in message
@@ -106,7 +103,7 @@ def test_a_certificate_of_another_host(address: str) -> None:
         assert retriever.count() == 0
 
 
-def test_a_certificate_of_an_unknown_authority(address: str, certificates: Path) -> None:
+def test_a_certificate_of_an_unknown_authority(address, certificates):
     other = certificates / "other"
     other.mkdir()
     make_certificates(other)
@@ -115,21 +112,21 @@ def test_a_certificate_of_an_unknown_authority(address: str, certificates: Path)
     assert "sslrootcert=" in message
 
 
-def test_no_certificate_of_an_authority(address: str, certificates: Path) -> None:
+def test_no_certificate_of_an_authority(address, certificates):
     message = refusal(address, password=RIGHT, sslmode="verify-full", sslrootcert=str(certificates / "missing.pem"))
     assert "sslrootcert=" in message
 
 
-def test_a_connection_without_tls(address: str) -> None:
+def test_a_connection_without_tls(address):
     assert "takes this login over TLS only" in refusal(address, password=RIGHT, sslmode="disable")
 
 
-def test_a_server_without_tls() -> None:
+def test_a_server_without_tls():
     with running("postgres-18") as server, pytest.raises(ConnectionFailedError, match="turn TLS on in the server"):
         sync_opened(make_conninfo(server.direct, sslmode="require"), timeout=LIMIT).initialize()
 
 
-def test_on_the_command_line(address: str, tmp_path: Path) -> None:
+def test_on_the_command_line(address, tmp_path):
     shell = Shell(make_conninfo(address, password=WRONG, sslmode="verify-full"), tmp_path)
     done = shell("status", code=3)
     assert done.stdout == ""

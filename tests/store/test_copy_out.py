@@ -20,7 +20,7 @@ SLOW = "COPY (SELECT n::int8, repeat('x', 3000) || pg_sleep({}) FROM generate_se
 TYPES = ["int8", "text"]
 
 
-async def read(connection: psycopg.AsyncConnection, statement: sql.Composed) -> list[list[int]]:
+async def read(connection, statement):
     """The numbers of every part."""
     async with aclosing(tables.copy_parts(connection, statement, TYPES)) as parts:
         return [part.decoded()[0] async for part in parts]
@@ -29,12 +29,10 @@ async def read(connection: psycopg.AsyncConnection, statement: sql.Composed) -> 
 @pytest.mark.slow
 @settings(OWN_ROWS, deadline=None, max_examples=examples(20))
 @given(count=st.integers(0, 300), width=st.sampled_from([0, 10, 20_000]), size=st.sampled_from([1, 500, 100_000]))
-def test_every_row_once_and_in_order(
-    database_url: str, monkeypatch: pytest.MonkeyPatch, count: int, width: int, size: int
-) -> None:
+def test_every_row_once_and_in_order(database_url, monkeypatch, count, width, size):
     monkeypatch.setattr(tables, "PART_BYTES", size)
 
-    async def run() -> None:
+    async def run():
         async with await psycopg.AsyncConnection.connect(database_url) as connection:
             parts = await read(connection, sql.SQL(NUMBERS).format(width, count))
             assert [number for part in parts for number in part] == list(range(1, count + 1))
@@ -45,8 +43,8 @@ def test_every_row_once_and_in_order(
     asyncio.run(run())
 
 
-def test_an_error_in_the_middle(database_url: str) -> None:
-    async def run() -> None:
+def test_an_error_in_the_middle(database_url):
+    async def run():
         async with await psycopg.AsyncConnection.connect(database_url) as connection:
             with pytest.raises(psycopg.errors.DivisionByZero):
                 await read(connection, sql.SQL(DIVISION).format())
@@ -57,15 +55,13 @@ def test_an_error_in_the_middle(database_url: str) -> None:
 
 
 @pytest.mark.parametrize("seconds", [0.01, 0])
-def test_whoever_stops_leaves_a_usable_connection(
-    database_url: str, monkeypatch: pytest.MonkeyPatch, seconds: float
-) -> None:
+def test_whoever_stops_leaves_a_usable_connection(database_url, monkeypatch, seconds):
     monkeypatch.setattr(tables, "PART_BYTES", 20_000)  # several rows: the server is waited for in the thread
 
-    async def run() -> None:
+    async def run():
         begun = asyncio.Event()
 
-        async def reading(connection: psycopg.AsyncConnection) -> None:
+        async def reading(connection):
             statement = sql.SQL(SLOW).format(seconds)
             async with aclosing(tables.copy_parts(connection, statement, TYPES)) as parts:
                 async for _ in parts:
@@ -84,8 +80,8 @@ def test_whoever_stops_leaves_a_usable_connection(
 
 
 @pytest.mark.slow
-def test_a_server_that_is_gone(database_url: str) -> None:
-    async def run() -> None:
+def test_a_server_that_is_gone(database_url):
+    async def run():
         async with await psycopg.AsyncConnection.connect(database_url) as connection:
             statement = sql.SQL(NUMBERS).format(3000, 10_000_000)
             async with aclosing(tables.copy_parts(connection, statement, TYPES)) as parts:

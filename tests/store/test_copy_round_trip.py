@@ -6,9 +6,7 @@ import math
 import random
 import string
 import uuid
-from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import numpy as np
 import psycopg
@@ -20,8 +18,6 @@ from psycopg import sql
 from semlex._core import CopyEncoder, decode_copy, validate_rows
 from tests.support.properties import examples
 
-Columns = list[tuple[str, str, Any]]
-
 SCALARS = ("int2", "int4", "int8", "float4", "float8", "bool", "text", "uuid", "timestamptz")
 BITS = 11
 SPARSE_DIMENSIONS = 500
@@ -31,7 +27,7 @@ LAST_MICROSECOND = 3_652_059 * 86_400 * 10**6 - 1  # of the years 1 to 9999, cou
 LETTERS = string.printable.replace("\0", "") + "äßéÿ€漢字कख🙂\u200f\x01\x7f\x85\ufeff\uffff"
 
 
-def encode(columns: Columns, space: int = 0) -> bytes:
+def encode(columns, space=0):
     """The whole stream, written through one buffer that is reused."""
     encoder = CopyEncoder(columns)
     buffer = np.full(encoder.largest_row + space, 0xAA, dtype=np.uint8)
@@ -42,7 +38,7 @@ def encode(columns: Columns, space: int = 0) -> bytes:
     return b"".join(blocks)
 
 
-def create_table(connection: psycopg.Connection[Any], columns: Columns) -> None:
+def create_table(connection, columns):
     names = {"bit": f"bit({BITS})"}
     fields = [
         sql.SQL("{} {}").format(sql.Identifier(name), sql.SQL(names.get(kind, kind))) for name, kind, _ in columns
@@ -52,7 +48,7 @@ def create_table(connection: psycopg.Connection[Any], columns: Columns) -> None:
     connection.execute(sql.SQL("CREATE TEMP TABLE rows ({})").format(sql.SQL(", ").join(fields)))
 
 
-def copy_in(connection: psycopg.Connection[Any], columns: Columns, stream: bytes) -> int:
+def copy_in(connection, columns, stream):
     cursor = connection.cursor()
     fields = sql.SQL(", ").join(sql.Identifier(name) for name, _, _ in columns)
     with cursor.copy(sql.SQL("COPY rows ({}) FROM STDIN (FORMAT binary)").format(fields)) as copy:
@@ -60,7 +56,7 @@ def copy_in(connection: psycopg.Connection[Any], columns: Columns, stream: bytes
     return cursor.rowcount
 
 
-def copy_out(connection: psycopg.Connection[Any], names: Sequence[str]) -> bytes:
+def copy_out(connection, names):
     fields = sql.SQL(", ").join(map(sql.Identifier, names))
     # Ordered: a heap may hold rows in another order than they came, a small one in the free end of an earlier page.
     statement = sql.SQL("COPY (SELECT {} FROM rows ORDER BY ordinal) TO STDOUT (FORMAT binary)").format(fields)
@@ -68,7 +64,7 @@ def copy_out(connection: psycopg.Connection[Any], names: Sequence[str]) -> bytes
         return b"".join(copy)
 
 
-def same(sent: Any, received: Any, kind: str) -> bool:  # noqa: PLR0911 (one line a type)
+def same(sent, received, kind):  # noqa: PLR0911 (one line a type)
     """Equality of one value, as far as the type keeps it."""
     if sent is None or received is None:
         return sent is received
@@ -87,7 +83,7 @@ def same(sent: Any, received: Any, kind: str) -> bool:  # noqa: PLR0911 (one lin
     return type(sent) is type(received) and sent == received
 
 
-def same_json(sent: Any, received: Any) -> bool:
+def same_json(sent, received):
     """Whether a value came back, and every number in it as what it was: whole or not."""
     if isinstance(sent, dict):
         return sent.keys() == received.keys() and all(same_json(sent[key], received[key]) for key in sent)
@@ -96,7 +92,7 @@ def same_json(sent: Any, received: Any) -> bool:
     return type(sent) is type(received) and sent == received
 
 
-def through_the_server(connection: psycopg.Connection[Any], columns: Columns, rows: int, space: int) -> None:
+def through_the_server(connection, columns, rows, space):
     create_table(connection, columns)
     assert copy_in(connection, columns, encode(columns, space)) == rows
     plain = [column for column in columns if column[1] != "jsonb"]  # the server rewrites jsonb
@@ -112,32 +108,32 @@ def through_the_server(connection: psycopg.Connection[Any], columns: Columns, ro
 # ---- values, by one seeded generator: hypothesis chooses the seed and the shape, so that tables can be large ----
 
 
-def random_text(source: random.Random) -> str:
+def random_text(source):
     return "".join(source.choices(LETTERS, k=source.randrange(12)))
 
 
-def random_float(source: random.Random) -> float:
+def random_float(source):
     return source.choice((0.0, -0.0, math.nan, math.inf, -math.inf, 5e-324, source.uniform(-1e6, 1e6)))
 
 
-def random_instant(source: random.Random) -> datetime:
+def random_instant(source):
     return FIRST + timedelta(microseconds=source.randint(0, LAST_MICROSECOND))
 
 
-def random_components(source: random.Random, dimension: int) -> np.ndarray[Any, np.dtype[np.float32]]:
+def random_components(source, dimension):
     return np.array([source.gauss(0, 1) for _ in range(dimension)], dtype=np.float32)
 
 
-def random_half(source: random.Random, dimension: int) -> np.ndarray[Any, np.dtype[np.float32]]:
+def random_half(source, dimension):
     return random_components(source, dimension).astype(np.float16).astype(np.float32)
 
 
-def random_sparse(source: random.Random) -> tuple[object, object]:
+def random_sparse(source):
     indices = np.array(sorted(source.sample(range(SPARSE_DIMENSIONS), source.randrange(6))), dtype=np.int32)
     return indices, (np.abs(random_components(source, len(indices))) + np.float32(0.5)).astype(np.float32)
 
 
-def random_json(source: random.Random, depth: int = 3) -> Any:
+def random_json(source, depth=3):
     match source.randrange(8 if depth else 6):
         case 0:
             return source.choice((None, True, False))
@@ -153,7 +149,7 @@ def random_json(source: random.Random, depth: int = 3) -> Any:
             return {random_text(source): random_json(source, depth - 1) for _ in range(source.randrange(4))}
 
 
-MAKERS: dict[str, Callable[[random.Random], Any]] = {
+MAKERS = {
     "int2": lambda source: source.choice((-(2**15), 2**15 - 1, source.randint(-9, 9))),
     "int4": lambda source: source.choice((-(2**31), 2**31 - 1, source.randint(-9, 9))),
     "int8": lambda source: source.choice((-(2**63), 2**63 - 1, source.randint(-9, 9))),
@@ -172,10 +168,10 @@ MAKERS: dict[str, Callable[[random.Random], Any]] = {
 }
 
 
-def random_column(source: random.Random, kind: str, rows: int) -> Any:
+def random_column(source, kind, rows):
     nulls = source.choice((0.0, 0.1, 1.0))
 
-    def value() -> Any:
+    def value():
         if source.random() < nulls:
             return None
         if kind.endswith("[]"):
@@ -192,18 +188,18 @@ KINDS = (*MAKERS, *(f"{kind}[]" for kind in SCALARS))
 
 
 @pytest.fixture
-def connection(database_url: str) -> Iterator[psycopg.Connection[Any]]:
+def connection(database_url):
     with psycopg.connect(database_url, autocommit=True) as connection:
         yield connection
 
 
 @pytest.mark.slow
-def test_lists_of_every_type(connection: psycopg.Connection[Any], full: bool) -> None:
+def test_lists_of_every_type(connection, full):
     """Rows of all types and all arrays, with NULLs in none, some or all of a column."""
 
     @settings(max_examples=5_000 if full else examples(20), deadline=None)
     @given(seed=st.integers(0, 2**32), space=st.sampled_from((0, 1, 1_000, 2**18)))
-    def check(seed: int, space: int) -> None:
+    def check(seed, space):
         source = random.Random(seed)
         rows = 1_500 if full else 250
         columns = [(f"f{place}", kind, random_column(source, kind, rows)) for place, kind in enumerate(KINDS)]
@@ -212,17 +208,17 @@ def test_lists_of_every_type(connection: psycopg.Connection[Any], full: bool) ->
     check()
 
 
-def integers(generator: np.random.Generator, bits: int, rows: int) -> Any:
+def integers(generator, bits, rows):
     return generator.integers(-(2 ** (bits - 1)), 2 ** (bits - 1), rows, dtype=np.int64)
 
 
 @pytest.mark.slow
-def test_arrays_of_every_type(connection: psycopg.Connection[Any], full: bool) -> None:
+def test_arrays_of_every_type(connection, full):
     """The same through NumPy: a bulk load as it really is."""
 
     @settings(max_examples=2_500 if full else examples(10), deadline=None)
     @given(seed=st.integers(0, 2**32), dimension=st.integers(1, 70), space=st.sampled_from((0, 5_000, 2**18)))
-    def check(seed: int, dimension: int, space: int) -> None:
+    def check(seed, dimension, space):
         generator, rows = np.random.default_rng(seed), 4_000 if full else 1_000
         vectors = generator.standard_normal((rows, dimension), dtype=np.float32)
         micros = generator.integers(0, LAST_MICROSECOND, rows, dtype=np.int64) - (EPOCH - FIRST) // timedelta(
@@ -230,7 +226,7 @@ def test_arrays_of_every_type(connection: psycopg.Connection[Any], full: bool) -
         )
         identifiers = generator.integers(0, 256, (rows, 16), dtype=np.uint8)
         bits = generator.integers(0, 2, (rows, BITS), dtype=np.uint8)
-        columns: Columns = [
+        columns = [
             ("a", "int2", integers(generator, 16, rows)),
             ("b", "int4", integers(generator, 32, rows)),
             ("c", "int8", integers(generator, 64, rows)),
@@ -277,11 +273,11 @@ def test_arrays_of_every_type(connection: psycopg.Connection[Any], full: bool) -
     ),
     space=st.integers(0, 200),
 )
-def test_chosen_values_without_a_server(rows: list[tuple[Any, ...]], space: int) -> None:
+def test_chosen_values_without_a_server(rows, space):
     kinds = ("text", "text[]", "bytea", "timestamptz", "float8", "int8")
     earliest, latest = FIRST + timedelta(days=2), datetime(9999, 12, 29, tzinfo=UTC)
     kept = [row for row in rows if row[3] is None or earliest <= row[3].replace(tzinfo=UTC) <= latest]
-    columns: Columns = [(kind, kind, [row[place] for row in kept]) for place, kind in enumerate(kinds)]
+    columns = [(kind, kind, [row[place] for row in kept]) for place, kind in enumerate(kinds)]
     received = decode_copy(encode(columns, space), kinds)
     for (name, kind, sent), values in zip(columns, received, strict=True):
         for left, right in zip(sent, values, strict=True):
@@ -292,14 +288,14 @@ def test_chosen_values_without_a_server(rows: list[tuple[Any, ...]], space: int)
                 assert same(left, right, kind), name
 
 
-def test_halfvec_rounds_as_the_server_does(connection: psycopg.Connection[Any]) -> None:
+def test_halfvec_rounds_as_the_server_does(connection):
     generator = np.random.default_rng(7)
     exact = generator.integers(0, 0x7BFF, 60_000).astype(np.uint16)
     below, above = exact.view(np.float16).astype(np.float64), (exact + 1).view(np.float16).astype(np.float64)
     ties = ((below + above) / 2).astype(np.float32)
     anywhere = generator.standard_normal(60_000).astype(np.float32)
     values = np.concatenate([ties, np.nextafter(ties, np.float32(0)), -ties, anywhere]).reshape(-1, 40)
-    columns: Columns = [("single", "vector", values), ("half", "halfvec", values)]
+    columns = [("single", "vector", values), ("half", "halfvec", values)]
     create_table(connection, columns)
     copy_in(connection, columns, encode(columns))
     counts = connection.execute(
@@ -308,14 +304,14 @@ def test_halfvec_rounds_as_the_server_does(connection: psycopg.Connection[Any]) 
     assert counts == (len(values), 0)
 
 
-def test_what_is_accepted_has_a_cosine(connection: psycopg.Connection[Any]) -> None:
+def test_what_is_accepted_has_a_cosine(connection):
     """A vector that passes validation never makes the server answer NaN, however small or large its components."""
     generator = np.random.default_rng(11)
     scale = 10.0 ** generator.uniform(-44, 38, (20_000, 1))
     vectors = (generator.standard_normal((20_000, 5)) * scale).astype(np.float32)
     vectors = vectors[np.isfinite(vectors).all(axis=1)]
     refused = {row for row, *_ in validate_rows([("v", "vector", vectors, None)], None)}
-    columns: Columns = [
+    columns = [
         ("v", "vector", vectors),
         ("accepted", "bool", np.array([row not in refused for row in range(len(vectors))])),
     ]
@@ -331,8 +327,8 @@ def test_what_is_accepted_has_a_cosine(connection: psycopg.Connection[Any]) -> N
     assert refused_nan > 5_000
 
 
-def test_no_rows_and_no_columns(connection: psycopg.Connection[Any]) -> None:
-    columns: Columns = [("v", "vector", np.empty((0, 3), np.float32)), ("t", "text", [])]
+def test_no_rows_and_no_columns(connection):
+    columns = [("v", "vector", np.empty((0, 3), np.float32)), ("t", "text", [])]
     create_table(connection, columns)
     assert copy_in(connection, columns, encode(columns)) == 0
     assert encode([]) == encode(columns) == copy_out(connection, ["v", "t"])

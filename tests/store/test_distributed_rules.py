@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import psycopg
 import pytest
@@ -58,22 +54,22 @@ BROKEN = [
 
 
 @pytest.mark.parametrize("statement", KEPT)
-def test_statements_that_keep_to_the_rules(statement: str) -> None:
+def test_statements_that_keep_to_the_rules(statement):
     assert broken_rules(statement) == []
 
 
 @pytest.mark.parametrize(("statement", "why"), BROKEN)
-def test_statements_that_break_a_rule(statement: str, why: str) -> None:
+def test_statements_that_break_a_rule(statement, why):
     assert any(why in broken for broken in broken_rules(statement))
 
 
 @pytest.fixture
-def statements(monkeypatch: pytest.MonkeyPatch) -> set[str]:
+def statements(monkeypatch):
     """The different statements that programs of this process send."""
-    seen: set[str] = set()
+    seen = set()
 
-    def noted(method: Callable[..., Any]) -> Callable[..., Any]:
-        def call(cursor: AsyncCursor[Any], query: Any, *arguments: Any, **options: Any) -> Any:
+    def noted(method):
+        def call(cursor, query, *arguments, **options):
             if isinstance(query, sql.Composable):
                 seen.add(query.as_string(cursor.connection))
             else:
@@ -87,12 +83,12 @@ def statements(monkeypatch: pytest.MonkeyPatch) -> set[str]:
     return seen
 
 
-def rows(count: int, text: str, dimensions: int) -> dict[str, Any]:
+def rows(count, text, dimensions):
     vectors = np.random.default_rng(1).random((count, dimensions), np.float32)
     return {"id": [f"l{n}" for n in range(count)], "text": [f"{text} {n}" for n in range(count)], "vector": vectors}
 
 
-def use_everything(url: str, folder: Path, partitions: int) -> None:
+def use_everything(url, folder, partitions):
     """Writes, searches, reads, follows, changes the model, dumps, restores and deletes."""
     docs = folder / "docs"
     docs.mkdir()
@@ -135,7 +131,7 @@ def use_everything(url: str, folder: Path, partitions: int) -> None:
         client.diagnose("c")
 
 
-def write(collection: Any, docs: Path) -> None:
+def write(collection, docs):
     collection.index(docs)
     (docs / "page0.md").write_text("# Changed\n\nAnother text.\n")
     (docs / "page1.md").unlink(missing_ok=True)
@@ -153,7 +149,7 @@ def write(collection: Any, docs: Path) -> None:
     collection.tables.read()
 
 
-def search(collection: Any) -> None:
+def search(collection):
     for mode in ("hybrid", "vector", "keyword"):
         for options in (
             {},
@@ -181,9 +177,7 @@ def search(collection: Any) -> None:
 
 
 @pytest.mark.parametrize("partitions", [0, 2])
-def test_every_statement_keeps_to_the_rules(
-    database_url: str, tmp_path: Path, statements: set[str], partitions: int
-) -> None:
+def test_every_statement_keeps_to_the_rules(database_url, tmp_path, statements, partitions):
     use_everything(database_url, tmp_path, partitions)
     assert sum("_chunk" in one for one in statements) > 50
     assert {one: broken for one in statements if (broken := broken_rules(one))} == {}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import psycopg
 import pytest
 from psycopg import sql
@@ -11,7 +9,7 @@ from psycopg import sql
 from semlex.filters.fields import Field
 from semlex.store.indexes.choice import other_indexes
 from semlex.store.indexes.field_indexes import FieldIndex
-from semlex.store.schema.names import Names, TableIndex
+from semlex.store.schema.names import TableIndex
 from tests.support.retrievers import opened
 
 pytestmark = pytest.mark.pg16
@@ -31,7 +29,7 @@ ADD = """
 """
 
 
-def blocks_of_a_row(connection: psycopg.Connection[Any], names: Names, index: TableIndex) -> list[float]:
+def blocks_of_a_row(connection, names, index):
     """Blocks that a new row reads and writes in a table of `ROWS` equal rows, and of twice as many."""
     connection.execute("CREATE SCHEMA equal")
     table = sql.Identifier("equal", f"{names.collection}_chunk")
@@ -49,7 +47,7 @@ def blocks_of_a_row(connection: psycopg.Connection[Any], names: Names, index: Ta
     return found
 
 
-async def test_a_row_costs_the_same_beside_any_number_of_equal_ones(database_url: str) -> None:
+async def test_a_row_costs_the_same_beside_any_number_of_equal_ones(database_url):
     async with opened(database_url, collection="equal") as retriever:
         await retriever.add_texts(["one"], ids=["one"])
         names, indexes = retriever.info.names, other_indexes(retriever.info)
@@ -64,7 +62,7 @@ async def test_a_row_costs_the_same_beside_any_number_of_equal_ones(database_url
         assert many > few + MAX_MORE_BLOCKS
 
 
-async def test_no_other_index_is_of_that_kind(database_url: str) -> None:
+async def test_no_other_index_is_of_that_kind(database_url):
     """A hash index is only over keys of rows, of which each is there once."""
     async with opened(database_url, collection="equal") as retriever:
         await retriever.add_texts(["one"], ids=["one"])

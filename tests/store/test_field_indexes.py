@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from typing import Any
 
 import psycopg
 import pytest
@@ -35,7 +33,7 @@ hostile_fields = st.lists(hostile_parts, min_size=1, max_size=4).map(lambda part
 
 
 @pytest.fixture(scope="module")
-def chunks(server_url: str) -> Iterator[psycopg.Connection[Any]]:
+def chunks(server_url):
     """A connection with a table of metadata under the name of a collection's."""
     with psycopg.connect(server_url, autocommit=True) as connection:
         connection.execute("SET search_path = pg_catalog")
@@ -45,7 +43,7 @@ def chunks(server_url: str) -> Iterator[psycopg.Connection[Any]]:
         connection.execute("DROP SCHEMA semlex CASCADE")
 
 
-def store(connection: psycopg.Connection[Any], found: list[dict[str, Any]]) -> None:
+def store(connection, found):
     connection.execute("TRUNCATE semlex.docs_chunk")
     connection.execute(
         "INSERT INTO semlex.docs_chunk SELECT n, t::jsonb, now() FROM unnest(%s::text[]) WITH ORDINALITY AS t(t, n)",
@@ -53,24 +51,24 @@ def store(connection: psycopg.Connection[Any], found: list[dict[str, Any]]) -> N
     )
 
 
-def create(connection: psycopg.Connection[Any], *indexes: FieldIndex) -> None:
+def create(connection, *indexes):
     for index in indexes:
         connection.execute(index.table_index(NAMES).create(NAMES))
     connection.execute("ANALYZE semlex.docs_chunk")
 
 
-def drop(connection: psycopg.Connection[Any], *indexes: FieldIndex) -> None:
+def drop(connection, *indexes):
     for index in indexes:
         connection.execute(sql.SQL("DROP INDEX {}").format(sql.Identifier("semlex", f"docs_{index.suffix}")))
 
 
-def passing(connection: psycopg.Connection[Any], filters: Any) -> list[int]:
+def passing(connection, filters):
     made = parse_filters(filters, NAMES)
     query = sql.SQL("SELECT n FROM semlex.docs_chunk AS c WHERE {} ORDER BY n").format(made.expression)
     return [n for (n,) in connection.execute(query, made.parameters).fetchall()]
 
 
-def plan(connection: psycopg.Connection[Any], filters: Any) -> dict[str, Any]:
+def plan(connection, filters):
     made = parse_filters(filters, NAMES)
     query = sql.SQL("EXPLAIN (FORMAT JSON) SELECT * FROM semlex.docs_chunk AS c WHERE {}").format(made.expression)
     ((explained,),) = connection.execute(query, made.parameters).fetchall()
@@ -90,7 +88,7 @@ SERVED = (
 )
 
 
-def test_the_server_uses_the_index_and_knows_how_many_pass(chunks: psycopg.Connection[Any]) -> None:
+def test_the_server_uses_the_index_and_knows_how_many_pass(chunks):
     chunks.execute("TRUNCATE semlex.docs_chunk")
     chunks.execute(
         "INSERT INTO semlex.docs_chunk SELECT n, jsonb_build_object('year', 1900 + n % 125, 'day', "
@@ -115,7 +113,7 @@ def test_the_server_uses_the_index_and_knows_how_many_pass(chunks: psycopg.Conne
             drop(chunks, index)
 
 
-def test_filters_find_the_same_with_and_without_indexes(chunks: psycopg.Connection[Any], full: bool) -> None:
+def test_filters_find_the_same_with_and_without_indexes(chunks, full):
     values = st.one_of(numbers, texts, st.booleans(), st.none(), st.lists(numbers, max_size=2))
     documents = st.lists(st.dictionaries(st.sampled_from(["a", "b"]), values, max_size=2), max_size=30)
     bounds = st.lists(st.tuples(st.sampled_from([*ORDER, "startswith"]), numbers | texts), min_size=1, max_size=20)
@@ -123,7 +121,7 @@ def test_filters_find_the_same_with_and_without_indexes(chunks: psycopg.Connecti
 
     @given(documents, bounds)
     @settings(max_examples=500 if full else examples(20))
-    def compare(found: list[dict[str, Any]], wanted: list[tuple[Any, Any]]) -> None:
+    def compare(found, wanted):
         store(chunks, found)
         trees = [
             condition(Field(("a",)), operator, bound)
@@ -147,9 +145,7 @@ def test_filters_find_the_same_with_and_without_indexes(chunks: psycopg.Connecti
 @pytest.mark.slow
 @settings(max_examples=examples(25))
 @given(found=st.sets(st.tuples(hostile_fields, st.sampled_from(["number", "text"])), max_size=4))
-async def test_what_an_index_is_over_is_read_back(
-    chunks: psycopg.Connection[Any], server_url: str, found: set[tuple[Field, Any]]
-) -> None:
+async def test_what_an_index_is_over_is_read_back(chunks, server_url, found):
     indexes = [checked_index(*one) for one in found]
     create(chunks, *indexes)
     try:
@@ -160,7 +156,7 @@ async def test_what_an_index_is_over_is_read_back(
         drop(chunks, *indexes)
 
 
-async def test_an_unfinished_index_is_one_and_another_is_none(chunks: psycopg.Connection[Any], server_url: str) -> None:
+async def test_an_unfinished_index_is_one_and_another_is_none(chunks, server_url):
     index = FieldIndex(Field(("a",)), "text")
     create(chunks, index, FieldIndex(Field(("created",), is_own=True), "instant"))
     chunks.execute("CREATE INDEX docs_field_aaaaaaaa ON semlex.docs_chunk ((metadata #> '{b}'::text[]))")
@@ -182,7 +178,7 @@ async def test_an_unfinished_index_is_one_and_another_is_none(chunks: psycopg.Co
             chunks.execute(sql.SQL("DROP INDEX {}").format(sql.Identifier("semlex", f"docs_{suffix}")))
 
 
-def test_no_value_is_too_long_and_no_name_up_to_the_limit(chunks: psycopg.Connection[Any]) -> None:
+def test_no_value_is_too_long_and_no_name_up_to_the_limit(chunks):
     longest = Field(("".join(chr(33 + number * 7 % 90) for number in range(MAX_PATH_BYTES - 3)), "€"))
     indexes = [FieldIndex(longest, "text"), FieldIndex(Field(("a",)), "text"), FieldIndex(Field(("a",)), "number")]
     chunks.execute("TRUNCATE semlex.docs_chunk")
@@ -198,7 +194,7 @@ def test_no_value_is_too_long_and_no_name_up_to_the_limit(chunks: psycopg.Connec
 
 
 @given(field=hostile_fields, of=st.sampled_from(["number", "text"]), length=st.integers(1, 48))
-def test_names_fit_and_a_name_is_read_as_it_is_written(field: Field, of: Any, length: int) -> None:
+def test_names_fit_and_a_name_is_read_as_it_is_written(field, of, length):
     index = FieldIndex(field, of)
     assert len(f"{'c' * length}_{index.suffix}".encode()) <= 63
     assert field_named(str(field), "name") == field
@@ -224,6 +220,6 @@ def test_names_fit_and_a_name_is_read_as_it_is_written(field: Field, of: Any, le
         ("a" + ".b" * 64, "text", "64 levels"),
     ],
 )
-def test_what_no_index_serves_is_refused(name: Any, of: Any, message: str) -> None:
+def test_what_no_index_serves_is_refused(name, of, message):
     with pytest.raises(ValidationError, match=message):
         checked_index(field_named(name, "name"), of)

@@ -7,7 +7,6 @@ import datetime as dt
 import json
 import random
 import re
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +22,6 @@ from semlex.filters.evaluate import holds
 from semlex.filters.fields import OWN
 from semlex.filters.forms import filter_tree
 from semlex.filters.text import tree_of_text
-from semlex.filters.tree import FilterTree
 from semlex.store.query.filters import constant_path, parse_filters, text_hash, typed_value, value_at
 from semlex.store.schema.names import Names, TableIndex
 from tests.support.filter_trees import TEXTS, documents, metadata_trees, own_trees
@@ -35,7 +33,7 @@ NAMES = Names("semlex", "docs")
 
 
 @pytest.fixture(scope="module")
-def rows(server_url: str) -> Iterator[psycopg.Connection[Any]]:
+def rows(server_url):
     """A connection with a table of metadata; its index is the one that large collections have."""
     with psycopg.connect(server_url, autocommit=True) as connection:
         connection.execute("CREATE TEMP TABLE rows (n int, metadata jsonb)")
@@ -43,7 +41,7 @@ def rows(server_url: str) -> Iterator[psycopg.Connection[Any]]:
         yield connection
 
 
-def store(connection: psycopg.Connection[Any], found: list[dict[str, Any]]) -> None:
+def store(connection, found):
     connection.execute("TRUNCATE rows")
     texts = [_core.to_json(one).decode() for one in found]
     connection.execute(
@@ -51,7 +49,7 @@ def store(connection: psycopg.Connection[Any], found: list[dict[str, Any]]) -> N
     )
 
 
-def answers(connection: psycopg.Connection[Any], trees: list[FilterTree]) -> list[tuple[bool, ...]]:
+def answers(connection, trees):
     """Of each row, in order: whether each filter lets it pass."""
     made = [parse_filters(tree, NAMES, prefix=f"f{number}") for number, tree in enumerate(trees)]
     columns = sql.SQL(", ").join(sql.SQL("{} IS TRUE").format(one.expression) for one in made)
@@ -59,7 +57,7 @@ def answers(connection: psycopg.Connection[Any], trees: list[FilterTree]) -> lis
     return connection.execute(sql.SQL("SELECT {} FROM rows AS c ORDER BY n").format(columns), parameters).fetchall()
 
 
-DOCUMENTS: list[dict[str, Any]] = [
+DOCUMENTS = [
     {},
     *({"v": value} for value in (None, "", [], {}, True, "true", "Z", "a", "B", "Éa", "éA", "éa", "ab", "%_\\", "a%", "\uffff", "🐘")),
     *({"v": value} for value in (1, 1.0, "1", 0.1, -0.0, 10**40, 10**40 + 1, 1e40, 2**53, 2**53 + 1, 1e-300)),
@@ -81,7 +79,7 @@ KNOWN = [
 ]  # fmt: skip
 
 
-def test_known_cases_equal_the_evaluator(rows: psycopg.Connection[Any]) -> None:
+def test_known_cases_equal_the_evaluator(rows):
     store(rows, DOCUMENTS)
     trees = [tree_of_text(text) for text in KNOWN]
     for document, row in zip(DOCUMENTS, answers(rows, trees), strict=True):
@@ -99,12 +97,12 @@ def test_known_cases_equal_the_evaluator(rows: psycopg.Connection[Any]) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-def test_sql_equals_the_evaluator(rows: psycopg.Connection[Any], full: bool) -> None:
+def test_sql_equals_the_evaluator(rows, full):
     pairs = 0
 
     @given(st.lists(documents, min_size=40, max_size=40), st.lists(metadata_trees, min_size=40, max_size=40))
     @settings(max_examples=70 if full else 4)
-    def compare(found: list[dict[str, Any]], trees: list[FilterTree]) -> None:
+    def compare(found, trees):
         nonlocal pairs
         store(rows, found)
         for document, row in zip(found, answers(rows, trees), strict=True):
@@ -120,7 +118,7 @@ def test_sql_equals_the_evaluator(rows: psycopg.Connection[Any], full: bool) -> 
 
 
 @pytest.fixture(scope="module")
-def library(new_database: Callable[[], str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Library]:
+def library(new_database, tmp_path_factory):
     """A collection with documents of files and added ones, whose fields are texts that filters are about, too."""
     folder = tmp_path_factory.mktemp("ab")
     for name in ("a", "ab", "B"):
@@ -129,7 +127,7 @@ def library(new_database: Callable[[], str], tmp_path_factory: pytest.TempPathFa
     documents = []
     for number in range(60):
         titles = ("source_document", "chapter_title", "section_title")
-        metadata: dict[str, Any] = {name: draw.choice(TEXTS) if number % 5 else "" for name in titles}
+        metadata = {name: draw.choice(TEXTS) if number % 5 else "" for name in titles}
         metadata["subsection_title"] = draw.sample(TEXTS, number % 5 and number % 2)
         made = dt.datetime(1, 1, 1, tzinfo=dt.UTC) + dt.timedelta(days=draw.randrange(365 * 9_000), hours=number)
         parent = draw.choice([None, *filter(None, TEXTS)])
@@ -152,7 +150,7 @@ class Library:
     connection: psycopg.Connection[Any]
     names: Names
 
-    def __post_init__(self) -> None:
+    def __post_init__(self):
         text = sql.SQL(
             "SELECT c.metadata, c.source_document, c.chapter_title, c.section_title, c.subsection_title, c.chunk_type, "
             "c.language, c.parent_chunk_id, c.page, c.created_at, c.updated_at, replace(c.document_id::text, '-', ''), c.chunk_id, s.name, "
@@ -162,13 +160,13 @@ class Library:
         self.rows = [self._read(*row) for row in self.connection.execute(text)]
 
     @staticmethod
-    def _read(metadata: Any, uri: Any, chapter: Any, section: Any, below: Any, *rest: Any) -> tuple[Any, Any]:
+    def _read(metadata, uri, chapter, section, below, *rest):
         names = ("type", "language", "parent", "page", "created", "updated", "document", "id", "source", "title")
         own = dict(zip(names, rest, strict=True)) | {"source_document": uri, "chapter": chapter, "section": section}
         own["heading"] = [title for title in (chapter, section, *below) if title]
         return metadata, {name: value for name, value in own.items() if value}
 
-    def passing(self, filters: Any) -> list[bool]:
+    def passing(self, filters):
         """Of every row, in order."""
         made = parse_filters(filters, self.names)
         text = sql.SQL("SELECT {} IS TRUE FROM {} AS c ORDER BY c.ctid").format(made.expression, self.names.chunk)
@@ -177,13 +175,13 @@ class Library:
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-def test_fields_of_our_own_equal_the_evaluator(library: Library, full: bool) -> None:
+def test_fields_of_our_own_equal_the_evaluator(library, full):
     assert {len(own.get("heading", ())) for _, own in library.rows} == {0, 1, 2, 3}
     assert {own.get("source") for _, own in library.rows} == {None, "ab"}
 
     @given(own_trees)
     @settings(max_examples=3_000 if full else examples(100))
-    def compare(tree: FilterTree) -> None:
+    def compare(tree):
         assert library.passing(tree) == [holds(tree, metadata, own) for metadata, own in library.rows], str(tree)
 
     compare()
@@ -195,7 +193,7 @@ def test_fields_of_our_own_equal_the_evaluator(library: Library, full: bool) -> 
                 assert any(expected) or str(made).startswith(f"@{name} !=")
 
 
-def test_ids_are_found_by_the_primary_key(library: Library) -> None:
+def test_ids_are_found_by_the_primary_key(library):
     ids = [own["id"] for _, own in library.rows]
     some, files = F("@id").in_([*ids[::7], "gone", 5]), [one for one in ids if "-" in one]
     for tree in (some, ~some, (F("@id") == files[0]) | (F("@type") == "code"), F("@id") != ids[0], F("@id") >= "id3"):
@@ -213,7 +211,7 @@ def test_ids_are_found_by_the_primary_key(library: Library) -> None:
 
 
 @pytest.mark.parametrize("filters", ["@source_document == 'a.md'", "@source_document in ['a.md', 'b.md']"])
-def test_names_of_documents_are_found_by_their_index(library: Library, filters: str) -> None:
+def test_names_of_documents_are_found_by_their_index(library, filters):
     definition = sql.SQL("(({}))").format(text_hash(sql.SQL("source_document")))
     with library.connection.transaction(force_rollback=True):
         library.connection.execute(TableIndex("document_name", library.names.chunk, definition).create(library.names))
@@ -246,11 +244,11 @@ def test_names_of_documents_are_found_by_their_index(library: Library, filters: 
         ("year >= 5", False),
     ],
 )
-def test_an_index_serves_a_filter(rows: psycopg.Connection[Any], filters: str, is_served: bool) -> None:
+def test_an_index_serves_a_filter(rows, filters, is_served):
     column = sql.SQL("metadata")
     with rows.transaction(force_rollback=True):
         for name, kind in (("number", "number"), ("title", "text")):
-            value = typed_value(value_at(constant_path([name]), column), kind)  # type: ignore[arg-type]
+            value = typed_value(value_at(constant_path([name]), column), kind)
             rows.execute(sql.SQL("CREATE INDEX ON rows ({})").format(value))
         rows.execute("INSERT INTO rows SELECT n, jsonb_build_object('number', n) FROM generate_series(1, 1000) AS n")
         rows.execute("SET LOCAL enable_seqscan = off")
@@ -296,7 +294,7 @@ PAYLOADS = [
 ]
 
 
-def with_text(text: str) -> list[Any]:
+def with_text(text):
     """Filters with a text in every place where one can stand."""
     name = json.dumps(text)
     field = F(name)
@@ -314,7 +312,7 @@ def with_text(text: str) -> list[Any]:
 
 
 @pytest.mark.parametrize("payload", PAYLOADS, ids=lambda one: ascii(one)[:30])
-def test_no_text_becomes_sql(rows: psycopg.Connection[Any], library: Library, payload: str) -> None:
+def test_no_text_becomes_sql(rows, library, payload):
     rows.execute("CREATE TEMP TABLE IF NOT EXISTS canary AS SELECT 1 AS alive")
     documents = [
         {payload: payload, "v": payload, "tags": [payload], "a": {payload: [payload]}},

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import fields, replace
-from typing import Any
 
 import psycopg
 import pytest
@@ -18,35 +16,35 @@ from semlex.ingest.followed.rows import key_parts
 from semlex.store.followed.connection import fix_formatting, source_address
 from semlex.store.followed.declaration import changed_table, declared_table
 from semlex.store.followed.definitions import definition_from_json, definition_to_json
-from semlex.store.followed.source import SourceTable, document_id, find_source
+from semlex.store.followed.source import document_id, find_source
 from semlex.store.postgres.settings import SETTINGS, set_local
 from semlex.store.query.chunk_keys import indexed_document_id
 from semlex.types.documents import StoredPlace
 from semlex.types.followed import FollowedTable
-from tests.support.followed import KEYS, RELATIONS, Articles, Key, Relation, articles
+from tests.support.followed import KEYS, RELATIONS, articles
 from tests.support.properties import OWN_ROWS
 
 
 @pytest.fixture
-def bare_table(database_url: str) -> Iterator[Articles]:
+def bare_table(database_url):
     with articles(database_url) as table:
         yield table
 
 
-def definition(of: Articles, **others: Any) -> FollowedTable:
+def definition(of, **others):
     made = {"name": "news %s", "text": ("title", "body"), "metadata": ("author", "tags", "extra", "published_at")}
     return FollowedTable(
         schema=of.schema, table=of.name, key=of.key_columns, key_kinds=of.key_kinds, **{**made, **others}
     )
 
 
-async def found(connection: psycopg.AsyncConnection[Any], wanted: FollowedTable) -> SourceTable:
+async def found(connection, wanted):
     await set_local(connection, **SETTINGS)
     await fix_formatting(connection)
     return await find_source(connection, wanted)
 
 
-async def read(url: str, wanted: FollowedTable, *columns: str, **values: Any) -> tuple[SourceTable, list[Any]]:
+async def read(url, wanted, *columns, **values):
     """The table, and columns of its rows in the order of the key."""
     async with await psycopg.AsyncConnection.connect(url) as connection:
         source = await found(connection, wanted)
@@ -65,7 +63,7 @@ async def read(url: str, wanted: FollowedTable, *columns: str, **values: Any) ->
 
 
 @pytest.mark.parametrize(("key", "relation"), [*zip(KEYS, RELATIONS, strict=True)])
-async def test_keys_follow_from_their_texts(database_url: str, key: Key, relation: Relation) -> None:
+async def test_keys_follow_from_their_texts(database_url, key, relation):
     with articles(database_url, key, relation, rows=5) as table:
         wanted = definition(table)
         _, rows = await read(database_url, wanted, "key_text")
@@ -78,7 +76,7 @@ async def test_keys_follow_from_their_texts(database_url: str, key: Key, relatio
 
 
 @pytest.mark.parametrize("key", KEYS)
-async def test_rows_are_found_by_their_keys_and_in_pages(database_url: str, key: Key) -> None:
+async def test_rows_are_found_by_their_keys_and_in_pages(database_url, key):
     with articles(database_url, key, rows=7) as table:
         wanted = definition(table)
         _, every = await read(database_url, wanted, "key_text")
@@ -100,7 +98,7 @@ async def test_rows_are_found_by_their_keys_and_in_pages(database_url: str, key:
         assert [name for (name,) in rest] == names[4:]
 
 
-async def test_metadata_are_json_values_without_nulls(database_url: str) -> None:
+async def test_metadata_are_json_values_without_nulls(database_url):
     with articles(database_url) as table:
         table.insert(1, author=None, tags=["a", "b"], extra=psycopg.types.json.Jsonb({"deep": None}))
         table.insert(2, extra=psycopg.types.json.Jsonb(None), published_at="2026-01-01 02:00:00.5+02")
@@ -117,10 +115,10 @@ ROW = st.tuples(texts, texts)
 
 @OWN_ROWS
 @given(rows=st.lists(ROW, max_size=8))
-async def test_equal_hashes_are_of_equal_rows(bare_table: Articles, rows: list[tuple[str | None, str | None]]) -> None:
+async def test_equal_hashes_are_of_equal_rows(bare_table, rows):
     bare_table.connection.execute("TRUNCATE shop.articles")
     for number, (title, body) in enumerate(rows):
-        bare_table.insert(number, body=body, title=title)  # type: ignore[arg-type]
+        bare_table.insert(number, body=body, title=title)
     wanted = definition(bare_table)
     async with await psycopg.AsyncConnection.connect(bare_table.connection.info.dsn) as connection:
         source = await found(connection, wanted)
@@ -138,13 +136,13 @@ async def test_equal_hashes_are_of_equal_rows(bare_table: Articles, rows: list[t
 
 @OWN_ROWS
 @given(key=st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=8))
-async def test_documents_of_any_text_have_the_keys_of_files(bare_table: Articles, key: str) -> None:
+async def test_documents_of_any_text_have_the_keys_of_files(bare_table, key):
     statement = sql.SQL("SELECT {}").format(document_id("näws %", sql.SQL("%(key)s::text")))
     [(found,)] = bare_table.connection.execute(statement, {"key": key}).fetchall()
     assert found == indexed_document_id("näws %", f"näws %/{key}")
 
 
-async def test_definitions_are_read_as_they_were_written() -> None:
+async def test_definitions_are_read_as_they_were_written():
     table = FollowedTable(
         name="n",
         schema="s",
@@ -167,7 +165,7 @@ async def test_definitions_are_read_as_they_were_written() -> None:
     assert definition_from_json(stored | {"of_a_later_version": 1}) == (table, {"a": "bigint"})
 
 
-def test_a_server_that_a_definition_names_gets_no_password_in_clear_text(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_a_definition_names_gets_no_password_in_clear_text(monkeypatch):
     table = FollowedTable(name="n", schema="s", table="t", key=("a",), key_kinds=("int",), text=("x",))
     assert source_address(table) is None
     address = source_address(replace(table, source_database="host=db.example dbname=shop"))
@@ -177,7 +175,7 @@ def test_a_server_that_a_definition_names_gets_no_password_in_clear_text(monkeyp
 
 
 NAMES = st.lists(st.sampled_from(["a", "b", "c d"]), min_size=1, max_size=3, unique=True).map(tuple)
-OPTIONS: dict[str, st.SearchStrategy[Any]] = {
+OPTIONS = {
     "key": NAMES,
     "text": NAMES | st.just("upper(a)"),
     "metadata": NAMES | st.just(()) | st.none(),
@@ -190,7 +188,7 @@ OPTIONS: dict[str, st.SearchStrategy[Any]] = {
 @given(
     before=st.fixed_dictionaries(OPTIONS), options=st.fixed_dictionaries({}, optional=OPTIONS), by_column=st.booleans()
 )
-def test_what_a_change_does_not_name_stays(before: Any, options: Any, by_column: bool) -> None:
+def test_what_a_change_does_not_name_stays(before, options, by_column):
     stored = declared_table("t", "n", {**before, **({"updated_at": "u"} if by_column else {})})
     changed = changed_table(stored, options)
     for field in fields(FollowedTable):

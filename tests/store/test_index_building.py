@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from functools import partial
-from pathlib import Path
 
 import psycopg
 import pytest
@@ -15,8 +14,7 @@ from semlex.errors import StoreError
 from semlex.search import planner
 from semlex.store.indexes import build, choice
 from semlex.store.indexes.options import NoIndex
-from semlex.store.schema.collection import CollectionInfo
-from semlex.store.schema.names import Names, TableIndex
+from semlex.store.schema.names import TableIndex
 from semlex.store.write.copy import BulkIngestConfig
 from tests.support.databases import new_role
 from tests.support.retrievers import opened
@@ -30,16 +28,14 @@ retriever_of = partial(opened, collection="loaded")
 
 
 @pytest.fixture(autouse=True)
-def _small(monkeypatch: pytest.MonkeyPatch) -> None:
+def _small(monkeypatch):
     monkeypatch.setattr(choice, "INDEX_FROM_ROWS", ROWS)
     monkeypatch.setattr(build, "LOCK_TIMEOUT", "100ms")  # expires
     monkeypatch.setattr(build, "CONCURRENT_LOCK_TIMEOUT", "100ms")  # expires
 
 
 @pytest.mark.slow
-async def test_a_load_that_cannot_build_its_indexes_is_stored_and_says_so(
-    database_url: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_load_that_cannot_build_its_indexes_is_stored_and_says_so(database_url, tmp_path, caplog):
     (tmp_path / "page.md").write_text("# Page\n\nA page.", encoding="utf-8")
     async with retriever_of(database_url) as store, await psycopg.AsyncConnection.connect(database_url) as other:
         await store.add_texts(["one"], ids=["one"])
@@ -65,7 +61,7 @@ async def test_a_load_that_cannot_build_its_indexes_is_stored_and_says_so(
         assert len(await store.search("text 3", top_k=10)) == 10
 
 
-async def test_a_role_that_owns_no_table_loads(database_url: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_role_that_owns_no_table_loads(database_url, caplog):
     async with retriever_of(database_url) as store:
         await store.add_texts(["one"], ids=["one"])
     rights = ("ALL ON ALL TABLES IN SCHEMA semlex", "ALL ON ALL SEQUENCES IN SCHEMA semlex")
@@ -76,19 +72,17 @@ async def test_a_role_that_owns_no_table_loads(database_url: str, caplog: pytest
             assert "42501" in caplog.text
 
 
-async def test_a_build_may_take_longer_than_the_roles_statements(
-    database_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_build_may_take_longer_than_the_roles_statements(database_url, monkeypatch):
     with psycopg.connect(database_url, autocommit=True) as connection:
         name = sql.Identifier(connection.info.dbname)
         connection.execute(sql.SQL("ALTER DATABASE {} SET statement_timeout = '10min'").format(name))
 
     class Unlimited(TableIndex):
-        def create(self, names: Names, *, concurrently: bool = False) -> sql.Composed:
+        def create(self, names, *, concurrently=False):
             del names, concurrently
             return sql.SQL("SELECT 1 / (current_setting('statement_timeout') = {})::int").format("0")
 
-    def unlimited(collection: CollectionInfo) -> list[TableIndex]:
+    def unlimited(collection):
         return [Unlimited("missing", collection.names.chunk, sql.SQL(""))]
 
     async with retriever_of(database_url) as store:
@@ -98,7 +92,7 @@ async def test_a_build_may_take_longer_than_the_roles_statements(
 
 
 @pytest.mark.slow
-async def test_two_collections_build_at_once_and_one_says_that_it_is_busy(database_url: str) -> None:
+async def test_two_collections_build_at_once_and_one_says_that_it_is_busy(database_url):
     async with (
         opened(database_url, collection="one") as one,
         opened(database_url, collection="two") as two,
@@ -115,9 +109,7 @@ async def test_two_collections_build_at_once_and_one_says_that_it_is_busy(databa
         assert (sorted(built), built.busy) == (["document_name", "hnsw_1", "metadata"], [])
 
 
-async def test_a_search_says_what_it_leaves_out_until_the_index_is_there(
-    database_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_search_says_what_it_leaves_out_until_the_index_is_there(database_url, monkeypatch):
     monkeypatch.setattr(planner, "MAX_SCANNED_NUMBERS", ROWS)  # times eight dimensions
     async with retriever_of(database_url, bulk=BulkIngestConfig(build_indexes=False)) as store:
         await store.add_texts(TEXTS, ids=IDS)

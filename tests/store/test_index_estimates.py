@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import re
 from functools import partial
-from typing import Any
 
 import numpy as np
 import psycopg
 import pytest
 
 from semlex.errors import StoreError
-from semlex.retriever.postgres import PostgreSQLRetriever
 from semlex.store.indexes import estimate
 from semlex.store.indexes.catalog import value_for
 from semlex.store.indexes.estimate import MIB, hnsw_memory
-from semlex.store.indexes.options import HnswIndex, IvfflatIndex, VectorIndex
+from semlex.store.indexes.options import HnswIndex, IvfflatIndex
 from semlex.types.documents import Document
 from tests.support.retrievers import opened
 
@@ -25,15 +23,15 @@ ROWS = 500
 retriever_of = partial(opened, model="none", keyword="none", collection="reckoned")
 
 
-async def fill(retriever: PostgreSQLRetriever, dimensions: int, rows: int = ROWS) -> None:
+async def fill(retriever, dimensions, rows=ROWS):
     vectors = np.random.default_rng(2).normal(size=(rows, dimensions)).astype(np.float32)
     await retriever.add_documents([Document("word", id=str(row)) for row in range(rows)], vectors)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("dimensions", "storage"), [(64, "vector"), (700, "halfvec"), (1900, "vector")])
-async def test_the_size_of_an_index(database_url: str, dimensions: int, storage: Any) -> None:
-    indexes: list[VectorIndex] = [
+async def test_the_size_of_an_index(database_url, dimensions, storage):
+    indexes = [
         HnswIndex(m=4, ef_construction=8),
         HnswIndex(m=24, ef_construction=48, quantization="halfvec"),
         HnswIndex(ef_construction=32, quantization="bit"),
@@ -54,9 +52,9 @@ async def test_the_size_of_an_index(database_url: str, dimensions: int, storage:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("index", [HnswIndex(m=4, ef_construction=8), HnswIndex(m=32), HnswIndex(quantization="bit")])
-async def test_the_memory_of_a_graph(database_url: str, index: HnswIndex) -> None:
+async def test_the_memory_of_a_graph(database_url, index):
     """pgvector says after how many vectors the memory is used up."""
-    said: list[str] = []
+    said = []
     async with retriever_of(database_url) as retriever:
         await fill(retriever, 800, rows=400 if index.quantization is None else 2_000)
         reckoned = hnsw_memory(1, value_for(retriever.info, index), index.m)
@@ -76,9 +74,7 @@ async def test_the_memory_of_a_graph(database_url: str, index: HnswIndex) -> Non
 
 
 @pytest.mark.slow
-async def test_too_little_memory_is_told_before(
-    database_url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_too_little_memory_is_told_before(database_url, monkeypatch, caplog):
     monkeypatch.setattr(estimate._Server, "share", lambda *_: MIB)
     async with retriever_of(database_url) as retriever:
         await fill(retriever, 256, rows=1_000)

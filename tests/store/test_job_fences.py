@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from contextvars import Context
-from typing import Any
 
 import psycopg
 import pytest
 
 from semlex.errors import LeaseLostError
 from semlex.proof.transaction_pooler import TransactionPooler
-from semlex.store.jobs import Claim, JobLeases, JobQueue, NewJob
+from semlex.store.jobs import JobLeases, JobQueue, NewJob
 from semlex.store.postgres.database import Database, write_guard
 from tests.support.waiting import LIMIT, eventually
 
@@ -24,56 +22,56 @@ EXPIRE = "UPDATE semlex.job SET due_at = due_at - interval '1 day'"
 class Jobs:
     """A queue with one job, and a table that is written to under its fence."""
 
-    def __init__(self, database: Database, lease: float = 600) -> None:
+    def __init__(self, database, lease=600):
         self.database = database
         self.leases = JobLeases(database, "semlex", lease)
 
-    async def prepare(self) -> None:
+    async def prepare(self):
         queue = JobQueue(self.database, "semlex")
         await queue.ensure_table()
         await queue.submit(NewJob("optimize", "c", {}, 0, None, None, 5))
         await self.execute("CREATE TABLE public.effect (who text)")
 
-    async def execute(self, statement: str) -> list[Any]:
+    async def execute(self, statement):
         async with self.database.connection() as connection:
             cursor = await connection.execute(statement.encode())
             return await cursor.fetchall() if cursor.description else []
 
-    async def claimed(self) -> Claim:
+    async def claimed(self):
         claim = await self.leases.claim()
         assert claim is not None
         return claim
 
-    async def taken_by_another(self) -> Claim:
+    async def taken_by_another(self):
         await self.execute(EXPIRE)
         return await self.claimed()
 
-    async def write(self, claim: Claim, meanwhile: Any = None, *, one_snapshot: bool = False) -> None:
+    async def write(self, claim, meanwhile=None, *, one_snapshot=False):
         """Writes a row as a job does: the guard is the task's, and `Database.write` knows of it."""
 
-        async def work(connection: Any) -> None:
+        async def work(connection):
             await connection.execute("INSERT INTO public.effect VALUES ('late')")
             if meanwhile is not None:
                 # Somebody else's, who knows nothing of this guard.
                 await asyncio.create_task(meanwhile(), context=Context())
 
         @asynccontextmanager
-        async def guard(connection: Any) -> AsyncIterator[None]:
+        async def guard(connection):
             async with self.leases.fenced(connection, claim):
                 yield
 
-        async def in_a_task() -> None:
+        async def in_a_task():
             write_guard.set(guard)
             await self.database.write("write", work, one_snapshot=one_snapshot)
 
         await asyncio.create_task(in_a_task())
 
-    async def effects(self) -> int:
+    async def effects(self):
         return len(await self.execute("SELECT 1 FROM public.effect"))
 
 
 @pytest.fixture
-async def jobs(database_url: str) -> AsyncIterator[Jobs]:
+async def jobs(database_url):
     async with Database(database_url) as database:
         found = Jobs(database)
         await found.prepare()
@@ -81,13 +79,13 @@ async def jobs(database_url: str) -> AsyncIterator[Jobs]:
 
 
 @pytest.mark.parametrize("one_snapshot", [False, True], ids=["read committed", "one snapshot"])
-async def test_a_write_is_refused_whose_job_goes_on_elsewhere_meanwhile(jobs: Jobs, one_snapshot: bool) -> None:
+async def test_a_write_is_refused_whose_job_goes_on_elsewhere_meanwhile(jobs, one_snapshot):
     first = await jobs.claimed()
     await jobs.write(first, one_snapshot=one_snapshot)
     assert await jobs.effects() == 1
-    taken: list[Claim] = []
+    taken = []
 
-    async def take() -> None:
+    async def take():
         if not taken:  # the transaction is tried again where its snapshot is too old
             taken.append(await jobs.taken_by_another())
 
@@ -101,11 +99,11 @@ async def test_a_write_is_refused_whose_job_goes_on_elsewhere_meanwhile(jobs: Jo
 
 
 @pytest.mark.parametrize("one_snapshot", [False, True], ids=["read committed", "one snapshot"])
-async def test_a_job_can_be_taken_away_by_hand(jobs: Jobs, one_snapshot: bool) -> None:
+async def test_a_job_can_be_taken_away_by_hand(jobs, one_snapshot):
     """The number is part of the key: whatever changes it is seen, whichever locks it has taken before."""
     claim = await jobs.claimed()
 
-    async def take_away() -> None:
+    async def take_away():
         await jobs.execute("UPDATE semlex.job SET fence = 99")
 
     with pytest.raises(LeaseLostError):
@@ -114,12 +112,10 @@ async def test_a_job_can_be_taken_away_by_hand(jobs: Jobs, one_snapshot: bool) -
 
 
 @pytest.mark.parametrize("one_snapshot", [False, True], ids=["read committed", "one snapshot"])
-async def test_a_renewal_in_the_middle_of_a_write_waits_for_nothing_and_stops_nothing(
-    jobs: Jobs, one_snapshot: bool
-) -> None:
+async def test_a_renewal_in_the_middle_of_a_write_waits_for_nothing_and_stops_nothing(jobs, one_snapshot):
     claim = await jobs.claimed()
 
-    async def renew() -> None:
+    async def renew():
         for _ in range(3):
             assert not await asyncio.wait_for(jobs.leases.renew(claim, None), LIMIT)
 
@@ -127,7 +123,7 @@ async def test_a_renewal_in_the_middle_of_a_write_waits_for_nothing_and_stops_no
     assert await jobs.effects() == 1
 
 
-async def test_a_write_that_is_about_to_be_committed_keeps_the_job_from_being_taken(jobs: Jobs) -> None:
+async def test_a_write_that_is_about_to_be_committed_keeps_the_job_from_being_taken(jobs):
     """Between the look at the fence and the commit: nobody takes the job, nobody waits, its holder may renew."""
     claim = await jobs.claimed()
     async with jobs.database.connection() as connection, connection.transaction():
@@ -142,7 +138,7 @@ async def test_a_write_that_is_about_to_be_committed_keeps_the_job_from_being_ta
 
 
 @pytest.mark.slow
-async def test_a_transaction_that_stands_still_is_ended_by_the_server(database_url: str) -> None:
+async def test_a_transaction_that_stands_still_is_ended_by_the_server(database_url):
     """A paused process holds no lock for longer than its lease, so that its rows can be written by others."""
     async with Database(database_url) as database:
         jobs = Jobs(database, lease=0.2)  # expires
@@ -151,7 +147,7 @@ async def test_a_transaction_that_stands_still_is_ended_by_the_server(database_u
         async with await psycopg.AsyncConnection.connect(database_url) as paused:
             backend = paused.info.backend_pid
 
-            async def is_gone() -> bool:
+            async def is_gone():
                 return (backend,) not in await jobs.execute("SELECT pid FROM pg_stat_activity")
 
             with pytest.raises(psycopg.errors.IdleInTransactionSessionTimeout):  # noqa: PT012 - wherever it comes
@@ -162,7 +158,7 @@ async def test_a_transaction_that_stands_still_is_ended_by_the_server(database_u
         assert await jobs.effects() == 0
 
 
-async def test_nobody_gets_a_job_that_another_takes_at_the_same_moment(database_url: str) -> None:
+async def test_nobody_gets_a_job_that_another_takes_at_the_same_moment(database_url):
     async with Database(database_url) as database:
         jobs = Jobs(database)
         await jobs.prepare()
@@ -174,7 +170,7 @@ async def test_nobody_gets_a_job_that_another_takes_at_the_same_moment(database_
         assert len(found) == len(set(found)) == 40
 
 
-async def test_one_of_many_submissions_of_a_key_is_stored(database_url: str) -> None:
+async def test_one_of_many_submissions_of_a_key_is_stored(database_url):
     async with Database(database_url) as database:
         queue = JobQueue(database, "semlex")
         await queue.ensure_table()
@@ -184,13 +180,13 @@ async def test_one_of_many_submissions_of_a_key_is_stored(database_url: str) -> 
         assert len(await queue.list(state=None, collection=None, limit=100)) == 1
 
 
-async def test_first_uses_at_once_make_one_table(database_url: str) -> None:
+async def test_first_uses_at_once_make_one_table(database_url):
     async with Database(database_url) as database:
         await asyncio.gather(*(JobQueue(database, "semlex").ensure_table() for _ in range(8)))
         assert await JobQueue(database, "semlex").list(state=None, collection=None, limit=1) == []
 
 
-async def test_behind_a_transaction_pooler(database_url: str) -> None:
+async def test_behind_a_transaction_pooler(database_url):
     async with TransactionPooler(database_url) as pooler, Database(pooler.address) as database:
         jobs = Jobs(database)
         await jobs.prepare()
@@ -206,8 +202,8 @@ async def test_behind_a_transaction_pooler(database_url: str) -> None:
         assert {limit for (limit,) in [*await jobs.execute("SHOW idle_in_transaction_session_timeout")]} == {"0"}
 
 
-async def test_no_clock_but_the_servers_is_asked(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
-    def forbidden(*_: object) -> None:
+async def test_no_clock_but_the_servers_is_asked(jobs, monkeypatch):
+    def forbidden(*_):
         raise AssertionError("a clock of the client")
 
     for clock in ("time", "time_ns"):

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Coroutine
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
 from uuid import UUID
 
 import psycopg
@@ -16,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
 from semlex.errors import ConfigurationError, LeaseLostError
-from semlex.store.jobs import MAX_DELAY_SECONDS, Claim, JobLeases, JobQueue, NewJob
+from semlex.store.jobs import MAX_DELAY_SECONDS, JobLeases, JobQueue, NewJob
 from semlex.store.postgres.database import Database
 from semlex.store.schema.registry import migrate_registry
 from semlex.types.jobs import JobError
@@ -53,28 +51,28 @@ class Known:
     finished: int | None = None
 
     @property
-    def row(self) -> tuple[Any, ...]:
+    def row(self):
         return (self.state, self.fence, self.attempts, self.cancel_wanted, self.code, self.finished is not None)
 
     @property
-    def is_open(self) -> bool:
+    def is_open(self):
         return self.state in ("queued", "running")
 
-    def waits_for(self, other: Known, now: int) -> bool:
+    def waits_for(self, other, now):
         """Whether it is not taken before the other has ended."""
         is_put_off = not (other.was_begun or other.due <= now or other.is_due_at_once)
         is_earlier = other.is_open and other.order < self.order and not is_put_off
         return is_earlier and bool(self.documents & other.documents)
 
-    def is_due(self, now: int) -> bool:
+    def is_due(self, now):
         return self.is_open and (self.due <= now or (self.state == "queued" and self.is_due_at_once))
 
-    def end(self, state: str, now: int, code: str | None = None) -> None:
+    def end(self, state, now, code=None):
         self.state, self.finished = state, now
         self.code = code
 
 
-async def outcome(work: Awaitable[Any]) -> Any:
+async def outcome(work):
     """What comes of a call: its result, or the class of its error."""
     try:
         return await work
@@ -87,11 +85,11 @@ class QueueBesideModel(RuleBasedStateMachine):
 
     url = ""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.now = self.changes = 0
-        self.jobs: dict[UUID, Known] = {}
-        self.claims: list[Claim] = []
+        self.jobs = {}
+        self.claims = []
         self.effects = 0
         self._runner = asyncio.Runner()
         self._connection = self.run(psycopg.AsyncConnection.connect(self.url, autocommit=True))
@@ -103,18 +101,18 @@ class QueueBesideModel(RuleBasedStateMachine):
         self.database = database
         self.queue, self.leases = JobQueue(database, "semlex"), JobLeases(database, "semlex", LEASE)
 
-    def run(self, work: Coroutine[Any, Any, Any]) -> Any:
+    def run(self, work):
         return self._runner.run(work)
 
-    def teardown(self) -> None:
+    def teardown(self):
         self.run(self._connection.close())
         self._runner.close()
 
-    def stamp(self) -> int:
+    def stamp(self):
         self.changes += 1
         return self.changes
 
-    def holds(self, claim: Claim) -> bool:
+    def holds(self, claim):
         job = self.jobs.get(claim.job_id)
         return job is not None and job.fence == claim.fence and job.state == "running"
 
@@ -127,9 +125,7 @@ class QueueBesideModel(RuleBasedStateMachine):
         max_attempts=st.integers(1, 3),
         documents=st.frozensets(st.sampled_from("xyz")),
     )
-    def submit(
-        self, priority: int, unique_key: str | None, delay: int, max_attempts: int, documents: frozenset[str]
-    ) -> None:
+    def submit(self, priority, unique_key, delay, max_attempts, documents):
         clock = self.run(self._connection.execute("SELECT clock_timestamp()"))
         (now,) = self.run(clock.fetchone())
         not_before = now + timedelta(seconds=delay * STEP) if delay else None
@@ -150,13 +146,13 @@ class QueueBesideModel(RuleBasedStateMachine):
             is_due_at_once=delay == 0,
         )
 
-    async def _keys(self) -> set[UUID]:
+    async def _keys(self):
         cursor = await self._connection.execute("SELECT job_id FROM semlex.job")
         return {key for (key,) in await cursor.fetchall()}
 
     @precondition(lambda self: self.jobs)
     @rule(data=st.data())
-    def cancel(self, data: st.DataObject) -> None:
+    def cancel(self, data):
         key = list(self.jobs)[data.draw(st.integers(0, len(self.jobs) - 1))]  # ids are new in every run
         job = self.jobs[key]
         found = self.run(outcome(self.queue.cancel(key)))
@@ -170,7 +166,7 @@ class QueueBesideModel(RuleBasedStateMachine):
 
     @precondition(lambda self: self.jobs)
     @rule(data=st.data())
-    def retry(self, data: st.DataObject) -> None:
+    def retry(self, data):
         key = list(self.jobs)[data.draw(st.integers(0, len(self.jobs) - 1))]  # ids are new in every run
         job = self.jobs[key]
         found = self.run(outcome(self.queue.retry(key)))
@@ -184,7 +180,7 @@ class QueueBesideModel(RuleBasedStateMachine):
     # --- those who do it ----------------------------------------------------------------------------------------------
 
     @rule()
-    def claim(self) -> None:
+    def claim(self):
         claim = self.run(self.leases.claim())
         cut = self.stamp()
         for job in self.jobs.values():
@@ -219,7 +215,7 @@ class QueueBesideModel(RuleBasedStateMachine):
 
     @precondition(lambda self: self.claims)
     @rule(data=st.data())
-    def renew(self, data: st.DataObject) -> None:
+    def renew(self, data):
         claim = self.claims[data.draw(st.integers(0, len(self.claims) - 1))]
         found = self.run(outcome(self.leases.renew(claim, None)))
         if not self.holds(claim):
@@ -231,7 +227,7 @@ class QueueBesideModel(RuleBasedStateMachine):
 
     @precondition(lambda self: self.claims)
     @rule(data=st.data(), how=st.sampled_from(["complete", "fail", "again", "release", "cancelled"]))
-    def end(self, data: st.DataObject, how: str) -> None:
+    def end(self, data, how):
         claim = self.claims[data.draw(st.integers(0, len(self.claims) - 1))]
         error = JobError("StoreError", "why\0 \udcff")
         calls = {
@@ -262,7 +258,7 @@ class QueueBesideModel(RuleBasedStateMachine):
 
     @precondition(lambda self: self.claims)
     @rule(data=st.data())
-    def forgive(self, data: st.DataObject) -> None:
+    def forgive(self, data):
         claim = self.claims[data.draw(st.integers(0, len(self.claims) - 1))]
         self.run(self.leases.forgive(claim))
         job = self.jobs.get(claim.job_id)
@@ -271,7 +267,7 @@ class QueueBesideModel(RuleBasedStateMachine):
 
     @precondition(lambda self: self.claims)
     @rule(data=st.data())
-    def write(self, data: st.DataObject) -> None:
+    def write(self, data):
         claim = self.claims[data.draw(st.integers(0, len(self.claims) - 1))]
         found = self.run(outcome(self._write(claim)))
         job = self.jobs.get(claim.job_id)
@@ -281,8 +277,8 @@ class QueueBesideModel(RuleBasedStateMachine):
         assert found == job.cancel_wanted
         self.effects += 1
 
-    async def _write(self, claim: Claim) -> bool:
-        async def work(connection: Any) -> bool:
+    async def _write(self, claim):
+        async def work(connection):
             async with self.leases.fenced(connection, claim) as cancel_wanted:
                 await connection.execute("INSERT INTO public.effect VALUES (%s)", [claim.fence])
             return cancel_wanted
@@ -292,7 +288,7 @@ class QueueBesideModel(RuleBasedStateMachine):
     # --- time ---------------------------------------------------------------------------------------------------------
 
     @rule(steps=st.integers(1, 3))
-    def time_passes(self, steps: int) -> None:
+    def time_passes(self, steps):
         """What is due comes nearer by what the table says: nothing here asks another clock than the server's."""
         self.now += steps * STEP
         back = timedelta(seconds=steps * STEP)
@@ -305,7 +301,7 @@ class QueueBesideModel(RuleBasedStateMachine):
         )
 
     @rule(steps=st.integers(1, 3))
-    def the_clock_steps_back(self, steps: int) -> None:
+    def the_clock_steps_back(self, steps):
         """All stored times seem to be later."""
         ahead = timedelta(seconds=steps * STEP)
         self.run(
@@ -320,7 +316,7 @@ class QueueBesideModel(RuleBasedStateMachine):
             job.finished = None if job.finished is None else job.finished + steps * STEP
 
     @rule()
-    def remove(self) -> None:
+    def remove(self):
         removed = self.run(self.leases.remove_ended(KEPT))
         old = [key for key, job in self.jobs.items() if job.finished is not None and job.finished + KEPT <= self.now]
         assert removed == len(old)
@@ -328,7 +324,7 @@ class QueueBesideModel(RuleBasedStateMachine):
             del self.jobs[key]
 
     @invariant()
-    def both_hold_the_same(self) -> None:
+    def both_hold_the_same(self):
         stored, effects = self.run(self._stored())
         assert {key: row for key, (*row, _) in stored.items()} == {key: [*job.row] for key, job in self.jobs.items()}
         for key, job in self.jobs.items():
@@ -336,7 +332,7 @@ class QueueBesideModel(RuleBasedStateMachine):
                 assert stored[key][-1] == pytest.approx(job.due - self.now, abs=STEP / 5)
         assert effects == self.effects
 
-    async def _stored(self) -> tuple[dict[UUID, list[Any]], int]:
+    async def _stored(self):
         cursor = await self._connection.execute(
             "SELECT job_id, state, fence, attempts, cancel_wanted, error_code, finished_at IS NOT NULL, "
             "extract(epoch FROM due_at - clock_timestamp())::float8 FROM semlex.job"
@@ -348,14 +344,14 @@ class QueueBesideModel(RuleBasedStateMachine):
 
 
 @pytest.mark.slow
-def test_the_queue_is_what_the_model_says(database_url: str, full: bool) -> None:
+def test_the_queue_is_what_the_model_says(database_url, full):
     machine = type("Machine", (QueueBesideModel,), {"url": database_url})
     run_state_machine_as_test(
         machine, settings=settings(max_examples=1_000 if full else examples(25), stateful_step_count=60 if full else 20)
     )
 
 
-async def test_the_delay_of_another_attempt_is_cut_to_the_longest(database_url: str) -> None:
+async def test_the_delay_of_another_attempt_is_cut_to_the_longest(database_url):
     """It looks longer after the server's clock stepped back."""
     async with await psycopg.AsyncConnection.connect(database_url, autocommit=True) as connection:
         database = Database(connection=connection)
@@ -375,15 +371,13 @@ async def test_the_delay_of_another_attempt_is_cut_to_the_longest(database_url: 
 
 @pytest.mark.parametrize("taken", [False, True])
 @pytest.mark.parametrize("unique_key", [None, "key"])
-async def test_a_job_whose_answer_is_lost_is_submitted_once(
-    database_url: str, monkeypatch: pytest.MonkeyPatch, taken: bool, unique_key: str | None
-) -> None:
+async def test_a_job_whose_answer_is_lost_is_submitted_once(database_url, monkeypatch, taken, unique_key):
     """The program repeats what it has submitted already, and a worker may have taken the job meanwhile."""
     async with Database(database_url) as database:
         queue, leases = JobQueue(database, "semlex"), JobLeases(database, "semlex", LEASE)
         await queue.ensure_table()
 
-        async def take() -> None:
+        async def take():
             if taken:
                 assert await leases.claim() is not None
 
@@ -394,7 +388,7 @@ async def test_a_job_whose_answer_is_lost_is_submitted_once(
         assert await queue.list(state=None, collection=None, limit=9) == [job]
 
 
-async def test_a_job_is_retried_although_the_answer_is_lost(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_job_is_retried_although_the_answer_is_lost(database_url, monkeypatch):
     async with Database(database_url) as database:
         queue = JobQueue(database, "semlex")
         await queue.ensure_table()

@@ -6,10 +6,8 @@ import asyncio
 import inspect
 import random
 import threading
-from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager, suppress
-from typing import Any
 
 import psycopg
 import pytest
@@ -40,16 +38,16 @@ class GivenUpError(Exception):
     """Ends a history in the middle."""
 
 
-def give_up() -> None:
+def give_up():
     raise GivenUpError
 
 
-def options() -> dict[str, Any]:
+def options():
     return {"embedding_model": HashEmbedder(4), "use_reranking": False, "max_connections": 2}
 
 
 @contextmanager
-def clients(url: str) -> Iterator[SyncClient]:
+def clients(url):
     """A client whose collection and tables are made, with a table of the user's beside them."""
     with SyncClient(url, **options()) as client, psycopg.connect(url, autocommit=True) as connection:
         connection.execute("CREATE TABLE own (id text PRIMARY KEY, body text)")
@@ -61,28 +59,28 @@ def clients(url: str) -> Iterator[SyncClient]:
         yield client
 
 
-async def done(value: Any) -> Any:
+async def done(value):
     """What a call gives, with or without ``await``."""
     return await value if inspect.isawaitable(value) else value
 
 
-async def rows(connection: Any, query: str) -> list[tuple[Any, ...]]:
+async def rows(connection, query):
     cursor = await done(connection.execute(query))
     return sorted(await done(cursor.fetchall()))
 
 
-async def compare(connection: Any) -> None:
+async def compare(connection):
     """The collection holds what the user's own tables hold, as a transaction sees them."""
     stored = await rows(connection, f"SELECT chunk_id, chunk_text FROM semlex.{COLLECTION}_chunk")  # noqa: S608
     assert stored == await rows(connection, "SELECT id, body FROM own")
     assert await rows(connection, "SELECT priority FROM semlex.job") == await rows(connection, "SELECT * FROM own_job")
 
 
-async def step(chance: random.Random, collection: Any, connection: Any, operation: str) -> None:
+async def step(chance, collection, connection, operation):
     """One call of semlex, and the same change of the user's own tables before or behind it."""
     name, text = f"d{chance.randrange(6)}", f"word{chance.randrange(5)} of text {chance.randrange(1000)}"
 
-    async def own() -> None:
+    async def own():
         if operation in OWN:
             await done(connection.execute(OWN[operation], {"name": name, "text": text, "priority": int(text[4])}))
 
@@ -105,7 +103,7 @@ async def step(chance: random.Random, collection: Any, connection: Any, operatio
         await own()
 
 
-async def history(seed: int, collection: Any, connection: Any) -> None:
+async def history(seed, collection, connection):
     """A transaction of the caller's with some calls of semlex; `compare` holds inside it and at its end."""
     chance = random.Random(seed)
     mine, end = collection.using(connection), chance.choice(ENDS)
@@ -123,12 +121,12 @@ async def history(seed: int, collection: Any, connection: Any) -> None:
         await done(connection.rollback())
 
 
-def seeds(full: bool) -> range:
+def seeds(full):
     return range(1000 if full else 6)
 
 
-def test_histories_without_await(database_url: str, full: bool) -> None:
-    async def all_of_them(client: SyncClient) -> None:
+def test_histories_without_await(database_url, full):
+    async def all_of_them(client):
         collection = client.collection(COLLECTION)
         with psycopg.connect(database_url) as connection, psycopg.connect(database_url, autocommit=True) as other:
             for seed in seeds(full):
@@ -139,7 +137,7 @@ def test_histories_without_await(database_url: str, full: bool) -> None:
         asyncio.run(all_of_them(client))
 
 
-async def test_histories_with_await(database_url: str, full: bool) -> None:
+async def test_histories_with_await(database_url, full):
     with clients(database_url):
         async with (
             Client(database_url, **options()) as client,
@@ -152,7 +150,7 @@ async def test_histories_with_await(database_url: str, full: bool) -> None:
                 await compare(other)
 
 
-async def test_a_retriever_on_a_connection_begins_its_transaction(database_url: str) -> None:
+async def test_a_retriever_on_a_connection_begins_its_transaction(database_url):
     async with (
         await psycopg.AsyncConnection.connect(database_url) as connection,
         PostgreSQLRetriever(connection=connection, collection=COLLECTION, **options()) as retriever,
@@ -177,16 +175,14 @@ async def test_a_retriever_on_a_connection_begins_its_transaction(database_url: 
 
 
 @pytest.mark.parametrize("statement", ["check_manifest", "chunk_ids"])
-async def test_a_writer_between_two_statements_is_not_taken_for_damage(
-    database_url: str, monkeypatch: pytest.MonkeyPatch, statement: str
-) -> None:
+async def test_a_writer_between_two_statements_is_not_taken_for_damage(database_url, monkeypatch, statement):
     """A caller's transaction is READ COMMITTED mostly: each statement sees what is committed by then."""
     read = getattr(index, statement)
     async with opened(database_url) as other, await psycopg.AsyncConnection.connect(database_url) as connection:
         await other.add_texts(["apple"], ids=["a"])
         await connection.execute("SELECT 1")
 
-        async def written_before(*arguments: Any) -> Any:
+        async def written_before(*arguments):
             await other.add_texts(["pear"], ids=["b"])
             return await read(*arguments)
 
@@ -198,7 +194,7 @@ async def test_a_writer_between_two_statements_is_not_taken_for_damage(
         assert (status.index_problem, status.chunks_not_indexed) == (None, 0)
 
 
-def test_in_autocommit_every_call_is_committed(database_url: str) -> None:
+def test_in_autocommit_every_call_is_committed(database_url):
     with clients(database_url) as client, psycopg.connect(database_url, autocommit=True) as connection:
         mine = client.collection(COLLECTION).using(connection)
         mine.add_texts(["kept"], ids=["a"])
@@ -209,8 +205,8 @@ def test_in_autocommit_every_call_is_committed(database_url: str) -> None:
         assert [chunk.id for chunk in client.collection(COLLECTION).get(["a", "b"])] == ["a"]
 
 
-def test_the_callers_connection_stays_as_it_is(database_url: str) -> None:
-    noticed: list[str | None] = []
+def test_the_callers_connection_stays_as_it_is(database_url):
+    noticed = []
     with clients(database_url) as client, psycopg.connect(database_url, row_factory=dict_row) as connection:
         connection.add_notice_handler(lambda notice: noticed.append(notice.message_primary))
         connection.prepare_threshold = 0
@@ -230,8 +226,8 @@ def test_the_callers_connection_stays_as_it_is(database_url: str) -> None:
         client.collection(COLLECTION).using("a text")
 
 
-def test_threads_have_connections_of_their_own(database_url: str) -> None:
-    def write(number: int) -> None:
+def test_threads_have_connections_of_their_own(database_url):
+    def write(number):
         with psycopg.connect(database_url) as connection:
             client.collection(COLLECTION).using(connection).add_texts(["text"], ids=[f"t{number}"])
             if number % 2:
@@ -246,10 +242,10 @@ def test_threads_have_connections_of_their_own(database_url: str) -> None:
         assert {chunk.id for chunk in client.collection(COLLECTION).list_chunks()} == {"first", "t0", "t2"}
 
 
-def test_a_statement_of_another_thread_waits_for_the_one_that_runs(database_url: str) -> None:
+def test_a_statement_of_another_thread_waits_for_the_one_that_runs(database_url):
     begins = threading.Event()
 
-    def ask(connection: psycopg.Connection[Any]) -> Any:
+    def ask(connection):
         begins.set()
         return connection.execute("SELECT 1").fetchone()
 
@@ -264,7 +260,7 @@ def test_a_statement_of_another_thread_waits_for_the_one_that_runs(database_url:
         assert (asking.result(LIMIT), adding.result(LIMIT)) == ((1,), ["a"])
 
 
-def test_what_a_collection_was_made_with_travels_along(database_url: str) -> None:
+def test_what_a_collection_was_made_with_travels_along(database_url):
     with (
         SyncClient(database_url, **options(), search_defaults=SearchDefaults(top_k=2)) as client,
         psycopg.connect(database_url) as connection,
@@ -280,15 +276,15 @@ def test_what_a_collection_was_made_with_travels_along(database_url: str) -> Non
 class DjangoConnection:
     """`django.db.connection` with what `atomic` does to it."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url):
         self._url, self.connection = url, None
 
-    def ensure_connection(self) -> None:
+    def ensure_connection(self):
         if self.connection is None:
             self.connection = psycopg.connect(self._url, autocommit=True)
 
     @contextmanager
-    def atomic(self) -> Iterator[None]:
+    def atomic(self):
         self.ensure_connection()
         self.connection.autocommit = False
         try:
@@ -305,38 +301,38 @@ class DjangoConnection:
 class SqlalchemyConnection:
     """`sqlalchemy.Connection`: it ends only a transaction that it has begun."""
 
-    def __init__(self, driver_connection: Any) -> None:
+    def __init__(self, driver_connection):
         self.connection, self.driver_connection = self, driver_connection
         self._begun = False
 
-    def in_transaction(self) -> bool:
+    def in_transaction(self):
         return self._begun
 
-    def begin(self) -> None:
+    def begin(self):
         assert not self._begun
         self._begun = True
 
-    async def commit(self) -> None:
+    async def commit(self):
         if self._begun:
             await done(self.driver_connection.commit())
         self._begun = False
 
-    async def close(self) -> None:
+    async def close(self):
         await done(self.driver_connection.rollback())
 
 
 class SqlalchemySession:
-    def __init__(self, connection: SqlalchemyConnection) -> None:
+    def __init__(self, connection):
         self._connection = connection
 
-    def connection(self) -> SqlalchemyConnection:
+    def connection(self):
         if not self._connection.in_transaction():
             self._connection.begin()
         return self._connection
 
 
 class SqlalchemyAsyncConnection:
-    def __init__(self, connection: SqlalchemyConnection) -> None:
+    def __init__(self, connection):
         self.sync_connection = connection
 
 
@@ -344,7 +340,7 @@ class SqlalchemyAsyncSession:
     sync_session = None
 
 
-def test_djangos_connection(database_url: str) -> None:
+def test_djangos_connection(database_url):
     connection = DjangoConnection(database_url)
     with clients(database_url) as client:
         mine = client.collection(COLLECTION).using(connection)
@@ -359,13 +355,13 @@ def test_djangos_connection(database_url: str) -> None:
 
 
 @asynccontextmanager
-async def driver_connections(url: str) -> AsyncIterator[tuple[Any, Any]]:
+async def driver_connections(url):
     with psycopg.connect(url) as own:
         async with await psycopg.AsyncConnection.connect(url) as other:
             yield own, other
 
 
-async def test_sqlalchemys_connections_and_sessions(database_url: str) -> None:
+async def test_sqlalchemys_connections_and_sessions(database_url):
     with clients(database_url):
         async with Client(database_url, **options()) as client, driver_connections(database_url) as (own, other):
             collection, expected = client.collection(COLLECTION), {"first"}

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, LiteralString
 
 import psycopg
 import pytest
@@ -17,10 +15,8 @@ from semlex.retriever.synchronous import SyncClient
 from semlex.store.schema import migrations
 from semlex.store.schema.locks import SETUP_LOCK
 from semlex.store.schema.migrations import collection_fingerprint, registry_fingerprint
-from semlex.store.schema.names import Names
-from semlex.store.schema.registry import Step
 from tests.support import second_migration
-from tests.support.databases import Databases, new_role
+from tests.support.databases import new_role
 from tests.support.retrievers import sync_opened
 from tests.support.shell import Started
 from tests.support.waiting import held, until
@@ -28,11 +24,11 @@ from tests.support.waiting import held, until
 TEXTS = ("the dome is closed in winter", "a lost key of the dome", "coffee for twelve people", "a note about comets")
 QUESTIONS = ("when is the dome closed", "lost key", "comets")
 # Name -> how it is made.
-COLLECTIONS: dict[str, dict[str, Any]] = {"words": {}, "plain": {"keyword": "tsvector"}, "keywords": {"model": "none"}}
+COLLECTIONS = {"words": {}, "plain": {"keyword": "tsvector"}, "keywords": {"model": "none"}}
 
 
 @pytest.fixture(scope="module")
-def template(new_database: Callable[[], str]) -> str:
+def template(new_database):
     """Name of a database with collections of this version."""
     url = new_database()
     for name, options in COLLECTIONS.items():
@@ -42,45 +38,45 @@ def template(new_database: Callable[[], str]) -> str:
 
 
 @pytest.fixture
-def filled(databases: Databases, template: str) -> Iterator[str]:
+def filled(databases, template):
     """Address of a copy of it."""
     with databases.copy(template) as url:
         yield url
 
 
 @pytest.fixture
-def later(filled: str, monkeypatch: pytest.MonkeyPatch) -> str:
+def later(filled, monkeypatch):
     """The same; this process is of a later version from then on."""
     second_migration.install(monkeypatch.setattr)
     return filled
 
 
-def client(url: str, **options: Any) -> SyncClient:
+def client(url, **options):
     return SyncClient(url, "none", use_reranking=False, **options)
 
 
-def migrated(url: str, *, dry_run: bool = False) -> list[Step]:
+def migrated(url, *, dry_run=False):
     with client(url) as opened:
         return opened.migrate(dry_run=dry_run)
 
 
-def drop(url: str, name: str, **options: Any) -> None:
+def drop(url, name, **options):
     with client(url, **options) as opened:
         opened.drop(name)
 
 
-def execute(url: str, *statements: str) -> None:
+def execute(url, *statements):
     with psycopg.connect(url) as connection:
         for statement in statements:
             connection.execute(statement)
 
 
-def rows(url: str, statement: str) -> list[tuple[Any, ...]]:
+def rows(url, statement):
     with psycopg.connect(url) as connection:
         return connection.execute(statement).fetchall()
 
 
-def answers(url: str, name: str) -> list[Any]:
+def answers(url, name):
     with sync_opened(url, collection=name, create=False, **COLLECTIONS[name]) as retriever:
         return [
             (hit.id, hit.content, hit.keyword_score, hit.vector_score)
@@ -89,19 +85,19 @@ def answers(url: str, name: str) -> list[Any]:
         ]
 
 
-def all_answers(url: str) -> dict[str, list[Any]]:
+def all_answers(url):
     return {name: answers(url, name) for name in COLLECTIONS}
 
 
-def versions(url: str) -> dict[str, int]:
+def versions(url):
     return dict(rows(url, "SELECT name, schema_version FROM semlex.collection"))
 
 
-def registry_versions(url: str) -> list[int]:
+def registry_versions(url):
     return [version for (version,) in rows(url, "SELECT version FROM semlex.registry_version ORDER BY version")]
 
 
-def colours(url: str) -> list[str]:
+def colours(url):
     """The tables that the second migration has reached."""
     found = rows(url, "SELECT table_name FROM information_schema.columns WHERE column_name = 'colour' ORDER BY 1")
     return [name for (name,) in found]
@@ -111,7 +107,7 @@ def colours(url: str) -> list[str]:
 
 
 @pytest.mark.slow
-def test_a_collection_is_migrated_when_it_is_opened(filled: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_collection_is_migrated_when_it_is_opened(filled, monkeypatch):
     before = all_answers(filled)
     second_migration.install(monkeypatch.setattr)
     assert answers(filled, "words") == before["words"]
@@ -127,7 +123,7 @@ def test_a_collection_is_migrated_when_it_is_opened(filled: str, monkeypatch: py
     assert versions(filled)["made_later"] == 2
 
 
-def test_a_default_of_partitions_is_for_new_collections(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_default_of_partitions_is_for_new_collections(database_url, monkeypatch):
     options = {"model": "none", "collection": "n" * 41, "defaults": {"partitions": 2}}  # too long a name for them
     with sync_opened(database_url, **options | {"defaults": None}) as retriever:
         assert retriever.count() == 0
@@ -137,9 +133,7 @@ def test_a_default_of_partitions_is_for_new_collections(database_url: str, monke
     assert versions(database_url) == {"n" * 41: 2}
 
 
-def test_the_earlier_version_refuses_what_a_later_one_has_migrated(
-    filled: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_earlier_version_refuses_what_a_later_one_has_migrated(filled, monkeypatch):
     with monkeypatch.context() as patched:
         second_migration.install(patched.setattr)
         migrated(filled)
@@ -147,7 +141,7 @@ def test_the_earlier_version_refuses_what_a_later_one_has_migrated(
         answers(filled, "words")
 
 
-def test_migrate_does_all_at_once(later: str) -> None:
+def test_migrate_does_all_at_once(later):
     expected = [("the registry", 1, 2), *((name, 1, 2) for name in sorted(COLLECTIONS))]
     planned = migrated(later, dry_run=True)
     assert [(step.name, step.version, step.wanted) for step in planned] == expected
@@ -157,7 +151,7 @@ def test_migrate_does_all_at_once(later: str) -> None:
     assert migrated(later) == []
 
 
-def test_a_registry_without_collections_is_migrated(later: str) -> None:
+def test_a_registry_without_collections_is_migrated(later):
     for name in COLLECTIONS:
         drop(later, name)
     assert registry_versions(later) == [1]
@@ -166,15 +160,15 @@ def test_a_registry_without_collections_is_migrated(later: str) -> None:
 
 
 @pytest.fixture
-def user(later: str) -> Iterator[str]:
+def user(later):
     """Address of a role that may read and write the rows, and change no table."""
-    on_tables: LiteralString = "SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA semlex"
-    sequences: LiteralString = "USAGE ON ALL SEQUENCES IN SCHEMA semlex"
+    on_tables = "SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA semlex"
+    sequences = "USAGE ON ALL SEQUENCES IN SCHEMA semlex"
     with new_role(later, "USAGE ON SCHEMA semlex", on_tables, sequences) as role:
         yield make_conninfo(later, user=role)
 
 
-def test_a_role_without_ddl_gets_the_sql(later: str, user: str) -> None:
+def test_a_role_without_ddl_gets_the_sql(later, user):
     with pytest.raises(PrivilegeError, match=r"let the owner of its tables run: semlex maintain migrate .*--sql"):
         answers(user, "words")
     with (
@@ -195,19 +189,19 @@ def test_a_role_without_ddl_gets_the_sql(later: str, user: str) -> None:
 # --- processes that end, and several at once ------------------------------------------------------------------------
 
 
-def migrating(url: str) -> Started:
+def migrating(url):
     """A process that migrates a collection after a line on its standard input."""
     worker = Started((url,), module="tests.support.clients.migrating_client")
     assert worker.stdout.readline() == "ready\n"
     return worker
 
 
-def begin(worker: Started) -> None:
+def begin(worker):
     worker.stdin.write("words\n")
     worker.stdin.flush()
 
 
-def until_it_waits(connection: psycopg.Connection[Any], lock: str, count: int = 1) -> None:
+def until_it_waits(connection, lock, count=1):
     """Waits until so many processes wait for a table's lock, or for an advisory one."""
     statement = (
         "SELECT count(*) FROM pg_locks AS l JOIN pg_database AS d ON d.oid = l.database AND d.datname = "
@@ -216,7 +210,7 @@ def until_it_waits(connection: psycopg.Connection[Any], lock: str, count: int = 
     until(lambda: connection.execute(statement, [lock]).fetchone() == (count,), f"{count} that wait for {lock}")
 
 
-def kill(worker: Started) -> None:
+def kill(worker):
     worker.send_signal(signal.SIGKILL)
     assert worker.communicate()[0] == ""
     assert worker.returncode == -signal.SIGKILL
@@ -225,7 +219,7 @@ def kill(worker: Started) -> None:
 # Each table that the second migration changes, in its order.
 @pytest.mark.slow
 @pytest.mark.parametrize("table", ["semlex.collection", "semlex.words_source", "semlex.words_chunk"])
-def test_killed_while_it_migrates(filled: str, table: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_killed_while_it_migrates(filled, table, monkeypatch):
     before = all_answers(filled)
     worker = migrating(filled)
     # As a search that reads the table.
@@ -247,7 +241,7 @@ def test_killed_while_it_migrates(filled: str, table: str, monkeypatch: pytest.M
 
 
 @pytest.mark.slow
-def test_others_go_on_when_one_is_killed(filled: str) -> None:
+def test_others_go_on_when_one_is_killed(filled):
     first, *rest = [migrating(filled) for _ in range(4)]
     with held(filled, "semlex.words_chunk", "ACCESS SHARE") as connection:
         begin(first)
@@ -260,7 +254,7 @@ def test_others_go_on_when_one_is_killed(filled: str) -> None:
 
 
 @pytest.mark.slow
-def test_of_many_that_begin_at_once_one_migrates(filled: str) -> None:
+def test_of_many_that_begin_at_once_one_migrates(filled):
     workers = [migrating(filled) for _ in range(4)]
     with psycopg.connect(filled) as connection:
         connection.execute("SELECT pg_advisory_xact_lock(%s)", [SETUP_LOCK])
@@ -270,7 +264,7 @@ def test_of_many_that_begin_at_once_one_migrates(filled: str) -> None:
     assert_all_done(filled, workers)
 
 
-def assert_all_done(url: str, workers: list[Started]) -> None:
+def assert_all_done(url, workers):
     assert [worker.communicate()[0] for worker in workers] == ["done\n"] * len(workers)
     assert [worker.returncode for worker in workers] == [0] * len(workers)
     assert (registry_versions(url), versions(url)["words"]) == ([1, 2], 2)
@@ -280,7 +274,7 @@ def assert_all_done(url: str, workers: list[Started]) -> None:
 
 
 @pytest.mark.parametrize("newer", ["registry", "collection"])
-def test_what_a_newer_version_made_is_refused_and_can_be_dropped(filled: str, newer: str) -> None:
+def test_what_a_newer_version_made_is_refused_and_can_be_dropped(filled, newer):
     if newer == "registry":
         execute(filled, "INSERT INTO semlex.registry_version VALUES (99, 'of its', now())")
     else:
@@ -304,13 +298,13 @@ def test_what_a_newer_version_made_is_refused_and_can_be_dropped(filled: str, ne
             drop(filled, "words")
 
 
-def tables_like(url: str, pattern: str) -> list[str]:
+def tables_like(url, pattern):
     statement = "SELECT relname FROM pg_class WHERE relnamespace = 'semlex'::regnamespace AND relname LIKE %s"
     with psycopg.connect(url) as connection:
         return [name for (name,) in connection.execute(statement, [pattern]).fetchall()]
 
 
-def test_the_users_own_tables_stay_when_a_newer_collection_is_dropped(database_url: str) -> None:
+def test_the_users_own_tables_stay_when_a_newer_collection_is_dropped(database_url):
     with SyncRetriever(database_url, "none", collection="app", schema="public") as retriever:
         retriever.add_texts(["x"])
     execute(database_url, "UPDATE public.collection SET schema_version = 99", "CREATE TABLE public.app_users (x int)")
@@ -320,7 +314,7 @@ def test_the_users_own_tables_stay_when_a_newer_collection_is_dropped(database_u
 
 
 @pytest.mark.slow
-def test_a_collection_whose_name_begins_like_anothers_stays(database_url: str) -> None:
+def test_a_collection_whose_name_begins_like_anothers_stays(database_url):
     names = ("a", "a_chunk", "a_b")
     for name in names:
         with SyncRetriever(database_url, "none", collection=name) as retriever:
@@ -335,19 +329,19 @@ def test_a_collection_whose_name_begins_like_anothers_stays(database_url: str) -
 # --- what an unreleased version made --------------------------------------------------------------------------------
 
 
-def edited_registry(schema: str) -> Sequence[sql.Composed]:
+def edited_registry(schema):
     table = sql.Identifier(schema, "collection")
     return (*migrations.m0001_initial.registry(schema), sql.SQL("ALTER TABLE {} ADD COLUMN size int").format(table))
 
 
-def edited_collection(names: Names) -> Sequence[sql.Composed]:
+def edited_collection(names):
     return (
         *migrations.m0001_initial.collection(names),
         sql.SQL("ALTER TABLE {} ADD COLUMN size int").format(names.chunk),
     )
 
 
-def test_fingerprints_are_of_the_statements_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fingerprints_are_of_the_statements_alone(monkeypatch):
     fingerprints = [registry_fingerprint(1), collection_fingerprint(1)]
     assert fingerprints == [registry_fingerprint(1), collection_fingerprint(1)]
     second_migration.install(monkeypatch.setattr)
@@ -359,7 +353,7 @@ def test_fingerprints_are_of_the_statements_alone(monkeypatch: pytest.MonkeyPatc
     assert len(set(fingerprints)) == 6
     original = migrations.m0001_initial.collection
 
-    def laid_out_otherwise(names: Names) -> Sequence[sql.Composed]:
+    def laid_out_otherwise(names):
         return [sql.Composed([sql.SQL(one.as_string().replace("\n", "\n  "))]) for one in original(names)]
 
     monkeypatch.setattr(migrations, "COLLECTION", (laid_out_otherwise,))
@@ -367,9 +361,7 @@ def test_fingerprints_are_of_the_statements_alone(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.slow
-def test_a_collection_of_an_edited_migration_is_refused_until_it_is_made_again(
-    filled: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_collection_of_an_edited_migration_is_refused_until_it_is_made_again(filled, monkeypatch):
     before = all_answers(filled)
     with monkeypatch.context() as patched:
         patched.setattr(migrations, "COLLECTION", (edited_collection,))
@@ -391,7 +383,7 @@ def test_a_collection_of_an_edited_migration_is_refused_until_it_is_made_again(
         assert retriever.count() == 0
 
 
-def test_a_collection_of_an_edited_migration_is_not_migrated(filled: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_collection_of_an_edited_migration_is_not_migrated(filled, monkeypatch):
     monkeypatch.setattr(migrations, "COLLECTION", (edited_collection,))
     second_migration.install(monkeypatch.setattr)
     for doing in (lambda: answers(filled, "words"), lambda: migrated(filled), lambda: migrated(filled, dry_run=True)):
@@ -400,9 +392,7 @@ def test_a_collection_of_an_edited_migration_is_not_migrated(filled: str, monkey
     assert colours(filled) == []
 
 
-def test_a_registry_of_an_edited_migration_is_refused_until_it_is_empty(
-    filled: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_registry_of_an_edited_migration_is_refused_until_it_is_empty(filled, monkeypatch):
     monkeypatch.setattr(migrations, "REGISTRY", (edited_registry,))
     assert_refused_until_it_is_empty(filled, sorted(COLLECTIONS))
     assert rows(filled, "SELECT size FROM semlex.collection") == [(None,)]
@@ -447,12 +437,12 @@ EARLIEST_COLLECTION = """
 """
 
 
-def test_tables_without_fingerprints_are_refused_until_they_are_dropped(bare_database_url: str) -> None:
+def test_tables_without_fingerprints_are_refused_until_they_are_dropped(bare_database_url):
     execute(bare_database_url, "CREATE SCHEMA semlex", EARLIEST_REGISTRY, EARLIEST_COLLECTION)
     assert_refused_until_it_is_empty(bare_database_url, ["words"])
 
 
-def assert_refused_until_it_is_empty(url: str, names: list[str]) -> None:
+def assert_refused_until_it_is_empty(url, names):
     """Everything refuses the registry and names what helps, which does help."""
     drops = ", ".join(f"semlex collections drop {name}" for name in names)
     refusal = rf"schema 'semlex' were made by an unreleased semlex .* drop each of them \({drops}\) and index again"
@@ -479,7 +469,7 @@ def assert_refused_until_it_is_empty(url: str, names: list[str]) -> None:
     assert rows(url, "SELECT version, fingerprint FROM semlex.registry_version") == [(1, registry_fingerprint(1))]
 
 
-def test_tables_of_these_names_that_are_somebody_elses_stay(database_url: str) -> None:
+def test_tables_of_these_names_that_are_somebody_elses_stay(database_url):
     theirs = ("job", "followed_table", "row_change")
     tables = [f"CREATE TABLE public.{name} (title text)" for name in theirs]
     execute(database_url, EARLIEST_REGISTRY.replace("semlex.", "public."), *tables)

@@ -6,7 +6,6 @@ import asyncio
 import itertools
 import tempfile
 from functools import partial
-from typing import Any
 
 import numpy as np
 import psycopg
@@ -15,10 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from psycopg_pool import AsyncConnectionPool
 
-from semlex import SyncRetriever
 from semlex.errors import CollectionNotFoundError, DuplicateError, ModelMismatchError
 from semlex.store.keyword.bm25 import segments
-from semlex.store.write.chunks import OnDuplicate
 from semlex.testing import HashEmbedder
 from semlex.types.documents import Document
 from tests.support.keyword_index import check_index
@@ -33,18 +30,18 @@ DIMENSIONS = 4
 retriever_of = partial(opened, collection="words")
 
 
-def vectors(count: int) -> np.ndarray[Any, np.dtype[np.float32]]:
+def vectors(count):
     return np.arange(1, count * DIMENSIONS + 1, dtype=np.float32).reshape(count, DIMENSIONS)
 
 
-def waits(trace: str) -> int:
+def waits(trace):
     """How often the client waited for the server, by libpq's trace: an answer behind something that was sent."""
     sides = [line.split("\t")[1] for line in trace.splitlines() if line.count("\t") > 1]
     return sum(pair == ("F", "B") for pair in itertools.pairwise(sides))
 
 
 @pytest.mark.parametrize("keyword", ["bm25", "tsvector", "none"])
-async def test_new_rows_take_one_round_trip(database_url: str, keyword: str) -> None:
+async def test_new_rows_take_one_round_trip(database_url, keyword):
     own = {"autocommit": True, "prepare_threshold": None}
     async with (
         AsyncConnectionPool(database_url, min_size=1, max_size=1, kwargs=own, open=False) as pool,
@@ -78,7 +75,7 @@ changes = st.tuples(st.sampled_from(["rebuild", "delete", "optimize"]), st.integ
 
 
 @pytest.mark.slow
-def test_two_writers_leave_what_a_dict_holds(database_url: str) -> None:
+def test_two_writers_leave_what_a_dict_holds(database_url):
     """Whatever one of them has remembered while the other changed the rows, or the generations of the index."""
     model = HashEmbedder(8)
     with (
@@ -88,8 +85,8 @@ def test_two_writers_leave_what_a_dict_holds(database_url: str) -> None:
 
         @settings(OWN_ROWS, max_examples=examples(15))
         @given(steps=st.lists(st.one_of(writes, writes, writes, changes), min_size=1, max_size=12))
-        def check(steps: list[tuple[str, int, dict[str, str]]]) -> None:
-            stored: dict[str, str] = {}
+        def check(steps):
+            stored = {}
             a.delete([f"d{number}" for number in range(13)])
             for kind, writer, texts in steps:
                 retriever = (a, b)[writer]
@@ -112,9 +109,9 @@ def test_two_writers_leave_what_a_dict_holds(database_url: str) -> None:
         check()
 
 
-def _write(retriever: SyncRetriever, kind: Any, texts: dict[str, str], stored: dict[str, str]) -> None:
+def _write(retriever, kind, texts, stored):
     documents = [Document(text, id=name) for name, text in texts.items()]
-    on_duplicate: OnDuplicate = kind
+    on_duplicate = kind
     if kind == "fail" and stored.keys() & texts.keys():
         with pytest.raises(DuplicateError):
             retriever.add_documents(documents, on_duplicate=on_duplicate)
@@ -125,7 +122,7 @@ def _write(retriever: SyncRetriever, kind: Any, texts: dict[str, str], stored: d
 
 
 @pytest.mark.slow
-async def test_many_at_a_time(database_url: str) -> None:
+async def test_many_at_a_time(database_url):
     """Of what a process has remembered, ids are used once."""
     async with retriever_of(database_url, "none") as retriever:
         await retriever.add_documents([Document("first", id="first")])
@@ -140,7 +137,7 @@ async def test_many_at_a_time(database_url: str) -> None:
         )
 
 
-async def test_a_collection_that_is_another_one_now_is_not_written_to(database_url: str) -> None:
+async def test_a_collection_that_is_another_one_now_is_not_written_to(database_url):
     async with retriever_of(database_url, "none") as retriever, retriever_of(database_url, "none") as other:
         await retriever.add_documents([Document("one", id="one")])
         await retriever.add_documents([Document("two", id="two")])
@@ -152,7 +149,7 @@ async def test_a_collection_that_is_another_one_now_is_not_written_to(database_u
             assert [document.id for document in await again.list_chunks()] == ["theirs"]
 
 
-async def test_vectors_that_were_dropped_are_not_written_to(database_url: str) -> None:
+async def test_vectors_that_were_dropped_are_not_written_to(database_url):
     first, second = HashEmbedder(8), HashEmbedder(16)
     async with retriever_of(database_url, first) as old:
         for name in ("one", "two"):
@@ -165,7 +162,7 @@ async def test_vectors_that_were_dropped_are_not_written_to(database_url: str) -
         assert await old.count() == 2
 
 
-async def test_texts_that_take_more_than_one_statement(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_texts_that_take_more_than_one_statement(database_url, monkeypatch):
     monkeypatch.setattr(segments, "FEW_POSTING_ROWS", 2)
     words = " ".join(f"word{number * 7919}" for number in range(3000))
     async with retriever_of(database_url, "none") as retriever:

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import psycopg
 import pytest
@@ -30,15 +27,14 @@ PARTITIONS = 3
 WORDS = ["key", "door", "vault", "ship", "banana"]
 texts = st.lists(st.sampled_from(WORDS), min_size=1, max_size=6).map(" ".join)
 documents = st.dictionaries(st.integers(0, 30), st.tuples(texts, st.integers(0, 3)), min_size=1, max_size=12)
-FILTERS: Sequence[Any] = (None, {"year": 1}, "year > 1", {"@source_document": "page1.md"})
+FILTERS = (None, {"year": 1}, "year > 1", {"@source_document": "page1.md"})
 INDEXES = (None, HnswIndex(), HnswIndex(m=8, quantization="halfvec"), IvfflatIndex(lists=1), NoIndex())
-Step = Callable[[Any, Path], object]
 
 
-def _added(rows: dict[int, tuple[str, int]], on_duplicate: Any) -> Step:
+def _added(rows, on_duplicate):
     given = [Document(text, {"year": year}, id=f"d{number}") for number, (text, year) in rows.items()]
 
-    def add(collection: Any, _: Path) -> object:
+    def add(collection, _):
         try:
             return collection.add_documents(given, on_duplicate=on_duplicate)
         except DuplicateError as error:
@@ -47,8 +43,8 @@ def _added(rows: dict[int, tuple[str, int]], on_duplicate: Any) -> Step:
     return add
 
 
-def _files(number: int, text: str) -> Step:
-    def index(collection: Any, folder: Path) -> object:
+def _files(number, text):
+    def index(collection, folder):
         (folder / f"page{number}.md").write_text(f"# Page {number}\n\n{text}\n\n## Section\n\n{text} again.\n")
         report = collection.index(folder)
         return report.added, report.changed, report.unchanged
@@ -70,9 +66,9 @@ steps = st.one_of(
 )
 
 
-def seen(collection: Any) -> dict[str, Any]:
+def seen(collection):
     """What a user sees of a collection, without times and sizes."""
-    found: dict[str, Any] = {
+    found = {
         f"{mode} {filters}": [
             (hit.id, hit.content, hit.keyword_score, hit.vector_score)
             for hit in collection.search("key door", top_k=8, mode=mode, filters=filters)
@@ -91,12 +87,12 @@ def seen(collection: Any) -> dict[str, Any]:
 
 
 @pytest.mark.pg16
-def test_a_partitioned_collection_is_like_a_plain_one(database_url: str, tmp_path: Path) -> None:
+def test_a_partitioned_collection_is_like_a_plain_one(database_url, tmp_path):
     numbers = iter(range(1_000))
 
     @settings(OWN_ROWS, max_examples=examples(5))
     @given(st.lists(steps, min_size=2, max_size=6))
-    def like_a_plain_one(drawn: list[Step]) -> None:
+    def like_a_plain_one(drawn):
         folder = tmp_path / str(next(numbers))
         (folder / "pages").mkdir(parents=True)
         with SyncClient(database_url, HashEmbedder(8), use_reranking=False) as client:
@@ -127,14 +123,14 @@ def test_a_partitioned_collection_is_like_a_plain_one(database_url: str, tmp_pat
     like_a_plain_one()
 
 
-def _codes(client: SyncClient, collection: str) -> list[str]:
+def _codes(client, collection):
     return [finding.code for finding in client.diagnose(collection).findings]
 
 
 TEXTS = [f"text {number} of the door" for number in range(60)]
 
 
-def indexes_of(connection: psycopg.Connection[Any]) -> dict[str, tuple[int, bool, bool]]:
+def indexes_of(connection):
     """Name of an index -> its oid, whether it is valid, and whether it is a partition of another."""
     found = connection.execute(
         "SELECT i.relname, i.oid, x.indisvalid, i.relispartition FROM pg_index AS x "
@@ -143,19 +139,17 @@ def indexes_of(connection: psycopg.Connection[Any]) -> dict[str, tuple[int, bool
     return {name: (oid, valid, attached) for name, oid, valid, attached in found.fetchall()}
 
 
-async def test_a_build_beside_writers_goes_on_where_it_was_interrupted(
-    database_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_build_beside_writers_goes_on_where_it_was_interrupted(database_url, monkeypatch):
     real, begun = PartitionedBuild._build, []
 
-    async def interrupted(build: PartitionedBuild, table: str, connection: Any) -> None:
+    async def interrupted(build, table, connection):
         begun.append((build.index.suffix, table))
         if table.endswith("_p1") and interrupts:
             await build.create(replace(build.index, suffix="hnsw_1_p1", table=named(table)), connection)
             raise StoreError("interrupted before it was attached")
         await real(build, table, connection)
 
-    def named(table: str) -> sql.Identifier:
+    def named(table):
         return sql.Identifier("semlex", table)
 
     monkeypatch.setattr(PartitionedBuild, "_build", interrupted)
@@ -196,12 +190,10 @@ async def test_a_build_beside_writers_goes_on_where_it_was_interrupted(
         assert [hit.id for hit in await store.search("text 7 of the door", top_k=20, mode="vector")] == exact
 
 
-async def test_partitions_are_built_in_as_many_sessions_as_a_build_may_have_workers(
-    database_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_partitions_are_built_in_as_many_sessions_as_a_build_may_have_workers(database_url, monkeypatch):
     real, together, backends = PartitionedBuild._build, asyncio.Barrier(PARTITIONS), defaultdict(set)
 
-    async def noted(build: PartitionedBuild, table: str, connection: Any) -> None:
+    async def noted(build, table, connection):
         backends[build.index.suffix].add(connection.info.backend_pid)
         async with asyncio.timeout(LIMIT):
             await together.wait()
@@ -220,7 +212,7 @@ async def test_partitions_are_built_in_as_many_sessions_as_a_build_may_have_work
         assert len(await store.search("text 7 of the door", top_k=60, mode="vector")) == len(TEXTS)
 
 
-def test_what_cannot_be_partitioned_is_refused(database_url: str) -> None:
+def test_what_cannot_be_partitioned_is_refused(database_url):
     with SyncClient(database_url, "none", use_reranking=False) as client:
         for partitions, name in ((1, "parts"), (-1, "parts"), (65, "parts"), (2, "n" * 41)):
             with pytest.raises(ConfigurationError, match=r"partitions"):

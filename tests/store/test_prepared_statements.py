@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
-
-import psycopg
 import pytest
 
-from semlex import Document, PostgreSQLRetriever
+from semlex import Document
 from semlex.store.postgres import database, pool
 from semlex.store.query import vector
-from semlex.types.results import SearchResults
 from tests.support.retrievers import opened
 
 CHUNK = "semlex.words_chunk"
 
 
 @pytest.fixture
-def connections(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[psycopg.AsyncConnection[Any]]]:
+def connections(monkeypatch):
     """Those of pools that are opened meanwhile."""
-    made: list[psycopg.AsyncConnection[Any]] = []
+    made = []
     prepare = database.configure
 
-    async def noted(connection: psycopg.AsyncConnection[Any]) -> None:
+    async def noted(connection):
         await prepare(connection)
         made.append(connection)
 
@@ -31,26 +26,26 @@ def connections(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[psycopg.AsyncC
     return made
 
 
-def ask(connection: psycopg.AsyncConnection[Any], statement: bytes) -> bytes | None:
+def ask(connection, statement):
     """The first value of an answer, without the driver's knowing."""
     return connection.pgconn.exec_(statement).get_value(0, 0)
 
 
-def with_kept_plans(connections: list[psycopg.AsyncConnection[Any]]) -> int:
+def with_kept_plans(connections):
     """Statements that read chunks by a plan that is kept."""
     text = "SELECT count(*) FROM pg_prepared_statements WHERE generic_plans > 0 AND statement LIKE '%words_chunk%'"
     return sum(int(ask(connection, text.encode()) or 0) for connection in connections)
 
 
-def prepared(connection: psycopg.AsyncConnection[Any]) -> int:
+def prepared(connection):
     return int(ask(connection, b"SELECT count(*) FROM pg_prepared_statements") or 0)
 
 
-async def searches(retriever: PostgreSQLRetriever) -> list[SearchResults]:
+async def searches(retriever):
     return [await retriever.search("stone cloud", mode=mode) for mode in ("hybrid", "keyword", "vector")]
 
 
-def shown(found: list[SearchResults]) -> list[list[dict[str, Any]]]:
+def shown(found):
     return [[hit.to_dict() for hit in results] for results in found]
 
 
@@ -63,9 +58,7 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES.keys())
-async def test_outdated_statements_stop_no_search(
-    database_url: str, connections: list[psycopg.AsyncConnection[Any]], change: str
-) -> None:
+async def test_outdated_statements_stop_no_search(database_url, connections, change):
     documents = [Document(f"stone {n} cloud", id=f"d{n}") for n in range(20)]
     async with opened(database_url, collection="words") as retriever:
         await retriever.add_documents(documents)
@@ -80,12 +73,7 @@ async def test_outdated_statements_stop_no_search(
 
 
 @pytest.mark.parametrize("is_large", [True, False])
-async def test_only_a_large_collection_keeps_plans(
-    database_url: str,
-    connections: list[psycopg.AsyncConnection[Any]],
-    monkeypatch: pytest.MonkeyPatch,
-    is_large: bool,
-) -> None:
+async def test_only_a_large_collection_keeps_plans(database_url, connections, monkeypatch, is_large):
     """A plan that is kept may be that of a table that was empty."""
     if is_large:
         monkeypatch.setattr(vector, "INDEX_FROM_ROWS", 1)
@@ -98,9 +86,7 @@ async def test_only_a_large_collection_keeps_plans(
         assert (with_kept_plans(connections) > 0) is is_large
 
 
-async def test_plans_for_words_are_kept_for_a_size(
-    database_url: str, connections: list[psycopg.AsyncConnection[Any]]
-) -> None:
+async def test_plans_for_words_are_kept_for_a_size(database_url, connections):
     async with opened(database_url, collection="words") as retriever:
         for known, size in enumerate((5, 20, 80)):
             await retriever.add_documents([Document(f"stone {n} cloud", id=f"d{n:02}") for n in range(size)])
@@ -112,9 +98,7 @@ async def test_plans_for_words_are_kept_for_a_size(
             assert with_kept_plans(connections) == known + 1
 
 
-async def test_a_program_that_searches_once_prepares_nothing(
-    database_url: str, connections: list[psycopg.AsyncConnection[Any]]
-) -> None:
+async def test_a_program_that_searches_once_prepares_nothing(database_url, connections):
     async with opened(database_url, collection="words") as retriever:
         await retriever.add_documents([Document("stone")])
         await retriever.search("stone")

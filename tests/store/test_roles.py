@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
 from contextlib import nullcontext
-from typing import Any
 
 import psycopg
 import pytest
@@ -15,9 +13,8 @@ from psycopg_pool import AsyncConnectionPool
 from semlex.errors import ConfigurationError, PrivilegeError, StoreError
 from semlex.proof.transaction_pooler import TransactionPooler
 from semlex.store.postgres.database import Database, SnapshotReads
-from semlex.store.postgres.snapshot import Snapshot
 from tests.support.properties import OWN_ROWS, examples
-from tests.support.tenants import Tenants, tenants_of
+from tests.support.tenants import tenants_of
 
 pytestmark = pytest.mark.pg16
 
@@ -26,18 +23,16 @@ FORMS = ("read", "whole", "nested", "limited", "failing", "write", "one_snapshot
 
 
 @pytest.fixture
-def tenants(database_url: str) -> Iterator[Tenants]:
+def tenants(database_url):
     with tenants_of(database_url) as made:
         yield made
 
 
-async def who(connection: Any) -> tuple[str, str]:
-    cursor = await connection.execute(WHO)
-    found: tuple[str, str] = await cursor.fetchone()
-    return found
+async def who(connection):
+    return await (await connection.execute(WHO)).fetchone()
 
 
-async def in_a_read(snapshot: Snapshot, form: str, seen: list[tuple[str, str]]) -> None:
+async def in_a_read(snapshot, form, seen):
     """Notes who it is, before and after what a form does inside."""
     seen.append(await who(snapshot.connection))  # the driver has seen all answers, and does not know that it has begun
     if form == "nested":
@@ -55,24 +50,24 @@ async def in_a_read(snapshot: Snapshot, form: str, seen: list[tuple[str, str]]) 
     seen.append(await who(snapshot.connection))
 
 
-async def in_a_write(connection: Any, form: str, seen: list[tuple[str, str]]) -> None:
+async def in_a_write(connection, form, seen):
     seen.append(await who(connection))
     if form == "interrupted":
         raise KeyError
 
 
-async def seen_in(database: Database, form: str) -> list[tuple[str, str]]:
+async def seen_in(database, form):
     """Who a transaction of a form was, at its beginning and its end."""
-    seen: list[tuple[str, str]] = []
+    seen = []
     if form == "whole":
         seen.append(await database.read_whole("look", who))
     elif form in ("read", "nested", "limited", "failing"):
         with pytest.raises(StoreError) if form == "failing" else nullcontext():
             await database.read_snapshot("look", lambda snapshot: in_a_read(snapshot, form, seen))
     elif form == "in_one_go":
-        sent: list[Any] = []
+        sent = []
 
-        async def send(connection: Any) -> None:
+        async def send(connection):
             sent.append(await connection.execute(WHO))
 
         await database.write_in_one_go("look", send)
@@ -90,9 +85,7 @@ async def seen_in(database: Database, form: str) -> list[tuple[str, str]]:
 @given(
     turns=st.lists(st.tuples(st.sampled_from(FORMS), st.sampled_from([None, "one", "two"])), min_size=8, max_size=30)
 )
-async def test_every_form_of_a_transaction_has_its_role_and_leaves_none(
-    database_url: str, turns: list[tuple[str, str | None]]
-) -> None:
+async def test_every_form_of_a_transaction_has_its_role_and_leaves_none(database_url, turns):
     with tenants_of(database_url) as tenants:
         roles = {None: None} | {name: tenants.make_role(name) for name in ("one", "two")}
         async with Database(tenants.url, max_size=1) as database:
@@ -105,32 +98,30 @@ async def test_every_form_of_a_transaction_has_its_role_and_leaves_none(
                     assert await who(connection) == (tenants.login, "none"), form
 
 
-async def check_forms(database: Database, tenants: Tenants) -> None:
+async def check_forms(database, tenants):
     role = tenants.make_role("one")
     for form in FORMS:
         assert set(await seen_in(database.acting_as(role), form)) == {(role, role)}, form
         assert set(await seen_in(database, "read")) == {(tenants.login, "none")}, form
 
 
-async def test_behind_a_transaction_pooler(tenants: Tenants) -> None:
+async def test_behind_a_transaction_pooler(tenants):
     async with TransactionPooler(tenants.url, 1) as pooler, Database(pooler.address, max_size=2) as database:
         await check_forms(database, tenants)
 
 
-async def test_on_a_pool_whose_connections_begin_transactions_by_themselves(tenants: Tenants) -> None:
+async def test_on_a_pool_whose_connections_begin_transactions_by_themselves(tenants):
     async with AsyncConnectionPool(tenants.url, min_size=1, max_size=1, open=False) as pool:
         await check_forms(Database(pool=pool), tenants)
 
 
 @pytest.fixture
-async def own(tenants: Tenants) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
+async def own(tenants):
     async with await psycopg.AsyncConnection.connect(tenants.url) as connection:
         yield connection
 
 
-async def test_a_transaction_of_the_users_gets_its_own_role_back(
-    tenants: Tenants, own: psycopg.AsyncConnection[Any]
-) -> None:
+async def test_a_transaction_of_the_users_gets_its_own_role_back(tenants, own):
     role, other = tenants.make_role("one"), tenants.make_role("two")
     for before in ("none", other):
         await own.execute("SELECT set_config('role', %s, true)", [before])
@@ -144,7 +135,7 @@ async def test_a_transaction_of_the_users_gets_its_own_role_back(
 # --- roles that cannot be taken --------------------------------------------------------------------------------------
 
 
-async def test_a_role_that_the_login_is_no_member_of(tenants: Tenants) -> None:
+async def test_a_role_that_the_login_is_no_member_of(tenants):
     role = f"Strange {tenants.login}"
     tenants.run("CREATE ROLE {}", role)
     async with Database(tenants.url) as database:
@@ -157,7 +148,7 @@ async def test_a_role_that_the_login_is_no_member_of(tenants: Tenants) -> None:
             )
 
 
-async def test_a_role_that_may_be_inherited_and_not_taken(tenants: Tenants) -> None:
+async def test_a_role_that_may_be_inherited_and_not_taken(tenants):
     role = tenants.make_role("one")
     tenants.run("GRANT {} TO {} WITH SET FALSE", role, tenants.login)
     async with Database(tenants.url) as database:
@@ -165,7 +156,7 @@ async def test_a_role_that_may_be_inherited_and_not_taken(tenants: Tenants) -> N
             await seen_in(database.acting_as(role), "read")
 
 
-async def test_a_role_that_does_not_exist(tenants: Tenants) -> None:
+async def test_a_role_that_does_not_exist(tenants):
     async with Database(tenants.url) as database:
         with pytest.raises(
             PrivilegeError, match=r"role 'nobody' does not exist on this server: run CREATE ROLE \"nobody\";"
@@ -173,9 +164,7 @@ async def test_a_role_that_does_not_exist(tenants: Tenants) -> None:
             await seen_in(database.acting_as("nobody"), "read")
 
 
-async def test_on_a_connection_of_the_users_it_is_told_as_well(
-    tenants: Tenants, own: psycopg.AsyncConnection[Any]
-) -> None:
+async def test_on_a_connection_of_the_users_it_is_told_as_well(tenants, own):
     with pytest.raises(PrivilegeError, match="role 'nobody' does not exist"):
         await seen_in(Database(connection=own).acting_as("nobody"), "read")
     await own.execute("SELECT 1")
@@ -184,7 +173,7 @@ async def test_on_a_connection_of_the_users_it_is_told_as_well(
     assert await who(own) == (tenants.login, "none")
 
 
-async def test_a_right_that_the_role_lacks(tenants: Tenants) -> None:
+async def test_a_right_that_the_role_lacks(tenants):
     one, role = tenants.make("acme", "anvil"), tenants.make_role("one")
     async with Database(tenants.url) as database:
         with pytest.raises(
@@ -198,12 +187,12 @@ async def test_a_right_that_the_role_lacks(tenants: Tenants) -> None:
 
 
 @pytest.mark.parametrize("role", ["", " ", "x" * 64, "ü" * 32, "a\0b", "none", "public", "\ud800", 3, b"one"])
-async def test_what_can_be_no_role_is_refused_before_anything_is_asked(role: Any) -> None:
+async def test_what_can_be_no_role_is_refused_before_anything_is_asked(role):
     with pytest.raises(ConfigurationError, match="role"):
         Database("host=nowhere").acting_as(role)
 
 
-async def test_any_other_name_is_a_name(tenants: Tenants) -> None:
+async def test_any_other_name_is_a_name(tenants):
     async with Database(tenants.url) as database:
         for role in ('a"b', "a'b", "a\\b", "A b", "ü" * 31, "'; DROP ROLE x; --"):
             name = f"{role[:40]}{tenants.login}"[:31] if len(role) < 31 else role

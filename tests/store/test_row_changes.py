@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
 from dataclasses import dataclass
-from typing import Any
 from uuid import UUID, uuid4
 
 import psycopg
@@ -15,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
 from semlex.store.followed.definitions import bound_times
-from semlex.store.followed.queue import LAST_PAUSE_SECONDS, Change, ChangeQueue, FailedRow
+from semlex.store.followed.queue import LAST_PAUSE_SECONDS, ChangeQueue, FailedRow
 from semlex.store.schema.names import Names
 from tests.support.properties import examples
 
@@ -38,11 +36,11 @@ class Entry:
     code: str | None = None
 
     @property
-    def row(self) -> tuple[Any, ...]:
+    def row(self):
         return (self.table, self.key, self.attempts, self.hash, self.code)
 
 
-def expected_pause(attempts: int) -> float:
+def expected_pause(attempts):
     return min(60 * 2.0 ** (attempts - 1), LAST_PAUSE_SECONDS)
 
 
@@ -51,25 +49,25 @@ class QueueBesideModel(RuleBasedStateMachine):
 
     url = ""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.now = 0.0
-        self.entries: dict[int, Entry] = {}
-        self.claimed: dict[UUID, list[Change]] = {table: [] for table in TABLES}
+        self.entries = {}
+        self.claimed = {table: [] for table in TABLES}
         self._runner = asyncio.Runner()
         self.connection = self.run(psycopg.AsyncConnection.connect(self.url, autocommit=True))
         self.run(self.connection.execute("TRUNCATE semlex.row_change"))
         names = Names("semlex", "x")
         self.queues = {table: ChangeQueue(names, table) for table in TABLES}
 
-    def run(self, work: Coroutine[Any, Any, Any]) -> Any:
+    def run(self, work):
         return self._runner.run(work)
 
-    def teardown(self) -> None:
+    def teardown(self):
         self.run(self.connection.close())
         self._runner.close()
 
-    def stored(self) -> list[tuple[Any, ...]]:
+    def stored(self):
         cursor = self.run(
             self.connection.execute(
                 "SELECT change_id, source_id, row_key, attempts, row_hash, error_code, "
@@ -79,7 +77,7 @@ class QueueBesideModel(RuleBasedStateMachine):
         return self.run(cursor.fetchall())
 
     @rule(table=st.sampled_from(TABLES), key=st.sampled_from([None, *KEYS]))
-    def notice(self, table: UUID, key: str | None) -> None:
+    def notice(self, table, key):
         cursor = self.run(
             self.connection.execute(
                 "INSERT INTO semlex.row_change (source_id, row_key, due_at, attempts) "
@@ -91,7 +89,7 @@ class QueueBesideModel(RuleBasedStateMachine):
         self.entries[number] = Entry(table, key, self.now)
 
     @rule(steps=st.integers(1, 3))
-    def pass_time(self, steps: int) -> None:
+    def pass_time(self, steps):
         self.now += steps * STEP
         self.run(
             self.connection.execute(
@@ -100,7 +98,7 @@ class QueueBesideModel(RuleBasedStateMachine):
         )
 
     @rule(steps=st.integers(1, 3))
-    def the_clock_steps_back(self, steps: int) -> None:
+    def the_clock_steps_back(self, steps):
         """All stored times seem to be later, and are limited."""
         ahead = "UPDATE semlex.row_change SET due_at = due_at + %s * interval '1 s'"
         self.run(self.connection.execute(ahead, [steps * STEP]))
@@ -110,7 +108,7 @@ class QueueBesideModel(RuleBasedStateMachine):
             entry.due = min(entry.due + steps * STEP, self.now + longest)
 
     @rule(table=st.sampled_from(TABLES), limit=st.integers(1, 4))
-    def claim(self, table: UUID, limit: int) -> None:
+    def claim(self, table, limit):
         changes = self.run(self.queues[table].claim(self.connection, limit=limit, seconds=LEASE))
         due = sorted(
             (entry.due, number)
@@ -129,7 +127,7 @@ class QueueBesideModel(RuleBasedStateMachine):
         self.claimed[table] += changes
 
     @rule(table=st.sampled_from(TABLES), seconds=st.sampled_from([0, STEP]))
-    def release(self, table: UUID, seconds: int) -> None:
+    def release(self, table, seconds):
         self.run(self.queues[table].release(self.connection, self.claimed[table], seconds=seconds))
         for change in self.claimed[table]:
             if change.change_id in self.entries:
@@ -142,13 +140,13 @@ class QueueBesideModel(RuleBasedStateMachine):
         failed=st.dictionaries(st.sampled_from(KEYS), st.sampled_from([None, "a", "b"]), max_size=2),
         count=st.integers(0, 3),
     )
-    def settle(self, table: UUID, done: list[str], failed: dict[str, str | None], count: int) -> None:
+    def settle(self, table, done, failed, count):
         done = [key for key in done if key not in failed]
         ended = self.claimed[table][:count]
         del self.claimed[table][:count]
         rows = [FailedRow(key, hashed, "TooLarge", "\0" + "é" * 5_000) for key, hashed in failed.items()]
         self.run(self.queues[table].settle(self.connection, ended, done=done, failed=rows))
-        before: dict[str, int] = {}
+        before = {}
         for number, entry in list(self.entries.items()):
             is_problem = entry.table == table and entry.code is not None
             if is_problem and entry.key in failed and entry.hash == failed[entry.key]:
@@ -166,7 +164,7 @@ class QueueBesideModel(RuleBasedStateMachine):
         assert {e.key for e in self.entries.values() if e.table == table and e.code} >= set(failed)
 
     @invariant()
-    def holds_the_same(self) -> None:
+    def holds_the_same(self):
         stored = self.stored()
         assert [(number, *row[:-1]) for number, *row in stored] == [
             (number, *entry.row) for number, entry in sorted(self.entries.items())
@@ -184,12 +182,12 @@ class QueueBesideModel(RuleBasedStateMachine):
             assert self.run(queue.put_off(self.connection, KEYS)) == put_off
 
 
-def test_the_queue_holds_what_a_plain_model_of_it_holds(database_url: str) -> None:
+def test_the_queue_holds_what_a_plain_model_of_it_holds(database_url):
     QueueBesideModel.url = database_url
     run_state_machine_as_test(QueueBesideModel, settings=settings(max_examples=examples(12), stateful_step_count=30))
 
 
-async def test_workers_share_what_is_due_and_wait_for_nobody(database_url: str) -> None:
+async def test_workers_share_what_is_due_and_wait_for_nobody(database_url):
     queue = ChangeQueue(Names("semlex", "x"), uuid4())
     async with (
         await psycopg.AsyncConnection.connect(database_url) as first,

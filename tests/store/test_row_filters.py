@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from dataclasses import replace
 from decimal import Decimal
 from json import dumps
-from typing import Any
 from uuid import UUID
 
 import psycopg
@@ -20,7 +18,7 @@ from semlex import _core
 from semlex.filters.evaluate import holds
 from semlex.filters.fields import Field
 from semlex.filters.text import tree_of_text
-from semlex.filters.tree import ORDER, FilterTree, condition, leaves
+from semlex.filters.tree import ORDER, condition, leaves
 from semlex.store.query.chunk_keys import indexed_document_id
 from semlex.store.query.filters import parse_filters, write_filter
 from semlex.store.query.rows import LiveTable, live_row, seen_row
@@ -65,7 +63,7 @@ chunks = st.lists(st.tuples(documents, st.integers(0, 2), rows), min_size=1, max
 
 
 @pytest.fixture(scope="module")
-def connection(new_database: Callable[[], str]) -> Iterator[psycopg.Connection[Any]]:
+def connection(new_database):
     with psycopg.connect(new_database(), autocommit=True, options="-c search_path=pg_catalog") as opened:
         opened.execute('CREATE SCHEMA "shop %s"')
         opened.execute('CREATE TABLE "shop %s".news (id int, a jsonb, b jsonb, "k%(x)s" jsonb, "say ""x""" jsonb)')
@@ -74,17 +72,17 @@ def connection(new_database: Callable[[], str]) -> Iterator[psycopg.Connection[A
         yield opened
 
 
-def json(value: Any) -> str:
-    text: bytes = _core.to_json({"v": value})
+def json(value):
+    text = _core.to_json({"v": value})
     return text.decode()
 
 
-def document_of(table: str, key: str) -> UUID:
+def document_of(table, key):
     """The key of a row's document."""
     return indexed_document_id(table, f"{table}/{key}")
 
 
-def store(connection: psycopg.Connection[Any], found: list[tuple[dict[str, Any], int, dict[str, Any] | None]]) -> None:
+def store(connection, found):
     connection.execute('TRUNCATE "shop %s".news, "shop %s".old, "shop %s".chunk')
     for n, (metadata, table, row) in enumerate(found):
         part = {"uuid": f"00000000-0000-0000-0000-{n:012}"}
@@ -97,7 +95,7 @@ def store(connection: psycopg.Connection[Any], found: list[tuple[dict[str, Any],
         )
         if table == len(TABLES) or row is None:
             continue
-        cells: dict[str, Any] = {"id": n} if not table else {"id": part["uuid"], "name": f"n'{n}"}
+        cells = {"id": n} if not table else {"id": part["uuid"], "name": f"n'{n}"}
         columns = [name for name in row if name in TABLES[table].live]
         insert = sql.SQL("INSERT INTO {} ({}) SELECT {}").format(
             sql.Identifier("shop %%s", ("news", "old")[table]),
@@ -107,7 +105,7 @@ def store(connection: psycopg.Connection[Any], found: list[tuple[dict[str, Any],
         connection.execute(insert, [*cells.values(), *(json(row[name]) for name in columns)])
 
 
-def own(table: int, row: dict[str, Any] | None) -> dict[str, Any]:
+def own(table, row):
     """The fields of semlex's own that the evaluator is given: nulls and columns that are not live are missing."""
     if table == len(TABLES):
         return {}
@@ -115,7 +113,7 @@ def own(table: int, row: dict[str, Any] | None) -> dict[str, Any]:
     return {"row": None if row is None else {k: v for k, v in row.items() if v is not None and k in live}}
 
 
-def passing(connection: psycopg.Connection[Any], tree: FilterTree) -> list[int]:
+def passing(connection, tree):
     """The chunks that pass, each looked at alone and as the rows of a table."""
     made = write_filter(parse_filters(tree, COLLECTION), COLLECTION, TABLES)
     chunk = sql.SQL('"shop %%s".chunk AS c')
@@ -128,9 +126,7 @@ def passing(connection: psycopg.Connection[Any], tree: FilterTree) -> list[int]:
 
 @given(chunks, st.lists(mixed_trees, min_size=8, max_size=8))
 @settings(max_examples=examples(25))
-def test_the_sql_of_row_filters_equals_the_evaluator(
-    connection: psycopg.Connection[Any], found: list[tuple[Any, int, Any]], some: list[FilterTree]
-) -> None:
+def test_the_sql_of_row_filters_equals_the_evaluator(connection, found, some):
     store(connection, found)
     for tree in some:
         expected = [n for n, (metadata, table, row) in enumerate(found) if holds(tree, metadata, own(table, row))]
@@ -142,7 +138,7 @@ def test_the_sql_of_row_filters_equals_the_evaluator(
     assert [0 if one is None else seen_row(one) for one in seen] == expected
 
 
-def test_what_chunks_without_a_row_pass(connection: psycopg.Connection[Any]) -> None:
+def test_what_chunks_without_a_row_pass(connection):
     public, draft = {"a": "public", "b": 1}, {"a": "draft", "b": None}
     store(connection, [({}, 0, public), ({"x": 1}, 0, draft), ({}, 0, None), ({}, 1, public), ({"x": 1}, 2, None)])
     for text, expected in {
@@ -158,7 +154,7 @@ def test_what_chunks_without_a_row_pass(connection: psycopg.Connection[Any]) -> 
         assert passing(connection, tree_of_text(text)) == expected, text
 
 
-def test_a_row_is_looked_up_once(connection: psycopg.Connection[Any]) -> None:
+def test_a_row_is_looked_up_once(connection):
     tree = tree_of_text("@row.a = 'x' and y = 1 and @row.b > 1 and not (@row.a = 'z' or @row.b = 2)")
     made = write_filter(parse_filters(tree, COLLECTION), COLLECTION, TABLES[:1])
     assert made.expression.as_string(connection).count("EXISTS") == 1
@@ -170,7 +166,7 @@ def test_a_row_is_looked_up_once(connection: psycopg.Connection[Any]) -> None:
     assert replace(unwritten, unwritten=None).is_empty
 
 
-def make_chunks(connection: psycopg.Connection[Any]) -> None:
+def make_chunks(connection):
     """A table of chunks of a table ``t`` with the keys 0 to 20."""
     connection.execute("CREATE TABLE chunk (n int, metadata jsonb DEFAULT '{}', place jsonb, document_id uuid)")
     for n in range(21):
@@ -209,9 +205,7 @@ typed_trees = trees(
 
 @given(st.lists(st.tuples(*(values for _, values in TYPES.values())), max_size=12), st.lists(typed_trees, max_size=8))
 @settings(max_examples=examples(40))
-def test_columns_are_compared_as_their_json(
-    typed_rows: psycopg.Connection[Any], found: list[tuple[Any, ...]], some: list[FilterTree]
-) -> None:
+def test_columns_are_compared_as_their_json(typed_rows, found, some):
     typed_rows.execute("TRUNCATE t")
     insert = sql.SQL("INSERT INTO t VALUES (%s, {})").format(sql.SQL(", ").join([sql.Placeholder()] * len(TYPES)))
     for n, row in enumerate(found):
@@ -236,7 +230,7 @@ def test_columns_are_compared_as_their_json(
 
 
 @pytest.fixture(scope="module")
-def typed_rows(new_database: Callable[[], str]) -> Iterator[psycopg.Connection[Any]]:
+def typed_rows(new_database):
     with psycopg.connect(new_database(), autocommit=True) as opened:
         columns = ", ".join(f"{name} {kind}" for name, (kind, _) in TYPES.items())
         opened.execute(f"CREATE TABLE t (id int, {columns})")
@@ -245,7 +239,7 @@ def typed_rows(new_database: Callable[[], str]) -> Iterator[psycopg.Connection[A
 
 
 @pytest.mark.parametrize("zone", ["UTC", "Asia/Kolkata"])
-def test_times_are_compared_as_metadata_has_them(new_database: Callable[[], str], zone: str) -> None:
+def test_times_are_compared_as_metadata_has_them(new_database, zone):
     types = {"at": "timestamp with time zone", "day": "date", "local": "timestamp without time zone", "n": "numeric"}
     table = LiveTable(
         FollowedTable(

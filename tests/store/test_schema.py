@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from pathlib import Path
-from typing import cast
 
 import numpy as np
 import psycopg
@@ -23,7 +20,6 @@ from semlex.errors import (
     ValidationError,
 )
 from semlex.retriever.synchronous import SyncClient, SyncRetriever
-from semlex.store.postgres.connection import Connection
 from semlex.store.postgres.database import Database
 from semlex.store.postgres.server_info import read_server_info
 from semlex.store.schema import migrations
@@ -38,11 +34,11 @@ FIRST_USE = "tests.support.clients.first_use"
 PROCESSES = 8
 
 
-def opened(url: str, collection: str = "default_collection", **options: object) -> SyncRetriever:
+def opened(url, collection="default_collection", **options):
     return SyncRetriever(url, HashEmbedder(8), use_reranking=False, collection=collection, **options)
 
 
-def relations(url: str, schema: str = "semlex") -> dict[str, str]:
+def relations(url, schema="semlex"):
     """Name -> kind of everything in a schema."""
     with psycopg.connect(url) as connection:
         rows = connection.execute(
@@ -56,7 +52,7 @@ def relations(url: str, schema: str = "semlex") -> dict[str, str]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-def test_many_processes_use_a_database_for_the_first_time_at_once(server_url: str, full: bool) -> None:
+def test_many_processes_use_a_database_for_the_first_time_at_once(server_url, full):
     workers = [Started((str(number),), module=FIRST_USE) for number in range(PROCESSES)]
     pipes = [(worker.stdin, worker.stdout) for worker in workers]
     try:
@@ -92,7 +88,7 @@ def test_many_processes_use_a_database_for_the_first_time_at_once(server_url: st
 # --- rights ---------------------------------------------------------------------------------------------------------
 
 
-def test_without_the_right_to_create_the_extension(empty_database_url: str) -> None:
+def test_without_the_right_to_create_the_extension(empty_database_url):
     with psycopg.connect(empty_database_url, autocommit=True) as connection:
         # A trusted extension may be created by whoever may create in the database; this role may not.
         connection.execute(
@@ -107,7 +103,7 @@ def test_without_the_right_to_create_the_extension(empty_database_url: str) -> N
     assert relations(empty_database_url) == {}
 
 
-def test_without_the_right_to_create_the_schema(bare_database_url: str) -> None:
+def test_without_the_right_to_create_the_schema(bare_database_url):
     with new_role(bare_database_url) as role:
         with pytest.raises(PrivilegeError, match="CREATE SCHEMA semlex AUTHORIZATION") as caught:
             opened(make_conninfo(bare_database_url, user=role)).initialize()
@@ -122,7 +118,7 @@ def test_without_the_right_to_create_the_schema(bare_database_url: str) -> None:
 
 
 @pytest.fixture
-def reader_url(database_url: str) -> Iterator[str]:
+def reader_url(database_url):
     """Address of a role that may only read, in a database with two documents."""
     with opened(database_url) as retriever:
         retriever.add_documents([Document("the first row", {"kind": "x"}, id="a"), Document("another", id="b")])
@@ -130,7 +126,7 @@ def reader_url(database_url: str) -> Iterator[str]:
         yield make_conninfo(database_url, user=role)
 
 
-def test_a_reader_needs_select_only(reader_url: str) -> None:
+def test_a_reader_needs_select_only(reader_url):
     with opened(make_conninfo(reader_url, options="-c default_transaction_read_only=on")) as retriever:
         results = retriever.search("first row", filters={"kind": "x"}, explain=True)
         assert ([result.id for result in results], results.mode) == (["a"], "hybrid")
@@ -155,7 +151,7 @@ def test_a_reader_needs_select_only(reader_url: str) -> None:
 
 
 @pytest.mark.slow
-def test_the_extension_may_live_in_any_schema(empty_database_url: str) -> None:
+def test_the_extension_may_live_in_any_schema(empty_database_url):
     with psycopg.connect(empty_database_url, autocommit=True) as connection:
         connection.execute('CREATE SCHEMA "Odd Place"')
         connection.execute('CREATE EXTENSION vector SCHEMA "Odd Place"')
@@ -203,7 +199,7 @@ CREATE DOMAIN hostile.jsonb AS text CHECK (false);
 """
 
 
-def test_a_hostile_schema_in_front_of_the_search_path_is_not_called(database_url: str) -> None:
+def test_a_hostile_schema_in_front_of_the_search_path_is_not_called(database_url):
     with psycopg.connect(database_url, autocommit=True) as connection:
         connection.execute(HOSTILE)
         connection.execute(
@@ -228,14 +224,14 @@ def test_a_hostile_schema_in_front_of_the_search_path_is_not_called(database_url
         assert retriever.drop_collection()
 
 
-async def test_a_users_connection_with_a_hostile_path_is_safe_too(database_url: str) -> None:
+async def test_a_users_connection_with_a_hostile_path_is_safe_too(database_url):
     with psycopg.connect(database_url, autocommit=True) as connection:
         connection.execute(HOSTILE)
     async with await psycopg.AsyncConnection.connect(database_url, autocommit=True) as connection:
         await connection.execute("SET search_path = hostile, pg_catalog, public")
         database = Database(connection=connection)
 
-        async def where(connection: Connection) -> str:
+        async def where(connection):
             row = await (await connection.execute("SHOW search_path")).fetchone()
             assert row is not None
             return str(row[0])
@@ -260,17 +256,17 @@ async def test_a_users_connection_with_a_hostile_path_is_safe_too(database_url: 
         (16, None, None),
     ],
 )
-async def test_versions_below_the_floor_are_refused(postgres: int, version: str | None, refused: str | None) -> None:
+async def test_versions_below_the_floor_are_refused(postgres, version, refused):
     class Answering:
         """Stands for a connection to a server of those versions."""
 
-        async def execute(self, query: str) -> Answering:
+        async def execute(self, query):
             return self
 
-        async def fetchone(self) -> tuple[object, ...]:
+        async def fetchone(self):
             return postgres, version, "public", False
 
-    connection = cast("Connection", Answering())
+    connection = Answering()
     if refused is None:
         info = await read_server_info(connection)
         assert info.postgres == postgres
@@ -291,21 +287,21 @@ async def test_versions_below_the_floor_are_refused(postgres: int, version: str 
     ],
     ids=ascii,
 )
-def test_names_that_are_refused(name: str) -> None:
+def test_names_that_are_refused(name):
     for options in ({"collection": name}, {"schema": name}):
         with pytest.raises(ValidationError) as caught:
-            SyncRetriever("host=nowhere", "none", **options)  # type: ignore[arg-type]
+            SyncRetriever("host=nowhere", "none", **options)
         assert [error.field for error in caught.value.errors] == list(options)
 
 
 @pytest.mark.parametrize("name", ["select", "table", "user", "collection", "embedding", "registry", "_", "null"])
-def test_reserved_words_are_names_like_others(database_url: str, name: str) -> None:
+def test_reserved_words_are_names_like_others(database_url, name):
     with opened(database_url, name, schema=name) as retriever:
         retriever.add_documents([Document("some text", id="a")])
         assert [result.id for result in retriever.search("text")] == ["a"]
 
 
-def test_the_longest_names_fit(database_url: str) -> None:
+def test_the_longest_names_fit(database_url):
     twins = ["n" * 47 + letter for letter in "ab"]
     schema = "s" * 48
     for name in twins:
@@ -324,7 +320,7 @@ def test_the_longest_names_fit(database_url: str) -> None:
 
 
 @pytest.mark.slow
-def test_collections_stand_side_by_side(database_url: str) -> None:
+def test_collections_stand_side_by_side(database_url):
     # Among them every name that, with a suffix of ours, could be the name of another collection's table or index.
     suffixes = ("source", "document", "chunk", "embedding", "embedding_1", "document_source", "ingestion", "text", "x")
     names = ["notes", *(f"notes_{suffix}" for suffix in suffixes)]
@@ -339,7 +335,7 @@ def test_collections_stand_side_by_side(database_url: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_dropped_collection_leaves_nothing(database_url: str) -> None:
+def test_a_dropped_collection_leaves_nothing(database_url):
     with opened(database_url, "stays") as retriever:
         retriever.add_documents([Document("stays", id="a")])
     before = relations(database_url)
@@ -361,9 +357,9 @@ def test_a_dropped_collection_leaves_nothing(database_url: str) -> None:
 
 
 @pytest.mark.parametrize("keyword", ["bm25", "tsvector"])
-def test_a_stale_writer_leaves_a_new_collection_alone(database_url: str, tmp_path: Path, keyword: str) -> None:
+def test_a_stale_writer_leaves_a_new_collection_alone(database_url, tmp_path, keyword):
     (tmp_path / "page.md").write_text("a page", encoding="utf-8")
-    writes: list[Callable[[SyncRetriever], object]] = [
+    writes = [
         lambda stale: stale.add_texts(["lost"], ids=["lost"]),
         lambda stale: stale.index(tmp_path),
         lambda stale: stale.delete(["old"]),

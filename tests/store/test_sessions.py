@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from datetime import UTC
-from typing import Any
 
 import psycopg
 import pytest
@@ -13,7 +11,6 @@ from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from semlex.errors import ConfigurationError, ConnectionFailedError, StoreError, UnsupportedServerError
-from semlex.retriever.postgres import PostgreSQLRetriever
 from semlex.store.keyword.bm25 import merge
 from semlex.store.postgres import database, settings
 from semlex.store.postgres.database import Database
@@ -26,17 +23,17 @@ from tests.support.waiting import LIMIT, eventually
 TEXT = "grüße straße £ ünïcode\\x41 'quoted' 文字"
 
 
-def documents(prefix: str, count: int) -> list[Document]:
+def documents(prefix, count):
     return [Document(f"{TEXT} {number}", {"größe": "grün"}, id=f"{prefix}ä{number}") for number in range(count)]
 
 
-async def fill(retriever: PostgreSQLRetriever) -> None:
+async def fill(retriever):
     """One document by each way of writing: COPY into the empty collection, arrays, COPY with a merge."""
     for prefix, count in (("a", 1), ("b", 1), ("c", 100)):
         await retriever.add_documents(documents(prefix, count))
 
 
-async def check(retriever: PostgreSQLRetriever) -> None:
+async def check(retriever):
     for chunk_id in ("aä0", "bä0", "cä7"):
         (found,) = await retriever.get([chunk_id])
         assert found.content == f"{TEXT} {chunk_id[2:]}"
@@ -49,7 +46,7 @@ async def check(retriever: PostgreSQLRetriever) -> None:
     assert (await retriever.collections())[0].created_at.tzinfo is UTC
 
 
-def check_as_others_see_it(url: str) -> None:
+def check_as_others_see_it(url):
     with psycopg.connect(url, client_encoding="utf8") as connection:
         texts = connection.execute("SELECT chunk_text FROM semlex.default_collection_chunk").fetchall()
     assert sorted(texts) == sorted((f"{TEXT} {number}",) for number in [0, *range(100), 0])
@@ -72,7 +69,7 @@ HOSTILE = [
 
 
 @pytest.mark.parametrize("encoding", ["LATIN1", "SQL_ASCII"])
-async def test_settings_of_the_database_change_nothing(database_url: str, encoding: str) -> None:
+async def test_settings_of_the_database_change_nothing(database_url, encoding):
     for name, value in [*HOSTILE, ("client_encoding", encoding)]:
         set_in_database(database_url, name, value)
     async with opened(database_url) as retriever:
@@ -81,9 +78,7 @@ async def test_settings_of_the_database_change_nothing(database_url: str, encodi
     check_as_others_see_it(database_url)
 
 
-async def test_the_encoding_of_the_environment_changes_nothing(
-    database_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_the_encoding_of_the_environment_changes_nothing(database_url, monkeypatch):
     monkeypatch.setenv("PGCLIENTENCODING", "WIN1252")
     async with opened(database_url) as retriever:
         await fill(retriever)
@@ -92,14 +87,14 @@ async def test_the_encoding_of_the_environment_changes_nothing(
 
 
 @pytest.mark.parametrize("autocommit", [True, False])
-async def test_a_users_connection_keeps_its_settings(database_url: str, autocommit: bool) -> None:
+async def test_a_users_connection_keeps_its_settings(database_url, autocommit):
     hostile = {"client_encoding": "LATIN1", "standard_conforming_strings": "off", "array_nulls": "off"}
     async with await psycopg.AsyncConnection.connect(database_url, autocommit=autocommit) as connection:
         for name, value in hostile.items():
             await connection.execute(sql.SQL("SET {} = {}").format(sql.Identifier(name), value))
         await connection.commit()
 
-        async def present() -> dict[str, str]:
+        async def present():
             values = {}
             for name in hostile:
                 row = await (await connection.execute(sql.SQL("SHOW {}").format(sql.Identifier(name)))).fetchone()
@@ -123,7 +118,7 @@ async def test_a_users_connection_keeps_its_settings(database_url: str, autocomm
 
 
 @pytest.mark.parametrize("encoding", ["LATIN1", "SQL_ASCII"])
-async def test_a_database_that_cannot_hold_every_text_is_refused(server_url: str, encoding: str) -> None:
+async def test_a_database_that_cannot_hold_every_text_is_refused(server_url, encoding):
     name = sql.Identifier(f"semlex_test_{encoding.lower()}")
     with psycopg.connect(server_url, autocommit=True) as connection:
         connection.execute(
@@ -140,7 +135,7 @@ async def test_a_database_that_cannot_hold_every_text_is_refused(server_url: str
             connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(name))
 
 
-async def test_a_time_that_python_does_not_know_fails_no_answer(database_url: str) -> None:
+async def test_a_time_that_python_does_not_know_fails_no_answer(database_url):
     async with opened(database_url) as retriever:
         await retriever.add_documents(documents("a", 2))
         with psycopg.connect(database_url, autocommit=True) as connection:
@@ -154,12 +149,12 @@ async def test_a_time_that_python_does_not_know_fails_no_answer(database_url: st
 # --- a write does not wait for ever ---------------------------------------------------------------------------------
 
 
-async def in_a_write(url: str, names: Sequence[str], **options: Any) -> list[str]:
+async def in_a_write(url, names, **options):
     database = Database(url, **options)
     await database.open()
     try:
 
-        async def work(connection: psycopg.AsyncConnection[Any]) -> list[str]:
+        async def work(connection):
             shown = [await (await connection.execute(f"SHOW {name}")).fetchone() for name in names]
             return [str(row[0]) for row in shown if row]
 
@@ -168,13 +163,13 @@ async def in_a_write(url: str, names: Sequence[str], **options: Any) -> list[str
         await database.close()
 
 
-async def test_a_lock_is_waited_for_with_a_limit(database_url: str) -> None:
+async def test_a_lock_is_waited_for_with_a_limit(database_url):
     assert await in_a_write(database_url, ["lock_timeout"]) == ["1min"]
     set_in_database(database_url, "lock_timeout", "50s")
     assert await in_a_write(database_url, ["lock_timeout"]) == ["50s"]
 
 
-async def test_a_locked_row_is_named_as_the_reason(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_locked_row_is_named_as_the_reason(database_url, monkeypatch):
     set_in_database(database_url, "lock_timeout", "200ms")  # expires
     async with opened(database_url) as retriever:
         await retriever.add_documents(documents("a", 1))
@@ -187,9 +182,7 @@ async def test_a_locked_row_is_named_as_the_reason(database_url: str, monkeypatc
 
 
 @pytest.mark.slow
-async def test_a_merge_that_stands_still_holds_nobody_up_for_ever(
-    database_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_merge_that_stands_still_holds_nobody_up_for_ever(database_url, monkeypatch):
     monkeypatch.setattr(merge, "BUSY_LIMIT_SECONDS", 0.3)
     set_in_database(database_url, "lock_timeout", "300ms")  # expires
     async with opened(database_url) as retriever:
@@ -205,7 +198,7 @@ async def test_a_merge_that_stands_still_holds_nobody_up_for_ever(
         await retriever.indexes.rebuild_keyword()
 
 
-async def test_the_server_looks_after_a_writer_over_tcp(database_url: str) -> None:
+async def test_the_server_looks_after_a_writer_over_tcp(database_url):
     """On a Unix socket these settings stand at 0; over TCP they are those of the transaction."""
     assert "tcp_user_timeout" in settings._write_settings(None).decode()
     names = ["tcp_keepalives_idle", "tcp_keepalives_interval", "tcp_keepalives_count", "tcp_user_timeout"]
@@ -217,7 +210,7 @@ async def test_the_server_looks_after_a_writer_over_tcp(database_url: str) -> No
 # --- a connection that cannot be used -------------------------------------------------------------------------------
 
 
-async def test_a_connection_that_cannot_be_used_is_refused(database_url: str) -> None:
+async def test_a_connection_that_cannot_be_used_is_refused(database_url):
     connection = await psycopg.AsyncConnection.connect(database_url)
     retriever = opened(connection=connection)
     await retriever.initialize()
@@ -234,16 +227,16 @@ async def test_a_connection_that_cannot_be_used_is_refused(database_url: str) ->
 
 
 @pytest.mark.slow
-async def test_a_late_search_does_not_undo_what_the_user_does_next(database_url: str) -> None:
+async def test_a_late_search_does_not_undo_what_the_user_does_next(database_url):
     """The search ends on the user's connection before it returns: its savepoint is rolled back by then."""
     async with await psycopg.AsyncConnection.connect(database_url, autocommit=True) as connection:
         await connection.execute("CREATE TABLE own (n int)")
         database = Database(connection=connection)
 
-        async def slow(connection: psycopg.AsyncConnection[Any]) -> None:
+        async def slow(connection):
             await connection.execute("SELECT pg_sleep(3600)")
 
-        def sleeps() -> bool:
+        def sleeps():
             with psycopg.connect(database_url) as other:
                 sleeping = "SELECT 1 FROM pg_stat_activity WHERE wait_event = 'PgSleep' AND pid = %s"
                 return other.execute(sleeping, [connection.info.backend_pid]).fetchone() is not None
@@ -265,10 +258,10 @@ async def test_a_late_search_does_not_undo_what_the_user_does_next(database_url:
         assert rows == [(1,), (2,), (3,)]
 
 
-async def test_opening_makes_one_connection(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    made, connect = [], psycopg.AsyncConnection.connect.__func__  # type: ignore[attr-defined]
+async def test_opening_makes_one_connection(database_url, monkeypatch):
+    made, connect = [], psycopg.AsyncConnection.connect.__func__
 
-    async def counted(cls: type, *arguments: Any, **options: Any) -> Any:
+    async def counted(cls, *arguments, **options):
         made.append(cls)
         return await connect(cls, *arguments, **options)
 
@@ -280,10 +273,8 @@ async def test_opening_makes_one_connection(database_url: str, monkeypatch: pyte
     assert len(made) == 1
 
 
-async def test_a_pool_that_does_not_open_is_reported_as_a_failed_connection(
-    database_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def fails(connection: psycopg.AsyncConnection[Any]) -> None:
+async def test_a_pool_that_does_not_open_is_reported_as_a_failed_connection(database_url, monkeypatch):
+    async def fails(connection):
         await connection.execute("SELECT 1 / 0")
 
     monkeypatch.setattr(database, "configure", fails)

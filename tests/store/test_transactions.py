@@ -5,21 +5,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
 import numpy as np
 import psycopg
 import pytest
-from numpy.typing import NDArray
 from psycopg import sql
 from psycopg.rows import dict_row
 from psycopg_pool import AsyncConnectionPool
 from psycopg_pool.base import AttemptWithBackoff
 
 from semlex.errors import ConnectionFailedError, SearchTimeoutError
-from semlex.retriever.postgres import PostgreSQLRetriever
 from semlex.store.postgres.database import RETRY_ATTEMPTS, Database
 from semlex.store.postgres.pool import RECONNECT_SECONDS, PooledConnection
 from semlex.store.postgres.server_info import read_server_info
@@ -36,7 +32,7 @@ VECTORS = "semlex.default_collection_embedding_1"
 SESSION = ("search_path", "hnsw.ef_search", "hnsw.iterative_scan", "statement_timeout", "lock_timeout", "work_mem")
 
 
-def rows_of(url: str) -> dict[str, tuple[str, tuple[float, ...] | None]]:
+def rows_of(url):
     """Id -> text and vector, as stored."""
     with psycopg.connect(url) as connection:
         rows = connection.execute(
@@ -52,20 +48,20 @@ def rows_of(url: str) -> dict[str, tuple[str, tuple[float, ...] | None]]:
 class Deadlocks:
     """Counts the deadlocks that the store retried unseen."""
 
-    def __init__(self, log: pytest.LogCaptureFixture) -> None:
+    def __init__(self, log):
         self._log = log
         log.set_level(logging.INFO, "semlex")
 
-    def count(self) -> int:
+    def count(self):
         return sum("40P01" in record.getMessage() for record in self._log.records)
 
 
 @pytest.fixture
-def deadlocks(caplog: pytest.LogCaptureFixture) -> Deadlocks:
+def deadlocks(caplog):
     return Deadlocks(caplog)
 
 
-def many(count: int, text: str = "text", start: int = 0) -> list[Document]:
+def many(count, text="text", start=0):
     return [Document(f"{text} {number}", id=f"d{number}") for number in range(start, start + count)]
 
 
@@ -75,7 +71,7 @@ def many(count: int, text: str = "text", start: int = 0) -> list[Document]:
 @pytest.mark.slow
 @pytest.mark.parametrize("count", [3, 200], ids=["by arrays", "by copy"])
 @pytest.mark.parametrize("commits", [True, False], ids=["commit", "rollback"])
-async def test_additions_join_the_users_transaction(database_url: str, count: int, commits: bool) -> None:
+async def test_additions_join_the_users_transaction(database_url, count, commits):
     async with await psycopg.AsyncConnection.connect(database_url, autocommit=True) as connection:
         async with opened(connection=connection) as retriever:
             await retriever.add_documents(many(5))
@@ -102,7 +98,7 @@ async def test_additions_join_the_users_transaction(database_url: str, count: in
     assert all(vector is not None for _, vector in stored.values())
 
 
-async def test_the_first_vectors_leave_the_users_lock_timeout(database_url: str) -> None:
+async def test_the_first_vectors_leave_the_users_lock_timeout(database_url):
     async with (
         await psycopg.AsyncConnection.connect(database_url, autocommit=True) as connection,
         opened(connection=connection) as retriever,
@@ -114,7 +110,7 @@ async def test_the_first_vectors_leave_the_users_lock_timeout(database_url: str)
             assert await (await connection.execute("SHOW lock_timeout")).fetchone() == ("50s",)
 
 
-async def test_a_refused_addition_leaves_the_users_transaction_usable(database_url: str) -> None:
+async def test_a_refused_addition_leaves_the_users_transaction_usable(database_url):
     async with (
         await psycopg.AsyncConnection.connect(database_url, autocommit=True) as connection,
         opened(connection=connection) as retriever,
@@ -131,7 +127,7 @@ async def test_a_refused_addition_leaves_the_users_transaction_usable(database_u
         assert await retriever.count() == 3
 
 
-async def test_a_rollback_takes_back_the_first_vectors_and_the_retriever_goes_on(database_url: str) -> None:
+async def test_a_rollback_takes_back_the_first_vectors_and_the_retriever_goes_on(database_url):
     async with (
         await psycopg.AsyncConnection.connect(database_url, autocommit=True) as connection,
         opened(connection=connection) as retriever,
@@ -151,7 +147,7 @@ async def test_a_rollback_takes_back_the_first_vectors_and_the_retriever_goes_on
     assert len(rows_of(database_url)) == 3
 
 
-async def test_many_searches_share_one_connection(database_url: str) -> None:
+async def test_many_searches_share_one_connection(database_url):
     async with (
         await psycopg.AsyncConnection.connect(database_url, autocommit=True) as connection,
         opened(connection=connection) as retriever,
@@ -161,10 +157,10 @@ async def test_many_searches_share_one_connection(database_url: str) -> None:
         assert [result[0].id for result in results] == [f"d{number}" for number in range(16)]
 
 
-async def test_more_calls_than_connections_wait_and_are_all_answered(database_url: str) -> None:
+async def test_more_calls_than_connections_wait_and_are_all_answered(database_url):
     async with Database(database_url, max_size=1) as database:
 
-        async def answer(connection: Any, number: int) -> int:
+        async def answer(connection, number):
             cursor = await connection.execute("SELECT %s", [number])
             [row] = await cursor.fetchall()
             return int(row[0])
@@ -179,9 +175,7 @@ async def test_more_calls_than_connections_wait_and_are_all_answered(database_ur
 
 
 @pytest.mark.slow
-async def test_connections_that_all_died_at_once_cost_one_retry(
-    database_url: str, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_connections_that_all_died_at_once_cost_one_retry(database_url, caplog):
     """No connection is asked whether it lives; after one was found dead, all are replaced."""
     caplog.set_level(logging.INFO, "semlex")
     async with opened(database_url) as retriever:
@@ -199,13 +193,11 @@ async def test_connections_that_all_died_at_once_cost_one_retry(
     assert sum("retry" in record.getMessage() for record in caplog.records) == 1
 
 
-async def test_who_waits_for_a_server_that_was_away_is_answered_soon_after(
-    database_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_who_waits_for_a_server_that_was_away_is_answered_soon_after(database_url, monkeypatch):
     """The attempts to connect do not grow rarer, also for somebody who waits alone. A second is a millisecond here."""
     whole, refused = PooledConnection.connect, 0
 
-    async def connect(*given: Any, **options: Any) -> Any:
+    async def connect(*given, **options):
         nonlocal refused
         assert options["connect_timeout"] == LIMIT  # an attempt that nothing answers ends
         refused += 1
@@ -223,11 +215,11 @@ async def test_who_waits_for_a_server_that_was_away_is_answered_soon_after(
     assert refused >= 25
 
 
-async def test_reads_are_tried_again_for_some_seconds_and_writes_a_few_times(database_url: str) -> None:
+async def test_reads_are_tried_again_for_some_seconds_and_writes_a_few_times(database_url):
     """As on a server whose sessions are ended again and again."""
     clock, tries = ManualClock(), 0
 
-    async def ended(_: Any) -> None:
+    async def ended(_):
         nonlocal tries
         tries += 1
         raise psycopg.errors.AdminShutdown
@@ -247,7 +239,7 @@ async def test_reads_are_tried_again_for_some_seconds_and_writes_a_few_times(dat
 
 
 @pytest.mark.slow
-async def test_a_pool_of_the_users_stays_open_and_clean(database_url: str) -> None:
+async def test_a_pool_of_the_users_stays_open_and_clean(database_url):
     async with AsyncConnectionPool(database_url, min_size=1, max_size=2, open=False) as pool:
         async with pool.connection() as connection:
             before = [await (await connection.execute(f"SHOW {name}")).fetchone() for name in SESSION[0::5]]
@@ -261,7 +253,7 @@ async def test_a_pool_of_the_users_stays_open_and_clean(database_url: str) -> No
 
 
 @pytest.mark.parametrize("cursors", [psycopg.AsyncRawCursor, psycopg.AsyncClientCursor])
-async def test_connections_that_give_rows_of_another_kind(database_url: str, cursors: Any) -> None:
+async def test_connections_that_give_rows_of_another_kind(database_url, cursors):
     """A pool whose users read mappings, or write placeholders in their own way, keeps doing so."""
     own = {"row_factory": dict_row, "cursor_factory": cursors}
     async with AsyncConnectionPool(database_url, min_size=1, max_size=2, kwargs=own, open=False) as pool:
@@ -277,8 +269,8 @@ async def test_connections_that_give_rows_of_another_kind(database_url: str, cur
             assert connection.cursor_factory is cursors
 
 
-async def test_a_connection_remembers_nothing(database_url: str) -> None:
-    async def state(connection: psycopg.AsyncConnection[Any]) -> dict[str, Any]:
+async def test_a_connection_remembers_nothing(database_url):
+    async def state(connection):
         names = sql.SQL(", ").join(sql.SQL("current_setting({})").format(name) for name in SESSION)
         row = await (await connection.execute(sql.SQL("SELECT {}").format(names))).fetchone()
         held = await (
@@ -309,14 +301,14 @@ async def test_a_connection_remembers_nothing(database_url: str) -> None:
 # --- what replaces what ---------------------------------------------------------------------------------------------
 
 
-def vectors(*rows: Sequence[float]) -> NDArray[np.float32]:
+def vectors(*rows):
     return np.array(rows, dtype=np.float32)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("filler", [0, 100], ids=["by arrays", "by copy"])
 @pytest.mark.parametrize("empty", [True, False], ids=["empty", "not empty"])
-async def test_of_a_repeated_id_the_last_wins(database_url: str, filler: int, empty: bool) -> None:
+async def test_of_a_repeated_id_the_last_wins(database_url, filler, empty):
     documents = [Document("one", id="a"), Document("other", id="b"), Document("two", id="a"), *many(filler)]
     embeddings = np.vstack([vectors((1, 0), (0, 1), (1, 1)), np.ones((filler, 2), np.float32)])
     async with opened(database_url, "none") as retriever:
@@ -329,9 +321,7 @@ async def test_of_a_repeated_id_the_last_wins(database_url: str, filler: int, em
 
 @pytest.mark.slow
 @pytest.mark.parametrize("filler", [0, 100], ids=["by arrays", "by copy"])
-async def test_an_upsert_replaces_text_and_vector_and_keeps_the_time_it_was_made(
-    database_url: str, filler: int
-) -> None:
+async def test_an_upsert_replaces_text_and_vector_and_keeps_the_time_it_was_made(database_url, filler):
     rest = np.ones((filler, 2), np.float32)
     async with opened(database_url, "none") as retriever:
         await retriever.add_documents(
@@ -351,7 +341,7 @@ async def test_an_upsert_replaces_text_and_vector_and_keeps_the_time_it_was_made
 
 @pytest.mark.slow
 @pytest.mark.parametrize("filler", [0, 100], ids=["by arrays", "by copy"])
-async def test_skipping_leaves_text_and_vector(database_url: str, filler: int) -> None:
+async def test_skipping_leaves_text_and_vector(database_url, filler):
     async with opened(database_url, "none") as retriever:
         await retriever.add_documents([Document("old", id="x")], vectors((1, 0)))
         documents = [Document("new", id="x"), Document("added", id="y"), *many(filler)]
@@ -363,7 +353,7 @@ async def test_skipping_leaves_text_and_vector(database_url: str, filler: int) -
     assert (stored["x"], stored["y"]) == (("old", (1, 0)), ("added", (1, 1)))
 
 
-async def test_skipping_in_an_empty_collection_keeps_the_first_of_a_repeated_id(database_url: str) -> None:
+async def test_skipping_in_an_empty_collection_keeps_the_first_of_a_repeated_id(database_url):
     """As if each document were added by itself."""
     async with opened(database_url) as retriever:
         await retriever.add_documents([Document("one", id="a"), Document("two", id="a")], on_duplicate="skip")
@@ -372,7 +362,7 @@ async def test_skipping_in_an_empty_collection_keeps_the_first_of_a_repeated_id(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("filler", [0, 100], ids=["by arrays", "by copy"])
-async def test_a_changed_text_without_a_vector_loses_the_old_vector(database_url: str, filler: int) -> None:
+async def test_a_changed_text_without_a_vector_loses_the_old_vector(database_url, filler):
     async with opened(database_url, "none") as retriever:
         documents = [Document("changes", id="x"), Document("stays", id="y"), *many(filler)]
         await retriever.add_documents(documents, np.tile(vectors((1, 2)), (2 + filler, 1)))
@@ -384,15 +374,13 @@ async def test_a_changed_text_without_a_vector_loses_the_old_vector(database_url
     assert (stored["x"], stored["y"]) == (("changed", None), ("stays", (1, 2)))
 
 
-async def test_a_direct_load_gives_way_to_somebody_who_was_first(
-    database_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_direct_load_gives_way_to_somebody_who_was_first(database_url, monkeypatch):
     """Between the look at the empty collection and the COPY another writer stores one of the ids."""
     async with opened(database_url) as first, opened(database_url) as second:
         is_empty = ingestion.is_empty
         asked = 0
 
-        async def interrupted(*arguments: Any) -> bool:
+        async def interrupted(*arguments):
             nonlocal asked
             asked += 1
             answer = await is_empty(*arguments)
@@ -409,7 +397,7 @@ async def test_a_direct_load_gives_way_to_somebody_who_was_first(
     assert all(vector is not None for _, vector in stored.values())
 
 
-async def test_the_same_inside_a_users_transaction(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_same_inside_a_users_transaction(database_url, monkeypatch):
     async with (
         await psycopg.AsyncConnection.connect(database_url, autocommit=True) as connection,
         opened(connection=connection) as first,
@@ -418,7 +406,7 @@ async def test_the_same_inside_a_users_transaction(database_url: str, monkeypatc
         await first.add_documents([Document("first of all", id="gone")])  # makes the table of vectors
         await first.delete(["gone"])
 
-        async def empty(*_: Any) -> bool:
+        async def empty(*_):
             return True
 
         await second.add_documents([Document("theirs", id="d5")])
@@ -436,9 +424,7 @@ async def test_the_same_inside_a_users_transaction(database_url: str, monkeypatc
 @pytest.mark.parametrize("kind", ["given vectors", "model", "no vectors", "deleting"])
 @pytest.mark.parametrize("size", [60, 500], ids=["by arrays", "by copy"])
 @pytest.mark.timeout(3600)
-async def test_writers_of_the_same_rows_do_not_deadlock(
-    database_url: str, deadlocks: Deadlocks, kind: str, size: int, full: bool
-) -> None:
+async def test_writers_of_the_same_rows_do_not_deadlock(database_url, deadlocks, kind, size, full):
     rounds = 100 if full else 8
     ones = np.ones((size, 8), np.float32)
     embedder = HashEmbedder(8) if kind == "model" else "none"
@@ -446,7 +432,7 @@ async def test_writers_of_the_same_rows_do_not_deadlock(
         await retriever.add_documents(many(size), None if kind == "model" else ones)
     async with opened(database_url, embedder) as retriever, opened(database_url, embedder) as other:
 
-        async def write(writer: PostgreSQLRetriever, name: str, backwards: bool) -> None:
+        async def write(writer, name, backwards):
             for number in range(rounds):
                 documents = many(size, f"{name} {number}")
                 documents = documents[::-1] if backwards else random.sample(documents, size)
@@ -462,11 +448,11 @@ async def test_writers_of_the_same_rows_do_not_deadlock(
     assert {text for text, _ in stored.values()} == {f"last {number}" for number in range(size)}
 
 
-async def test_a_text_that_changes_while_it_is_embedded_gets_no_stale_vector(database_url: str) -> None:
+async def test_a_text_that_changes_while_it_is_embedded_gets_no_stale_vector(database_url):
     """`embed_missing` reads a text; before its vector is written, another writer changes the text."""
 
     class Interrupted(HashEmbedder):
-        def embed_documents(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        def embed_documents(self, texts):
             if "text 3" in texts:
                 with psycopg.connect(database_url, autocommit=True) as connection:
                     connection.execute(
@@ -483,14 +469,14 @@ async def test_a_text_that_changes_while_it_is_embedded_gets_no_stale_vector(dat
         assert await retriever.embeddings.fill() == 0
 
 
-async def test_a_text_that_is_being_changed_gets_no_stale_vector(database_url: str) -> None:
+async def test_a_text_that_is_being_changed_gets_no_stale_vector(database_url):
     """Another writer has changed a text and not committed yet when its vector is written."""
     async with opened(database_url, "none") as retriever:
         await retriever.add_documents(many(10))
     changing = psycopg.connect(database_url)
 
     class Interrupted(HashEmbedder):
-        def embed_documents(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        def embed_documents(self, texts):
             changing.execute(
                 f"UPDATE {CHUNK} SET chunk_text = 'changed', content_hash = 'x' WHERE chunk_id = 'd3'"  # noqa: S608
             )
@@ -506,9 +492,7 @@ async def test_a_text_that_is_being_changed_gets_no_stale_vector(database_url: s
 
 
 @pytest.mark.slow
-async def test_embedding_and_changing_at_once_leaves_no_stale_vector(
-    database_url: str, deadlocks: Deadlocks, full: bool
-) -> None:
+async def test_embedding_and_changing_at_once_leaves_no_stale_vector(database_url, deadlocks, full):
     rounds = 60 if full else 6
     async with opened(database_url) as embedding, opened(database_url, "none") as writing:
         await embedding.add_documents([Document("makes the table", id="first")])
@@ -533,7 +517,7 @@ async def test_embedding_and_changing_at_once_leaves_no_stale_vector(
 @pytest.mark.slow
 @pytest.mark.parametrize("small_batch_rows", [0, 1, 64, 300, 1000])
 @pytest.mark.parametrize("given", [True, False], ids=["given", "embedded"])
-async def test_every_way_in_writes_every_row(database_url: str, small_batch_rows: int, given: bool) -> None:
+async def test_every_way_in_writes_every_row(database_url, small_batch_rows, given):
     # 300 rows are more than one run of rows, whether they go as arrays or through COPY.
     documents = [Document(f"text {number}", id=f"d{number}") for number in range(300)]
     vectors = np.random.default_rng(1).normal(size=(300, 8)).astype(np.float32) if given else None

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
-from typing import Any, LiteralString
 from uuid import uuid4
 
 import psycopg
@@ -34,9 +32,9 @@ pytestmark = pytest.mark.pg16
 
 NAMES = Names("semlex", "book")
 # Columns named like what a function has already: its variables, its aliases, what PL/pgSQL defines.
-COLUMNS: LiteralString = """tenant int, slug text, source text, t json, tg_op numeric, body text,
+COLUMNS = """tenant int, slug text, source text, t json, tg_op numeric, body text,
     seen int DEFAULT 0, PRIMARY KEY (tenant, slug)"""
-TABLES: dict[str, list[LiteralString]] = {
+TABLES = {
     "plain": ["CREATE TABLE shop.item ({})"],
     # By range, so that rows move between partitions, one of which is partitioned again and one has other column order.
     "partitioned": [
@@ -76,11 +74,11 @@ class Followed:
     triggers: TableTriggers
     seen: set[int] = field(default_factory=set)
 
-    def connect(self, **options: Any) -> psycopg.Connection[Any]:
+    def connect(self, **options):
         return psycopg.connect(self.url, **options)
 
 
-async def define(connection: psycopg.AsyncConnection[Any], definition: FollowedTable) -> StoredTable:
+async def define(connection, definition):
     """Store a definition, in place of one of the same name."""
     await connection.execute("DELETE FROM semlex.followed_table WHERE name = %s", [definition.name])
     await connection.execute(
@@ -92,14 +90,14 @@ async def define(connection: psycopg.AsyncConnection[Any], definition: FollowedT
     return stored
 
 
-async def triggers_of(connection: psycopg.AsyncConnection[Any], definition: FollowedTable) -> TableTriggers:
+async def triggers_of(connection, definition):
     async with connection.transaction():
         await fix_formatting(connection)
         return TableTriggers(NAMES, await find_source(connection, definition))
 
 
 @asynccontextmanager
-async def followed(url: str, *statements: LiteralString, definition: FollowedTable = DEFINITION) -> AsyncIterator[Any]:
+async def followed(url, *statements, definition=DEFINITION):
     """A table that is followed, without triggers."""
     async with Database(url) as database, await psycopg.AsyncConnection.connect(url, autocommit=True) as connection:
         for statement in ("DROP SCHEMA IF EXISTS shop CASCADE", "CREATE SCHEMA shop", *statements):
@@ -109,7 +107,7 @@ async def followed(url: str, *statements: LiteralString, definition: FollowedTab
         yield Followed(url, database, stored, await triggers_of(connection, definition))
 
 
-def new_entries(table: Followed, connection: psycopg.Connection[Any]) -> set[str | None]:
+def new_entries(table, connection):
     """The keys of entries that came since the last call; with their tables, as they should be."""
     rows = connection.execute(
         "SELECT change_id, row_key, source_id, due_at <= clock_timestamp(), attempts, error_code FROM semlex.row_change"
@@ -120,7 +118,7 @@ def new_entries(table: Followed, connection: psycopg.Connection[Any]) -> set[str
     return {row[1] for row in new}
 
 
-def contents(connection: psycopg.Connection[Any]) -> dict[str, tuple[Any, ...]]:
+def contents(connection):
     """The plain twin of what triggers see: the followed columns of every row, by key."""
     rows = connection.execute(
         "SELECT jsonb_build_array(tenant, slug)::text, source, t::text, tg_op::text, body FROM shop.item"
@@ -133,7 +131,6 @@ def contents(connection: psycopg.Connection[Any]) -> dict[str, tuple[Any, ...]]:
 
 # --- every statement --------------------------------------------------------------------------------------------------
 
-Statement = tuple[str, Any]
 tenants, slugs = st.integers(0, 3), st.sampled_from(["a", "b", 'é"%'])
 bodies = st.sampled_from([None, "", "x", "X", "long " * 1_000])
 rows = st.tuples(tenants, slugs, st.sampled_from(["s", "S"]), st.sampled_from(['{"a":1}', '{"a": 1}', None]), bodies)
@@ -168,7 +165,7 @@ writes = st.one_of(
     st.tuples(st.just("truncate part"), st.just(())),
     st.tuples(st.just("two in one"), st.tuples(conditions, changes)),
 )
-MERGE: LiteralString = (
+MERGE = (
     "MERGE INTO shop.item AS i USING (SELECT * FROM jsonb_to_recordset(%s) "
     "AS r(tenant int, slug text, source text, t json, body text)) AS r ON i.tenant = r.tenant AND i.slug = r.slug "
     "WHEN MATCHED AND r.body IS NULL THEN DELETE "
@@ -177,7 +174,7 @@ MERGE: LiteralString = (
 )
 
 
-def execute(connection: psycopg.Connection[Any], part: LiteralString, write: Statement) -> None:
+def execute(connection, part, write):
     """Run one statement of a user."""
     do, values = write
     if do in ("insert", "upsert", "copy", "merge"):
@@ -198,7 +195,7 @@ def execute(connection: psycopg.Connection[Any], part: LiteralString, write: Sta
         connection.execute(sql.SQL(statement).format(table=table, **named))
 
 
-def write_rows(connection: psycopg.Connection[Any], do: str, values: list[Any]) -> None:
+def write_rows(connection, do, values):
     if do == "copy":
         with connection.cursor().copy("COPY shop.item (tenant, slug, source, t, body) FROM STDIN") as copy:
             for row in values:
@@ -215,24 +212,23 @@ def write_rows(connection: psycopg.Connection[Any], do: str, values: list[Any]) 
         )
 
 
-Transaction = tuple[list[tuple[Statement, bool]], bool]
 transactions = st.tuples(st.lists(st.tuples(writes, st.booleans()), min_size=1, max_size=4), st.booleans())
 
 
 @pytest.mark.parametrize("kind", TABLES)
-def test_what_a_transaction_changes_is_queued_with_it_and_nothing_else(database_url: str, kind: str) -> None:
+def test_what_a_transaction_changes_is_queued_with_it_and_nothing_else(database_url, kind):
     """Beside a plain twin: the table before and after each statement; savepoints and transactions are rolled back."""
 
     @settings(OWN_ROWS)
     @given(history=st.lists(transactions, min_size=1, max_size=5))
-    def check(history: list[Transaction]) -> None:
+    def check(history):
         connection.execute("TRUNCATE shop.item")
         connection.execute(
             "INSERT INTO shop.item (tenant, slug, body) VALUES (0, 'a', 'x'), (1, 'b', 'y'), (3, 'a', 'z')"
         )
         new_entries(table, connection)
         for statements, commits in history:
-            expected: set[str | None] = set()
+            expected = set()
             with connection.transaction(force_rollback=not commits):
                 for write, keeps in statements:
                     before = contents(connection)
@@ -247,9 +243,9 @@ def test_what_a_transaction_changes_is_queued_with_it_and_nothing_else(database_
                         done.add(write[0])
             assert new_entries(table, connection) == (expected if commits else set())
 
-    done: set[str] = set()
+    done = set()
 
-    async def prepare() -> Followed:
+    async def prepare():
         async with followed(
             database_url,
             *TABLES[kind],
@@ -258,7 +254,7 @@ def test_what_a_transaction_changes_is_queued_with_it_and_nothing_else(database_
             "ALTER TABLE shop.item ADD FOREIGN KEY (tenant) REFERENCES shop.tenant ON DELETE CASCADE",
         ) as made:
             assert (await made.triggers.keep(made.database, made.stored)).is_complete
-            return made  # type: ignore[no-any-return]
+            return made
 
     table = asyncio.run(prepare())
     with table.connect(autocommit=True) as connection:
@@ -272,9 +268,7 @@ INSERT = "INSERT INTO shop.item (tenant, slug, source, tg_op) VALUES (%s, %s, 's
 
 
 @asynccontextmanager
-async def watched(
-    url: str, *statements: LiteralString, kind: str = "plain", definition: FollowedTable = DEFINITION
-) -> AsyncIterator[tuple[Followed, psycopg.Connection[Any]]]:
+async def watched(url, *statements, kind="plain", definition=DEFINITION):
     """A table with its triggers, and a connection that writes."""
     async with followed(url, *TABLES[kind], *statements, definition=definition) as table:
         assert (await table.triggers.keep(table.database, table.stored)).is_complete
@@ -282,7 +276,7 @@ async def watched(
             yield table, connection
 
 
-async def test_a_role_that_knows_nothing_of_the_queue_writes_as_before(database_url: str) -> None:
+async def test_a_role_that_knows_nothing_of_the_queue_writes_as_before(database_url):
     async with watched(database_url) as (table, administration):
         with (
             new_role(database_url, "USAGE ON SCHEMA shop", "INSERT, SELECT ON shop.item") as role,
@@ -301,14 +295,14 @@ async def test_a_role_that_knows_nothing_of_the_queue_writes_as_before(database_
                 )
 
 
-def triggers_left(connection: psycopg.Connection[Any]) -> list[Any]:
+def triggers_left(connection):
     return connection.execute("SELECT tgname FROM pg_trigger WHERE tgname LIKE 'semlex%'").fetchall()
 
 
-async def test_a_write_never_fails(database_url: str) -> None:
+async def test_a_write_never_fails(database_url):
     divided = replace(DEFINITION, text=("(1 / seen)::text", "body"))
     async with watched(database_url, definition=divided) as (table, connection):
-        messages: list[str] = []
+        messages = []
         connection.add_notice_handler(lambda notice: messages.append(str(notice.message_primary)))
         # Of a row whose expression fails, and of all rows beside it, nothing is known: every row is compared.
         connection.execute("INSERT INTO shop.item (tenant, slug, seen) VALUES (1, 'a', 1), (2, 'a', 0)")
@@ -334,7 +328,7 @@ async def test_a_write_never_fails(database_url: str) -> None:
         assert new_entries(table, connection) == set()
 
 
-async def test_triggers_of_a_table_that_is_not_followed_do_nothing(database_url: str) -> None:
+async def test_triggers_of_a_table_that_is_not_followed_do_nothing(database_url):
     async with watched(database_url) as (table, connection):
         for change in (
             """UPDATE semlex.followed_table SET definition = definition || '{"changes": "column"}'""",
@@ -350,13 +344,13 @@ async def test_triggers_of_a_table_that_is_not_followed_do_nothing(database_url:
             assert triggers_left(connection) == []
 
 
-async def test_triggers_are_removed_only_if_the_table_was_not_followed_again(database_url: str) -> None:
+async def test_triggers_are_removed_only_if_the_table_was_not_followed_again(database_url):
     async with watched(database_url) as (table, connection):
         await remove_triggers(table.database, NAMES, DEFINITION.name)
         assert len(triggers_left(connection)) == 4
 
 
-async def test_a_changed_definition_has_other_triggers_and_a_former_one_makes_none(database_url: str) -> None:
+async def test_a_changed_definition_has_other_triggers_and_a_former_one_makes_none(database_url):
     async with watched(database_url, kind="partitioned") as (table, connection):
         connection.execute(INSERT, [3, "a"])
         connection.execute("UPDATE shop.item SET seen = 1")
@@ -378,10 +372,10 @@ async def test_a_changed_definition_has_other_triggers_and_a_former_one_makes_no
         assert new_entries(table, connection) == set()
 
 
-DROP_ONE: LiteralString = """DO $$ BEGIN EXECUTE (
+DROP_ONE = """DO $$ BEGIN EXECUTE (
     SELECT format('DROP TRIGGER %I ON shop.item', min(tgname)) FROM pg_trigger WHERE tgname LIKE 'semlex%'
 ); END $$"""
-PER_TABLE: LiteralString = """SELECT count(*), tgrelid IN (SELECT relid FROM pg_partition_tree('shop.item'))
+PER_TABLE = """SELECT count(*), tgrelid IN (SELECT relid FROM pg_partition_tree('shop.item'))
     FROM pg_trigger WHERE tgname LIKE 'semlex%' GROUP BY tgrelid"""
 
 
@@ -398,7 +392,7 @@ PER_TABLE: LiteralString = """SELECT count(*), tgrelid IN (SELECT relid FROM pg_
         DROP_ONE,
     ],
 )
-async def test_what_no_trigger_notices_changes_the_state(database_url: str, statement: LiteralString) -> None:
+async def test_what_no_trigger_notices_changes_the_state(database_url, statement):
     async with watched(database_url, kind="partitioned") as (table, connection):
         before = await table.triggers.look(table.database, table.stored)
         assert await table.triggers.look(table.database, table.stored) == before
@@ -421,7 +415,7 @@ async def test_what_no_trigger_notices_changes_the_state(database_url: str, stat
                 assert new_entries(table, connection) == {f'[{tenant}, "b"]'}
 
 
-async def test_triggers_of_a_detached_partition_are_dropped_by_its_owner(database_url: str) -> None:
+async def test_triggers_of_a_detached_partition_are_dropped_by_its_owner(database_url):
     async with watched(database_url, kind="partitioned") as (table, connection):
         connection.execute("ALTER TABLE shop.item DETACH PARTITION shop.item_0")
         with new_role(database_url, "USAGE ON SCHEMA semlex", "SELECT ON ALL TABLES IN SCHEMA semlex") as role:
@@ -434,7 +428,7 @@ async def test_triggers_of_a_detached_partition_are_dropped_by_its_owner(databas
         assert {is_partition for _, is_partition in connection.execute(PER_TABLE).fetchall()} == {True}
 
 
-async def test_a_long_transaction_of_a_user_makes_no_other_wait(database_url: str) -> None:
+async def test_a_long_transaction_of_a_user_makes_no_other_wait(database_url):
     """A lock that is asked for and not granted lets later ones wait: each try is short."""
     async with followed(database_url, *TABLES["plain"]) as table:
         with table.connect() as long, table.connect(autocommit=True) as connection:
@@ -455,15 +449,13 @@ async def test_a_long_transaction_of_a_user_makes_no_other_wait(database_url: st
             assert new_entries(table, connection) == {'[3, "a"]'}
 
 
-async def test_a_foreign_partition_is_refused(database_url: str) -> None:
-    foreign: list[LiteralString] = [
+async def test_a_foreign_partition_is_refused(database_url):
+    foreign = [
         "CREATE FOREIGN DATA WRAPPER w",
         "CREATE SERVER s FOREIGN DATA WRAPPER w",
         "CREATE FOREIGN TABLE shop.item_9 PARTITION OF shop.item_0 FOR VALUES IN (0) SERVER s",
     ]
-    below: LiteralString = (
-        "CREATE TABLE shop.item_0 PARTITION OF shop.item FOR VALUES FROM (0) TO (2) PARTITION BY LIST (tenant)"
-    )
+    below = "CREATE TABLE shop.item_0 PARTITION OF shop.item FOR VALUES FROM (0) TO (2) PARTITION BY LIST (tenant)"
     async with followed(database_url, TABLES["partitioned"][0], below) as table:
         with table.connect(autocommit=True) as connection:
             connection.execute("ALTER TABLE shop.item DROP CONSTRAINT item_pkey")

@@ -5,36 +5,34 @@ from __future__ import annotations
 import itertools
 import math
 import sys
-from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta, timezone
-from typing import Any
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from psycopg.conninfo import make_conninfo
 
-from semlex import Document, SyncRetriever, ValidationError
+from semlex import Document, ValidationError
 from tests.support.retrievers import sync_opened
 
 ZONES = ("UTC", "America/New_York", "Asia/Kathmandu", "Pacific/Kiritimati", "Etc/GMT+12")
 
 
 @pytest.fixture(scope="module")
-def database(new_database: Callable[[], str]) -> str:
+def database(new_database):
     """The module's own database: the examples of a property share it."""
     return new_database()
 
 
 @pytest.fixture(scope="module")
-def store(database: str) -> Iterator[SyncRetriever]:
+def store(database):
     with sync_opened(database, "none", keyword="none") as opened:
         yield opened
 
 
 @pytest.fixture(scope="module")
-def readers(store: SyncRetriever, database: str) -> Iterator[list[SyncRetriever]]:
+def readers(store, database):
     """One reader in each zone."""
     assert store.status().collection == "default_collection"
     with ExitStack() as opened:
@@ -44,7 +42,7 @@ def readers(store: SyncRetriever, database: str) -> Iterator[list[SyncRetriever]
         ]
 
 
-def same(sent: Any, found: Any) -> bool:
+def same(sent, found):
     """Equal, and every number of the same type."""
     if type(sent) is not type(found):
         return False
@@ -66,7 +64,7 @@ values = st.recursive(
 @given(st.lists(values, min_size=1))
 @example([1e15, 1e16, -1e16, 1e22, 1e23, 1e300, sys.float_info.max, -sys.float_info.max, math.nextafter(1e16, 0)])
 @example([0.0, -0.0, 1.0, 1, 10**23, 2**53 + 1.0, 5e-324, sys.float_info.min, 1e-7, 0.1])
-def test_numbers_in_metadata_keep_value_and_type(store: SyncRetriever, given_values: list[Any]) -> None:
+def test_numbers_in_metadata_keep_value_and_type(store, given_values):
     ids = [f"v{number}" for number in range(len(given_values))]
     rows = [Document("text", {"value": value}, id=chunk_id) for chunk_id, value in zip(ids, given_values, strict=True)]
     store.add_documents(rows)
@@ -90,9 +88,7 @@ instants = st.builds(
 @given(instants, instants)
 @example(datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC), datetime(1, 1, 1, tzinfo=UTC))
 @example(FIRST_EAST, FIRST_EAST.replace(year=9999))
-def test_every_time_that_is_taken_is_read_in_every_zone(
-    store: SyncRetriever, readers: list[SyncRetriever], created: datetime, updated: datetime
-) -> None:
+def test_every_time_that_is_taken_is_read_in_every_zone(store, readers, created, updated):
     row = Document("text", id=f"t{next(numbers_of_rows)}", created_at=created, updated_at=updated)
     if not (is_in_utc(created) and is_in_utc(updated)):
         with pytest.raises(ValidationError, match="_at must be between years 0001 and 9999"):
@@ -105,7 +101,7 @@ def test_every_time_that_is_taken_is_read_in_every_zone(
         assert found.created_at.tzinfo is UTC
 
 
-def is_in_utc(moment: datetime) -> bool:
+def is_in_utc(moment):
     """Whether it has a year from 1 to 9999 in UTC, too."""
     try:
         moment.astimezone(UTC)

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from itertools import product
-from typing import Any, get_args
+from typing import get_args
 
 import numpy as np
 import psycopg
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 from psycopg import sql
 
 from semlex.errors import ConfigurationError
 from semlex.options.collection import DistanceName, StorageName
-from semlex.retriever.postgres import PostgreSQLRetriever
-from semlex.retriever.synchronous import SyncRetriever
 from semlex.store.indexes.catalog import VectorIndexes, read_vector_indexes
-from semlex.store.indexes.options import HnswIndex, IvfflatIndex, NoIndex, VectorIndex, as_text, from_text
+from semlex.store.indexes.options import HnswIndex, IvfflatIndex, NoIndex, as_text, from_text
 from semlex.store.query.filters import parse_filters
 from semlex.store.query.vector import register_vector_parameter, vector_leg
 from semlex.types.documents import Document
@@ -28,7 +24,7 @@ from tests.support.retrievers import opened, sync_opened
 pytestmark = pytest.mark.pg16
 
 ROWS, DIMENSIONS = 1500, 64
-KINDS: dict[str, VectorIndex] = {
+KINDS = {
     "hnsw": HnswIndex(),
     "hnsw halfvec": HnswIndex(m=8, ef_construction=40, quantization="halfvec"),
     "hnsw bit": HnswIndex(quantization="bit"),
@@ -37,25 +33,25 @@ KINDS: dict[str, VectorIndex] = {
 }
 
 
-def clustered(rows: int, dimensions: int, seed: int = 5) -> NDArray[np.float32]:
+def clustered(rows, dimensions, seed=5):
     """Vectors of norm 1 out of a space of 12 dimensions, as those of texts lie in one of few."""
     chance = np.random.default_rng(seed)
     inner = chance.normal(size=(rows, 12)) @ np.random.default_rng(1).normal(size=(12, dimensions))
     return (inner / np.linalg.norm(inner, axis=1, keepdims=True)).astype(np.float32)
 
 
-def documents(rows: int) -> list[Document]:
+def documents(rows):
     return [Document(f"text {row}", {"odd": bool(row % 2)}, id=str(row)) for row in range(rows)]
 
 
-def scores(vectors: NDArray[np.float32], query: NDArray[np.float32], distance: str) -> NDArray[np.float64]:
+def scores(vectors, query, distance):
     """The exact similarities, the larger the nearer."""
     if distance == "l2":
         return np.asarray(-np.linalg.norm(vectors - query, axis=1), dtype=np.float64)
     return np.asarray(vectors @ query, dtype=np.float64)
 
 
-async def plan_of(url: str, retriever: PostgreSQLRetriever, query: NDArray[np.float32]) -> str:
+async def plan_of(url, retriever, query):
     """How the server finds the ten nearest vectors where it may not read all of them."""
     async with await psycopg.AsyncConnection.connect(url) as connection:
         register_vector_parameter(connection)
@@ -70,7 +66,7 @@ async def plan_of(url: str, retriever: PostgreSQLRetriever, query: NDArray[np.fl
         return "\n".join(line for (line,) in await cursor.fetchall())
 
 
-def without_sequential_scans(url: str) -> None:
+def without_sequential_scans(url):
     """So that so few rows are found by their index."""
     with psycopg.connect(url, autocommit=True) as connection:
         name = sql.Identifier(connection.info.dbname)
@@ -78,9 +74,7 @@ def without_sequential_scans(url: str) -> None:
 
 
 @pytest.fixture(scope="module", params=sorted(KINDS))
-def built(
-    request: pytest.FixtureRequest, new_database: Callable[[], str]
-) -> Iterator[tuple[str, SyncRetriever, NDArray[np.float32]]]:
+def built(request, new_database):
     """A collection with an index of each kind; the tests only read it."""
     vectors = clustered(ROWS, DIMENSIONS)
     with sync_opened(new_database(), "none") as retriever:
@@ -91,9 +85,7 @@ def built(
 
 @pytest.mark.slow
 @given(number=st.integers(0, ROWS - 1), top_k=st.sampled_from([1, 10, 100, 1000]), odd=st.sampled_from([None, True]))
-def test_k_rows_with_their_exact_scores(
-    built: tuple[str, SyncRetriever, NDArray[np.float32]], number: int, top_k: int, odd: bool | None
-) -> None:
+def test_k_rows_with_their_exact_scores(built, number, top_k, odd):
     _, retriever, vectors = built
     filters = {} if odd is None else {"odd": odd}
     hits = retriever.search(vector=vectors[number], top_k=top_k, filters=filters)
@@ -108,7 +100,7 @@ def test_k_rows_with_their_exact_scores(
 
 
 @pytest.mark.slow
-def test_nearly_all_of_the_nearest_are_found(built: tuple[str, SyncRetriever, NDArray[np.float32]]) -> None:
+def test_nearly_all_of_the_nearest_are_found(built):
     kind, retriever, vectors = built
     queries = clustered(40, DIMENSIONS, seed=6)
     shares = []
@@ -118,7 +110,7 @@ def test_nearly_all_of_the_nearest_are_found(built: tuple[str, SyncRetriever, ND
     assert np.mean(shares) >= {"none": 1.0, "hnsw bit": 0.9}.get(kind, 0.95)
 
 
-def test_a_search_says_how_far_it_looks(built: tuple[str, SyncRetriever, NDArray[np.float32]]) -> None:
+def test_a_search_says_how_far_it_looks(built):
     kind, retriever, vectors = built
     query = clustered(1, DIMENSIONS, seed=9)[0]
     every = [str(row) for row in np.argsort(-(vectors @ query))[:10]]
@@ -137,7 +129,7 @@ def test_a_search_says_how_far_it_looks(built: tuple[str, SyncRetriever, NDArray
         assert retriever.search(vector=query, tuning={"probes": 1}).legs["vector"].plan == "vector index, probes 1"
 
 
-def test_more_vectors_are_searched_with_a_longer_list(built: tuple[str, SyncRetriever, NDArray[np.float32]]) -> None:
+def test_more_vectors_are_searched_with_a_longer_list(built):
     kind, retriever, vectors = built
     stored, everything = retriever.status().vector_indexes, parse_filters(None, retriever.info.names)
     for rows, size in ((0, 120), (100_000, 120), (1_000_000, 320), (10_000_000, 520)):
@@ -147,7 +139,7 @@ def test_more_vectors_are_searched_with_a_longer_list(built: tuple[str, SyncRetr
 
 
 @pytest.mark.slow
-def test_the_catalog_tells_what_there_is(built: tuple[str, SyncRetriever, NDArray[np.float32]]) -> None:
+def test_the_catalog_tells_what_there_is(built):
     kind, retriever, _ = built
     wanted = KINDS[kind]
     indexes = retriever.status().vector_indexes
@@ -167,7 +159,7 @@ def test_the_catalog_tells_what_there_is(built: tuple[str, SyncRetriever, NDArra
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
-async def test_every_kind_with_every_distance_and_storage(database_url: str, kind: str) -> None:
+async def test_every_kind_with_every_distance_and_storage(database_url, kind):
     without_sequential_scans(database_url)
     vectors = clustered(200, 32) * np.linspace(0.5, 2.0, 200, dtype=np.float32)[:, None]
     for distance, storage in product(get_args(DistanceName), get_args(StorageName)):
@@ -207,9 +199,7 @@ async def test_every_kind_with_every_distance_and_storage(database_url: str, kin
         (4001, "vector", "l2", None),
     ],
 )
-async def test_what_the_default_index_holds_of_each_vector(
-    database_url: str, dimensions: int, storage: Any, distance: Any, element: str | None
-) -> None:
+async def test_what_the_default_index_holds_of_each_vector(database_url, dimensions, storage, distance, element):
     vectors = clustered(30, dimensions)
     async with opened(database_url, "none", keyword="none", vector_storage=storage, distance=distance) as retriever:
         await retriever.add_documents(documents(30), vectors)
@@ -220,7 +210,7 @@ async def test_what_the_default_index_holds_of_each_vector(
             assert (await retriever.search(vector=vectors[row], top_k=1))[0].id == str(row)
 
 
-async def test_numbers_that_float16_cannot_hold_are_indexed_where_directions_are_compared(database_url: str) -> None:
+async def test_numbers_that_float16_cannot_hold_are_indexed_where_directions_are_compared(database_url):
     vectors = clustered(60, 32) * np.array([1e-9, 1.0, 1e9], dtype=np.float32).repeat(20)[:, None]
     async with opened(database_url, "none", keyword="none") as retriever:
         await retriever.add_documents(documents(60), vectors)
@@ -235,7 +225,7 @@ async def test_numbers_that_float16_cannot_hold_are_indexed_where_directions_are
 
 
 @pytest.mark.slow
-async def test_another_kind_takes_the_place_of_the_first(database_url: str) -> None:
+async def test_another_kind_takes_the_place_of_the_first(database_url):
     vectors = clustered(300, 16)
     async with opened(database_url, "none", keyword="none") as retriever:
         await retriever.add_documents(documents(300), vectors)
@@ -259,7 +249,7 @@ async def test_another_kind_takes_the_place_of_the_first(database_url: str) -> N
             assert hits[0].id == "7"
 
 
-async def test_what_was_asked_for_is_built_again(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_was_asked_for_is_built_again(database_url, monkeypatch):
     """By a load, after somebody has dropped it; no index was asked for is kept, too."""
     monkeypatch.setattr("semlex.store.indexes.choice.INDEX_FROM_ROWS", 50)
     async with opened(database_url, "none", keyword="none") as retriever:
@@ -278,7 +268,7 @@ async def test_what_was_asked_for_is_built_again(database_url: str, monkeypatch:
 
 
 @pytest.mark.slow
-async def test_an_index_of_somebody_else_is_used_and_left_alone(database_url: str) -> None:
+async def test_an_index_of_somebody_else_is_used_and_left_alone(database_url):
     vectors = clustered(300, 16)
     async with opened(database_url, "none", keyword="none") as retriever:
         await retriever.add_documents(documents(300), vectors)
@@ -299,12 +289,12 @@ async def test_an_index_of_somebody_else_is_used_and_left_alone(database_url: st
 
 
 @pytest.mark.parametrize("index", KINDS.values())
-def test_the_stored_form_comes_back(index: VectorIndex) -> None:
+def test_the_stored_form_comes_back(index):
     assert from_text(as_text(index)) == index
 
 
 @pytest.mark.parametrize("text", [None, "", "null", "[]", "1", '{"index": "other"}', '{"index": "hnsw", "m": 0}', "{"])
-def test_a_comment_of_somebody_else_is_no_index(text: str | None) -> None:
+def test_a_comment_of_somebody_else_is_no_index(text):
     assert from_text(text) is None
 
 
@@ -321,7 +311,7 @@ def test_a_comment_of_somebody_else_is_no_index(text: str | None) -> None:
         (IvfflatIndex, {"lists": 10, "probes": 11}, "probes must be"),
     ],
 )
-def test_numbers_out_of_range(kind: type, values: dict[str, Any], message: str) -> None:
+def test_numbers_out_of_range(kind, values, message):
     with pytest.raises(ConfigurationError) as raised:
         kind(**values)
     assert message.partition(" ")[0] in str(raised.value)
@@ -337,9 +327,7 @@ def test_numbers_out_of_range(kind: type, values: dict[str, Any], message: str) 
         (IvfflatIndex(), 4001, "cosine", "at most 4,000 dimensions of halfvec; these vectors have 4,001"),
     ],
 )
-async def test_an_index_that_pgvector_does_not_have(
-    database_url: str, index: VectorIndex, dimensions: int, distance: Any, message: str
-) -> None:
+async def test_an_index_that_pgvector_does_not_have(database_url, index, dimensions, distance, message):
     async with opened(database_url, "none", keyword="none", distance=distance) as retriever:
         with pytest.raises(ConfigurationError, match="has no vectors"):
             await retriever.indexes.create(index)

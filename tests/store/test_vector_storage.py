@@ -12,7 +12,7 @@ from semlex.testing import HashEmbedder
 from tests.support.retrievers import opened
 
 
-def directions(rows: int, dimensions: int) -> np.ndarray:
+def directions(rows, dimensions):
     vectors = np.random.default_rng(5).standard_normal((rows, dimensions)).astype(np.float32)
     return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
 

@@ -8,7 +8,6 @@ import selectors
 import sys
 import weakref
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
@@ -24,11 +23,6 @@ from semlex.store.postgres.snapshot import SingleSnapshot
 from tests.support.manual_clock import ManualClock
 from tests.support.waiting import LIMIT, eventually, turns, until
 
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from semlex.store.postgres.snapshot import Snapshot
-
 # Bytes that are sent and that are returned. The largest do not fit the buffers of a socket in either direction.
 SIZES = st.sampled_from([0, 1, 8_000, 300_000, 3_000_000])
 STATEMENTS = st.lists(st.tuples(SIZES, SIZES, st.booleans()), max_size=5)
@@ -36,17 +30,17 @@ ANSWER = "SELECT length(%s), repeat('x', %s), 1 / %s"
 
 
 @pytest.fixture
-async def connection(database_url: str) -> AsyncIterator[PooledConnection]:
+async def connection(database_url):
     connection = await connected(database_url, LIMIT, PooledConnection)
     async with connection:
         yield connection
 
 
-async def answers(connection: psycopg.AsyncConnection[Any], statements: list[Any], *, pipelined: bool) -> list[Any]:
+async def answers(connection, statements, *, pipelined):
     """The answer to each statement, or its error; in a pipeline none is sent behind an error."""
-    found: list[Any] = []
+    found = []
 
-    async def ask(sent: int, returned: int, fails: bool) -> Any:
+    async def ask(sent, returned, fails):
         return await connection.execute(ANSWER, ["y" * sent, returned, 0 if fails else 1])
 
     if not pipelined:
@@ -56,7 +50,7 @@ async def answers(connection: psycopg.AsyncConnection[Any], statements: list[Any
             except psycopg.Error as error:
                 found.append(type(error))
         return found
-    cursors: list[Any] = []
+    cursors = []
     try:
         async with connection.pipeline():
             cursors = [await ask(*statement) for statement in statements]
@@ -69,8 +63,8 @@ async def answers(connection: psycopg.AsyncConnection[Any], statements: list[Any
 @example(statements=[(3_000_000, 3_000_000, False)] * 4)
 @example(statements=[(0, 1, False), (1, 8_000, True), (1, 1, False)])
 @given(statements=STATEMENTS)
-def test_answers_are_those_of_the_driver(database_url: str, statements: list[Any]) -> None:
-    async def both() -> None:
+def test_answers_are_those_of_the_driver(database_url, statements):
+    async def both():
         async with asyncio.timeout(LIMIT):
             own = await connected(database_url, LIMIT, PooledConnection)
             theirs = await connected(database_url, LIMIT, psycopg.AsyncConnection)
@@ -86,13 +80,11 @@ def test_answers_are_those_of_the_driver(database_url: str, statements: list[Any
     asyncio.run(both())
 
 
-async def test_the_task_goes_on_in_the_round_in_which_the_answer_arrives(
-    connection: PooledConnection, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_the_task_goes_on_in_the_round_in_which_the_answer_arrives(connection, monkeypatch):
     rounds = 0
     select = selectors.DefaultSelector.select
 
-    def counted(*arguments: Any) -> Any:
+    def counted(*arguments):
         nonlocal rounds
         rounds += 1
         return select(*arguments)
@@ -103,14 +95,12 @@ async def test_the_task_goes_on_in_the_round_in_which_the_answer_arrives(
     assert rounds == 1
 
 
-async def test_the_interpreter_is_held_while_one_statement_is_sent(
-    connection: PooledConnection, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_the_interpreter_is_held_while_one_statement_is_sent(connection, monkeypatch):
     """In a pipeline, the driver sends only when it is told to flush, and that call holds the interpreter."""
-    seen: list[int] = []
+    seen = []
     select = selectors.DefaultSelector.select
 
-    def noted(*arguments: Any) -> Any:
+    def noted(*arguments):
         seen.append(connection.pgconn.pipeline_status)
         return select(*arguments)
 
@@ -122,7 +112,7 @@ async def test_the_interpreter_is_held_while_one_statement_is_sent(
         seen.clear()
 
 
-async def single_answer(connection: PooledConnection, statement: Any, *, is_qualified: bool) -> Any:
+async def single_answer(connection, statement, *, is_qualified):
     """The rows of a statement that is sent alone, or its error."""
     sent, returned, fails = statement
     text = b"SELECT length(%(sent)s), repeat('x', %(returned)s), 1 / %(divisor)s"
@@ -137,10 +127,8 @@ async def single_answer(connection: PooledConnection, statement: Any, *, is_qual
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=15)
 @example(statements=[(0, 1, True), (1, 8_000, False), (1, 1, True)], are_prepared=True, is_qualified=True)
 @given(statements=STATEMENTS, are_prepared=st.booleans(), is_qualified=st.booleans())
-def test_a_statement_alone_is_answered_as_by_the_driver(
-    database_url: str, statements: list[Any], are_prepared: bool, is_qualified: bool
-) -> None:
-    async def both() -> None:
+def test_a_statement_alone_is_answered_as_by_the_driver(database_url, statements, are_prepared, is_qualified):
+    async def both():
         async with asyncio.timeout(LIMIT):
             own = await connected(database_url, LIMIT, PooledConnection)
             theirs = await connected(database_url, LIMIT, psycopg.AsyncConnection)
@@ -157,10 +145,10 @@ def test_a_statement_alone_is_answered_as_by_the_driver(
     asyncio.run(both())
 
 
-async def test_others_run_while_it_waits(connection: PooledConnection) -> None:
+async def test_others_run_while_it_waits(connection):
     ran = asyncio.Event()
 
-    async def other() -> None:
+    async def other():
         ran.set()
 
     task = asyncio.ensure_future(other())
@@ -169,11 +157,11 @@ async def test_others_run_while_it_waits(connection: PooledConnection) -> None:
     await task
 
 
-async def test_others_run_beside_a_task_that_never_waits(connection: PooledConnection) -> None:
+async def test_others_run_beside_a_task_that_never_waits(connection):
     ran = asyncio.Event()
     asyncio.get_running_loop().call_soon(ran.set)
 
-    def ended() -> Any:
+    def ended():
         return None
         yield
 
@@ -182,20 +170,20 @@ async def test_others_run_beside_a_task_that_never_waits(connection: PooledConne
             await connection.wait(ended())
 
 
-async def sleeping(connection: PooledConnection, url: str) -> asyncio.Task[Any]:
+async def sleeping(connection, url):
     """A statement that the server has begun, and that takes long."""
     task = asyncio.ensure_future(connection.execute("SELECT pg_sleep(600)"))
     text = "SELECT count(*) FROM pg_stat_activity WHERE pid = %s AND wait_event = 'PgSleep'"
     async with await psycopg.AsyncConnection.connect(url, autocommit=True) as other:
 
-        async def has_begun() -> bool:
+        async def has_begun():
             return await (await other.execute(text, [connection.info.backend_pid])).fetchone() == (1,)
 
         await eventually(has_begun)
     return task
 
 
-async def test_a_cancelled_wait_cancels_the_statement(connection: PooledConnection, database_url: str) -> None:
+async def test_a_cancelled_wait_cancels_the_statement(connection, database_url):
     task = await sleeping(connection, database_url)
     task.cancel()
     async with asyncio.timeout(LIMIT):
@@ -204,7 +192,7 @@ async def test_a_cancelled_wait_cancels_the_statement(connection: PooledConnecti
         assert await (await connection.execute("SELECT 1")).fetchall() == [(1,)]
 
 
-async def test_a_wait_on_a_closed_connection_can_be_cancelled(connection: PooledConnection, database_url: str) -> None:
+async def test_a_wait_on_a_closed_connection_can_be_cancelled(connection, database_url):
     task = await sleeping(connection, database_url)
     backend = connection.info.backend_pid
     connection.pgconn.finish()
@@ -215,8 +203,8 @@ async def test_a_wait_on_a_closed_connection_can_be_cancelled(connection: Pooled
         await other.execute("SELECT pg_terminate_backend(%s)", [backend])
 
 
-async def test_a_closed_socket_is_an_error(connection: PooledConnection) -> None:
-    def closing() -> Any:
+async def test_a_closed_socket_is_an_error(connection):
+    def closing():
         connection.pgconn.finish()
         yield psycopg.waiting.Wait.R
 
@@ -224,7 +212,7 @@ async def test_a_closed_socket_is_an_error(connection: PooledConnection) -> None
         await connection.wait(closing())
 
 
-async def test_what_the_server_says_last_is_heard(connection: PooledConnection, database_url: str) -> None:
+async def test_what_the_server_says_last_is_heard(connection, database_url):
     """A backend that is ended while its answer is awaited."""
     waiting = await sleeping(connection, database_url)
     async with asyncio.timeout(LIMIT), await psycopg.AsyncConnection.connect(database_url) as other:
@@ -233,14 +221,12 @@ async def test_what_the_server_says_last_is_heard(connection: PooledConnection, 
             await waiting
 
 
-async def test_an_answer_is_freed_when_it_was_taken(
-    connection: PooledConnection, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_answer_is_freed_when_it_was_taken(connection, monkeypatch):
     """At once: rows that wait for the collector of cycles may take much memory."""
-    made: list[weakref.ref[Answer[Any]]] = []
+    made = []
     begin = Answer.__init__
 
-    def noted(answer: Answer[Any], *arguments: Any, **named: Any) -> None:
+    def noted(answer, *arguments, **named):
         made.append(weakref.ref(answer))
         begin(answer, *arguments, **named)
 
@@ -255,13 +241,13 @@ async def test_an_answer_is_freed_when_it_was_taken(
     assert [answer() for answer in made] == [None, None]
 
 
-async def test_an_answer_is_heard_although_the_server_is_gone(connection: PooledConnection, database_url: str) -> None:
+async def test_an_answer_is_heard_although_the_server_is_gone(connection, database_url):
     """The end of the connection is there when the answer is read."""
     backend = connection.info.backend_pid
     text = "SELECT count(*) FROM pg_stat_activity WHERE pid = %s AND state = 'idle' AND query = 'SELECT 41'"
     with psycopg.connect(database_url, autocommit=True) as other:
 
-        def end() -> None:
+        def end():
             until(lambda: other.execute(text, [backend]).fetchone() == (1,), "the answer was sent")
             other.execute("SELECT pg_terminate_backend(%s, 60000)", [backend])
 
@@ -270,7 +256,7 @@ async def test_an_answer_is_heard_although_the_server_is_gone(connection: Pooled
         assert await (await task).fetchall() == [(41,)]
 
 
-async def test_a_read_whose_answer_is_lost_is_repeated(database_url: str) -> None:
+async def test_a_read_whose_answer_is_lost_is_repeated(database_url):
     """Reading ahead takes the answer, and the driver then finds the end of the connection."""
     attempts = 0
     text = (
@@ -279,10 +265,10 @@ async def test_a_read_whose_answer_is_lost_is_repeated(database_url: str) -> Non
     )
     with psycopg.connect(database_url, autocommit=True) as other:
 
-        def end() -> None:
+        def end():
             until(lambda: other.execute(text).fetchone() == (True,), "the answer was sent")
 
-        async def read(snapshot: Snapshot) -> Any:
+        async def read(snapshot):
             nonlocal attempts
             attempts += 1
             if attempts == 1:
@@ -294,11 +280,11 @@ async def test_a_read_whose_answer_is_lost_is_repeated(database_url: str) -> Non
     assert attempts == 2
 
 
-async def test_a_silent_server_does_not_keep_a_connection_of_the_pool(database_url: str) -> None:
+async def test_a_silent_server_does_not_keep_a_connection_of_the_pool(database_url):
     """A cancelled read has statements under way, and their answers never come: the connection is given up."""
     clock, sent = ManualClock(), asyncio.Event()
 
-    async def read(snapshot: Snapshot) -> None:
+    async def read(snapshot):
         proxy.hearing.clear()
         await snapshot.connection.execute("SELECT 1")
         sent.set()
@@ -320,13 +306,13 @@ async def test_a_silent_server_does_not_keep_a_connection_of_the_pool(database_u
         assert await database.read("read", _one) == 1
 
 
-async def _one(connection: psycopg.AsyncConnection[Any]) -> int:
+async def _one(connection):
     [(found,)] = await (await connection.execute("SELECT 1")).fetchall()
     return int(found)
 
 
-async def test_a_pipeline_that_was_not_begun_leaves_no_trace(connection: PooledConnection) -> None:
-    async def begin() -> None:
+async def test_a_pipeline_that_was_not_begun_leaves_no_trace(connection):
+    async def begin():
         async with connection.pipeline():
             pass
 

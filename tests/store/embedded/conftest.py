@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
-
 import pytest
 
 from tests.support.embedded_servers import server_processes
 
 
 @pytest.fixture
-def folder(open_folder: Path) -> Iterator[Path]:
+def folder(open_folder):
     """Where a server may be made; whatever runs there ends with the test."""
     folder = open_folder / "server"
     yield folder
@@ -20,6 +17,6 @@ def folder(open_folder: Path) -> Iterator[Path]:
 
 
 @pytest.fixture
-def made(folder: Path, make_server_folder: Callable[[Path], Path]) -> None:
+def made(folder, make_server_folder):
     """The folder has its database already."""
     make_server_folder(folder)

@@ -9,7 +9,6 @@ import pwd
 import stat
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -28,11 +27,11 @@ from tests.support.embedded_servers import ask, postmaster_pid, server_processes
 pytestmark = pytest.mark.slow
 
 
-def all_modes(*paths: Path) -> dict[Path, int]:
+def all_modes(*paths):
     return {parent: parent.stat().st_mode for path in paths for parent in path.parents}
 
 
-def test_an_existing_database_keeps_its_version(folder: Path) -> None:
+def test_an_existing_database_keeps_its_version(folder):
     with EmbeddedServer(folder, major=16) as old:
         assert old.major == 16
     with EmbeddedServer(folder, major=18) as server:
@@ -49,7 +48,7 @@ def test_an_existing_database_keeps_its_version(folder: Path) -> None:
     ],
     ids=ascii,
 )
-def test_any_path(open_folder: Path, name: str, inside: bool) -> None:
+def test_any_path(open_folder, name, inside):
     folder = open_folder / name / "server"
     with EmbeddedServer(folder) as server:
         assert ask(server.url, "SELECT 1") == 1
@@ -61,15 +60,13 @@ def test_any_path(open_folder: Path, name: str, inside: bool) -> None:
 
 
 @pytest.mark.parametrize("name", ["two\nlines", "nul\0"])
-def test_control_characters_in_the_path_are_refused(open_folder: Path, name: str) -> None:
+def test_control_characters_in_the_path_are_refused(open_folder, name):
     with pytest.raises(EmbeddedServerError, match="control characters"):
         EmbeddedServer(open_folder / name).start()
     assert list(open_folder.iterdir()) == []
 
 
-def test_a_socket_folder_of_someone_else_is_refused(
-    open_folder: Path, make_server_folder: Callable[[Path], Path]
-) -> None:
+def test_a_socket_folder_of_someone_else_is_refused(open_folder, make_server_folder):
     folder = make_server_folder(open_folder / ("long" * 30))
     with EmbeddedServer(folder) as server:
         socket_folder = Path(ask(server.url, "SHOW unix_socket_directories").strip('"'))
@@ -81,7 +78,7 @@ def test_a_socket_folder_of_someone_else_is_refused(
         socket_folder.rmdir()
 
 
-def test_a_closed_parent_is_named_and_stays_closed(open_folder: Path) -> None:
+def test_a_closed_parent_is_named_and_stays_closed(open_folder):
     closed = open_folder / "closed"
     closed.mkdir()
     mode = 0o700 if os.geteuid() == 0 else 0  # root's server runs as another account
@@ -95,7 +92,7 @@ def test_a_closed_parent_is_named_and_stays_closed(open_folder: Path) -> None:
     assert list(closed.iterdir()) == []
 
 
-def test_programs_in_a_closed_environment(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_programs_in_a_closed_environment(folder, tmp_path, monkeypatch):
     """An environment under a closed home: root's server runs from a copy, everyone else's from where it is.
 
     The modes of folders that are not its own stay.
@@ -121,7 +118,7 @@ def test_programs_in_a_closed_environment(folder: Path, tmp_path: Path, monkeypa
     assert not list(folder.parent.glob("state/.bin-*"))
 
 
-def test_a_folder_that_is_not_ours_is_refused_untouched(folder: Path) -> None:
+def test_a_folder_that_is_not_ours_is_refused_untouched(folder):
     folder.mkdir(mode=0o755)
     folder.chmod(0o755)
     (folder / "thesis.md").write_text("mine")
@@ -133,9 +130,7 @@ def test_a_folder_that_is_not_ours_is_refused_untouched(folder: Path) -> None:
     assert stat.S_IMODE(folder.stat().st_mode) == 0o755
 
 
-def test_a_copy_of_a_running_folder_is_a_server_of_its_own(
-    open_folder: Path, make_server_folder: Callable[[Path], Path]
-) -> None:
+def test_a_copy_of_a_running_folder_is_a_server_of_its_own(open_folder, make_server_folder):
     original, copy = make_server_folder(open_folder / "original"), open_folder / "copy"
     with EmbeddedServer(original) as server:
         with psycopg.connect(server.url) as connection:
@@ -155,9 +150,7 @@ def test_a_copy_of_a_running_folder_is_a_server_of_its_own(
     assert server_processes(original) == []
 
 
-def test_a_copy_in_the_place_of_a_running_folder_is_a_server_of_its_own(
-    open_folder: Path, make_server_folder: Callable[[Path], Path]
-) -> None:
+def test_a_copy_in_the_place_of_a_running_folder_is_a_server_of_its_own(open_folder, make_server_folder):
     """The socket lies elsewhere, under a name that follows from the path: of the two, its server is the moved one's."""
     original, moved = make_server_folder(open_folder / ("long" * 30)), open_folder / "moved"
     server = EmbeddedServer(original)
@@ -178,9 +171,7 @@ def test_a_copy_in_the_place_of_a_running_folder_is_a_server_of_its_own(
     assert server_processes(moved) == []
 
 
-def test_a_socket_that_answers_for_another_folder_is_not_used(
-    open_folder: Path, make_server_folder: Callable[[Path], Path]
-) -> None:
+def test_a_socket_that_answers_for_another_folder_is_not_used(open_folder, make_server_folder):
     other, folder = make_server_folder(open_folder / "other"), make_server_folder(open_folder / "server")
     with EmbeddedServer(folder):
         lines = (folder / "data" / "postmaster.pid").read_text()
@@ -194,7 +185,7 @@ def test_a_socket_that_answers_for_another_folder_is_not_used(
 
 
 @pytest.mark.usefixtures("made")
-def test_a_damaged_version_is_reported(folder: Path) -> None:
+def test_a_damaged_version_is_reported(folder):
     for content in ("eighteen\n", "", "\x00"):
         (folder / "data" / "PG_VERSION").write_text(content)
         with pytest.raises(EmbeddedServerError, match="PG_VERSION contains no version"):
@@ -209,7 +200,7 @@ def test_a_damaged_version_is_reported(folder: Path) -> None:
         {"start.lock": "", "data/thesis.md": "mine"},
     ],
 )
-def test_a_foreign_folder_with_a_lock_is_refused_untouched(folder: Path, files: dict[str, str]) -> None:
+def test_a_foreign_folder_with_a_lock_is_refused_untouched(folder, files):
     for name, content in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(content)
@@ -221,7 +212,7 @@ def test_a_foreign_folder_with_a_lock_is_refused_untouched(folder: Path, files: 
     assert {name: (folder / name).read_text() for name in files} == files
 
 
-def test_the_default_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_default_folder(monkeypatch):
     monkeypatch.delenv("SEMLEX_DATA_DIR", raising=False)
     monkeypatch.setattr(embedded_folder, "is_root", lambda: True)
     assert default_folder() == Path("/var/lib/semlex/postgres")
@@ -235,8 +226,8 @@ def test_the_default_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     assert default_folder() == Path("/somewhere/data/postgres")
 
 
-def test_a_user_without_a_home_names_a_folder(monkeypatch: pytest.MonkeyPatch) -> None:
-    def unknown(_: int) -> None:  # as in a container whose user the system does not know
+def test_a_user_without_a_home_names_a_folder(monkeypatch):
+    def unknown(_):  # as in a container whose user the system does not know
         raise KeyError
 
     monkeypatch.setattr(embedded_folder, "is_root", lambda: False)

@@ -9,11 +9,8 @@ import signal
 import stat
 import subprocess
 import sys
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
 
 import psutil
 import psycopg
@@ -46,7 +43,7 @@ WAIT = "threading.Event().wait()"
 
 
 @contextmanager
-def client(folder: Path, script: str = WAIT) -> Iterator[subprocess.Popen[str]]:
+def client(folder, script=WAIT):
     process = subprocess.Popen(
         [sys.executable, "-c", CLIENT + script, str(folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
@@ -57,7 +54,7 @@ def client(folder: Path, script: str = WAIT) -> Iterator[subprocess.Popen[str]]:
         process.communicate()
 
 
-def test_start_and_stop(folder: Path, postgres_major: int) -> None:
+def test_start_and_stop(folder, postgres_major):
     server = EmbeddedServer(folder, major=postgres_major)
     with pytest.raises(EmbeddedServerError, match="not started"):
         _ = server.url
@@ -92,7 +89,7 @@ def test_start_and_stop(folder: Path, postgres_major: int) -> None:
 
 
 @pytest.mark.usefixtures("made")
-def test_the_last_user_stops_the_server(folder: Path) -> None:
+def test_the_last_user_stops_the_server(folder):
     first, second = EmbeddedServer(folder), EmbeddedServer(folder)
     first.start()
     pid = postmaster_pid(folder)
@@ -111,7 +108,7 @@ def test_the_last_user_stops_the_server(folder: Path) -> None:
 
 @pytest.mark.usefixtures("made")
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_a_killed_client_is_not_counted(folder: Path, number: signal.Signals) -> None:
+def test_a_killed_client_is_not_counted(folder, number):
     with client(folder) as killed:
         killed.stdout.readline()
         killed.send_signal(number)
@@ -123,7 +120,7 @@ def test_a_killed_client_is_not_counted(folder: Path, number: signal.Signals) ->
 
 
 @pytest.mark.usefixtures("made")
-def test_a_forked_child_does_not_stop_its_parents_server(folder: Path) -> None:
+def test_a_forked_child_does_not_stop_its_parents_server(folder):
     script = """
 if os.fork() == 0:
     server.close()
@@ -145,7 +142,7 @@ print(child, flush=True)
 
 
 @pytest.mark.usefixtures("made")
-def test_a_killed_server_recovers(folder: Path) -> None:
+def test_a_killed_server_recovers(folder):
     server = EmbeddedServer(folder)
     with psycopg.connect(server.start(), autocommit=True) as connection:
         connection.execute("CREATE TABLE kept AS SELECT generate_series(1, 1000) AS n")
@@ -160,7 +157,7 @@ def test_a_killed_server_recovers(folder: Path) -> None:
 
 
 @pytest.mark.usefixtures("made")
-def test_orphans_of_a_killed_server_end_before_the_next_starts(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_orphans_of_a_killed_server_end_before_the_next_starts(folder, monkeypatch):
     monkeypatch.setattr(embedded_process, "ORPHAN_SECONDS", 0.5)  # expires
     server = EmbeddedServer(folder)
     connection = psycopg.connect(server.start(), autocommit=True)
@@ -182,7 +179,7 @@ def test_orphans_of_a_killed_server_end_before_the_next_starts(folder: Path, mon
 
 @pytest.mark.usefixtures("made")
 @pytest.mark.parametrize("remains", ["whole", "half"])
-def test_a_stale_pid_file_naming_a_live_process(folder: Path, remains: str) -> None:
+def test_a_stale_pid_file_naming_a_live_process(folder, remains):
     with EmbeddedServer(folder):
         lines = (folder / "data" / "postmaster.pid").read_text().splitlines()
     unrelated = subprocess.Popen([sys.executable, "-c", f"import threading; {WAIT}"])
@@ -201,7 +198,7 @@ def test_a_stale_pid_file_naming_a_live_process(folder: Path, remains: str) -> N
     assert server_processes(folder) == []
 
 
-def test_processes_that_start_at_once_share_one_server(folder: Path) -> None:
+def test_processes_that_start_at_once_share_one_server(folder):
     script = "sys.stdin.readline()"
     with client(folder, script) as one, client(folder, script) as two, client(folder, script) as three:
         answers = {process.stdout.readline() for process in (one, two, three)}
@@ -213,7 +210,7 @@ def test_processes_that_start_at_once_share_one_server(folder: Path) -> None:
     assert server_processes(folder) == []
 
 
-def test_an_interrupted_initdb_is_repaired(folder: Path) -> None:
+def test_an_interrupted_initdb_is_repaired(folder):
     with client(folder) as killed:
         until(lambda: (folder / "data.new" / "PG_VERSION").exists() or (folder / "data").exists())
         killed.kill()
@@ -223,7 +220,7 @@ def test_an_interrupted_initdb_is_repaired(folder: Path) -> None:
     assert not (folder / "data.new").exists()
 
 
-def test_half_a_database_is_never_opened(folder: Path) -> None:
+def test_half_a_database_is_never_opened(folder):
     (folder / "data.new" / "base").mkdir(parents=True)
     (folder / "start.lock").touch()
     (folder / "data.new" / "PG_VERSION").write_text("18\n")
@@ -234,7 +231,7 @@ def test_half_a_database_is_never_opened(folder: Path) -> None:
 
 
 @pytest.mark.usefixtures("made")
-def test_a_version_that_is_not_there(folder: Path) -> None:
+def test_a_version_that_is_not_there(folder):
     (folder / "data" / "PG_VERSION").write_text("17\n")
     with pytest.raises(EmbeddedServerError, match=r"Postgres 17.*16, 18.*pg_upgrade"):
         EmbeddedServer(folder).start()
@@ -243,7 +240,7 @@ def test_a_version_that_is_not_there(folder: Path) -> None:
 
 
 @pytest.mark.usefixtures("made")
-def test_a_halted_server_is_not_waited_for_longer_than_allowed(folder: Path) -> None:
+def test_a_halted_server_is_not_waited_for_longer_than_allowed(folder):
     with EmbeddedServer(folder) as server:
         postmaster = psutil.Process(postmaster_pid(folder))
         postmaster.suspend()
@@ -259,7 +256,7 @@ def test_a_halted_server_is_not_waited_for_longer_than_allowed(folder: Path) -> 
 
 
 @pytest.mark.usefixtures("made")
-def test_a_server_that_refuses_says_why(folder: Path) -> None:
+def test_a_server_that_refuses_says_why(folder):
     with EmbeddedServer(folder) as server:
         with psycopg.connect(server.url, dbname="postgres", autocommit=True) as connection:
             connection.execute("ALTER DATABASE semlex RENAME TO renamed")
@@ -268,11 +265,11 @@ def test_a_server_that_refuses_says_why(folder: Path) -> None:
 
 
 @pytest.mark.usefixtures("made")
-def test_a_server_that_has_recovered_when_it_is_asked_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_has_recovered_when_it_is_asked_again(folder, monkeypatch):
     connect = psycopg.connect
     refusals = [psycopg.OperationalError("the database system is in recovery mode")]
 
-    def recovering(*arguments: Any, **options: Any) -> psycopg.Connection[Any]:
+    def recovering(*arguments, **options):
         if refusals:
             raise refusals.pop()
         return connect(*arguments, **options)
@@ -285,10 +282,10 @@ def test_a_server_that_has_recovered_when_it_is_asked_again(folder: Path, monkey
 
 
 @pytest.mark.usefixtures("made")
-def test_closing_ends_a_start_that_waits(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_closing_ends_a_start_that_waits(folder, monkeypatch):
     flock, attempts = fcntl.flock, []
 
-    def noted(*arguments: Any) -> None:
+    def noted(*arguments):
         attempts.append(arguments)
         flock(*arguments)
 
@@ -305,7 +302,7 @@ def test_closing_ends_a_start_that_waits(folder: Path, monkeypatch: pytest.Monke
 
 
 @pytest.mark.usefixtures("made")
-def test_a_start_that_fails_quotes_the_log_of_this_start_only(folder: Path) -> None:
+def test_a_start_that_fails_quotes_the_log_of_this_start_only(folder):
     with EmbeddedServer(folder) as server, pytest.raises(psycopg.Error):
         ask(server.url, "SELECT 'confidential'::int")
     assert "confidential" in (folder / "log").read_text()
@@ -318,7 +315,7 @@ def test_a_start_that_fails_quotes_the_log_of_this_start_only(folder: Path) -> N
 
 
 @pytest.mark.usefixtures("made")
-def test_waiting_for_another_starter_ends(folder: Path) -> None:
+def test_waiting_for_another_starter_ends(folder):
     with (folder / "start.lock").open("r+") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         with pytest.raises(EmbeddedServerError, match=r"another process .* for 0.1 s"):
@@ -326,7 +323,7 @@ def test_waiting_for_another_starter_ends(folder: Path) -> None:
 
 
 @pytest.mark.usefixtures("made")
-def test_a_large_log_is_emptied(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_log_is_emptied(folder, monkeypatch):
     monkeypatch.setattr(embedded_server, "LOG_BYTES", 100_000)
     with (folder / "log").open("a") as log:
         log.write("x" * 100_000)
@@ -335,7 +332,7 @@ def test_a_large_log_is_emptied(folder: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.usefixtures("made")
-def test_a_deleted_folder_does_not_hinder_closing(folder: Path) -> None:
+def test_a_deleted_folder_does_not_hinder_closing(folder):
     server = EmbeddedServer(folder)
     server.start()
     pid = psutil.Process(postmaster_pid(folder))
@@ -344,13 +341,13 @@ def test_a_deleted_folder_does_not_hinder_closing(folder: Path) -> None:
     server.close()
 
 
-def test_the_wheel_is_missing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_wheel_is_missing(folder, monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(MissingExtraError, match=r"semlex\[local\]'; or name a server .*DATABASE_URL"):
         EmbeddedServer(folder).start()
 
 
-def test_windows_is_told_what_to_do(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_windows_is_told_what_to_do(folder, monkeypatch):
     monkeypatch.setattr(sys, "platform", "win32")
     with pytest.raises(EmbeddedServerError, match="DATABASE_URL"):
         EmbeddedServer(folder).start()

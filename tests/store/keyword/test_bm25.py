@@ -7,7 +7,6 @@ import threading
 import uuid
 import zlib
 from functools import partial
-from typing import Any
 
 import psycopg
 import pytest
@@ -15,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from psycopg import sql
 
-from semlex import Document, PostgreSQLRetriever, _core
+from semlex import Document, _core
 from semlex.errors import AnalyzerVersionError, ConfigurationError, DamagedSegmentError, ValidationError
 from semlex.options.collection import Bm25Options
 from semlex.proof.check import plain_bm25
@@ -32,7 +31,7 @@ from tests.support.retrievers import opened
 pytestmark = pytest.mark.pg16
 
 # Every filter is taken for a wide one.
-PLANNING: Any = {"min_filter_share": 0.0}
+PLANNING = {"min_filter_share": 0.0}
 WORDS = ("cat", "cats", "dog", "running", "runner", "ships", "the", "naïve", "Zürich", "v1.2", "snake_case", "E0502")
 
 
@@ -40,7 +39,7 @@ bm25_retriever = partial(opened, model="none", keyword="bm25", collection="words
 hybrid_retriever = partial(opened, keyword="bm25", collection="words")
 
 
-async def scores(retriever: PostgreSQLRetriever, query: str, top_k: int = 1000, **options: Any) -> dict[str, float]:
+async def scores(retriever, query, top_k=1000, **options):
     hits = await retriever.search(query, top_k, mode="keyword", **options)
     assert hits.warnings == [warning for warning in hits.warnings if "no word" in warning]
     return {hit.id: hit.keyword_score or 0.0 for hit in hits}
@@ -58,12 +57,10 @@ texts = st.lists(st.sampled_from(WORDS), min_size=1, max_size=12).map(" ".join)
     query=texts,
 )
 @pytest.mark.superuser
-async def test_scores_are_those_of_a_plain_bm25(
-    empty_database_url: str, batches: list[dict[str, str]], deleted: set[str], query: str
-) -> None:
+async def test_scores_are_those_of_a_plain_bm25(empty_database_url, batches, deleted, query):
     async with bm25_retriever(empty_database_url) as retriever:
         await retriever.delete(list(map(str, range(31))))
-        stored: dict[str, str] = {}
+        stored = {}
         for batch in batches:
             await retriever.add_documents([Document(text, id=name) for name, text in batch.items()])
             stored |= batch
@@ -94,7 +91,7 @@ searches = st.tuples(
 )
 
 
-async def write(retriever: PostgreSQLRetriever, step: Any) -> None:
+async def write(retriever, step):
     match step:
         case dict():
             documents = [Document(text, {"even": int(name) % 2 == 0}, id=name) for name, text in step.items()]
@@ -107,11 +104,11 @@ async def write(retriever: PostgreSQLRetriever, step: Any) -> None:
             await retriever.indexes.rebuild_keyword()
 
 
-def first_asked_after(meanwhile: list[Any], writing: PostgreSQLRetriever, patch: pytest.MonkeyPatch) -> None:
+def first_asked_after(meanwhile, writing, patch):
     """Lets another client write before the next statement that answers alone."""
     execute = SingleSnapshot.execute
 
-    async def late(self: SingleSnapshot, *given: Any, **named: Any) -> Any:
+    async def late(self, *given, **named):
         if meanwhile:
             await write(writing, meanwhile.pop())
         return await execute(self, *given, **named)
@@ -126,9 +123,7 @@ def first_asked_after(meanwhile: list[Any], writing: PostgreSQLRetriever, patch:
     limits=st.tuples(st.sampled_from([0, 8, 20_000]), st.sampled_from([0, 2, 100])),
 )
 @pytest.mark.superuser
-async def test_searches_among_commits_answer_as_a_new_client(
-    empty_database_url: str, steps: list[Any], limits: tuple[int, int]
-) -> None:
+async def test_searches_among_commits_answer_as_a_new_client(empty_database_url, steps, limits):
     """Two clients search, again and again, while another one writes."""
     open_one = partial(hybrid_retriever, empty_database_url)
     async with open_one() as writing, open_one() as one, open_one() as two:
@@ -155,10 +150,8 @@ async def test_searches_among_commits_answer_as_a_new_client(
                 assert [hit.to_dict() for hit in found] == [hit.to_dict() for hit in expected]
 
 
-async def test_an_index_in_memory_is_not_read_again_until_it_changes(
-    database_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    read: list[Any] = []
+async def test_an_index_in_memory_is_not_read_again_until_it_changes(database_url, monkeypatch):
+    read = []
     statement = bm25.index_statement
     monkeypatch.setattr(bm25, "index_statement", lambda *given: read.append(given) or statement(*given))
     async with bm25_retriever(database_url) as writing, bm25_retriever(database_url) as searching:
@@ -181,7 +174,7 @@ async def test_an_index_in_memory_is_not_read_again_until_it_changes(
         assert set(await scores(searching, "cat")) == {"3"}
 
 
-async def test_what_has_changed_is_found_by_key_in_a_large_index(database_url: str) -> None:
+async def test_what_has_changed_is_found_by_key_in_a_large_index(database_url):
     async with bm25_retriever(database_url) as retriever:
         await retriever.add_documents([Document("a cat", id="1")])
         state = read.state_row(retriever.info.names, with_changes=True)
@@ -197,13 +190,11 @@ async def test_what_has_changed_is_found_by_key_in_a_large_index(database_url: s
             assert any("words_posting_pkey" in line for (line,) in plan)
 
 
-async def test_what_has_changed_is_sent_and_kept_within_limits(
-    database_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_has_changed_is_sent_and_kept_within_limits(database_url, monkeypatch):
     async with bm25_retriever(database_url) as writing, bm25_retriever(database_url) as searching:
         cache = searching.info.keyword.index.cache
 
-        async def kept(text: str) -> int:
+        async def kept(text):
             await writing.add_documents([Document(text)])
             assert await scores(searching, text)
             return int(cache.postings.small_bytes)
@@ -240,7 +231,7 @@ async def test_what_has_changed_is_sent_and_kept_within_limits(
                 assert (row[0], row[1] is not None) == (False, is_sent)
 
 
-async def test_best_first_and_ties_by_key(database_url: str) -> None:
+async def test_best_first_and_ties_by_key(database_url):
     async with bm25_retriever(database_url) as retriever:
         for start in range(0, 20, 5):
             await retriever.add_documents([Document("a cat", id=f"same-{n}") for n in range(start, start + 5)])
@@ -256,7 +247,7 @@ async def test_best_first_and_ties_by_key(database_url: str) -> None:
     assert [hit.id for hit in everything] == ordered
 
 
-async def test_constants_are_options_and_a_cache_of_no_bytes_changes_nothing(database_url: str) -> None:
+async def test_constants_are_options_and_a_cache_of_no_bytes_changes_nothing(database_url):
     stored = {"short": "cat", "long": "cat cat cat dog running ships"}
     async with bm25_retriever(database_url, bm25=Bm25Options(k1=0.9, b=0.4, cache_bytes=0)) as retriever:
         await retriever.add_documents([Document(text, id=name) for name, text in stored.items()])
@@ -266,12 +257,12 @@ async def test_constants_are_options_and_a_cache_of_no_bytes_changes_nothing(dat
 
 
 @pytest.mark.parametrize(("name", "value"), [("k1", -1.0), ("k1", float("nan")), ("b", 1.5), ("cache_bytes", -1)])
-def test_constants_out_of_range_are_refused(name: str, value: float) -> None:
+def test_constants_out_of_range_are_refused(name, value):
     with pytest.raises(ConfigurationError, match=name):
         Bm25Options(**{name: value})
 
 
-async def test_a_filter_leaves_k_rows_whenever_there_are_k(database_url: str) -> None:
+async def test_a_filter_leaves_k_rows_whenever_there_are_k(database_url):
     """Whether the filter is read as ids, or checked on the best candidates."""
     ids_read, too_many = {"min_filter_share": 1.0}, {"min_filter_share": 1.0, "max_filter_ids": 3}
     async with bm25_retriever(database_url) as retriever:
@@ -287,12 +278,12 @@ async def test_a_filter_leaves_k_rows_whenever_there_are_k(database_url: str) ->
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def asked(monkeypatch):
     """How many keys each look at the chunks asks for."""
-    counts: list[int] = []
+    counts = []
     keys = bm25.Bm25Leg.keys_of
 
-    def counted(self: Any, best: Any, *rest: Any, looked_at: int = 0, **options: Any) -> Any:
+    def counted(self, best, *rest, looked_at=0, **options):
         counts.append(len(best.ids) - looked_at)
         return keys(self, best, *rest, looked_at=looked_at, **options)
 
@@ -300,11 +291,9 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return counts
 
 
-async def test_words_that_a_wide_filter_leaves_out_are_sought_among_what_passes(
-    database_url: str, asked: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_words_that_a_wide_filter_leaves_out_are_sought_among_what_passes(database_url, asked, monkeypatch):
     """The ids that pass are read once, and again when something was committed since."""
-    read, ids = list[int](), index.ids_of
+    read, ids = [], index.ids_of
     monkeypatch.setattr(index, "ids_of", lambda array: read.append(len(ids(array))) or ids(array))
     choice = random.Random(5)
     async with bm25_retriever(database_url) as retriever:
@@ -314,7 +303,7 @@ async def test_words_that_a_wide_filter_leaves_out_are_sought_among_what_passes(
             [Document(text, {"kind": kind}, id=str(n)) for n, (text, kind) in enumerate(zip(words, kinds, strict=True))]
         )
 
-        async def check(query: str, count: int = 10) -> None:
+        async def check(query, count=10):
             whole = await scores(retriever, query)
             expected = [score for one, score in whole.items() if kinds[int(one)] == "wanted"]
             asked.clear()
@@ -356,9 +345,7 @@ async def test_words_that_a_wide_filter_leaves_out_are_sought_among_what_passes(
             assert states[0] != states[1]
 
 
-async def test_of_rare_words_that_a_wide_filter_leaves_out_each_chunk_is_checked(
-    database_url: str, asked: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_of_rare_words_that_a_wide_filter_leaves_out_each_chunk_is_checked(database_url, asked, monkeypatch):
     """The ids that pass are not read; the same search goes as far at once the next time."""
     monkeypatch.setattr(bm25, "_passing", None)
     monkeypatch.setattr(bm25, "READ_COST", 1 / 8)
@@ -377,7 +364,7 @@ async def test_of_rare_words_that_a_wide_filter_leaves_out_each_chunk_is_checked
         assert [hit.id for hit in hits] == ["rare-0"]
 
 
-async def test_phrases_and_exclusions(database_url: str) -> None:
+async def test_phrases_and_exclusions(database_url):
     stored = {
         "exact": "The hybrid search of texts.",
         "turned": "A search that is hybrid.",
@@ -393,7 +380,7 @@ async def test_phrases_and_exclusions(database_url: str) -> None:
         assert set(await scores(retriever, 'car "hybrid search" -engines')) == {"exact"}
 
 
-async def test_what_the_words_leave_out_is_left_out_of_the_vector_leg_too(database_url: str) -> None:
+async def test_what_the_words_leave_out_is_left_out_of_the_vector_leg_too(database_url):
     async with opened(database_url, keyword="bm25") as retriever:
         # More of those that are excluded, and nearer, than the leg has candidates.
         await retriever.add_documents([Document("cats and dogs", id=f"both-{n}") for n in range(40)])
@@ -409,11 +396,11 @@ async def test_what_the_words_leave_out_is_left_out_of_the_vector_leg_too(databa
             assert any("phrase" in warning for warning in hits.warnings), fusion
 
 
-async def test_texts_are_looked_at_for_phrases_once(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[list[str]] = []
+async def test_texts_are_looked_at_for_phrases_once(database_url, monkeypatch):
+    asked = []
     ask = fusion.ask
 
-    async def counted(snapshot: Any, queries: dict[str, Any]) -> Any:
+    async def counted(snapshot, queries):
         asked.append(sorted(queries))
         return await ask(snapshot, queries)
 
@@ -428,13 +415,11 @@ async def test_texts_are_looked_at_for_phrases_once(database_url: str, monkeypat
     assert [names for names in asked if names] == [["keyword"]]
 
 
-async def test_where_every_chunk_was_looked_at_nobody_looks_deeper(
-    database_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    looks: list[int] = []
+async def test_where_every_chunk_was_looked_at_nobody_looks_deeper(database_url, monkeypatch):
+    looks = []
     find = Retrieval.find
 
-    async def counted(self: Retrieval, *given: Any, **options: Any) -> Any:
+    async def counted(self, *given, **options):
         looks.append(given[1])
         return await find(self, *given, **options)
 
@@ -450,7 +435,7 @@ async def test_where_every_chunk_was_looked_at_nobody_looks_deeper(
         assert looks == [30, 120]
 
 
-async def test_texts_of_several_languages(database_url: str) -> None:
+async def test_texts_of_several_languages(database_url):
     stored = {
         "en": ("english", "The runners were running through Madrid"),
         "es": ("spanish", "Los corredores corrían por Madrid"),
@@ -468,7 +453,7 @@ async def test_texts_of_several_languages(database_url: str) -> None:
             assert all("**" in hit.excerpt for hit in hits)
 
 
-async def test_a_query_of_nothing_to_look_for_says_so_and_a_token_of_many_words_is_searched(database_url: str) -> None:
+async def test_a_query_of_nothing_to_look_for_says_so_and_a_token_of_many_words_is_searched(database_url):
     async with bm25_retriever(database_url) as retriever:
         await retriever.add_documents([Document(text, id=str(n)) for n, text in enumerate(("the cat", "x b y", "z"))])
         for query in ("the", "…", "-dog"):
@@ -483,7 +468,7 @@ async def test_a_query_of_nothing_to_look_for_says_so_and_a_token_of_many_words_
         assert ([hit.id for hit in hits], hits.warnings) == (["simple"], [])
 
 
-async def check_named(retriever: PostgreSQLRetriever, query: str, ids: set[str], named: str = "damaged") -> None:
+async def check_named(retriever, query, ids, named="damaged"):
     """The vector search answers with a warning, and the keyword search not at all: whatever was asked before."""
     for _ in range(2):
         hits = await retriever.search(query)
@@ -493,13 +478,13 @@ async def check_named(retriever: PostgreSQLRetriever, query: str, ids: set[str],
             await scores(retriever, query)
 
 
-async def check_forgotten(retriever: PostgreSQLRetriever, query: str, ids: set[str]) -> None:
+async def check_forgotten(retriever, query, ids):
     for _ in range(2):
         assert not (await retriever.search(query)).warnings
         assert set(await scores(retriever, query)) == ids
 
 
-async def test_a_damaged_row_is_named_and_the_vector_leg_answers(database_url: str) -> None:
+async def test_a_damaged_row_is_named_and_the_vector_leg_answers(database_url):
     async with hybrid_retriever(database_url) as retriever, hybrid_retriever(database_url) as other:
         await other.add_documents([Document("aardvark cat", id="1")])
         with psycopg.connect(database_url) as connection:
@@ -524,7 +509,7 @@ async def test_a_damaged_row_is_named_and_the_vector_leg_answers(database_url: s
 
 
 @pytest.mark.direct
-async def test_a_chunk_that_is_listed_twice_is_damage_that_a_client_forgets(database_url: str) -> None:
+async def test_a_chunk_that_is_listed_twice_is_damage_that_a_client_forgets(database_url):
     async with hybrid_retriever(database_url) as retriever, hybrid_retriever(database_url) as other:
         await other.add_documents([Document("aardvark cat", id="1")])
         with psycopg.connect(database_url, autocommit=True) as connection:
@@ -542,7 +527,7 @@ async def test_a_chunk_that_is_listed_twice_is_damage_that_a_client_forgets(data
         await check_forgotten(retriever, "cat", {"1"})
 
 
-async def test_a_row_that_has_grown_is_damaged_and_not_left_out(database_url: str) -> None:
+async def test_a_row_that_has_grown_is_damaged_and_not_left_out(database_url):
     async with bm25_retriever(database_url) as retriever, bm25_retriever(database_url) as new:
         await retriever.add_documents([Document(f"aardvark w{n}", id=str(n)) for n in range(40)])
         # Once the index was seen twice, only what is missing is asked for.
@@ -560,7 +545,7 @@ async def test_a_row_that_has_grown_is_damaged_and_not_left_out(database_url: st
             assert set(await scores(one, "w7")) == {"7"}
 
 
-async def test_too_many_words_in_quotes_or_excluded_are_refused(database_url: str) -> None:
+async def test_too_many_words_in_quotes_or_excluded_are_refused(database_url):
     words = [f"word{n}" for n in range(65)]
     async with opened(database_url, keyword="bm25", stop_words=False) as retriever:
         await retriever.add_documents([Document(" ".join(words), id="1"), Document("the cat", id="2")])
@@ -589,7 +574,7 @@ async def test_too_many_words_in_quotes_or_excluded_are_refused(database_url: st
         "DELETE FROM semlex.words_tombstone",
     ],
 )
-async def test_a_lost_row_is_an_error_until_the_index_is_made_again(database_url: str, damage: str) -> None:
+async def test_a_lost_row_is_an_error_until_the_index_is_made_again(database_url, damage):
     async with bm25_retriever(database_url) as retriever, bm25_retriever(database_url) as seldom:
         await retriever.add_documents([Document("a cat", id="1"), Document("a dog", id="2")])
         await retriever.add_documents([Document("a cat and a bird", id="3")])
@@ -611,7 +596,7 @@ async def test_a_lost_row_is_an_error_until_the_index_is_made_again(database_url
     check_index(database_url)
 
 
-async def test_a_language_that_nobody_knows_is_damage_that_a_client_forgets(database_url: str) -> None:
+async def test_a_language_that_nobody_knows_is_damage_that_a_client_forgets(database_url):
     open_one = partial(hybrid_retriever, database_url)
     async with open_one() as retriever, open_one() as new, open_one() as other:
         await other.add_documents([Document("a cat", id="1")])
@@ -633,7 +618,7 @@ async def test_a_language_that_nobody_knows_is_damage_that_a_client_forgets(data
     "damage",
     ["DELETE FROM {}", "UPDATE {} SET first_term = first_term || 'x'", "UPDATE {} SET segment_id = gen_random_uuid()"],
 )
-async def test_a_posting_row_that_is_lost_or_has_another_key_is_reported(database_url: str, damage: str) -> None:
+async def test_a_posting_row_that_is_lost_or_has_another_key_is_reported(database_url, damage):
     async with bm25_retriever(database_url) as retriever, bm25_retriever(database_url) as new:
         await retriever.add_documents([Document(f"w{n} text{n % 7}", id=str(n)) for n in range(700)])
         assert set(await scores(retriever, "w3")) == {"3"}
@@ -664,7 +649,7 @@ async def test_a_posting_row_that_is_lost_or_has_another_key_is_reported(databas
         assert "semlex maintain reindex" in problem
 
 
-async def test_a_tombstone_that_names_billions_is_merged_away(database_url: str) -> None:
+async def test_a_tombstone_that_names_billions_is_merged_away(database_url):
     """Twenty bytes that name every id from 2**40 on: none of them is listed, whoever reads them."""
     tombstone_id = uuid.UUID(int=7)
     content = b"\x01\x80\x80\x80\x80\x80\x40\xfe\xff\xff\xff\x0f"
@@ -692,7 +677,7 @@ async def test_a_tombstone_that_names_billions_is_merged_away(database_url: str)
             assert connection.execute("SELECT count(*) FROM semlex.words_tombstone").fetchone() == (0,)
 
 
-async def test_another_analyzers_index_is_neither_searched_nor_written(database_url: str) -> None:
+async def test_another_analyzers_index_is_neither_searched_nor_written(database_url):
     async with hybrid_retriever(database_url) as retriever:
         await retriever.add_documents([Document("a cat", id="1")])
         with psycopg.connect(database_url) as connection:
@@ -714,7 +699,7 @@ async def test_another_analyzers_index_is_neither_searched_nor_written(database_
     assert check_index(database_url)["generation"] == 2
 
 
-async def test_rows_deleted_behind_our_back_are_filled_up(database_url: str) -> None:
+async def test_rows_deleted_behind_our_back_are_filled_up(database_url):
     async with bm25_retriever(database_url) as retriever:
         await retriever.add_documents([Document("cat " * (n + 1), id=f"{n}") for n in range(20)])
         best = [hit.id for hit in await retriever.search("cat", 20, mode="keyword")]
@@ -724,7 +709,7 @@ async def test_rows_deleted_behind_our_back_are_filled_up(database_url: str) -> 
         assert [hit.id for hit in hits] == best[5:15]
 
 
-async def test_phrases_in_a_chunk_whose_language_was_changed_behind_our_back(database_url: str) -> None:
+async def test_phrases_in_a_chunk_whose_language_was_changed_behind_our_back(database_url):
     async with hybrid_retriever(database_url) as retriever:
         await retriever.add_documents([Document("hybrid search", id="1"), Document("searching a hybrid", id="2")])
         with psycopg.connect(database_url) as connection:
@@ -733,18 +718,18 @@ async def test_phrases_in_a_chunk_whose_language_was_changed_behind_our_back(dat
         assert ([hit.id for hit in hits], hits.warnings) == (["1"], [])
 
 
-async def test_long_scoring_leaves_the_event_loop(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    threads: set[int] = set()
+async def test_long_scoring_leaves_the_event_loop(database_url, monkeypatch):
+    threads = set()
     best = bm25.AnalysedQuery.best
 
-    def noted(self: bm25.AnalysedQuery, *given: Any) -> Any:
+    def noted(self, *given):
         threads.add(threading.get_ident())
         return best(self, *given)
 
     monkeypatch.setattr(bm25.AnalysedQuery, "best", noted)
     async with opened(database_url, keyword="bm25") as retriever:
         await retriever.add_documents([Document(f"cats and dogs {n}", id=f"both-{n}") for n in range(9)])
-        found: dict[bool, list[Any]] = {True: [], False: []}
+        found = {True: [], False: []}
         for on_loop, answers in found.items():
             monkeypatch.setattr(bm25, "MAX_POSTINGS_ON_LOOP", 1_000 if on_loop else 0)
             for mode in ("keyword", "hybrid") * 3:  # the index is read, then expected, then in memory

@@ -5,31 +5,26 @@ from __future__ import annotations
 import math
 import random
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
 
 import numpy as np
 import psycopg
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 from psycopg.conninfo import make_conninfo
 
 from benches.bm25_server import bm25_server
-from semlex import Document, PostgreSQLRetriever
+from semlex import Document
 from semlex.diagnostics.doctor import examine_server
 from semlex.errors import ConfigurationError, StoreError, UnsupportedServerError
-from semlex.retriever.synchronous import SyncRetriever
 from semlex.store.keyword import pg_textsearch
 from semlex.store.keyword.engine import LegRequest
 from semlex.store.keyword.extensions import Extension
 from semlex.store.keyword.pg_search import STEMMERS
-from semlex.store.postgres.snapshot import Snapshot
 from semlex.store.query import chunk_keys
 from semlex.store.query.filters import Filter, parse_filters
-from semlex.store.query.leg import Key, LegResult, Statement
+from semlex.store.query.leg import Statement
 from semlex.store.query.run import ask, run_legs
 from semlex.testing import HashEmbedder
 from tests.support.properties import examples
@@ -45,12 +40,12 @@ K1, B = 1.2, 0.75
 
 
 @pytest.fixture(scope="module")
-def server(request: pytest.FixtureRequest) -> Iterator[str]:
+def server(request):
     with bm25_server(request.config.getoption("--bm25-server")) as url:
         yield url
 
 
-def new_database(server: str, name: str, *statements: str) -> str:
+def new_database(server, name, *statements):
     with psycopg.connect(server, autocommit=True) as connection:
         connection.execute(f"CREATE DATABASE {name}")
     url = make_conninfo(server, dbname=name)
@@ -61,12 +56,12 @@ def new_database(server: str, name: str, *statements: str) -> str:
 
 
 @pytest.fixture(scope="module", params=ENGINES)
-def engine(request: pytest.FixtureRequest) -> str:
+def engine(request):
     return str(request.param)
 
 
 @pytest.fixture(scope="module")
-def url(server: str, engine: str) -> str:
+def url(server, engine):
     """A database with the extension of the engine, in a schema that nobody has on a path where that is possible."""
     apart = " SCHEMA apart" if engine == "pg_textsearch" else ""
     return new_database(server, f"of_{engine}", "CREATE SCHEMA apart", f"CREATE EXTENSION {engine}{apart}")
@@ -78,11 +73,11 @@ searching = partial(sync_opened, model="none")
 # --- the specification ------------------------------------------------------------------------------------------------
 
 
-def plain_bm25(texts: Mapping[str, str], query: str) -> dict[str, float]:
+def plain_bm25(texts, query):
     """Robertson and Zaragoza, "The Probabilistic Relevance Framework" (2009), with the idf that is never negative."""
     words = {name: text.split() for name, text in texts.items()}
     average = sum(map(len, words.values())) / len(words)
-    scores: dict[str, float] = dict.fromkeys(texts, 0.0)
+    scores = dict.fromkeys(texts, 0.0)
     for term in query.split():
         holding = {name: found.count(term) for name, found in words.items() if term in found}
         idf = math.log(1 + (len(texts) - len(holding) + 0.5) / (len(holding) + 0.5))
@@ -92,14 +87,14 @@ def plain_bm25(texts: Mapping[str, str], query: str) -> dict[str, float]:
 
 
 @pytest.fixture(scope="module")
-def texts() -> dict[str, str]:
+def texts():
     """Fewer than 40 words each: up to there the extensions keep lengths exactly."""
     generator = random.Random(7)
     return {f"d{n:04}": " ".join(generator.choices(WORDS, WEIGHTS, k=generator.randint(1, 39))) for n in range(600)}
 
 
 @pytest.fixture(scope="module")
-def library(url: str, engine: str, texts: dict[str, str]) -> Iterator[SyncRetriever]:
+def library(url, engine, texts):
     with searching(url, keyword=engine, collection="library") as retriever:
         retriever.add_documents([Document(text, {"n": int(name[1:]) % 50}, id=name) for name, text in texts.items()])
         yield retriever
@@ -111,9 +106,7 @@ def library(url: str, engine: str, texts: dict[str, str]) -> Iterator[SyncRetrie
     st.integers(1, 40),
     st.none() | st.integers(0, 50),
 )
-def test_answers_are_those_of_plain_bm25(
-    library: SyncRetriever, texts: dict[str, str], words: list[str], top_k: int, remainder: int | None
-) -> None:
+def test_answers_are_those_of_plain_bm25(library, texts, words, top_k, remainder):
     filters = None if remainder is None else {"n": remainder}
     hits = library.search(" ".join(words), top_k=top_k, filters=filters)
     scores = plain_bm25(texts, " ".join(words))
@@ -127,15 +120,20 @@ def test_answers_are_those_of_plain_bm25(
     assert hits.warnings == []
 
 
+def test_scores_are_called_bm25(library, engine):
+    assert library.info.keyword.score_name == "bm25"
+    assert library.status().keyword == engine
+
+
 # --- order, filters ---------------------------------------------------------------------------------------------------
 
 
-def document_order(names: Sequence[str]) -> list[str]:
+def document_order(names):
     keys = dict(zip(names, chunk_keys.chunk_keys(names), strict=True))
     return sorted(names, key=lambda name: (keys[name], name.encode()))
 
 
-def add_out_of_order(retriever: SyncRetriever, documents: list[Document]) -> None:
+def add_out_of_order(retriever, documents):
     """One call stores its rows in the order of their keys, which is the order of ties, too; so these are many calls."""
     last_first = sorted(documents, key=lambda document: chunk_keys.chunk_keys([document.id or ""]), reverse=True)
     step = math.ceil(len(documents) / 10)
@@ -143,7 +141,7 @@ def add_out_of_order(retriever: SyncRetriever, documents: list[Document]) -> Non
         retriever.add_documents(last_first[start : start + step])
 
 
-def test_ties_go_by_key(url: str, engine: str) -> None:
+def test_ties_go_by_key(url, engine):
     names = [*(f"same-{n}" for n in range(150)), "n" * 512]
     with searching(url, keyword=engine, collection="ties") as retriever:
         documents = [Document("alpha beta", {"n": n % 3}, id=name) for n, name in enumerate(names)]
@@ -159,7 +157,7 @@ def test_ties_go_by_key(url: str, engine: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def uneven(url: str, engine: str) -> Iterator[SyncRetriever]:
+def uneven(url, engine):
     """2,475 equal texts, and 25 that are worse and that a filter keeps."""
     with searching(url, keyword=engine, collection="uneven") as retriever:
         texts = ["sea hill" if n % 100 == 0 else "sea sea sea hill" for n in range(2500)]
@@ -171,26 +169,24 @@ def uneven(url: str, engine: str) -> Iterator[SyncRetriever]:
 WORST = [f"{n}" for n in range(0, 2500, 100)]
 
 
-def test_a_filter_that_keeps_only_the_worst(uneven: SyncRetriever) -> None:
+def test_a_filter_that_keeps_only_the_worst(uneven):
     kept = document_order(WORST)
     assert [hit.id for hit in uneven.search("sea", top_k=20, filters={"kept": True})] == kept[:20]
     assert [hit.id for hit in uneven.search("sea", top_k=30, filters={"kept": True})] == kept
     assert uneven.search("sea", filters={"kept": "never"}) == []
 
 
-def test_more_equals_than_are_looked_for_at_first(uneven: SyncRetriever) -> None:
+def test_more_equals_than_are_looked_for_at_first(uneven):
     equal = document_order([f"{n}" for n in range(2500) if n % 100])
     assert [hit.id for hit in uneven.search("sea", top_k=20)] == equal[:20]
 
 
 @pytest.mark.parametrize("engine", ["pg_textsearch"], indirect=True)
 @pytest.mark.parametrize("narrow", [25, 24])
-def test_collections_larger_than_the_extension_looks_at(
-    uneven: SyncRetriever, monkeypatch: pytest.MonkeyPatch, narrow: int
-) -> None:
+def test_collections_larger_than_the_extension_looks_at(uneven, monkeypatch, narrow):
     best = pg_textsearch.PgTextsearchLeg._best
 
-    def only_three(query: Any, depth: int) -> Statement:
+    def only_three(query, depth):
         statement = best(query, depth)
         return Statement(statement.text, statement.parameters | {"limit": 3})
 
@@ -215,8 +211,8 @@ def test_collections_larger_than_the_extension_looks_at(
         st.tuples(st.integers(0, 12), st.none() | st.lists(st.sampled_from(WORDS), min_size=1, max_size=5)), max_size=12
     )
 )
-def test_what_is_written_is_found_at_once(writes: list[tuple[int, list[str] | None]], busy: SyncRetriever) -> None:
-    held: dict[str, list[str]] = {}
+def test_what_is_written_is_found_at_once(writes, busy):
+    held = {}
     for number, words in writes:
         name = f"doc{number}"
         if words is None:
@@ -233,12 +229,12 @@ def test_what_is_written_is_found_at_once(writes: list[tuple[int, list[str] | No
 
 
 @pytest.fixture(scope="module")
-def busy(url: str, engine: str) -> Iterator[SyncRetriever]:
+def busy(url, engine):
     with searching(url, keyword=engine, collection="busy") as retriever:
         yield retriever
 
 
-async def test_an_uncommitted_text_is_found_by_its_own_transaction(url: str, engine: str) -> None:
+async def test_an_uncommitted_text_is_found_by_its_own_transaction(url, engine):
     async with await psycopg.AsyncConnection.connect(url) as connection:
         async with opened(None, "none", connection=connection, keyword=engine, collection="uncommitted") as retriever:
             await retriever.add_documents([Document("a lonely cat", id="cat")])
@@ -256,31 +252,31 @@ HOSTILE = (
 
 @settings(max_examples=examples(60))
 @given(st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1, max_size=200))
-def test_no_text_is_an_error(library: SyncRetriever, query: str) -> None:
+def test_no_text_is_an_error(library, query):
     if query.strip():
         assert library.search(query).warnings == []
 
 
 @pytest.mark.parametrize("query", HOSTILE)
-def test_operators_mean_nothing(library: SyncRetriever, texts: dict[str, str], query: str) -> None:
+def test_operators_mean_nothing(library, texts, query):
     hits = library.search(query, top_k=1000)
     assert hits.warnings == []
     found = {name for name, text in texts.items() if "w0x" in text.split()}
     assert {hit.id for hit in hits} >= (found if query in {"w0x AND", "NOT w0x", "!w0x"} else set())
 
 
-def test_any_of_the_words_is_enough(library: SyncRetriever, texts: dict[str, str]) -> None:
+def test_any_of_the_words_is_enough(library, texts):
     found = {name for name, text in texts.items() if {"w40x", "w50x"} & set(text.split())}
     assert {hit.id for hit in library.search("w40x w50x nowhere", top_k=1000)} == found
 
 
-def test_many_words_are_cut(library: SyncRetriever) -> None:
+def test_many_words_are_cut(library):
     hits = library.search(" ".join(f"v{n}x" for n in range(64)) + " w0x")
     assert hits == []
     assert hits.warnings == ["the query has 65 terms; the first 64 were searched"]
 
 
-def test_words_are_stemmed_in_the_collections_language(url: str, engine: str) -> None:
+def test_words_are_stemmed_in_the_collections_language(url, engine):
     with searching(url, keyword=engine, collection="spanish", language="spanish") as retriever:
         retriever.add_documents([Document("Los gatos corrían por la calle.", id="gatos"), Document("Otro.", id="otro")])
         (hit,) = retriever.search("gato")
@@ -290,23 +286,21 @@ def test_words_are_stemmed_in_the_collections_language(url: str, engine: str) ->
 
 
 @pytest.mark.parametrize("language", ["simple", *STEMMERS])
-def test_every_language_of_pg_search_is_known_to_the_server(languages: str, language: str) -> None:
+def test_every_language_of_pg_search_is_known_to_the_server(languages, language):
     with searching(languages, keyword="pg_search", collection=language, language=language) as retriever:
         retriever.add_documents([Document("Zanzibar", id="only")])
         assert [hit.id for hit in retriever.search("zanzibar")] == ["only"]
 
 
 @pytest.fixture(scope="module")
-def languages(server: str) -> str:
+def languages(server):
     return new_database(server, "languages", "CREATE EXTENSION pg_search")
 
 
-def test_languages_that_are_not_known(url: str, engine: str) -> None:
+def test_languages_that_are_not_known(url, engine):
     with pytest.raises(ConfigurationError, match="language"):
         searching(url, keyword=engine, collection="klingon", language="english'; --").initialize()
-    refusal: tuple[Any, str] = (
-        (ConfigurationError, "choose simple") if engine == "pg_search" else (StoreError, "klingon")
-    )
+    refusal = (ConfigurationError, "choose simple") if engine == "pg_search" else (StoreError, "klingon")
     with pytest.raises(refusal[0], match=refusal[1]):
         searching(url, keyword=engine, collection="klingon", language="klingon").initialize()
 
@@ -314,10 +308,8 @@ def test_languages_that_are_not_known(url: str, engine: str) -> None:
 # --- exact scores, other legs -----------------------------------------------------------------------------------------
 
 
-async def keyword_answer(
-    retriever: PostgreSQLRetriever, query: str, limit: int, keys: Sequence[Key], condition: Filter | None = None
-) -> tuple[LegResult, NDArray[np.float64]]:
-    async def work(snapshot: Snapshot) -> tuple[LegResult, NDArray[np.float64]]:
+async def keyword_answer(retriever, query, limit, keys, condition=None):
+    async def work(snapshot):
         collection = retriever.info
         leg = collection.keyword.leg(LegRequest(collection, query, limit, condition or Filter()))
         assert leg is not None
@@ -328,14 +320,12 @@ async def keyword_answer(
     return await retriever._handle.opened.database.read_snapshot("test", work)
 
 
-async def test_scores_of_other_chunks_are_those_of_the_leg(
-    url: str, engine: str, library: SyncRetriever, texts: dict[str, str]
-) -> None:
+async def test_scores_of_other_chunks_are_those_of_the_leg(url, engine, library, texts):
     query = "w3x w7x w20x"
     async with opened(url, "none", collection="library") as retriever:
         every, none = await keyword_answer(retriever, query, 1000, [])
         assert none.shape == (0,)
-        keys: list[Key] = chunk_keys.keys_of(list(texts))
+        keys = chunk_keys.keys_of(list(texts))
         narrow, scores = await keyword_answer(
             retriever, query, 1, [*keys, (keys[0][0], "gone")], parse_filters({"n": 3}, retriever.names)
         )
@@ -345,7 +335,7 @@ async def test_scores_of_other_chunks_are_those_of_the_leg(
         assert np.isnan(scores[-1])
 
 
-def test_hybrid(url: str, engine: str) -> None:
+def test_hybrid(url, engine):
     with searching(url, keyword=engine, collection="hybrid", model=HashEmbedder(16)) as retriever:
         retriever.add_documents([Document(f"stone {word}", id=word) for word in ("sea", "hill", "river")])
         hits = retriever.search("stone hill", top_k=3)
@@ -353,7 +343,7 @@ def test_hybrid(url: str, engine: str) -> None:
         assert all(hit.vector_rank and hit.keyword_rank for hit in hits)
 
 
-def test_each_leg_scores_what_only_the_other_found(url: str, engine: str) -> None:
+def test_each_leg_scores_what_only_the_other_found(url, engine):
     embedder = HashEmbedder(16)
     with searching(url, keyword=engine, collection="completed", model=embedder) as retriever:
         retriever.add_documents([Document(f"stone {word}", id=word) for word in ("sea", "hill", "river", "wind")])
@@ -370,7 +360,7 @@ def test_each_leg_scores_what_only_the_other_found(url: str, engine: str) -> Non
 # --- without the extension --------------------------------------------------------------------------------------------
 
 
-def test_without_the_extension_the_error_has_the_remedy(server: str, engine: str) -> None:
+def test_without_the_extension_the_error_has_the_remedy(server, engine):
     url = new_database(server, f"without_{engine}")
     with pytest.raises(UnsupportedServerError, match=f"CREATE EXTENSION {engine};"):
         searching(url, keyword=engine, collection="words").initialize()
@@ -380,7 +370,7 @@ def test_without_the_extension_the_error_has_the_remedy(server: str, engine: str
         assert retriever.add_documents([Document("a cat", id="cat")]) == ["cat"]
 
 
-def test_an_extension_that_went_away_leaves_the_vector_leg(server: str, engine: str) -> None:
+def test_an_extension_that_went_away_leaves_the_vector_leg(server, engine):
     url = new_database(server, f"leaving_{engine}", f"CREATE EXTENSION {engine}")
     with searching(url, keyword=engine, collection="words", model=HashEmbedder(16)) as retriever:
         retriever.add_documents([Document("a cat", id="cat")])
@@ -394,14 +384,14 @@ def test_an_extension_that_went_away_leaves_the_vector_leg(server: str, engine: 
             retriever.search("cat", mode="keyword")
 
 
-def test_the_doctor_finds_the_extension(url: str, engine: str) -> None:
+def test_the_doctor_finds_the_extension(url, engine):
     found = examine_server(url)
     schema = {"pg_textsearch": "apart", "pg_search": "paradedb"}[engine]
     assert found.keyword_engines[engine].endswith(f"in schema {schema}")
     assert (found.postgres, found.pgvector, found.read_only) == (17, "0.8.2", False)
 
 
-def test_a_server_that_did_not_load_the_library(request: pytest.FixtureRequest) -> None:
+def test_a_server_that_did_not_load_the_library(request):
     with bm25_server(request.config.getoption("--bm25-server"), shared_preload_libraries="") as server:
         engines = examine_server(server).keyword_engines
         assert "add pg_textsearch to shared_preload_libraries" in engines["pg_textsearch"]
@@ -418,6 +408,6 @@ def test_a_server_that_did_not_load_the_library(request: pytest.FixtureRequest) 
         (Extension("pg_textsearch", "1.5.0-dev", "1.5.0-dev", "public"), None),
     ],
 )
-def test_what_an_extension_lacks(extension: Extension, remedy: str | None) -> None:
+def test_what_an_extension_lacks(extension, remedy):
     problem = extension.problem
     assert problem is None if remedy is None else problem is not None and remedy in problem

@@ -6,9 +6,7 @@ import asyncio
 import logging
 import random
 from collections import Counter
-from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import psycopg
 import pytest
@@ -16,20 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from semlex.errors import DamagedSegmentError, StoreError
-from semlex.ingest.progress import Progress
 from semlex.store import segments as segment_sizes
 from semlex.store.keyword.bm25 import merge as merging
 from semlex.store.keyword.bm25.merge import MAX_TOMBSTONES, merge_once
 from semlex.store.keyword.bm25.segments import NewSegment
-from semlex.store.segments import (
-    FULL_CHUNKS,
-    PACKED_TIER,
-    SEGMENT_CHUNKS,
-    TIER,
-    choose_merge,
-    choose_packing,
-    tier,
-)
+from semlex.store.segments import FULL_CHUNKS, PACKED_TIER, SEGMENT_CHUNKS, TIER, choose_merge, choose_packing, tier
 from semlex.store.write.copy import BulkIngestConfig
 from semlex.types.documents import Document
 from tests.support.keyword_index import check_index
@@ -41,11 +30,11 @@ SEGMENT, POSTING, TOMBSTONE = "semlex.words_segment", "semlex.words_posting", "s
 bm25 = partial(opened, model="none", keyword="bm25", collection="words")
 
 
-def many(count: int, text: str = "a cat", start: int = 0) -> list[Document]:
+def many(count, text="a cat", start=0):
     return [Document(f"{text} {number}", id=f"d{number}") for number in range(start, start + count)]
 
 
-def unmerged(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+def unmerged(monkeypatch):
     """Keeps writers from merging until the answer is called."""
     wanted = merging.choose_merge
     monkeypatch.setattr(merging, "choose_merge", lambda _: [])
@@ -58,16 +47,16 @@ def unmerged(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
 class Store:
     """Segments as numbers: what the policy does to them, and what that costs."""
 
-    def __init__(self, choose: Callable[[list[int]], list[int]] = choose_merge) -> None:
-        self.sizes: list[int] = []
+    def __init__(self, choose=choose_merge):
+        self.sizes = []
         self.rewritten = 0
         self._choose = choose
 
-    def add(self, size: int) -> None:
+    def add(self, size):
         self.sizes.append(size)
         self.settle()
 
-    def settle(self) -> None:
+    def settle(self):
         while chosen := self._choose(self.sizes):
             total = sum(self.sizes[place] for place in chosen)
             assert len(chosen) == len(set(chosen)) >= 2
@@ -80,7 +69,7 @@ sizes = st.lists(st.integers(0, SEGMENT_CHUNKS) | st.integers(0, 5_000), max_siz
 
 
 @given(sizes=sizes)
-def test_any_segments_settle_to_few(sizes: list[int]) -> None:
+def test_any_segments_settle_to_few(sizes):
     store = Store()
     store.sizes = list(sizes)
     store.settle()
@@ -92,7 +81,7 @@ def test_any_segments_settle_to_few(sizes: list[int]) -> None:
 
 
 @given(sizes=sizes)
-def test_packing_ends_with_nothing_that_fits_together(sizes: list[int]) -> None:
+def test_packing_ends_with_nothing_that_fits_together(sizes):
     store = Store(choose_packing)
     store.sizes = list(sizes)
     store.settle()
@@ -102,7 +91,7 @@ def test_packing_ends_with_nothing_that_fits_together(sizes: list[int]) -> None:
 
 
 @pytest.mark.slow
-def test_single_rows_are_rewritten_once_a_tier() -> None:
+def test_single_rows_are_rewritten_once_a_tier():
     store = Store()
     rows = 70_000
     for _ in range(rows):
@@ -113,7 +102,7 @@ def test_single_rows_are_rewritten_once_a_tier() -> None:
 
 
 @pytest.mark.parametrize("batch", [500, 1_000, 5_000, 10_000])
-def test_a_load_in_batches_ends_in_full_segments(batch: int) -> None:
+def test_a_load_in_batches_ends_in_full_segments(batch):
     store = Store()
     for _ in range(1_000_000 // batch):
         store.add(batch)
@@ -124,7 +113,7 @@ def test_a_load_in_batches_ends_in_full_segments(batch: int) -> None:
 
 
 @given(seed=st.integers(0, 2**32 - 1))
-def test_rows_are_rewritten_a_few_times_whatever_the_batches(seed: int) -> None:
+def test_rows_are_rewritten_a_few_times_whatever_the_batches(seed):
     numbers = random.Random(seed)
     store, rows = Store(), 0
     while rows < 200_000:
@@ -138,7 +127,7 @@ def test_rows_are_rewritten_a_few_times_whatever_the_batches(seed: int) -> None:
 
 
 @pytest.mark.slow
-async def test_single_additions_are_merged_as_they_come(database_url: str) -> None:
+async def test_single_additions_are_merged_as_they_come(database_url):
     async with bm25(database_url) as retriever:
         for number in range(70):
             await retriever.add_documents([Document(f"a cat {number}", id=f"d{number % 40}")])
@@ -149,7 +138,7 @@ async def test_single_additions_are_merged_as_they_come(database_url: str) -> No
 
 
 @pytest.mark.slow
-async def test_tombstones_are_put_together_and_done_with(database_url: str) -> None:
+async def test_tombstones_are_put_together_and_done_with(database_url):
     async with bm25(database_url) as retriever:
         await retriever.add_documents(many(200))
         for number in range(MAX_TOMBSTONES - 1):
@@ -169,13 +158,11 @@ async def test_tombstones_are_put_together_and_done_with(database_url: str) -> N
 
 
 @pytest.mark.slow
-async def test_optimizing_leaves_few_segments_and_no_tombstone(
-    database_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_optimizing_leaves_few_segments_and_no_tombstone(database_url, monkeypatch):
     merge = unmerged(monkeypatch)
-    headers, read = merging.segment_headers, list[Any]()
+    headers, read = merging.segment_headers, []
 
-    async def counted(connection: Any, names: Any, segments: Any) -> Any:
+    async def counted(connection, names, segments):
         read.extend(segments)
         return await headers(connection, names, segments)
 
@@ -190,7 +177,7 @@ async def test_optimizing_leaves_few_segments_and_no_tombstone(
         segments = check_index(database_url)["segments"]
         assert segments > 40
         merge()
-        seen: list[Progress] = []
+        seen = []
         merged = await retriever.indexes.optimize(seen.append)
         figures = check_index(database_url)
         assert (figures["segments"], figures["tombstones"]) == (3, 0)
@@ -203,7 +190,7 @@ async def test_optimizing_leaves_few_segments_and_no_tombstone(
         assert (await retriever.status()).index_segments == 3
 
 
-async def test_optimizing_ends_while_others_write(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_optimizing_ends_while_others_write(database_url, monkeypatch):
     once = merging.merge_once
     rounds = 0
 
@@ -211,7 +198,7 @@ async def test_optimizing_ends_while_others_write(database_url: str, monkeypatch
         await retriever.add_documents(many(30))
         await retriever.add_documents(many(10, "a dog"))
 
-        async def with_a_writer(*arguments: Any, **options: Any) -> merging.MergeStep:
+        async def with_a_writer(*arguments, **options):
             nonlocal rounds
             rounds += 1
             await retriever.add_documents(many(1, start=100 + rounds))
@@ -223,7 +210,7 @@ async def test_optimizing_ends_while_others_write(database_url: str, monkeypatch
     assert 2 <= rounds <= 10
 
 
-async def test_segments_are_filled_but_not_beyond(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_segments_are_filled_but_not_beyond(database_url, monkeypatch):
     unmerged(monkeypatch)
     monkeypatch.setattr(segment_sizes, "SEGMENT_CHUNKS", 50)
     async with bm25(database_url, bulk=BulkIngestConfig(batch_size=20)) as retriever:
@@ -238,11 +225,11 @@ async def test_segments_are_filled_but_not_beyond(database_url: str, monkeypatch
 
 
 @pytest.mark.slow
-async def test_what_dies_while_a_merge_runs_stays_dead(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_dies_while_a_merge_runs_stays_dead(database_url, monkeypatch):
     """And what is added meanwhile is neither lost nor merged twice."""
     let_go = unmerged(monkeypatch)
     merged = NewSegment.merged
-    meanwhile: list[Any] = []
+    meanwhile = []
 
     async with bm25(database_url) as retriever, bm25(database_url) as other:
         for start in range(0, 80, 10):
@@ -251,11 +238,11 @@ async def test_what_dies_while_a_merge_runs_stays_dead(database_url: str, monkey
         let_go()
         loop = asyncio.get_running_loop()
 
-        async def change() -> None:
+        async def change():
             await other.delete(["d2", "d77"])
             await other.add_documents(many(2, "a dog", start=79))
 
-        def slow(*arguments: Any) -> NewSegment:
+        def slow(*arguments):
             if not meanwhile:
                 meanwhile.append(asyncio.run_coroutine_threadsafe(change(), loop).result())
             return merged(*arguments)
@@ -272,7 +259,7 @@ async def test_what_dies_while_a_merge_runs_stays_dead(database_url: str, monkey
 
 @pytest.mark.slow
 @pytest.mark.parametrize("lock", [True, False], ids=["one lock", "no lock"])
-async def test_two_who_merge_at_once(database_url: str, monkeypatch: pytest.MonkeyPatch, lock: bool) -> None:
+async def test_two_who_merge_at_once(database_url, monkeypatch, lock):
     """Under one lock the second leaves it to the first; without any, the server refuses whoever is later."""
     let_go = unmerged(monkeypatch)
     async with bm25(database_url) as retriever:
@@ -284,9 +271,9 @@ async def test_two_who_merge_at_once(database_url: str, monkeypatch: pytest.Monk
         monkeypatch.setattr("semlex.store.postgres.database.RETRY_ATTEMPTS", 1)
         merged = NewSegment.merged
         loop = asyncio.get_running_loop()
-        inner: list[Any] = []
+        inner = []
 
-        def with_another(*arguments: Any) -> NewSegment:
+        def with_another(*arguments):
             if not inner:
                 inner.append(None)
                 another = merge_once(retriever._handle.opened.database, retriever.info)
@@ -300,10 +287,8 @@ async def test_two_who_merge_at_once(database_url: str, monkeypatch: pytest.Monk
         check_index(database_url)
 
 
-async def test_a_merge_that_fails_does_not_fail_the_write(
-    database_url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    async def failing(*_: Any, **__: Any) -> None:
+async def test_a_merge_that_fails_does_not_fail_the_write(database_url, monkeypatch, caplog):
+    async def failing(*_, **__):
         raise StoreError("no room left")
 
     async with bm25(database_url) as retriever:
@@ -317,9 +302,7 @@ async def test_a_merge_that_fails_does_not_fail_the_write(
 
 
 @pytest.mark.parametrize("damage", ["segment SET header = header || 'x'", "posting SET data = ''"])
-async def test_a_damaged_segment_is_reported_and_repaired(
-    database_url: str, caplog: pytest.LogCaptureFixture, damage: str
-) -> None:
+async def test_a_damaged_segment_is_reported_and_repaired(database_url, caplog, damage):
     async with bm25(database_url) as retriever:
         await retriever.add_documents(many(20))
         with psycopg.connect(database_url) as connection:
@@ -338,7 +321,7 @@ async def test_a_damaged_segment_is_reported_and_repaired(
     assert not caplog.records
 
 
-async def test_a_bulk_load_ends_with_full_segments(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_bulk_load_ends_with_full_segments(database_url, monkeypatch):
     monkeypatch.setattr("semlex.store.keyword.bm25.merge.BULK_LOAD_CHUNKS", 50)
     async with bm25(database_url, bulk=BulkIngestConfig(batch_size=10)) as retriever:
         await retriever.add_documents(many(30))
@@ -348,7 +331,7 @@ async def test_a_bulk_load_ends_with_full_segments(database_url: str, monkeypatc
         assert connection.execute("SELECT chunks FROM semlex.words_segment").fetchall() == [(90,)]
 
 
-async def test_the_room_of_what_was_merged_is_given_back(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_room_of_what_was_merged_is_given_back(database_url, monkeypatch):
     monkeypatch.setattr("semlex.store.keyword.bm25.merge.ROOM_ROWS", 1)
     vacuumed = "SELECT sum(vacuum_count) FROM pg_stat_user_tables WHERE relname IN ('words_posting', 'words_segment')"
     async with bm25(database_url) as retriever:

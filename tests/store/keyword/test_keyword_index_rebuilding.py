@@ -5,9 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Awaitable, Callable
-from pathlib import Path
-from typing import Any
 
 import psycopg
 import pytest
@@ -15,12 +12,10 @@ from psycopg import sql
 
 from semlex.errors import ConfigurationError, StoreError
 from semlex.ingest import run as runs
-from semlex.ingest.progress import Progress
-from semlex.retriever.postgres import PostgreSQLRetriever
 from semlex.store import segments
 from semlex.store.keyword.bm25 import rebuild as rebuilding
 from semlex.store.keyword.bm25 import write as writing
-from semlex.store.keyword.bm25.merge import MergeStep, _Merge
+from semlex.store.keyword.bm25.merge import _Merge
 from semlex.store.keyword.bm25.rebuild import _Rebuild
 from semlex.store.postgres.database import Database
 from semlex.store.schema import locks
@@ -37,18 +32,18 @@ CHUNK, SEGMENT = "semlex.words_chunk", "semlex.words_segment"
 LANGUAGES = (None, "spanish", "german")
 
 
-def bm25(url: str | None = None, **options: Any) -> PostgreSQLRetriever:
+def bm25(url=None, **options):
     return opened(url, "none", **{"keyword": "bm25", "collection": "words"} | options)
 
 
-def many(count: int, text: str = "a cat", start: int = 0) -> list[Document]:
+def many(count, text="a cat", start=0):
     return [
         Document(f"{text} {number}", id=f"d{number}", language=LANGUAGES[number % 3])
         for number in range(start, start + count)
     ]
 
 
-def generations(url: str) -> list[int]:
+def generations(url):
     with psycopg.connect(url) as connection:
         tables = ("segment", "tombstone")
         rows = [
@@ -59,17 +54,17 @@ def generations(url: str) -> list[int]:
     return sorted({generation for (generation,) in rows})
 
 
-def between(monkeypatch: pytest.MonkeyPatch, work: Callable[[str], Awaitable[None]]) -> None:
+def between(monkeypatch, work):
     """Has something done before and after every page is read, and before every segment is written."""
     page, write = _Rebuild._page, _Rebuild._write
 
-    async def reading(self: _Rebuild, *arguments: Any) -> Any:
+    async def reading(self, *arguments):
         await work("before a page")
         rows = await page(self, *arguments)
         await work("behind a page")
         return rows
 
-    async def writing_one(self: _Rebuild, *arguments: Any) -> None:
+    async def writing_one(self, *arguments):
         await work("before a segment")
         await write(self, *arguments)
 
@@ -77,11 +72,11 @@ def between(monkeypatch: pytest.MonkeyPatch, work: Callable[[str], Awaitable[Non
     monkeypatch.setattr(_Rebuild, "_write", writing_one)
 
 
-async def test_a_rebuild_takes_the_place_of_the_old_index(database_url: str) -> None:
+async def test_a_rebuild_takes_the_place_of_the_old_index(database_url):
     async with bm25(database_url) as retriever:
         await retriever.add_documents(many(200))
         await retriever.delete([f"d{number}" for number in range(50)])
-        seen: list[Progress] = []
+        seen = []
         rebuilt = await retriever.indexes.rebuild_keyword(seen.append)
         assert (rebuilt.generation, rebuilt.chunks, rebuilt.segments) == (2, 150, 3)
         assert (seen[-1].stage, seen[-1].done, seen[-1].total, seen[-1].unit) == ("rebuild", 150, 150, "chunks")
@@ -94,13 +89,13 @@ async def test_a_rebuild_takes_the_place_of_the_old_index(database_url: str) -> 
     assert generations(database_url) == [3]
 
 
-async def test_an_empty_collection_is_rebuilt(database_url: str) -> None:
+async def test_an_empty_collection_is_rebuilt(database_url):
     async with bm25(database_url) as retriever:
         assert (await retriever.indexes.rebuild_keyword()).chunks == 0
     assert check_index(database_url)["segments"] == 0
 
 
-async def test_segments_are_full_and_memory_is_bounded(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_segments_are_full_and_memory_is_bounded(database_url, monkeypatch):
     async with bm25(database_url) as retriever:
         await retriever.add_documents(many(300))
         monkeypatch.setattr(writing, "SEGMENT_CHUNKS", 40)
@@ -118,7 +113,7 @@ async def test_segments_are_full_and_memory_is_bounded(database_url: str, monkey
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
-async def test_writers_go_on_while_it_is_rebuilt(database_url: str, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+async def test_writers_go_on_while_it_is_rebuilt(database_url, monkeypatch, seed):
     numbers = random.Random(seed)
     monkeypatch.setattr(rebuilding, "PAGE_ROWS", 30)
     monkeypatch.setattr(rebuilding, "MAX_OPEN_CHUNKS", 40)
@@ -126,7 +121,7 @@ async def test_writers_go_on_while_it_is_rebuilt(database_url: str, monkeypatch:
     async with bm25(database_url) as retriever, bm25(database_url, bulk=BulkIngestConfig(small_batch_rows=5)) as other:
         await retriever.add_documents(many(200))
 
-        async def change(_: str) -> None:
+        async def change(_):
             nonlocal changes
             changes += 1
             start, count = numbers.randrange(250), numbers.choice([1, 3, 12])
@@ -145,16 +140,16 @@ async def test_writers_go_on_while_it_is_rebuilt(database_url: str, monkeypatch:
     assert check_index(database_url)["generation"] == 2
 
 
-async def test_rows_that_others_wrote_are_caught_up_with(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_rows_that_others_wrote_are_caught_up_with(database_url, monkeypatch):
     """Whoever writes with psql tells no index; a rebuild finds what is missing and what is gone."""
     copy = (
         "INSERT INTO {0} SELECT (jsonb_populate_record(c, jsonb_build_object("
         "'chunk_id', '{2}' || c.chunk_id, 'keyword_id', nextval(pg_get_serial_sequence('{0}', 'keyword_id'))))).* "
         "FROM {0} AS c WHERE chunk_id IN ({1})"
     )
-    done: list[str] = []
+    done = []
 
-    async def change(moment: str) -> None:
+    async def change(moment):
         if moment in done:
             return
         done.append(moment)
@@ -175,17 +170,15 @@ async def test_rows_that_others_wrote_are_caught_up_with(database_url: str, monk
 
 @pytest.mark.slow
 @pytest.mark.parametrize("moment", ["before a page", "behind a page", "before a segment", "at the switch", "behind it"])
-async def test_a_rebuild_that_was_interrupted_begins_anew(
-    database_url: str, monkeypatch: pytest.MonkeyPatch, moment: str
-) -> None:
+async def test_a_rebuild_that_was_interrupted_begins_anew(database_url, monkeypatch, moment):
     class KilledError(BaseException):
         pass
 
-    async def kill(now: str) -> None:
+    async def kill(now):
         if now == moment:
             raise KilledError
 
-    async def kill_here(_: Any) -> None:
+    async def kill_here(_):
         raise KilledError
 
     async with bm25(database_url) as retriever:
@@ -195,10 +188,10 @@ async def test_a_rebuild_that_was_interrupted_begins_anew(
             if moment == "at the switch":
                 patched.setattr(rebuilding, "chunk_ids", lambda *_: kill_here(None))
             if moment == "behind it":
-                removed: list[int] = []
+                removed = []
                 remove = _Rebuild._remove_others
 
-                async def once(self: _Rebuild) -> None:
+                async def once(self):
                     if removed:
                         raise KilledError
                     removed.append(1)
@@ -219,15 +212,13 @@ async def test_a_rebuild_that_was_interrupted_begins_anew(
 
 
 @pytest.mark.slow
-async def test_what_a_killed_rebuild_leaves_stays_small_and_is_merged(
-    database_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def in_the_making() -> int:
+async def test_what_a_killed_rebuild_leaves_stays_small_and_is_merged(database_url, monkeypatch):
+    def in_the_making():
         with psycopg.connect(database_url) as connection:
             row = connection.execute(f"SELECT count(*) FROM {SEGMENT} WHERE generation = 2").fetchone()  # noqa: S608
         return int(row[0]) if row else 0
 
-    async def kill(_: str) -> None:
+    async def kill(_):
         raise asyncio.CancelledError
 
     async with bm25(database_url) as retriever:
@@ -250,12 +241,12 @@ async def test_what_a_killed_rebuild_leaves_stays_small_and_is_merged(
     assert generations(database_url) == [3]
 
 
-async def test_of_two_rebuilds_the_later_one_goes_on(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_of_two_rebuilds_the_later_one_goes_on(database_url, monkeypatch):
     async with bm25(database_url) as retriever, bm25(database_url) as other:
         await retriever.add_documents(many(100))
-        later: list[Any] = []
+        later = []
 
-        async def rebuild_too(moment: str) -> None:
+        async def rebuild_too(moment):
             if moment == "before a segment" and not later:
                 later.append(None)
                 later.append(await other.indexes.rebuild_keyword())
@@ -269,9 +260,7 @@ async def test_of_two_rebuilds_the_later_one_goes_on(database_url: str, monkeypa
 
 
 @pytest.mark.slow
-async def test_the_switch_waits_for_a_writer_and_lets_others_through(
-    database_url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_the_switch_waits_for_a_writer_and_lets_others_through(database_url, monkeypatch, caplog):
     monkeypatch.setattr(locks, "LOCK_TIMEOUT", "100ms")  # expires
     clock = ManualClock()
     async with (
@@ -295,9 +284,7 @@ async def test_the_switch_waits_for_a_writer_and_lets_others_through(
 
 
 @pytest.mark.slow
-async def test_a_commit_whose_answer_is_lost_is_not_done_twice(
-    database_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_commit_whose_answer_is_lost_is_not_done_twice(database_url, monkeypatch):
     async with bm25(database_url) as retriever:
         await retriever.add_documents(many(100))
         lost = lose_answers(monkeypatch)
@@ -308,14 +295,12 @@ async def test_a_commit_whose_answer_is_lost_is_not_done_twice(
 
 
 @pytest.mark.parametrize("dies", [False, True])
-async def test_a_segment_whose_answer_is_lost_is_not_written_twice(
-    database_url: str, monkeypatch: pytest.MonkeyPatch, dies: bool
-) -> None:
+async def test_a_segment_whose_answer_is_lost_is_not_written_twice(database_url, monkeypatch, dies):
     """A segment is committed, the rebuild does not hear of it, and a merge moves its chunks to another one."""
     async with bm25(database_url) as retriever, bm25(database_url) as other:
         await retriever.add_documents([Document(f"a cat {number}", id=f"d{number}") for number in range(20)])
 
-        async def merge() -> None:
+        async def merge():
             await other.add_documents([Document("a dog", id="dog")])
             if dies:
                 await other.delete([f"d{number}" for number in range(19)])
@@ -328,22 +313,20 @@ async def test_a_segment_whose_answer_is_lost_is_not_written_twice(
         assert len(await retriever.search("cat", 50, mode="keyword")) == (1 if dies else 20)
 
 
-async def test_a_merge_that_began_before_the_switch_does_not_end_behind_it(
-    database_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_merge_that_began_before_the_switch_does_not_end_behind_it(database_url, monkeypatch):
     """A chunk dies after its page was read; a merge removes the tombstone before the chunk's segment is written."""
     removed, switched = asyncio.Event(), asyncio.Event()
     merge, remove = _Merge.run, _Rebuild._remove_others
-    merging: list[asyncio.Task[int]] = []
+    merging = []
 
-    async def merged(self: _Merge) -> MergeStep:
+    async def merged(self):
         step = await merge(self)
         if step.done and self._generation == 2 and not removed.is_set():
             removed.set()
             await switched.wait()
         return step
 
-    async def remove_others(self: _Rebuild) -> None:
+    async def remove_others(self):
         if removed.is_set():
             switched.set()
         await remove(self)
@@ -351,7 +334,7 @@ async def test_a_merge_that_began_before_the_switch_does_not_end_behind_it(
     async with bm25(database_url) as retriever, bm25(database_url) as other:
         await retriever.add_documents(many(100))
 
-        async def change(moment: str) -> None:
+        async def change(moment):
             if moment == "behind a page":
                 await other.delete(["d5"])
             if moment == "before a segment" and not merging:
@@ -367,14 +350,12 @@ async def test_a_merge_that_began_before_the_switch_does_not_end_behind_it(
         assert len(await retriever.search("cat", 100, mode="keyword")) == 99
 
 
-async def test_the_first_files_and_a_rebuild_take_their_locks_in_one_order(
-    database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_the_first_files_and_a_rebuild_take_their_locks_in_one_order(database_url, tmp_path, monkeypatch, caplog):
     """The first files store the chunk settings with them, in the row that a rebuild locks alone."""
     (tmp_path / "page.md").write_text("# Page\n\nA cat.")
     settled, write_chunks = asyncio.Event(), runs.write_chunks
 
-    async def held(*arguments: Any, **options: Any) -> int:
+    async def held(*arguments, **options):
         if not settled.is_set():
             settled.set()
             with psycopg.connect(database_url, autocommit=True) as connection:
@@ -393,7 +374,7 @@ async def test_the_first_files_and_a_rebuild_take_their_locks_in_one_order(
     check_index(database_url)
 
 
-async def test_only_an_index_of_ours_is_rebuilt(database_url: str) -> None:
+async def test_only_an_index_of_ours_is_rebuilt(database_url):
     async with bm25(database_url, keyword="tsvector") as retriever:
         with pytest.raises(ConfigurationError, match="tsvector"):
             await retriever.indexes.rebuild_keyword()
@@ -406,7 +387,7 @@ async def test_only_an_index_of_ours_is_rebuilt(database_url: str) -> None:
 
 
 @pytest.mark.slow
-async def test_ids_are_read_page_by_page(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_ids_are_read_page_by_page(database_url, monkeypatch):
     async with bm25(database_url) as retriever:
         await retriever.add_documents(many(100))
         monkeypatch.setattr(segments, "IDS_PAGE", 30)
@@ -418,7 +399,7 @@ async def test_ids_are_read_page_by_page(database_url: str, monkeypatch: pytest.
 
 
 @pytest.mark.slow
-def test_from_the_command_line(database_url: str, tmp_path: Path) -> None:
+def test_from_the_command_line(database_url, tmp_path):
     with sync_opened(database_url, "none", collection="words", keyword="bm25") as retriever:
         retriever.add_documents(many(60))
         retriever.add_documents(many(30, "a dog"))
@@ -426,7 +407,7 @@ def test_from_the_command_line(database_url: str, tmp_path: Path) -> None:
 
     shell = Shell(database_url, tmp_path)
 
-    def run(*arguments: str) -> dict[str, Any]:
+    def run(*arguments):
         (found,) = shell.objects(*arguments, "--collection", "words")
         return found
 
@@ -444,9 +425,7 @@ def test_from_the_command_line(database_url: str, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("step", ["optimize", "rebuild_keyword"])
-async def test_a_time_limit_of_the_role_is_not_for_long_steps(
-    database_url: str, monkeypatch: pytest.MonkeyPatch, step: str
-) -> None:
+async def test_a_time_limit_of_the_role_is_not_for_long_steps(database_url, monkeypatch, step):
     async with bm25(database_url, bulk=BulkIngestConfig(batch_size=10)) as retriever:
         await retriever.add_documents(many(40))
     with psycopg.connect(database_url) as connection:
@@ -455,10 +434,10 @@ async def test_a_time_limit_of_the_role_is_not_for_long_steps(
                 sql.Identifier(connection.info.dbname)
             )
         )
-    limits: dict[str, str] = {}
+    limits = {}
 
-    def noting(doing: str, work: Callable[[Any], Awaitable[Any]]) -> Callable[[Any], Awaitable[Any]]:
-        async def noted(connection: Any) -> Any:
+    def noting(doing, work):
+        async def noted(connection):
             result = await work(connection)
             (limits[doing],) = await (await connection.execute("SHOW statement_timeout")).fetchone()
             return result

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import itertools
 from functools import partial
-from pathlib import Path
-from typing import Any
 
 import psycopg
 import pytest
@@ -35,11 +33,11 @@ numbered = itertools.count()
 bm25 = partial(opened, model="none", keyword="bm25", collection="words")
 
 
-def many(count: int, text: str = "a cat", start: int = 0) -> list[Document]:
+def many(count, text="a cat", start=0):
     return [Document(f"{text} {number}", id=f"d{number}") for number in range(start, start + count)]
 
 
-def one(url: str, columns: str, table: str = CHUNK) -> Any:
+def one(url, columns, table=CHUNK):
     """What one row of a query holds."""
     with psycopg.connect(url) as connection:
         row = connection.execute(f"SELECT {columns} FROM {table}").fetchone()  # noqa: S608
@@ -67,22 +65,20 @@ steps = st.lists(
 @pytest.mark.slow
 @settings(OWN_ROWS, max_examples=examples(12))
 @given(steps=steps, small=st.sampled_from([0, 3, 64]), embedder=st.booleans())
-async def test_the_index_is_that_of_the_texts(
-    database_url: str, steps: list[tuple[str, Any]], small: int, embedder: bool
-) -> None:
+async def test_the_index_is_that_of_the_texts(database_url, steps, small, embedder):
     """Whatever is added, replaced, left alone or deleted, and on whichever way."""
     collection = f"words_{next(numbered)}"
     bulk_options = BulkIngestConfig(small_batch_rows=small, batch_size=7)
     model = HashEmbedder(8) if embedder else "none"
     async with bm25(database_url, model=model, collection=collection, bulk=bulk_options) as retriever:
-        stored: dict[str, str] = {}
+        stored = {}
         for kind, value in steps:
             if kind == "delete":
                 assert (await retriever.delete(sorted(value))).chunks == len(stored.keys() & value)
                 stored = {name: text for name, text in stored.items() if name not in value}
             else:
                 added = [Document(text, id=name, language=language) for name, (text, language) in value.items()]
-                await retriever.add_documents(added, on_duplicate=kind)  # type: ignore[arg-type]
+                await retriever.add_documents(added, on_duplicate=kind)
                 new = {name: text for name, (text, _) in value.items()}
                 stored = stored | new if kind == "update" else new | stored
             check_index(database_url, collection)
@@ -91,7 +87,7 @@ async def test_the_index_is_that_of_the_texts(
 
 
 @pytest.mark.parametrize("count", [3, 200], ids=["arrays", "staged"])
-async def test_a_text_that_did_not_change_keeps_what_the_index_has_of_it(database_url: str, count: int) -> None:
+async def test_a_text_that_did_not_change_keeps_what_the_index_has_of_it(database_url, count):
     async with bm25(database_url) as retriever:
         await retriever.add_documents(many(200))
         before = one(database_url, "array_agg(keyword_id ORDER BY chunk_id)")
@@ -107,7 +103,7 @@ async def test_a_text_that_did_not_change_keeps_what_the_index_has_of_it(databas
 
 
 @pytest.mark.parametrize("count", [3, 200], ids=["arrays", "staged"])
-async def test_a_changed_text_gets_a_new_id_and_its_old_one_a_tombstone(database_url: str, count: int) -> None:
+async def test_a_changed_text_gets_a_new_id_and_its_old_one_a_tombstone(database_url, count):
     async with bm25(database_url) as retriever:
         await retriever.add_documents(many(count + 1))
         await retriever.add_documents(many(count, "a dog"))
@@ -118,7 +114,7 @@ async def test_a_changed_text_gets_a_new_id_and_its_old_one_a_tombstone(database
 
 
 @pytest.mark.parametrize("count", [3, 200], ids=["arrays", "staged"])
-async def test_skipping_indexes_what_is_new_alone(database_url: str, count: int) -> None:
+async def test_skipping_indexes_what_is_new_alone(database_url, count):
     async with bm25(database_url) as retriever:
         await retriever.add_documents(many(count))
         await retriever.add_documents(many(count + 2, "a dog", start=1), on_duplicate="skip")
@@ -129,7 +125,7 @@ async def test_skipping_indexes_what_is_new_alone(database_url: str, count: int)
         assert check_index(database_url)["segments"] == 2
 
 
-async def test_rows_that_come_with_and_without_vectors(database_url: str) -> None:
+async def test_rows_that_come_with_and_without_vectors(database_url):
     """Rows are inserted first and updated then: they are new all the same."""
     async with bm25(database_url, model=8) as retriever:
         await retriever.add_documents(many(100))
@@ -140,8 +136,8 @@ async def test_rows_that_come_with_and_without_vectors(database_url: str) -> Non
         assert one(database_url, "count(*), max(chunks)", SEGMENT) == (2, 100)
 
 
-async def test_files_that_change(database_url: str, tmp_path: Path) -> None:
-    def write(name: str, *paragraphs: str) -> None:
+async def test_files_that_change(database_url, tmp_path):
+    def write(name, *paragraphs):
         body = "\n\n".join(f"## Part {number}\n\n{text} " * 30 for number, text in enumerate(paragraphs))
         (tmp_path / name).write_text(f"# {name}\n\n{body}")
 
@@ -159,7 +155,7 @@ async def test_files_that_change(database_url: str, tmp_path: Path) -> None:
         assert await retriever.count() < chunks
 
 
-async def test_a_segment_for_each_language(database_url: str) -> None:
+async def test_a_segment_for_each_language(database_url):
     async with bm25(database_url, language="de") as retriever:
         named = [None, "en", "english", "es", "german", None]
         await retriever.add_documents(
@@ -173,12 +169,12 @@ async def test_a_segment_for_each_language(database_url: str) -> None:
     assert list(stored.values()) == [None, "english", "english", "spanish", "german", None]
 
 
-async def test_unknown_languages_are_refused_with_every_row(database_url: str) -> None:
+async def test_unknown_languages_are_refused_with_every_row(database_url):
     wrong = [
         Document("x", id="a", language="klingon"),
         Document("x", id="b", language="en"),
         Document("", id="c", language=""),
-        Document("x", language=7),  # type: ignore[arg-type]
+        Document("x", language=7),
     ]
     async with bm25(database_url) as retriever:
         with pytest.raises(ValidationError) as caught:
@@ -194,9 +190,7 @@ async def test_unknown_languages_are_refused_with_every_row(database_url: str) -
 
 
 @pytest.mark.parametrize("empty", [True, False], ids=["direct", "staged"])
-async def test_a_batch_that_needs_several_segments(
-    database_url: str, monkeypatch: pytest.MonkeyPatch, empty: bool
-) -> None:
+async def test_a_batch_that_needs_several_segments(database_url, monkeypatch, empty):
     monkeypatch.setattr(writing, "SEGMENT_CHUNKS", 50)
     async with bm25(database_url) as retriever:
         if not empty:
@@ -206,7 +200,7 @@ async def test_a_batch_that_needs_several_segments(
         assert check_index(database_url)["segments"] == 5 + (not empty)
 
 
-async def test_every_way_writes_the_same_bytes(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_every_way_writes_the_same_bytes(database_url, monkeypatch):
     """By statement or by COPY: no row of the index is changed on its way."""
     for number, few in enumerate((0, 10_000)):
         monkeypatch.setattr(segments, "FEW_POSTING_ROWS", few)
@@ -221,7 +215,7 @@ async def test_every_way_writes_the_same_bytes(database_url: str, monkeypatch: p
 
 
 @pytest.mark.parametrize("commits", [True, False], ids=["commit", "rollback"])
-async def test_the_index_joins_the_users_transaction(database_url: str, commits: bool) -> None:
+async def test_the_index_joins_the_users_transaction(database_url, commits):
     async with (
         await psycopg.AsyncConnection.connect(database_url, autocommit=True) as connection,
         bm25(connection=connection) as retriever,
@@ -245,8 +239,8 @@ async def test_the_index_joins_the_users_transaction(database_url: str, commits:
     assert check_index(database_url)["segments"] == 2
 
 
-async def test_a_batch_that_fails_leaves_nothing(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def failing(*_: Any) -> None:
+async def test_a_batch_that_fails_leaves_nothing(database_url, monkeypatch):
+    async def failing(*_):
         raise RuntimeError
 
     async with bm25(database_url) as retriever:
@@ -261,7 +255,7 @@ async def test_a_batch_that_fails_leaves_nothing(database_url: str, monkeypatch:
     assert check_index(database_url)["segments"] == 1
 
 
-async def test_writers_feed_the_generation_in_the_making(database_url: str) -> None:
+async def test_writers_feed_the_generation_in_the_making(database_url):
     async with bm25(database_url) as retriever:
         await retriever.add_documents(many(2))
         with psycopg.connect(database_url) as connection:
@@ -279,7 +273,7 @@ async def test_writers_feed_the_generation_in_the_making(database_url: str) -> N
         assert check_index(database_url)["segments"] == 2
 
 
-async def test_other_engines_have_no_index_of_ours(database_url: str) -> None:
+async def test_other_engines_have_no_index_of_ours(database_url):
     async with bm25(database_url, keyword="tsvector") as retriever:
         await retriever.add_documents([Document("a cat", id="d0", language="es")])
         assert await retriever.indexes.optimize() == 0
@@ -290,6 +284,6 @@ async def test_other_engines_have_no_index_of_ours(database_url: str) -> None:
     assert one(database_url, "max(to_regclass('semlex.words_segment')::text)") is None
 
 
-def test_a_block_of_ids_is_as_large_as_a_segment() -> None:
+def test_a_block_of_ids_is_as_large_as_a_segment():
     assert m0001_initial.ID_BLOCK == SEGMENT_CHUNKS
     assert "keyword_id" not in chunk_batch.COLUMN_NAMES

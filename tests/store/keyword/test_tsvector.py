@@ -20,7 +20,7 @@ TEXTS = {
 
 
 @pytest.mark.parametrize(("keyword", "function"), [("tsvector", "ts_rank"), ("tsvector_cd", "ts_rank_cd")])
-async def test_scores_are_those_of_the_server(database_url: str, keyword: str, function: str) -> None:
+async def test_scores_are_those_of_the_server(database_url, keyword, function):
     async with opened(database_url, "none", keyword=keyword, collection="words") as retriever:
         await retriever.add_documents([Document(text, id=name) for name, text in TEXTS.items()])
         hits = await retriever.search("cat dog", mode="keyword", top_k=10)
@@ -35,7 +35,7 @@ async def test_scores_are_those_of_the_server(database_url: str, keyword: str, f
     assert {hit.id for hit in hits} == {"both", "near", "far"}
 
 
-async def test_the_engine_stays_the_collections(database_url: str) -> None:
+async def test_the_engine_stays_the_collections(database_url):
     async with opened(database_url, "none", keyword="tsvector_cd") as retriever:
         await retriever.add_documents([Document("a cat", id="cat")])
     async with opened(database_url, "none") as retriever:
@@ -43,7 +43,7 @@ async def test_the_engine_stays_the_collections(database_url: str) -> None:
         assert (await retriever.search("cat"))[0].id == "cat"
 
 
-async def test_words_are_stemmed_in_the_collections_language(database_url: str) -> None:
+async def test_words_are_stemmed_in_the_collections_language(database_url):
     async with opened(database_url, "none", keyword="tsvector", language="spanish", collection="es") as retriever:
         await retriever.add_documents([Document("Los gatos corrían por la calle.", id="gatos")])
         # The server finds the word, semlex marks it; neither does in English.
@@ -51,7 +51,7 @@ async def test_words_are_stemmed_in_the_collections_language(database_url: str) 
         assert "**corrían**" in hit.excerpt
 
 
-async def test_unknown_engines_and_languages_are_refused(database_url: str) -> None:
+async def test_unknown_engines_and_languages_are_refused(database_url):
     with pytest.raises(ConfigurationError, match=r"bm25, .*tsvector, tsvector_cd, none"):
         async with opened(database_url, "none", keyword="bm42"):
             pass
