@@ -10,6 +10,7 @@ from psycopg import AsyncCursor, sql
 from semlex import BulkIngestConfig, CollectionOptions, Document, HnswIndex, SyncClient
 from semlex.errors import DuplicateError
 from semlex.testing import HashEmbedder
+from tests.support.databases import execute
 from tests.support.distributed_rules import CHANGING_WITH, DISTRIBUTED, LATERAL, PLACES, broken_rules, refused
 
 KEPT = [
@@ -94,12 +95,12 @@ def use_everything(url, folder, partitions):
     docs.mkdir()
     for number in range(4):
         (docs / f"page{number}.md").write_text(f"# Keys {number}\n\nA key of page {number}.\n\n## Doors\n\nA door.\n")
-    with psycopg.connect(url) as connection:
-        connection.execute(
-            "CREATE TABLE public.article AS SELECT n AS id, 'article ' || n AS body, n % 2 AS year "
-            "FROM generate_series(1, 9) AS n"
-        )
-        connection.execute("ALTER TABLE public.article ADD PRIMARY KEY (id)")
+    execute(
+        url,
+        "CREATE TABLE public.article AS SELECT n AS id, 'article ' || n AS body, n % 2 AS year "
+        "FROM generate_series(1, 9) AS n",
+    )
+    execute(url, "ALTER TABLE public.article ADD PRIMARY KEY (id)")
     bulk = BulkIngestConfig(batch_size=8, small_batch_rows=3)
     with SyncClient(url, HashEmbedder(32), use_reranking=False) as client:
         collection = client.collection("c", options=CollectionOptions(partitions=partitions), bulk=bulk)
@@ -111,9 +112,8 @@ def use_everything(url, folder, partitions):
         collection.indexes.rebuild_keyword()
         collection.tables.follow("public.article", text="body", metadata=["year"])
         collection.tables.sync()
-        with psycopg.connect(url) as connection:
-            connection.execute("UPDATE public.article SET body = 'changed' WHERE id = 3")
-            connection.execute("DELETE FROM public.article WHERE id = 4")
+        execute(url, "UPDATE public.article SET body = 'changed' WHERE id = 3")
+        execute(url, "DELETE FROM public.article WHERE id = 4")
         collection.tables.sync()
         collection.fields.add("year", "number")
         collection.tables.dump(folder / "dump")

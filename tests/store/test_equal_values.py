@@ -10,6 +10,7 @@ from semlex.filters.fields import Field
 from semlex.store.indexes.choice import other_indexes
 from semlex.store.indexes.field_indexes import FieldIndex
 from semlex.store.schema.names import TableIndex
+from tests.support.databases import execute
 from tests.support.retrievers import opened
 
 pytestmark = pytest.mark.pg16
@@ -67,9 +68,9 @@ async def test_no_other_index_is_of_that_kind(database_url):
     async with opened(database_url, collection="equal") as retriever:
         await retriever.add_texts(["one"], ids=["one"])
         await retriever.indexes.create()
-    with psycopg.connect(database_url) as connection:
-        found = connection.execute(
-            "SELECT c.relname FROM pg_class AS c JOIN pg_am AS a ON a.oid = c.relam "
-            "WHERE a.amname = 'hash' AND c.relnamespace = 'semlex'::regnamespace"
-        ).fetchall()
+    found = execute(
+        database_url,
+        "SELECT c.relname FROM pg_class AS c JOIN pg_am AS a ON a.oid = c.relam "
+        "WHERE a.amname = 'hash' AND c.relnamespace = 'semlex'::regnamespace",
+    )
     assert found == [("row_change_problem",)]

@@ -16,7 +16,7 @@ from semlex.store.indexes import build, choice
 from semlex.store.indexes.options import NoIndex
 from semlex.store.schema.names import TableIndex
 from semlex.store.write.copy import BulkIngestConfig
-from tests.support.databases import new_role
+from tests.support.databases import execute, new_role
 from tests.support.retrievers import opened
 
 ROWS = 60
@@ -117,8 +117,7 @@ async def test_a_search_says_what_it_leaves_out_until_the_index_is_there(databas
         assert (await store.search("text 3")).warnings == []
         await store.indexes.create(NoIndex())  # slow, as somebody wants it
         assert (await store.search("text 3")).warnings == []
-        with psycopg.connect(database_url) as connection:
-            connection.execute("COMMENT ON TABLE semlex.loaded_embedding_1 IS NULL")
+        execute(database_url, "COMMENT ON TABLE semlex.loaded_embedding_1 IS NULL")
     async with retriever_of(database_url) as store:
         hits = await store.search("text 3")
         assert (list(hits.legs), hits[0].id) == (["keyword"], "t3")

@@ -19,6 +19,7 @@ from semlex.errors import ConfigurationError
 from semlex.options.search import SearchDefaults
 from semlex.store.keyword.bm25 import index
 from semlex.testing import HashEmbedder
+from tests.support.databases import execute
 from tests.support.retrievers import opened
 from tests.support.waiting import LIMIT, held, until_waiting
 
@@ -169,8 +170,7 @@ async def test_a_retriever_on_a_connection_begins_its_transaction(database_url):
         assert await retriever.get(["a"]) == []
         await retriever.add_texts(["kept"], ids=["b"])
         await connection.commit()
-        with psycopg.connect(database_url) as other:
-            stored = other.execute(f"SELECT chunk_id FROM semlex.{COLLECTION}_chunk").fetchall()  # noqa: S608
+        stored = execute(database_url, f"SELECT chunk_id FROM semlex.{COLLECTION}_chunk")  # noqa: S608
         assert stored == [("b",)]
 
 

@@ -8,7 +8,6 @@ import tempfile
 from functools import partial
 
 import numpy as np
-import psycopg
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -18,6 +17,7 @@ from semlex.errors import CollectionNotFoundError, DuplicateError, ModelMismatch
 from semlex.store.keyword.bm25 import segments
 from semlex.testing import HashEmbedder
 from semlex.types.documents import Document
+from tests.support.databases import execute
 from tests.support.keyword_index import check_index
 from tests.support.properties import OWN_ROWS, examples
 from tests.support.retrievers import opened, sync_opened
@@ -130,11 +130,7 @@ async def test_many_at_a_time(database_url):
         await asyncio.gather(*(retriever.add_documents(call) for call in calls))
         assert await retriever.count() == 26
     check_index(database_url)
-    with psycopg.connect(database_url) as connection:
-        assert connection.execute("SELECT count(*), count(DISTINCT keyword_id) FROM semlex.words_chunk").fetchone() == (
-            26,
-            26,
-        )
+    assert execute(database_url, "SELECT count(*), count(DISTINCT keyword_id) FROM semlex.words_chunk") == [(26, 26)]
 
 
 async def test_a_collection_that_is_another_one_now_is_not_written_to(database_url):

@@ -25,7 +25,7 @@ from semlex.store.postgres.server_info import read_server_info
 from semlex.store.schema import migrations
 from semlex.testing import HashEmbedder
 from semlex.types.documents import Document
-from tests.support.databases import new_role
+from tests.support.databases import execute, new_role
 from tests.support.shell import Started
 
 pytestmark = pytest.mark.pg16
@@ -40,10 +40,9 @@ def opened(url, collection="default_collection", **options):
 
 def relations(url, schema="semlex"):
     """Name -> kind of everything in a schema."""
-    with psycopg.connect(url) as connection:
-        rows = connection.execute(
-            "SELECT relname, relkind::text FROM pg_class WHERE relnamespace = to_regnamespace(%s)", [schema]
-        ).fetchall()
+    rows = execute(
+        url, "SELECT relname, relkind::text FROM pg_class WHERE relnamespace = to_regnamespace(%s)", [schema]
+    )
     return dict(rows)
 
 
@@ -109,8 +108,7 @@ def test_without_the_right_to_create_the_schema(bare_database_url):
             opened(make_conninfo(bare_database_url, user=role)).initialize()
         statement = re.search(r"run: (CREATE SCHEMA .*;)$", str(caught.value))
         assert statement is not None
-        with psycopg.connect(bare_database_url, autocommit=True) as connection:
-            connection.execute(statement[1].encode())
+        execute(bare_database_url, statement[1].encode())
         # What the message asked the owner for is enough.
         with opened(make_conninfo(bare_database_url, user=role)) as retriever:
             retriever.add_documents([Document("first", id="a")])
@@ -152,9 +150,8 @@ def test_a_reader_needs_select_only(reader_url):
 
 @pytest.mark.slow
 def test_the_extension_may_live_in_any_schema(empty_database_url):
-    with psycopg.connect(empty_database_url, autocommit=True) as connection:
-        connection.execute('CREATE SCHEMA "Odd Place"')
-        connection.execute('CREATE EXTENSION vector SCHEMA "Odd Place"')
+    execute(empty_database_url, 'CREATE SCHEMA "Odd Place"')
+    execute(empty_database_url, 'CREATE EXTENSION vector SCHEMA "Odd Place"')
     with opened(empty_database_url, schema="elsewhere") as retriever:
         ids = [str(number) for number in range(100)]
         retriever.add_texts([f"text {number}" for number in ids], ids=ids)  # direct
@@ -225,8 +222,7 @@ def test_a_hostile_schema_in_front_of_the_search_path_is_not_called(database_url
 
 
 async def test_a_users_connection_with_a_hostile_path_is_safe_too(database_url):
-    with psycopg.connect(database_url, autocommit=True) as connection:
-        connection.execute(HOSTILE)
+    execute(database_url, HOSTILE)
     async with await psycopg.AsyncConnection.connect(database_url, autocommit=True) as connection:
         await connection.execute("SET search_path = hostile, pg_catalog, public")
         database = Database(connection=connection)

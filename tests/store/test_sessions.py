@@ -16,7 +16,7 @@ from semlex.store.postgres import database, settings
 from semlex.store.postgres.database import Database
 from semlex.store.segments import merging_lock
 from semlex.types.documents import Document
-from tests.support.databases import set_in_database
+from tests.support.databases import execute, set_in_database
 from tests.support.retrievers import opened
 from tests.support.waiting import LIMIT, eventually
 
@@ -138,10 +138,10 @@ async def test_a_database_that_cannot_hold_every_text_is_refused(server_url, enc
 async def test_a_time_that_python_does_not_know_fails_no_answer(database_url):
     async with opened(database_url) as retriever:
         await retriever.add_documents(documents("a", 2))
-        with psycopg.connect(database_url, autocommit=True) as connection:
-            connection.execute(
-                "UPDATE semlex.default_collection_chunk SET created_at = '-infinity', updated_at = '20000-01-01'"
-            )
+        execute(
+            database_url,
+            "UPDATE semlex.default_collection_chunk SET created_at = '-infinity', updated_at = '20000-01-01'",
+        )
         assert [hit.updated_at.year for hit in await retriever.search("grüße", 2)] == [9999, 9999]
         assert [one.created_at.year for one in await retriever.get(["aä0"])] == [1]
 

@@ -23,6 +23,7 @@ from semlex.store.write import documents as ingestion
 from semlex.store.write.copy import BulkIngestConfig
 from semlex.testing import HashEmbedder
 from semlex.types.documents import Document
+from tests.support.databases import execute
 from tests.support.manual_clock import ManualClock
 from tests.support.retrievers import opened
 from tests.support.waiting import LIMIT, eventually, waiting
@@ -34,11 +35,11 @@ SESSION = ("search_path", "hnsw.ef_search", "hnsw.iterative_scan", "statement_ti
 
 def rows_of(url):
     """Id -> text and vector, as stored."""
-    with psycopg.connect(url) as connection:
-        rows = connection.execute(
-            f"SELECT chunk_id, chunk_text, embedding::text FROM {CHUNK} "  # noqa: S608 - constants of this file
-            f"LEFT JOIN {VECTORS} USING (document_id, chunk_id)"
-        ).fetchall()
+    rows = execute(
+        url,
+        f"SELECT chunk_id, chunk_text, embedding::text FROM {CHUNK} "  # noqa: S608 - constants of this file
+        f"LEFT JOIN {VECTORS} USING (document_id, chunk_id)",
+    )
     return {
         chunk_id: (text, None if vector is None else tuple(map(float, vector.strip("[]").split(","))))
         for chunk_id, text, vector in rows
@@ -85,8 +86,7 @@ async def test_additions_join_the_users_transaction(database_url, count, commits
                 assert await retriever.count() == 4 + count + 2
                 assert [one.content for one in await retriever.search("changed 7", 1)] == ["changed 7"]
                 assert await (await connection.execute("SHOW search_path")).fetchone() == ("public, semlex",)
-                with psycopg.connect(database_url) as other:
-                    assert other.execute(f"SELECT count(*) FROM {CHUNK}").fetchone() == (5,)  # noqa: S608
+                assert execute(database_url, f"SELECT count(*) FROM {CHUNK}") == [(5,)]  # noqa: S608
                 if not commits:
                     raise psycopg.Rollback(transaction)
             assert await retriever.count() == (4 + count + 2 if commits else 5)
@@ -183,11 +183,11 @@ async def test_connections_that_all_died_at_once_cost_one_retry(database_url, ca
         async with asyncio.TaskGroup() as group:
             for _ in range(40):
                 group.create_task(retriever.search("cat"))
-        with psycopg.connect(database_url, autocommit=True) as connection:
-            killed = connection.execute(
-                "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity "
-                "WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend'"
-            ).fetchall()
+        killed = execute(
+            database_url,
+            "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity "
+            "WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend'",
+        )
         assert len(killed) > RETRY_ATTEMPTS
         assert [hit.id for hit in await retriever.search("cat")] == ["1"]
     assert sum("retry" in record.getMessage() for record in caplog.records) == 1
@@ -454,11 +454,11 @@ async def test_a_text_that_changes_while_it_is_embedded_gets_no_stale_vector(dat
     class Interrupted(HashEmbedder):
         def embed_documents(self, texts):
             if "text 3" in texts:
-                with psycopg.connect(database_url, autocommit=True) as connection:
-                    connection.execute(
-                        f"UPDATE {CHUNK} SET chunk_text = 'changed', content_hash = 'x' "  # noqa: S608 - constants
-                        "WHERE chunk_id = 'd3'"
-                    )
+                execute(
+                    database_url,
+                    f"UPDATE {CHUNK} SET chunk_text = 'changed', content_hash = 'x' "  # noqa: S608 - constants
+                    "WHERE chunk_id = 'd3'",
+                )
             return super().embed_documents(texts)
 
     async with opened(database_url, "none") as retriever:

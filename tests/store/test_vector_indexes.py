@@ -19,6 +19,7 @@ from semlex.store.indexes.options import HnswIndex, IvfflatIndex, NoIndex, as_te
 from semlex.store.query.filters import parse_filters
 from semlex.store.query.vector import register_vector_parameter, vector_leg
 from semlex.types.documents import Document
+from tests.support.databases import execute
 from tests.support.retrievers import opened, sync_opened
 
 pytestmark = pytest.mark.pg16
@@ -255,8 +256,7 @@ async def test_what_was_asked_for_is_built_again(database_url, monkeypatch):
     async with opened(database_url, "none", keyword="none") as retriever:
         await retriever.add_documents(documents(40), clustered(40, 16))
         await retriever.indexes.create(IvfflatIndex(lists=4, probes=3))
-        with psycopg.connect(database_url, autocommit=True) as connection:
-            connection.execute("DROP INDEX semlex.default_collection_ivfflat_1")
+        execute(database_url, "DROP INDEX semlex.default_collection_ivfflat_1")
         await retriever.add_documents(documents(60), clustered(60, 16))
         assert await retriever.indexes.wait() == []
         (index,) = (await retriever.status()).vector_indexes
@@ -272,11 +272,11 @@ async def test_an_index_of_somebody_else_is_used_and_left_alone(database_url):
     vectors = clustered(300, 16)
     async with opened(database_url, "none", keyword="none") as retriever:
         await retriever.add_documents(documents(300), vectors)
-        with psycopg.connect(database_url, autocommit=True) as connection:
-            connection.execute(
-                "CREATE INDEX theirs ON semlex.default_collection_embedding_1 USING ivfflat "
-                "(embedding vector_cosine_ops) WITH (lists = 4)"
-            )
+        execute(
+            database_url,
+            "CREATE INDEX theirs ON semlex.default_collection_embedding_1 USING ivfflat "
+            "(embedding vector_cosine_ops) WITH (lists = 4)",
+        )
         built = await retriever.indexes.create(NoIndex())
         assert built.dropped == []
         (index,) = (await retriever.status()).vector_indexes

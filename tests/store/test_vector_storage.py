@@ -9,6 +9,7 @@ import pytest
 from semlex import Document, PostgreSQLRetriever
 from semlex.errors import ConfigurationError, ModelMismatchError, ValidationError
 from semlex.testing import HashEmbedder
+from tests.support.databases import execute
 from tests.support.retrievers import opened
 
 
@@ -31,11 +32,11 @@ async def test_both_ways_of_writing_and_both_ways_of_searching(database_url, sto
             assert [hit.id for hit in hits] == [f"d{row}" for row in exact]
             assert hits[0].vector_score == pytest.approx(1.0, abs=1e-3)
             await retriever.indexes.create()
-    with psycopg.connect(database_url) as connection:
-        kinds = connection.execute(
-            "SELECT t.typname FROM pg_attribute AS a JOIN pg_type AS t ON t.oid = a.atttypid "
-            "JOIN pg_class AS c ON c.oid = a.attrelid WHERE a.attname = 'embedding' AND c.relkind = 'r'"
-        ).fetchall()
+    kinds = execute(
+        database_url,
+        "SELECT t.typname FROM pg_attribute AS a JOIN pg_type AS t ON t.oid = a.atttypid "
+        "JOIN pg_class AS c ON c.oid = a.attrelid WHERE a.attname = 'embedding' AND c.relkind = 'r'",
+    )
     assert kinds == [(storage,)]
 
 

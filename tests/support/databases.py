@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import LiteralString
+from typing import Any, LiteralString
 
 import psycopg
 from psycopg import sql
@@ -82,6 +82,13 @@ def set_in_database(url: str, name: str, value: str) -> None:
     with psycopg.connect(url, autocommit=True) as connection:
         database = sql.Identifier(connection.info.dbname)
         connection.execute(sql.SQL("ALTER DATABASE {} SET {} = {}").format(database, sql.Identifier(name), value))
+
+
+def execute(url: str, statement: str | sql.Composed, parameters: Sequence[Any] | None = None) -> list[tuple[Any, ...]]:
+    """Runs a statement, or several, in a session of its own; returns the rows of the first."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        cursor = connection.execute(statement, parameters)  # type: ignore[arg-type]
+        return cursor.fetchall() if cursor.description else []
 
 
 @contextmanager

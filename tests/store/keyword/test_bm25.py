@@ -24,6 +24,7 @@ from semlex.store.keyword.bm25 import index, read
 from semlex.store.keyword.bm25 import search as bm25
 from semlex.store.postgres.snapshot import SingleSnapshot
 from semlex.testing import HashEmbedder
+from tests.support.databases import execute
 from tests.support.keyword_index import check_index
 from tests.support.properties import OWN_ROWS, examples
 from tests.support.retrievers import opened
@@ -238,10 +239,9 @@ async def test_best_first_and_ties_by_key(database_url):
         await retriever.add_documents([Document("cat cat cat", id="best")])
         hits = await retriever.search("cat", 8, mode="keyword")
         everything = await retriever.search("cat", 100, mode="keyword")
-    with psycopg.connect(database_url) as connection:
-        rows = connection.execute(
-            "SELECT chunk_id FROM semlex.words_chunk WHERE chunk_id <> 'best' ORDER BY document_id, chunk_id"
-        ).fetchall()
+    rows = execute(
+        database_url, "SELECT chunk_id FROM semlex.words_chunk WHERE chunk_id <> 'best' ORDER BY document_id, chunk_id"
+    )
     ordered = ["best", *(row[0] for row in rows)]
     assert [hit.id for hit in hits] == ordered[:8]
     assert [hit.id for hit in everything] == ordered
@@ -487,8 +487,7 @@ async def check_forgotten(retriever, query, ids):
 async def test_a_damaged_row_is_named_and_the_vector_leg_answers(database_url):
     async with hybrid_retriever(database_url) as retriever, hybrid_retriever(database_url) as other:
         await other.add_documents([Document("aardvark cat", id="1")])
-        with psycopg.connect(database_url) as connection:
-            connection.execute("UPDATE semlex.words_posting SET data = set_byte(data, 5, get_byte(data, 5) # 1)")
+        execute(database_url, "UPDATE semlex.words_posting SET data = set_byte(data, 5, get_byte(data, 5) # 1)")
         await check_named(retriever, "cat", {"1"})
         await other.indexes.rebuild_keyword()
         await check_forgotten(retriever, "cat", {"1"})
@@ -658,30 +657,29 @@ async def test_a_tombstone_that_names_billions_is_merged_away(database_url):
     assert _core.decode_tombstone(tombstone_id.bytes, data).count == 2**32 - 1
     async with bm25_retriever(database_url) as retriever:
         await retriever.add_documents([Document("a cat", id="1"), Document("a dog", id="2")])
-        with psycopg.connect(database_url) as connection:
-            connection.execute(
-                "INSERT INTO semlex.words_tombstone (tombstone_id, generation, data) "
-                "SELECT %s, generation, %s FROM semlex.words_segment LIMIT 1",
-                [tombstone_id, data],
-            )
-            connection.execute(
-                "INSERT INTO semlex.words_manifest SELECT %s, generation FROM semlex.words_segment LIMIT 1",
-                [tombstone_id],
-            )
+        execute(
+            database_url,
+            "INSERT INTO semlex.words_tombstone (tombstone_id, generation, data) "
+            "SELECT %s, generation, %s FROM semlex.words_segment LIMIT 1",
+            [tombstone_id, data],
+        )
+        execute(
+            database_url,
+            "INSERT INTO semlex.words_manifest SELECT %s, generation FROM semlex.words_segment LIMIT 1",
+            [tombstone_id],
+        )
         assert (await retriever.status()).chunks_not_indexed == 0
         await retriever.add_documents([Document("a bird", id="2")])
         await retriever.indexes.optimize()
         assert set(await scores(retriever, "cat dog bird")) == {"1", "2"}
         assert await scores(retriever, "dog") == {}
-        with psycopg.connect(database_url) as connection:
-            assert connection.execute("SELECT count(*) FROM semlex.words_tombstone").fetchone() == (0,)
+        assert execute(database_url, "SELECT count(*) FROM semlex.words_tombstone") == [(0,)]
 
 
 async def test_another_analyzers_index_is_neither_searched_nor_written(database_url):
     async with hybrid_retriever(database_url) as retriever:
         await retriever.add_documents([Document("a cat", id="1")])
-        with psycopg.connect(database_url) as connection:
-            connection.execute("UPDATE semlex.collection SET analyzer_version = 0")
+        execute(database_url, "UPDATE semlex.collection SET analyzer_version = 0")
         with pytest.raises(AnalyzerVersionError, match=r"semlex maintain reindex --collection words"):
             await retriever.search("cat", mode="keyword")
         dogs = [Document("a dog", id=f"dog {number}") for number in range(100)]
@@ -703,8 +701,7 @@ async def test_rows_deleted_behind_our_back_are_filled_up(database_url):
     async with bm25_retriever(database_url) as retriever:
         await retriever.add_documents([Document("cat " * (n + 1), id=f"{n}") for n in range(20)])
         best = [hit.id for hit in await retriever.search("cat", 20, mode="keyword")]
-        with psycopg.connect(database_url) as connection:
-            connection.execute("DELETE FROM semlex.words_chunk WHERE chunk_id = ANY(%s)", [best[:5]])
+        execute(database_url, "DELETE FROM semlex.words_chunk WHERE chunk_id = ANY(%s)", [best[:5]])
         hits = await retriever.search("cat", 10, mode="keyword")
         assert [hit.id for hit in hits] == best[5:15]
 
@@ -712,8 +709,7 @@ async def test_rows_deleted_behind_our_back_are_filled_up(database_url):
 async def test_phrases_in_a_chunk_whose_language_was_changed_behind_our_back(database_url):
     async with hybrid_retriever(database_url) as retriever:
         await retriever.add_documents([Document("hybrid search", id="1"), Document("searching a hybrid", id="2")])
-        with psycopg.connect(database_url) as connection:
-            connection.execute("UPDATE semlex.words_chunk SET language = 'german'")
+        execute(database_url, "UPDATE semlex.words_chunk SET language = 'german'")
         hits = await retriever.search('"hybrid search"')
         assert ([hit.id for hit in hits], hits.warnings) == (["1"], [])
 

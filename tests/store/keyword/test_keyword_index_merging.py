@@ -8,7 +8,6 @@ import random
 from collections import Counter
 from functools import partial
 
-import psycopg
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,6 +20,7 @@ from semlex.store.keyword.bm25.segments import NewSegment
 from semlex.store.segments import FULL_CHUNKS, PACKED_TIER, SEGMENT_CHUNKS, TIER, choose_merge, choose_packing, tier
 from semlex.store.write.copy import BulkIngestConfig
 from semlex.types.documents import Document
+from tests.support.databases import execute
 from tests.support.keyword_index import check_index
 from tests.support.retrievers import opened
 
@@ -218,8 +218,7 @@ async def test_segments_are_filled_but_not_beyond(database_url, monkeypatch):
         await retriever.delete([f"d{number}" for number in range(10)])
         await retriever.indexes.optimize()
         check_index(database_url)
-    with psycopg.connect(database_url) as connection:
-        rows = connection.execute(f"SELECT chunks FROM {SEGMENT} ORDER BY 1").fetchall()  # noqa: S608 - a constant
+    rows = execute(database_url, f"SELECT chunks FROM {SEGMENT} ORDER BY 1")  # noqa: S608
     assert all(chunks <= 50 for (chunks,) in rows)
     assert len(rows) <= 6
 
@@ -305,8 +304,7 @@ async def test_a_merge_that_fails_does_not_fail_the_write(database_url, monkeypa
 async def test_a_damaged_segment_is_reported_and_repaired(database_url, caplog, damage):
     async with bm25(database_url) as retriever:
         await retriever.add_documents(many(20))
-        with psycopg.connect(database_url) as connection:
-            connection.execute(f"UPDATE semlex.words_{damage}")
+        execute(database_url, f"UPDATE semlex.words_{damage}")
         for number in range(TIER):
             await retriever.add_documents(many(1, start=100 + number))
         await retriever.delete(["d1"])
@@ -327,8 +325,7 @@ async def test_a_bulk_load_ends_with_full_segments(database_url, monkeypatch):
         await retriever.add_documents(many(30))
         await retriever.add_documents(many(60, start=30))
     check_index(database_url)
-    with psycopg.connect(database_url) as connection:
-        assert connection.execute("SELECT chunks FROM semlex.words_segment").fetchall() == [(90,)]
+    assert execute(database_url, "SELECT chunks FROM semlex.words_segment") == [(90,)]
 
 
 async def test_the_room_of_what_was_merged_is_given_back(database_url, monkeypatch):
@@ -338,7 +335,6 @@ async def test_the_room_of_what_was_merged_is_given_back(database_url, monkeypat
         for start in range(3):
             await retriever.add_documents(many(3, start=3 * start))
         assert await retriever.indexes.optimize() == 3
-        with psycopg.connect(database_url, autocommit=True) as connection:
-            connection.execute("SELECT pg_stat_force_next_flush()")
-            assert connection.execute(vacuumed).fetchone() == (2,)
+        execute(database_url, "SELECT pg_stat_force_next_flush()")
+        assert execute(database_url, vacuumed) == [(2,)]
     check_index(database_url)

@@ -21,6 +21,7 @@ from semlex.store.postgres.database import Database
 from semlex.store.schema import locks
 from semlex.store.write.copy import BulkIngestConfig
 from semlex.types.documents import Document
+from tests.support.databases import execute
 from tests.support.keyword_index import check_index
 from tests.support.lost_answers import lose_answers
 from tests.support.manual_clock import ManualClock
@@ -104,8 +105,7 @@ async def test_segments_are_full_and_memory_is_bounded(database_url, monkeypatch
         monkeypatch.setattr("semlex.store.keyword.bm25.merge.merge_where_wanted", lambda *_, **__: asyncio.sleep(0))
         await retriever.indexes.rebuild_keyword()
         check_index(database_url)
-    with psycopg.connect(database_url) as connection:
-        rows = connection.execute(f"SELECT chunks FROM {SEGMENT}").fetchall()  # noqa: S608 - a constant
+    rows = execute(database_url, f"SELECT chunks FROM {SEGMENT}")  # noqa: S608
     counts = sorted(chunks for (chunks,) in rows)
     assert counts[-1] == 40
     assert len(counts) <= 300 // 20 + 3
@@ -153,9 +153,8 @@ async def test_rows_that_others_wrote_are_caught_up_with(database_url, monkeypat
         if moment in done:
             return
         done.append(moment)
-        with psycopg.connect(database_url) as connection:
-            connection.execute(copy.format(CHUNK, "'d1', 'd2'", moment))
-            connection.execute(f"DELETE FROM {CHUNK} WHERE chunk_id = 'd{len(done) + 10}'")  # noqa: S608
+        execute(database_url, copy.format(CHUNK, "'d1', 'd2'", moment))
+        execute(database_url, f"DELETE FROM {CHUNK} WHERE chunk_id = 'd{len(done) + 10}'")  # noqa: S608
 
     async with bm25(database_url) as retriever:
         await retriever.add_documents(many(100))
@@ -393,8 +392,7 @@ async def test_ids_are_read_page_by_page(database_url, monkeypatch):
         monkeypatch.setattr(segments, "IDS_PAGE", 30)
         names = retriever.names
         found = await retriever._handle.read("read", lambda c, _: segments.chunk_ids(c, names))
-    with psycopg.connect(database_url) as connection:
-        rows = connection.execute(f"SELECT keyword_id FROM {CHUNK} ORDER BY 1").fetchall()  # noqa: S608 - a constant
+    rows = execute(database_url, f"SELECT keyword_id FROM {CHUNK} ORDER BY 1")  # noqa: S608
     assert found.tolist() == [keyword_id for (keyword_id,) in rows]
 
 

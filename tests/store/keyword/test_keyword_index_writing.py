@@ -19,6 +19,7 @@ from semlex.store.write import chunk_batch
 from semlex.store.write.copy import BulkIngestConfig
 from semlex.testing import HashEmbedder
 from semlex.types.documents import Document
+from tests.support.databases import execute
 from tests.support.keyword_index import check_index
 from tests.support.properties import OWN_ROWS, examples
 from tests.support.retrievers import opened
@@ -163,8 +164,7 @@ async def test_a_segment_for_each_language(database_url):
         )
         check_index(database_url)
         stored = {document.id: document.language for document in await retriever.get([f"d{n}" for n in range(6)])}
-    with psycopg.connect(database_url) as connection:
-        rows = connection.execute(f"SELECT language, chunks FROM {SEGMENT} ORDER BY 1").fetchall()  # noqa: S608
+    rows = execute(database_url, f"SELECT language, chunks FROM {SEGMENT} ORDER BY 1")  # noqa: S608
     assert rows == [("english", 2), ("german", 3), ("spanish", 1)]
     assert list(stored.values()) == [None, "english", "english", "spanish", "german", None]
 
@@ -258,18 +258,16 @@ async def test_a_batch_that_fails_leaves_nothing(database_url, monkeypatch):
 async def test_writers_feed_the_generation_in_the_making(database_url):
     async with bm25(database_url) as retriever:
         await retriever.add_documents(many(2))
-        with psycopg.connect(database_url) as connection:
-            connection.execute(
-                "UPDATE semlex.collection SET building_generation = 2, building_analyzer_version = analyzer_version"
-            )
+        execute(
+            database_url,
+            "UPDATE semlex.collection SET building_generation = 2, building_analyzer_version = analyzer_version",
+        )
         await retriever.add_documents(many(2, "a dog", start=1))
         await retriever.add_documents(many(100, start=100))
         await retriever.delete(["d2", "d100"])
         check_index(database_url)
-        with psycopg.connect(database_url) as connection:
-            # Only what was there before is missing from the second one.
-            connection.execute("UPDATE semlex.collection SET keyword_generation = 2, building_generation = NULL")
-            connection.execute(f"DELETE FROM {CHUNK} WHERE chunk_id = 'd0'")  # noqa: S608 - a constant
+        execute(database_url, "UPDATE semlex.collection SET keyword_generation = 2, building_generation = NULL")
+        execute(database_url, f"DELETE FROM {CHUNK} WHERE chunk_id = 'd0'")  # noqa: S608
         assert check_index(database_url)["segments"] == 2
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import psycopg
 import pytest
 
 from semlex import Document
 from semlex.errors import ConfigurationError, StoreError
+from tests.support.databases import execute
 from tests.support.retrievers import opened
 
 pytestmark = pytest.mark.pg16
@@ -24,12 +24,12 @@ async def test_scores_are_those_of_the_server(database_url, keyword, function):
     async with opened(database_url, "none", keyword=keyword, collection="words") as retriever:
         await retriever.add_documents([Document(text, id=name) for name, text in TEXTS.items()])
         hits = await retriever.search("cat dog", mode="keyword", top_k=10)
-    with psycopg.connect(database_url) as connection:
-        expected = connection.execute(
-            f"SELECT chunk_id, {function}(to_tsvector('english', chunk_text), 'cat | dog'::tsquery, 1) AS score "  # noqa: S608 - one of two names
-            "FROM semlex.words_chunk WHERE to_tsvector('english', chunk_text) @@ 'cat | dog'::tsquery "
-            "ORDER BY score DESC, document_id, chunk_id"
-        ).fetchall()
+    expected = execute(
+        database_url,
+        f"SELECT chunk_id, {function}(to_tsvector('english', chunk_text), 'cat | dog'::tsquery, 1) AS score "  # noqa: S608 - one of two names
+        "FROM semlex.words_chunk WHERE to_tsvector('english', chunk_text) @@ 'cat | dog'::tsquery "
+        "ORDER BY score DESC, document_id, chunk_id",
+    )
     assert [hit.id for hit in hits] == [row[0] for row in expected]
     assert [hit.keyword_score for hit in hits] == pytest.approx([row[1] for row in expected], rel=1e-6)
     assert {hit.id for hit in hits} == {"both", "near", "far"}
