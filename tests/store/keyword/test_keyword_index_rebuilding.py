@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+from functools import partial
 
 import psycopg
 import pytest
-from psycopg import sql
 
 from semlex.errors import ConfigurationError, StoreError
 from semlex.ingest import run as runs
@@ -21,38 +21,21 @@ from semlex.store.postgres.database import Database
 from semlex.store.schema import locks
 from semlex.store.write.copy import BulkIngestConfig
 from semlex.types.documents import Document
-from tests.support.databases import execute
-from tests.support.keyword_index import check_index
+from tests.support import keyword_index
+from tests.support.databases import execute, set_in_database
+from tests.support.keyword_index import bm25, check_index
 from tests.support.lost_answers import lose_answers
 from tests.support.manual_clock import ManualClock
-from tests.support.retrievers import opened, sync_opened
+from tests.support.retrievers import sync_opened
 from tests.support.shell import Shell
 from tests.support.waiting import eventually, waiting
 
-CHUNK, SEGMENT = "semlex.words_chunk", "semlex.words_segment"
-LANGUAGES = (None, "spanish", "german")
-
-
-def bm25(url=None, **options):
-    return opened(url, "none", **{"keyword": "bm25", "collection": "words"} | options)
-
-
-def many(count, text="a cat", start=0):
-    return [
-        Document(f"{text} {number}", id=f"d{number}", language=LANGUAGES[number % 3])
-        for number in range(start, start + count)
-    ]
+many = partial(keyword_index.many, languages=(None, "spanish", "german"))
 
 
 def generations(url):
-    with psycopg.connect(url) as connection:
-        tables = ("segment", "tombstone")
-        rows = [
-            row
-            for table in tables
-            for row in connection.execute(f"SELECT DISTINCT generation FROM semlex.words_{table}").fetchall()  # noqa: S608
-        ]
-    return sorted({generation for (generation,) in rows})
+    tables = "(SELECT generation FROM semlex.words_segment UNION SELECT generation FROM semlex.words_tombstone)"
+    return [number for (number,) in execute(url, f"SELECT generation FROM {tables} AS t ORDER BY 1")]  # noqa: S608
 
 
 def between(monkeypatch, work):
@@ -75,25 +58,21 @@ def between(monkeypatch, work):
 
 async def test_a_rebuild_takes_the_place_of_the_old_index(database_url):
     async with bm25(database_url) as retriever:
+        assert (await retriever.indexes.rebuild_keyword()).chunks == 0
+        assert check_index(database_url)["segments"] == 0
         await retriever.add_documents(many(200))
         await retriever.delete([f"d{number}" for number in range(50)])
         seen = []
         rebuilt = await retriever.indexes.rebuild_keyword(seen.append)
-        assert (rebuilt.generation, rebuilt.chunks, rebuilt.segments) == (2, 150, 3)
+        assert (rebuilt.generation, rebuilt.chunks, rebuilt.segments) == (3, 150, 3)
         assert (seen[-1].stage, seen[-1].done, seen[-1].total, seen[-1].unit) == ("rebuild", 150, 150, "chunks")
         figures = check_index(database_url)
-        assert figures == {"segments": 3, "tombstones": 0, "dead": 0, "generation": 2, "building": 0}
-        assert generations(database_url) == [2]
+        assert figures == {"segments": 3, "tombstones": 0, "dead": 0, "generation": 3, "building": 0}
+        assert generations(database_url) == [3]
         await retriever.add_documents(many(10, "a dog"))
         await retriever.indexes.rebuild_keyword()
-    assert check_index(database_url)["generation"] == 3
-    assert generations(database_url) == [3]
-
-
-async def test_an_empty_collection_is_rebuilt(database_url):
-    async with bm25(database_url) as retriever:
-        assert (await retriever.indexes.rebuild_keyword()).chunks == 0
-    assert check_index(database_url)["segments"] == 0
+    assert check_index(database_url)["generation"] == 4
+    assert generations(database_url) == [4]
 
 
 async def test_segments_are_full_and_memory_is_bounded(database_url, monkeypatch):
@@ -105,10 +84,9 @@ async def test_segments_are_full_and_memory_is_bounded(database_url, monkeypatch
         monkeypatch.setattr("semlex.store.keyword.bm25.merge.merge_where_wanted", lambda *_, **__: asyncio.sleep(0))
         await retriever.indexes.rebuild_keyword()
         check_index(database_url)
-    rows = execute(database_url, f"SELECT chunks FROM {SEGMENT}")  # noqa: S608
-    counts = sorted(chunks for (chunks,) in rows)
-    assert counts[-1] == 40
-    assert len(counts) <= 300 // 20 + 3
+    sizes = [size for (size,) in execute(database_url, "SELECT chunks FROM semlex.words_segment")]
+    assert max(sizes) == 40
+    assert len(sizes) <= 300 // 20 + 3
 
 
 @pytest.mark.slow
@@ -142,19 +120,16 @@ async def test_writers_go_on_while_it_is_rebuilt(database_url, monkeypatch, seed
 
 async def test_rows_that_others_wrote_are_caught_up_with(database_url, monkeypatch):
     """Whoever writes with psql tells no index; a rebuild finds what is missing and what is gone."""
-    copy = (
-        "INSERT INTO {0} SELECT (jsonb_populate_record(c, jsonb_build_object("
-        "'chunk_id', '{2}' || c.chunk_id, 'keyword_id', nextval(pg_get_serial_sequence('{0}', 'keyword_id'))))).* "
-        "FROM {0} AS c WHERE chunk_id IN ({1})"
-    )
+    copy = """INSERT INTO semlex.words_chunk SELECT (jsonb_populate_record(c, jsonb_build_object('chunk_id',
+        '{}' || c.chunk_id, 'keyword_id', nextval(pg_get_serial_sequence('semlex.words_chunk', 'keyword_id'))))).*
+        FROM semlex.words_chunk AS c WHERE chunk_id IN ('d1', 'd2')"""
     done = []
 
     async def change(moment):
-        if moment in done:
-            return
-        done.append(moment)
-        execute(database_url, copy.format(CHUNK, "'d1', 'd2'", moment))
-        execute(database_url, f"DELETE FROM {CHUNK} WHERE chunk_id = 'd{len(done) + 10}'")  # noqa: S608
+        if moment not in done:
+            done.append(moment)
+            execute(database_url, copy.format(moment))
+            execute(database_url, "DELETE FROM semlex.words_chunk WHERE chunk_id = %s", [f"d{len(done) + 10}"])
 
     async with bm25(database_url) as retriever:
         await retriever.add_documents(many(100))
@@ -173,30 +148,26 @@ async def test_a_rebuild_that_was_interrupted_begins_anew(database_url, monkeypa
     class KilledError(BaseException):
         pass
 
+    remove, removed = _Rebuild._remove_others, []
+
     async def kill(now):
         if now == moment:
             raise KilledError
 
-    async def kill_here(_):
-        raise KilledError
+    async def remove_once(self):
+        if removed:
+            raise KilledError
+        removed.append(1)
+        await remove(self)
 
     async with bm25(database_url) as retriever:
         await retriever.add_documents(many(100))
         with monkeypatch.context() as patched:
             between(patched, kill)
             if moment == "at the switch":
-                patched.setattr(rebuilding, "chunk_ids", lambda *_: kill_here(None))
+                patched.setattr(rebuilding, "chunk_ids", lambda *_: kill(moment))
             if moment == "behind it":
-                removed = []
-                remove = _Rebuild._remove_others
-
-                async def once(self):
-                    if removed:
-                        raise KilledError
-                    removed.append(1)
-                    await remove(self)
-
-                patched.setattr(_Rebuild, "_remove_others", once)
+                patched.setattr(_Rebuild, "_remove_others", remove_once)
             with pytest.raises(KilledError):
                 await retriever.indexes.rebuild_keyword()
         switched = moment == "behind it"
@@ -213,9 +184,7 @@ async def test_a_rebuild_that_was_interrupted_begins_anew(database_url, monkeypa
 @pytest.mark.slow
 async def test_what_a_killed_rebuild_leaves_stays_small_and_is_merged(database_url, monkeypatch):
     def in_the_making():
-        with psycopg.connect(database_url) as connection:
-            row = connection.execute(f"SELECT count(*) FROM {SEGMENT} WHERE generation = 2").fetchone()  # noqa: S608
-        return int(row[0]) if row else 0
+        return execute(database_url, "SELECT count(*) FROM semlex.words_segment WHERE generation = 2")[0][0]
 
     async def kill(_):
         raise asyncio.CancelledError
@@ -297,7 +266,7 @@ async def test_a_commit_whose_answer_is_lost_is_not_done_twice(database_url, mon
 async def test_a_segment_whose_answer_is_lost_is_not_written_twice(database_url, monkeypatch, dies):
     """A segment is committed, the rebuild does not hear of it, and a merge moves its chunks to another one."""
     async with bm25(database_url) as retriever, bm25(database_url) as other:
-        await retriever.add_documents([Document(f"a cat {number}", id=f"d{number}") for number in range(20)])
+        await retriever.add_documents(keyword_index.many(20))
 
         async def merge():
             await other.add_documents([Document("a dog", id="dog")])
@@ -392,7 +361,7 @@ async def test_ids_are_read_page_by_page(database_url, monkeypatch):
         monkeypatch.setattr(segments, "IDS_PAGE", 30)
         names = retriever.names
         found = await retriever._handle.read("read", lambda c, _: segments.chunk_ids(c, names))
-    rows = execute(database_url, f"SELECT keyword_id FROM {CHUNK} ORDER BY 1")  # noqa: S608
+    rows = execute(database_url, "SELECT keyword_id FROM semlex.words_chunk ORDER BY 1")
     assert found.tolist() == [keyword_id for (keyword_id,) in rows]
 
 
@@ -412,11 +381,7 @@ def test_from_the_command_line(database_url, tmp_path):
     assert run("maintain", "optimize") == {"merged": 6}
     assert run("maintain", "reindex") == {"chunks": 60, "segments": 3, "generation": 2}
     status = run("status")
-    assert {name: status[name] for name in ("index_generation", "index_segments", "index_tombstones")} == {
-        "index_generation": 2,
-        "index_segments": 3,
-        "index_tombstones": 0,
-    }
+    assert [status[f"index_{name}"] for name in ("generation", "segments", "tombstones")] == [2, 3, 0]
     assert status["index_postings"] > 60
     assert status["index_bytes"] > 0
 
@@ -426,29 +391,22 @@ def test_from_the_command_line(database_url, tmp_path):
 async def test_a_time_limit_of_the_role_is_not_for_long_steps(database_url, monkeypatch, step):
     async with bm25(database_url, bulk=BulkIngestConfig(batch_size=10)) as retriever:
         await retriever.add_documents(many(40))
-    with psycopg.connect(database_url) as connection:
-        connection.execute(
-            sql.SQL("ALTER ROLE CURRENT_USER IN DATABASE {} SET statement_timeout = '10min'").format(
-                sql.Identifier(connection.info.dbname)
-            )
-        )
+    set_in_database(database_url, "statement_timeout", "10min")
     limits = {}
 
-    def noting(doing, work):
-        async def noted(connection):
-            result = await work(connection)
-            (limits[doing],) = await (await connection.execute("SHOW statement_timeout")).fetchone()
-            return result
+    def noting(call):
+        def noted(self, doing, work, **more):
+            async def working(connection):
+                result = await work(connection)
+                (limits[doing],) = await (await connection.execute("SHOW statement_timeout")).fetchone()
+                return result
+
+            return call(self, doing, working, **more)
 
         return noted
 
-    read, write = Database.read, Database.write
-    monkeypatch.setattr(
-        Database, "read", lambda self, doing, work, **more: read(self, doing, noting(doing, work), **more)
-    )
-    monkeypatch.setattr(
-        Database, "write", lambda self, doing, work, **more: write(self, doing, noting(doing, work), **more)
-    )
+    for name in ("read", "write"):
+        monkeypatch.setattr(Database, name, noting(getattr(Database, name)))
     async with bm25(database_url) as retriever:
         limits.clear()
         await getattr(retriever.indexes, step)()

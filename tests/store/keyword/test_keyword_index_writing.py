@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from functools import partial
 
 import psycopg
 import pytest
@@ -20,47 +19,28 @@ from semlex.store.write.copy import BulkIngestConfig
 from semlex.testing import HashEmbedder
 from semlex.types.documents import Document
 from tests.support.databases import execute
-from tests.support.keyword_index import check_index
+from tests.support.keyword_index import bm25, check_index, many
 from tests.support.properties import OWN_ROWS, examples
-from tests.support.retrievers import opened
 
 pytestmark = pytest.mark.pg16
 
-CHUNK, SEGMENT, TOMBSTONE = "semlex.words_chunk", "semlex.words_segment", "semlex.words_tombstone"
+CHUNK, SEGMENT = "semlex.words_chunk", "semlex.words_segment"
 WORDS = ("cat", "cats", "dog", "running", "ships", "the", "naïve", "Zürich", "v1.2", "snake_case")
 numbered = itertools.count()
 
 
-bm25 = partial(opened, model="none", keyword="bm25", collection="words")
-
-
-def many(count, text="a cat", start=0):
-    return [Document(f"{text} {number}", id=f"d{number}") for number in range(start, start + count)]
-
-
 def one(url, columns, table=CHUNK):
     """What one row of a query holds."""
-    with psycopg.connect(url) as connection:
-        row = connection.execute(f"SELECT {columns} FROM {table}").fetchone()  # noqa: S608
-    return None if row is None else row[0] if len(row) == 1 else row
+    found = execute(url, f"SELECT {columns} FROM {table}")  # noqa: S608
+    return found[0][0] if len(found[0]) == 1 else found[0]
 
 
 texts = st.lists(st.sampled_from(WORDS), min_size=1, max_size=8).map(" ".join)
-documents = st.dictionaries(
-    st.integers(0, 40).map("d{}".format),
-    st.tuples(texts, st.sampled_from([None, "english", "spanish", "de"])),
-    min_size=1,
-    max_size=12,
-)
-steps = st.lists(
-    st.one_of(
-        st.tuples(st.just("update"), documents),
-        st.tuples(st.just("skip"), documents),
-        st.tuples(st.just("delete"), st.sets(st.integers(0, 40).map("d{}".format), min_size=1)),
-    ),
-    min_size=1,
-    max_size=6,
-)
+ids = st.integers(0, 40).map("d{}".format)
+values = st.tuples(texts, st.sampled_from([None, "english", "spanish", "de"]))
+documents = st.dictionaries(ids, values, min_size=1, max_size=12)
+writes = [st.tuples(st.just(kind), documents) for kind in ("update", "skip")]
+steps = st.lists(st.one_of(*writes, st.tuples(st.just("delete"), st.sets(ids, min_size=1))), min_size=1, max_size=6)
 
 
 @pytest.mark.slow
@@ -94,36 +74,27 @@ async def test_a_text_that_did_not_change_keeps_what_the_index_has_of_it(databas
         before = one(database_url, "array_agg(keyword_id ORDER BY chunk_id)")
         await retriever.add_documents(many(count))
         assert one(database_url, "array_agg(keyword_id ORDER BY chunk_id)") == before
-        assert check_index(database_url)["segments"] == 1
-        assert check_index(database_url)["tombstones"] == 0
+        figures = check_index(database_url)
+        assert (figures["segments"], figures["tombstones"]) == (1, 0)
         # Another language is another analysis of the same text.
-        again = [Document(document.content, id=document.id, language="es") for document in many(count)]
-        await retriever.add_documents(again)
+        await retriever.add_documents(many(count, languages=["es"]))
         figures = check_index(database_url)
         assert (figures["segments"], figures["tombstones"], figures["dead"]) == (2, 1, count)
 
 
 @pytest.mark.parametrize("count", [3, 200], ids=["arrays", "staged"])
-async def test_a_changed_text_gets_a_new_id_and_its_old_one_a_tombstone(database_url, count):
+async def test_a_changed_text_gets_a_new_id_and_skipping_indexes_what_is_new_alone(database_url, count):
     async with bm25(database_url) as retriever:
         await retriever.add_documents(many(count + 1))
         await retriever.add_documents(many(count, "a dog"))
         figures = check_index(database_url)
         assert (figures["segments"], figures["tombstones"], figures["dead"]) == (2, 1, count)
-    changed = one(database_url, "count(*) FILTER (WHERE previous_id <> keyword_id)")
-    assert changed == count
-
-
-@pytest.mark.parametrize("count", [3, 200], ids=["arrays", "staged"])
-async def test_skipping_indexes_what_is_new_alone(database_url, count):
-    async with bm25(database_url) as retriever:
-        await retriever.add_documents(many(count))
-        await retriever.add_documents(many(count + 2, "a dog", start=1), on_duplicate="skip")
-        figures = check_index(database_url)
-        assert (figures["segments"], figures["tombstones"]) == (2, 0)
-        assert one(database_url, "min(chunks)", SEGMENT) == 3
-        await retriever.add_documents(many(count + 2, "a dog", start=1), on_duplicate="skip")
-        assert check_index(database_url)["segments"] == 2
+        assert one(database_url, "count(*) FILTER (WHERE previous_id <> keyword_id)") == count
+        for _ in range(2):
+            await retriever.add_documents(many(count + 2, "a ship", start=1), on_duplicate="skip")
+            figures = check_index(database_url)
+            assert (figures["segments"], figures["tombstones"]) == (3, 1)
+            assert one(database_url, "min(chunks)", SEGMENT) == 2
 
 
 async def test_rows_that_come_with_and_without_vectors(database_url):
@@ -156,27 +127,11 @@ async def test_files_that_change(database_url, tmp_path):
         assert await retriever.count() < chunks
 
 
-async def test_a_segment_for_each_language(database_url):
+async def test_each_language_has_a_segment_and_unknown_ones_are_refused_with_every_row(database_url):
+    wrong = [Document("x", id="a", language="klingon"), Document("x", id="b", language="en")]
+    wrong += [Document("", id="c", language=""), Document("x", language=7)]
+    named = [None, "en", "english", "es", "german", None]
     async with bm25(database_url, language="de") as retriever:
-        named = [None, "en", "english", "es", "german", None]
-        await retriever.add_documents(
-            [Document(f"text {number}", id=f"d{number}", language=name) for number, name in enumerate(named)]
-        )
-        check_index(database_url)
-        stored = {document.id: document.language for document in await retriever.get([f"d{n}" for n in range(6)])}
-    rows = execute(database_url, f"SELECT language, chunks FROM {SEGMENT} ORDER BY 1")  # noqa: S608
-    assert rows == [("english", 2), ("german", 3), ("spanish", 1)]
-    assert list(stored.values()) == [None, "english", "english", "spanish", "german", None]
-
-
-async def test_unknown_languages_are_refused_with_every_row(database_url):
-    wrong = [
-        Document("x", id="a", language="klingon"),
-        Document("x", id="b", language="en"),
-        Document("", id="c", language=""),
-        Document("x", language=7),
-    ]
-    async with bm25(database_url) as retriever:
         with pytest.raises(ValidationError) as caught:
             await retriever.add_documents(wrong)
         found = [(error.row, error.id, error.field, error.code) for error in caught.value.errors]
@@ -187,6 +142,12 @@ async def test_unknown_languages_are_refused_with_every_row(database_url):
             (3, None, "language", "wrong_type"),
         ]
         assert await retriever.count() == 0
+        await retriever.add_documents(many(6, languages=named))
+        check_index(database_url)
+        stored = [document.language for document in await retriever.get([f"d{n}" for n in range(6)])]
+        assert stored == [None, "english", "english", "spanish", "german", None]
+    rows = execute(database_url, f"SELECT language, chunks FROM {SEGMENT} ORDER BY 1")  # noqa: S608
+    assert rows == [("english", 2), ("german", 3), ("spanish", 1)]
 
 
 @pytest.mark.parametrize("empty", [True, False], ids=["direct", "staged"])
@@ -195,8 +156,7 @@ async def test_a_batch_that_needs_several_segments(database_url, monkeypatch, em
     async with bm25(database_url) as retriever:
         if not empty:
             await retriever.add_documents(many(1, start=1000))
-        batch = [Document(f"a cat {n}", id=f"d{n}", language=None if n % 3 else "spanish") for n in range(180)]
-        await retriever.add_documents(batch)
+        await retriever.add_documents(many(180, languages=("spanish", None, None)))
         assert check_index(database_url)["segments"] == 5 + (not empty)
 
 
@@ -205,13 +165,9 @@ async def test_every_way_writes_the_same_bytes(database_url, monkeypatch):
     for number, few in enumerate((0, 10_000)):
         monkeypatch.setattr(segments, "FEW_POSTING_ROWS", few)
         async with bm25(database_url, collection=f"words_few_{number}") as retriever:
-            await retriever.add_documents(
-                [Document(" ".join(f"word{n % (row + 7)}" for n in range(500)), id=f"d{row}") for row in range(100)]
-            )
+            texts = [" ".join(f"word{n % (row + 7)}" for n in range(500)) for row in range(100)]
+            await retriever.add_texts(texts, ids=[f"d{row}" for row in range(100)])
             check_index(database_url, f"words_few_{number}")
-
-
-# --- transactions ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("commits", [True, False], ids=["commit", "rollback"])
@@ -258,10 +214,8 @@ async def test_a_batch_that_fails_leaves_nothing(database_url, monkeypatch):
 async def test_writers_feed_the_generation_in_the_making(database_url):
     async with bm25(database_url) as retriever:
         await retriever.add_documents(many(2))
-        execute(
-            database_url,
-            "UPDATE semlex.collection SET building_generation = 2, building_analyzer_version = analyzer_version",
-        )
+        begun = "building_generation = 2, building_analyzer_version = analyzer_version"
+        execute(database_url, f"UPDATE semlex.collection SET {begun}")  # noqa: S608
         await retriever.add_documents(many(2, "a dog", start=1))
         await retriever.add_documents(many(100, start=100))
         await retriever.delete(["d2", "d100"])
