@@ -99,27 +99,21 @@ async def test_a_write_is_refused_whose_job_goes_on_elsewhere_meanwhile(jobs, on
 
 
 @pytest.mark.parametrize("one_snapshot", [False, True], ids=["read committed", "one snapshot"])
-async def test_a_job_can_be_taken_away_by_hand(jobs, one_snapshot):
-    """The number is part of the key: whatever changes it is seen, whichever locks it has taken before."""
-    claim = await jobs.claimed()
-
-    async def take_away():
-        await jobs.execute("UPDATE semlex.job SET fence = 99")
-
-    with pytest.raises(LeaseLostError):
-        await jobs.write(claim, take_away, one_snapshot=one_snapshot)
-    assert await jobs.effects() == 0
-
-
-@pytest.mark.parametrize("one_snapshot", [False, True], ids=["read committed", "one snapshot"])
-async def test_a_renewal_in_the_middle_of_a_write_waits_for_nothing_and_stops_nothing(jobs, one_snapshot):
+async def test_a_job_is_renewed_or_taken_away_by_hand_in_the_middle_of_a_write(jobs, one_snapshot):
+    """A renewal waits for nothing and stops nothing. The number is part of the key: whatever changes it is seen."""
     claim = await jobs.claimed()
 
     async def renew():
         for _ in range(3):
             assert not await asyncio.wait_for(jobs.leases.renew(claim, None), LIMIT)
 
+    async def take_away():
+        await jobs.execute("UPDATE semlex.job SET fence = 99")
+
     await jobs.write(claim, renew, one_snapshot=one_snapshot)
+    assert await jobs.effects() == 1
+    with pytest.raises(LeaseLostError):
+        await jobs.write(claim, take_away, one_snapshot=one_snapshot)
     assert await jobs.effects() == 1
 
 
@@ -158,32 +152,21 @@ async def test_a_transaction_that_stands_still_is_ended_by_the_server(database_u
         assert await jobs.effects() == 0
 
 
-async def test_nobody_gets_a_job_that_another_takes_at_the_same_moment(database_url):
+async def test_first_uses_submissions_of_a_key_and_claims_at_the_same_moment(database_url):
+    """They make one table, store one job, and nobody gets a job that another takes."""
     async with Database(database_url) as database:
-        jobs = Jobs(database)
-        await jobs.prepare()
-        queue = JobQueue(database, "semlex")
-        for number in range(39):
-            await queue.submit(NewJob("optimize", "c", {}, number % 3, None, None, 5))
-        taken = await asyncio.gather(*(jobs.leases.claim() for _ in range(60)))
-        found = [claim.job_id for claim in taken if claim is not None]
-        assert len(found) == len(set(found)) == 40
-
-
-async def test_one_of_many_submissions_of_a_key_is_stored(database_url):
-    async with Database(database_url) as database:
-        queue = JobQueue(database, "semlex")
-        await queue.ensure_table()
-        new = NewJob("optimize", "c", {}, 0, "nightly", None, 5)
-        found = await asyncio.gather(*(queue.submit(new) for _ in range(20)))
+        queue, leases = JobQueue(database, "semlex"), JobLeases(database, "semlex", 600)
+        await asyncio.gather(*(JobQueue(database, "semlex").ensure_table() for _ in range(8)))
+        assert await queue.list(state=None, collection=None, limit=1) == []
+        nightly = NewJob("optimize", "c", {}, 0, "nightly", None, 5)
+        found = await asyncio.gather(*(queue.submit(nightly) for _ in range(20)))
         assert len({info.id for info in found}) == 1
         assert len(await queue.list(state=None, collection=None, limit=100)) == 1
-
-
-async def test_first_uses_at_once_make_one_table(database_url):
-    async with Database(database_url) as database:
-        await asyncio.gather(*(JobQueue(database, "semlex").ensure_table() for _ in range(8)))
-        assert await JobQueue(database, "semlex").list(state=None, collection=None, limit=1) == []
+        for number in range(39):
+            await queue.submit(NewJob("optimize", "c", {}, number % 3, None, None, 5))
+        taken = await asyncio.gather(*(leases.claim() for _ in range(60)))
+        claimed = [claim.job_id for claim in taken if claim is not None]
+        assert len(claimed) == len(set(claimed)) == 40
 
 
 async def test_behind_a_transaction_pooler(database_url):

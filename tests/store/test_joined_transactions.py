@@ -7,7 +7,8 @@ import inspect
 import random
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import contextmanager, suppress
+from types import SimpleNamespace
 
 import psycopg
 import pytest
@@ -37,10 +38,6 @@ COLLECTION = "joined"
 
 class GivenUpError(Exception):
     """Ends a history in the middle."""
-
-
-def give_up():
-    raise GivenUpError
 
 
 def options():
@@ -116,21 +113,17 @@ async def history(seed, collection, connection):
             assert connection.info.transaction_status == TransactionStatus.INTRANS
         await compare(connection)
         if end == "exception":
-            give_up()
+            raise GivenUpError  # noqa: TRY301
         await done(connection.commit() if end == "commit" else connection.rollback())
     except GivenUpError:
         await done(connection.rollback())
-
-
-def seeds(full):
-    return range(1000 if full else 6)
 
 
 def test_histories_without_await(database_url, full):
     async def all_of_them(client):
         collection = client.collection(COLLECTION)
         with psycopg.connect(database_url) as connection, psycopg.connect(database_url, autocommit=True) as other:
-            for seed in seeds(full):
+            for seed in range(1000 if full else 6):
                 await history(seed, collection, connection)
                 await compare(other)
 
@@ -146,7 +139,7 @@ async def test_histories_with_await(database_url, full):
             await psycopg.AsyncConnection.connect(database_url, autocommit=True) as other,
         ):
             collection = client.collection(COLLECTION)
-            for seed in seeds(full):
+            for seed in range(1000 if full else 6):
                 await history(seed, collection, connection)
                 await compare(other)
 
@@ -194,7 +187,13 @@ async def test_a_writer_between_two_statements_is_not_taken_for_damage(database_
         assert (status.index_problem, status.chunks_not_indexed) == (None, 0)
 
 
-def test_in_autocommit_every_call_is_committed(database_url):
+def test_in_autocommit_every_call_is_committed_and_threads_have_connections_of_their_own(database_url):
+    def write(number):
+        with psycopg.connect(database_url) as connection:
+            client.collection(COLLECTION).using(connection).add_texts(["text"], ids=[f"t{number}"])
+            if number % 2:
+                connection.rollback()
+
     with clients(database_url) as client, psycopg.connect(database_url, autocommit=True) as connection:
         mine = client.collection(COLLECTION).using(connection)
         mine.add_texts(["kept"], ids=["a"])
@@ -202,7 +201,9 @@ def test_in_autocommit_every_call_is_committed(database_url):
         with suppress(GivenUpError), connection.transaction():
             mine.add_texts(["given up"], ids=["b"])
             raise GivenUpError
-        assert [chunk.id for chunk in client.collection(COLLECTION).get(["a", "b"])] == ["a"]
+        with ThreadPoolExecutor(4) as threads:
+            assert list(threads.map(write, range(4), timeout=LIMIT)) == [None] * 4
+        assert {chunk.id for chunk in client.collection(COLLECTION).list_chunks()} == {"first", "a", "t0", "t2"}
 
 
 def test_the_callers_connection_stays_as_it_is(database_url):
@@ -224,22 +225,6 @@ def test_the_callers_connection_stays_as_it_is(database_url):
     assert noticed == ["told"]
     with pytest.raises(ConfigurationError, match="one of psycopg 3, of Django, or of SQLAlchemy on psycopg 3; got str"):
         client.collection(COLLECTION).using("a text")
-
-
-def test_threads_have_connections_of_their_own(database_url):
-    def write(number):
-        with psycopg.connect(database_url) as connection:
-            client.collection(COLLECTION).using(connection).add_texts(["text"], ids=[f"t{number}"])
-            if number % 2:
-                connection.rollback()
-
-    with clients(database_url) as client:
-        threads = [threading.Thread(target=write, args=(number,)) for number in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(60)
-        assert {chunk.id for chunk in client.collection(COLLECTION).list_chunks()} == {"first", "t0", "t2"}
 
 
 def test_a_statement_of_another_thread_waits_for_the_one_that_runs(database_url):
@@ -270,9 +255,6 @@ def test_what_a_collection_was_made_with_travels_along(database_url):
         assert (len(collection.search("alpha")), len(collection.using(connection).search("alpha"))) == (2, 2)
 
 
-# --- the connections of frameworks, as far as their attributes go -----------------------------------------------------
-
-
 class DjangoConnection:
     """`django.db.connection` with what `atomic` does to it."""
 
@@ -289,12 +271,9 @@ class DjangoConnection:
         self.connection.autocommit = False
         try:
             yield
-        except BaseException:
-            self.connection.rollback()
-            raise
-        else:
             self.connection.commit()
         finally:
+            self.connection.rollback()
             self.connection.autocommit = True
 
 
@@ -302,23 +281,19 @@ class SqlalchemyConnection:
     """`sqlalchemy.Connection`: it ends only a transaction that it has begun."""
 
     def __init__(self, driver_connection):
-        self.connection, self.driver_connection = self, driver_connection
-        self._begun = False
+        self.connection, self.driver_connection, self.begun = self, driver_connection, False
 
     def in_transaction(self):
-        return self._begun
+        return self.begun
 
     def begin(self):
-        assert not self._begun
-        self._begun = True
+        assert not self.begun
+        self.begun = True
 
     async def commit(self):
-        if self._begun:
+        if self.begun:
             await done(self.driver_connection.commit())
-        self._begun = False
-
-    async def close(self):
-        await done(self.driver_connection.rollback())
+        self.begun = False
 
 
 class SqlalchemySession:
@@ -329,15 +304,6 @@ class SqlalchemySession:
         if not self._connection.in_transaction():
             self._connection.begin()
         return self._connection
-
-
-class SqlalchemyAsyncConnection:
-    def __init__(self, connection):
-        self.sync_connection = connection
-
-
-class SqlalchemyAsyncSession:
-    sync_session = None
 
 
 def test_djangos_connection(database_url):
@@ -354,27 +320,23 @@ def test_djangos_connection(database_url):
         connection.connection.close()
 
 
-@asynccontextmanager
-async def driver_connections(url):
-    with psycopg.connect(url) as own:
-        async with await psycopg.AsyncConnection.connect(url) as other:
-            yield own, other
-
-
 async def test_sqlalchemys_connections_and_sessions(database_url):
-    with clients(database_url):
-        async with Client(database_url, **options()) as client, driver_connections(database_url) as (own, other):
+    with clients(database_url), psycopg.connect(database_url) as own:
+        async with (
+            Client(database_url, **options()) as client,
+            await psycopg.AsyncConnection.connect(database_url) as other,
+        ):
             collection, expected = client.collection(COLLECTION), {"first"}
             for number, driver in enumerate((own, own, other)):
-                connection = SqlalchemyConnection(driver)
-                given = [connection, SqlalchemySession(connection), SqlalchemyAsyncConnection(connection)][number]
+                made = SqlalchemyConnection(driver)
+                given = [made, SqlalchemySession(made), SimpleNamespace(sync_connection=made)][number]
                 for commits in (True, False):
                     name = f"{number}{commits}"
                     await collection.using(given).add_texts(["text"], ids=[name])
                     if commits:
-                        await connection.commit()
+                        await made.commit()
                         expected.add(name)
-                    await connection.close()
+                    await done(driver.rollback())
             assert {chunk.id for chunk in await collection.list_chunks()} == expected
             with pytest.raises(ConfigurationError, match=r"await session\.connection\(\)"):
-                collection.using(SqlalchemyAsyncSession())
+                collection.using(SimpleNamespace(sync_session=None))

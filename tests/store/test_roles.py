@@ -50,15 +50,15 @@ async def in_a_read(snapshot, form, seen):
     seen.append(await who(snapshot.connection))
 
 
-async def in_a_write(connection, form, seen):
-    seen.append(await who(connection))
-    if form == "interrupted":
-        raise KeyError
-
-
 async def seen_in(database, form):
     """Who a transaction of a form was, at its beginning and its end."""
     seen = []
+
+    async def in_a_write(connection):
+        seen.append(await who(connection))
+        if form == "interrupted":
+            raise KeyError
+
     if form == "whole":
         seen.append(await database.read_whole("look", who))
     elif form in ("read", "nested", "limited", "failing"):
@@ -74,9 +74,7 @@ async def seen_in(database, form):
         seen += [await cursor.fetchone() for cursor in sent]
     else:
         with pytest.raises(KeyError) if form == "interrupted" else nullcontext():
-            await database.write(
-                "look", lambda connection: in_a_write(connection, form, seen), one_snapshot=form == "one_snapshot"
-            )
+            await database.write("look", in_a_write, one_snapshot=form == "one_snapshot")
     return seen
 
 
@@ -98,21 +96,17 @@ async def test_every_form_of_a_transaction_has_its_role_and_leaves_none(database
                     assert await who(connection) == (tenants.login, "none"), form
 
 
-async def check_forms(database, tenants):
-    role = tenants.make_role("one")
-    for form in FORMS:
-        assert set(await seen_in(database.acting_as(role), form)) == {(role, role)}, form
-        assert set(await seen_in(database, "read")) == {(tenants.login, "none")}, form
-
-
-async def test_behind_a_transaction_pooler(tenants):
-    async with TransactionPooler(tenants.url, 1) as pooler, Database(pooler.address, max_size=2) as database:
-        await check_forms(database, tenants)
-
-
-async def test_on_a_pool_whose_connections_begin_transactions_by_themselves(tenants):
-    async with AsyncConnectionPool(tenants.url, min_size=1, max_size=1, open=False) as pool:
-        await check_forms(Database(pool=pool), tenants)
+async def test_behind_a_transaction_pooler_and_on_a_pool_whose_connections_begin_transactions(tenants):
+    async with (
+        TransactionPooler(tenants.url, 1) as pooler,
+        Database(pooler.address, max_size=2) as behind,
+        AsyncConnectionPool(tenants.url, min_size=1, max_size=1, open=False) as pool,
+    ):
+        role = tenants.make_role("one")
+        for database in (behind, Database(pool=pool)):
+            for form in FORMS:
+                assert set(await seen_in(database.acting_as(role), form)) == {(role, role)}, form
+                assert set(await seen_in(database, "read")) == {(tenants.login, "none")}, form
 
 
 @pytest.fixture
@@ -132,58 +126,42 @@ async def test_a_transaction_of_the_users_gets_its_own_role_back(tenants, own):
             assert await who(own) == mine, form
 
 
-# --- roles that cannot be taken --------------------------------------------------------------------------------------
-
-
-async def test_a_role_that_the_login_is_no_member_of(tenants):
-    role = f"Strange {tenants.login}"
-    tenants.run("CREATE ROLE {}", role)
+async def test_roles_that_cannot_be_taken(tenants, own):
+    strange, inherited = f"Strange {tenants.login}", tenants.make_role("one")
+    tenants.run("CREATE ROLE {}", strange)
+    tenants.run("GRANT {} TO {} WITH SET FALSE", inherited, tenants.login)
+    absent = r"role 'nobody' does not exist on this server: run CREATE ROLE \"nobody\";"
     async with Database(tenants.url) as database:
         for form in ("read", "whole", "write", "in_one_go"):
             with pytest.raises(PrivilegeError) as raised:
-                await seen_in(database.acting_as(role), form)
-            assert str(raised.value) == (
-                f"the login '{tenants.login}' may not take the role '{role}': "
-                f'run GRANT "{role}" TO "{tenants.login}";'
-            )
-
-
-async def test_a_role_that_may_be_inherited_and_not_taken(tenants):
-    role = tenants.make_role("one")
-    tenants.run("GRANT {} TO {} WITH SET FALSE", role, tenants.login)
-    async with Database(tenants.url) as database:
+                await seen_in(database.acting_as(strange), form)
+            remedy = f'run GRANT "{strange}" TO "{tenants.login}";'
+            assert str(raised.value) == f"the login '{tenants.login}' may not take the role '{strange}': {remedy}"
         with pytest.raises(PrivilegeError, match="may not take the role"):
-            await seen_in(database.acting_as(role), "read")
-
-
-async def test_a_role_that_does_not_exist(tenants):
-    async with Database(tenants.url) as database:
-        with pytest.raises(
-            PrivilegeError, match=r"role 'nobody' does not exist on this server: run CREATE ROLE \"nobody\";"
-        ):
+            await seen_in(database.acting_as(inherited), "read")
+        with pytest.raises(PrivilegeError, match=absent):
             await seen_in(database.acting_as("nobody"), "read")
-
-
-async def test_on_a_connection_of_the_users_it_is_told_as_well(tenants, own):
-    with pytest.raises(PrivilegeError, match="role 'nobody' does not exist"):
-        await seen_in(Database(connection=own).acting_as("nobody"), "read")
-    await own.execute("SELECT 1")
-    with pytest.raises(PrivilegeError, match="role 'nobody' does not exist"):
-        await seen_in(Database(connection=own).acting_as("nobody"), "write")
+    for form in ("read", "write"):
+        with pytest.raises(PrivilegeError, match=absent):
+            await seen_in(Database(connection=own).acting_as("nobody"), form)
+        await own.execute("SELECT 1")
     assert await who(own) == (tenants.login, "none")
 
 
 async def test_a_right_that_the_role_lacks(tenants):
     one, role = tenants.make("acme", "anvil"), tenants.make_role("one")
+    forbidden = "permission denied for schema acme.*"
+
+    async def ask(database, statement):
+        await database.read("look", lambda connection: connection.execute(statement))
+
     async with Database(tenants.url) as database:
-        with pytest.raises(
-            PrivilegeError, match=rf"permission denied for schema acme.*the role '{role}' lacks the right"
-        ):
-            await database.acting_as(role).read("look", lambda c: c.execute("SELECT FROM acme.collection"))
-        with pytest.raises(PrivilegeError, match=r"permission denied for schema acme.*deploy\.md shows what to GRANT"):
-            await database.read("look", lambda c: c.execute("SELECT FROM acme.collection"))
+        with pytest.raises(PrivilegeError, match=rf"{forbidden}the role '{role}' lacks the right"):
+            await ask(database.acting_as(role), "SELECT FROM acme.collection")
+        with pytest.raises(PrivilegeError, match=rf"{forbidden}deploy\.md shows what to GRANT"):
+            await ask(database, "SELECT FROM acme.collection")
         with pytest.raises(StoreError, match="the server refused a value"):  # 22023, and no role's fault
-            await database.acting_as(one.owner).read("look", lambda c: c.execute("SELECT set_config('jit', 'x', true)"))
+            await ask(database.acting_as(one.owner), "SELECT set_config('jit', 'x', true)")
 
 
 @pytest.mark.parametrize("role", ["", " ", "x" * 64, "ü" * 32, "a\0b", "none", "public", "\ud800", 3, b"one"])

@@ -10,7 +10,7 @@ import numpy as np
 import psycopg
 import pytest
 from psycopg import sql
-from psycopg.conninfo import make_conninfo
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from semlex.errors import (
     CollectionNotFoundError,
@@ -26,6 +26,7 @@ from semlex.store.schema import migrations
 from semlex.testing import HashEmbedder
 from semlex.types.documents import Document
 from tests.support.databases import execute, new_role
+from tests.support.retrievers import opened as async_opened
 from tests.support.shell import Started
 
 pytestmark = pytest.mark.pg16
@@ -40,13 +41,8 @@ def opened(url, collection="default_collection", **options):
 
 def relations(url, schema="semlex"):
     """Name -> kind of everything in a schema."""
-    rows = execute(
-        url, "SELECT relname, relkind::text FROM pg_class WHERE relnamespace = to_regnamespace(%s)", [schema]
-    )
-    return dict(rows)
-
-
-# --- first use ------------------------------------------------------------------------------------------------------
+    names = "SELECT relname, relkind::text FROM pg_class WHERE relnamespace = to_regnamespace(%s)"
+    return dict(execute(url, names, [schema]))
 
 
 @pytest.mark.slow
@@ -84,15 +80,10 @@ def test_many_processes_use_a_database_for_the_first_time_at_once(server_url, fu
     assert codes == [0] * PROCESSES
 
 
-# --- rights ---------------------------------------------------------------------------------------------------------
-
-
 def test_without_the_right_to_create_the_extension(empty_database_url):
-    with psycopg.connect(empty_database_url, autocommit=True) as connection:
-        # A trusted extension may be created by whoever may create in the database; this role may not.
-        connection.execute(
-            sql.SQL("REVOKE CREATE ON DATABASE {} FROM PUBLIC").format(sql.Identifier(connection.info.dbname))
-        )
+    # A trusted extension may be created by whoever may create in the database; this role may not.
+    name = conninfo_to_dict(empty_database_url)["dbname"]
+    execute(empty_database_url, f'REVOKE CREATE ON DATABASE "{name}" FROM PUBLIC')
     with (
         new_role(empty_database_url) as role,
         pytest.raises(PrivilegeError, match="CREATE EXTENSION vector;") as caught,
@@ -115,37 +106,29 @@ def test_without_the_right_to_create_the_schema(bare_database_url):
             assert [result.id for result in retriever.search("first")] == ["a"]
 
 
-@pytest.fixture
-def reader_url(database_url):
-    """Address of a role that may only read, in a database with two documents."""
+def test_a_reader_needs_select_only(database_url):
     with opened(database_url) as retriever:
         retriever.add_documents([Document("the first row", {"kind": "x"}, id="a"), Document("another", id="b")])
     with new_role(database_url, "USAGE ON SCHEMA semlex", "SELECT ON ALL TABLES IN SCHEMA semlex") as role:
-        yield make_conninfo(database_url, user=role)
-
-
-def test_a_reader_needs_select_only(reader_url):
-    with opened(make_conninfo(reader_url, options="-c default_transaction_read_only=on")) as retriever:
-        results = retriever.search("first row", filters={"kind": "x"}, explain=True)
-        assert ([result.id for result in results], results.mode) == (["a"], "hybrid")
-        assert results.explanation is not None
-        assert (results.warnings, retriever.count()) == ([], 2)
-        assert retriever.why("a", "first").found
-        assert retriever.why("nobody", "first").code == "never_seen"
-        assert retriever.get(["b"])[0].content == "another"
-        assert retriever.status().embedded == 2
-    with opened(reader_url) as retriever:
-        for refused in (
-            lambda: retriever.add_documents([Document("not mine", id="c")]),
-            lambda: retriever.delete(["a"]),
-            retriever.drop_collection,
-        ):
-            with pytest.raises(PrivilegeError):
-                refused()
-        assert retriever.count() == 2
-
-
-# --- schemas and search paths ---------------------------------------------------------------------------------------
+        reader_url = make_conninfo(database_url, user=role)
+        with opened(make_conninfo(reader_url, options="-c default_transaction_read_only=on")) as retriever:
+            results = retriever.search("first row", filters={"kind": "x"}, explain=True)
+            assert ([result.id for result in results], results.mode) == (["a"], "hybrid")
+            assert results.explanation is not None
+            assert (results.warnings, retriever.count()) == ([], 2)
+            assert retriever.why("a", "first").found
+            assert retriever.why("nobody", "first").code == "never_seen"
+            assert retriever.get(["b"])[0].content == "another"
+            assert retriever.status().embedded == 2
+        with opened(reader_url) as retriever:
+            for refused in (
+                lambda: retriever.add_documents([Document("not mine", id="c")]),
+                lambda: retriever.delete(["a"]),
+                retriever.drop_collection,
+            ):
+                with pytest.raises(PrivilegeError):
+                    refused()
+            assert retriever.count() == 2
 
 
 @pytest.mark.slow
@@ -165,30 +148,19 @@ def test_the_extension_may_live_in_any_schema(empty_database_url):
     assert "default_collection_chunk" in relations(empty_database_url, "elsewhere")
 
 
-HOSTILE = """
+TRAPS = [
+    *(("distance(public.vector, public.vector)", "float8"), ("to_tsvector(regconfig, text)", "tsvector")),
+    *(("unnest(tsvector)", "SETOF text"), ("ts_rank(tsvector, tsquery, int)", "float4"), ("same(text, text)", "bool")),
+    *(("set_config(text, text, bool)", "text"), ("current_setting(text)", "text"), ("to_regclass(text)", "regclass")),
+    ("pg_advisory_xact_lock(bigint)", "void"),
+]
+TRAP = (
+    "CREATE FUNCTION hostile.{} RETURNS {} LANGUAGE plpgsql AS $$ BEGIN RAISE 'hostile function was called: {}'; END $$"
+)
+HOSTILE = f"""
 CREATE SCHEMA hostile;
-CREATE TABLE hostile.called (what text);
-CREATE FUNCTION hostile.trap(name text) RETURNS void LANGUAGE plpgsql AS
-    $$ BEGIN RAISE EXCEPTION 'hostile function was called: %', name; END $$;
-CREATE FUNCTION hostile.distance(public.vector, public.vector) RETURNS float8 LANGUAGE plpgsql AS
-    $$ BEGIN PERFORM hostile.trap('<=>'); RETURN -1; END $$;
+{"; ".join(TRAP.format(name, kind, name) for name, kind in TRAPS)};
 CREATE OPERATOR hostile.<=> (LEFTARG = public.vector, RIGHTARG = public.vector, FUNCTION = hostile.distance);
-CREATE FUNCTION hostile.to_tsvector(regconfig, text) RETURNS tsvector LANGUAGE plpgsql IMMUTABLE AS
-    $$ BEGIN PERFORM hostile.trap('to_tsvector'); RETURN NULL; END $$;
-CREATE FUNCTION hostile.unnest(tsvector) RETURNS SETOF text LANGUAGE plpgsql AS
-    $$ BEGIN PERFORM hostile.trap('unnest'); END $$;
-CREATE FUNCTION hostile.ts_rank(tsvector, tsquery, int) RETURNS float4 LANGUAGE plpgsql AS
-    $$ BEGIN PERFORM hostile.trap('ts_rank'); RETURN 1; END $$;
-CREATE FUNCTION hostile.set_config(text, text, bool) RETURNS text LANGUAGE plpgsql AS
-    $$ BEGIN PERFORM hostile.trap('set_config'); RETURN ''; END $$;
-CREATE FUNCTION hostile.current_setting(text) RETURNS text LANGUAGE plpgsql AS
-    $$ BEGIN PERFORM hostile.trap('current_setting'); RETURN ''; END $$;
-CREATE FUNCTION hostile.to_regclass(text) RETURNS regclass LANGUAGE plpgsql AS
-    $$ BEGIN PERFORM hostile.trap('to_regclass'); RETURN NULL; END $$;
-CREATE FUNCTION hostile.pg_advisory_xact_lock(bigint) RETURNS void LANGUAGE plpgsql AS
-    $$ BEGIN PERFORM hostile.trap('pg_advisory_xact_lock'); END $$;
-CREATE FUNCTION hostile.same(text, text) RETURNS bool LANGUAGE plpgsql AS
-    $$ BEGIN PERFORM hostile.trap('='); RETURN true; END $$;
 CREATE OPERATOR hostile.= (LEFTARG = text, RIGHTARG = text, FUNCTION = hostile.same);
 CREATE TABLE hostile.pg_extension (extname text, extversion text, extnamespace oid);
 CREATE DOMAIN hostile.vector AS text CHECK (false);
@@ -196,60 +168,42 @@ CREATE DOMAIN hostile.jsonb AS text CHECK (false);
 """
 
 
-def test_a_hostile_schema_in_front_of_the_search_path_is_not_called(database_url):
-    with psycopg.connect(database_url, autocommit=True) as connection:
-        connection.execute(HOSTILE)
-        connection.execute(
-            sql.SQL("ALTER DATABASE {} SET search_path = hostile, pg_catalog, public").format(
-                sql.Identifier(connection.info.dbname)
-            )
-        )
-    with psycopg.connect(database_url) as connection, pytest.raises(psycopg.Error, match="hostile function was called"):
-        connection.execute("SELECT set_config('a.b', 'c', true)")  # the trap is armed
-    with opened(database_url) as retriever:
-        ids = [str(number) for number in range(100)]
-        metadata = [{"n": number} for number in range(100)]
-        retriever.add_texts([f"text {number}" for number in ids], ids=ids, metadata=metadata)
-        retriever.add_texts(["changed text"], ids=["5"], metadata=[{"n": 5}])
-        retriever.add_texts([f"other {number}" for number in ids], ids=ids, metadata=metadata)
-        retriever.indexes.create()
-        results = retriever.search("other 5", 3, filters={"n": 5})
-        assert ([result.id for result in results], results.warnings) == (["5"], [])
-        assert len(retriever.search("other text", 100)) == 100
-        assert retriever.status().chunks == 100
-        assert retriever.delete(["5"]).chunks == 1
-        assert retriever.drop_collection()
-
-
-async def test_a_users_connection_with_a_hostile_path_is_safe_too(database_url):
+async def test_a_hostile_schema_in_front_of_the_search_path_is_not_called(database_url):
     execute(database_url, HOSTILE)
+    name = conninfo_to_dict(database_url)["dbname"]
+    execute(database_url, f'ALTER DATABASE "{name}" SET search_path = hostile, pg_catalog, public')
+    with pytest.raises(psycopg.Error, match="hostile function was called"):
+        execute(database_url, "SELECT set_config('a.b', 'c', true)")  # the trap is armed
+    ids = [str(number) for number in range(100)]
+    metadata = [{"n": number} for number in range(100)]
+    async with async_opened(database_url) as retriever:
+        await retriever.add_texts([f"text {number}" for number in ids], ids=ids, metadata=metadata)
+        await retriever.add_texts(["changed text"], ids=["5"], metadata=[{"n": 5}])
+        await retriever.add_texts([f"other {number}" for number in ids], ids=ids, metadata=metadata)
+        await retriever.indexes.create()
+        results = await retriever.search("other 5", 3, filters={"n": 5})
+        assert ([result.id for result in results], results.warnings) == (["5"], [])
+        assert len(await retriever.search("other text", 100)) == 100
+        assert (await retriever.status()).chunks == 100
+        assert (await retriever.delete(["5"])).chunks == 1
+        assert await retriever.drop_collection()
+
+    async def where(connection):
+        return (await (await connection.execute("SHOW search_path")).fetchone())[0]
+
     async with await psycopg.AsyncConnection.connect(database_url, autocommit=True) as connection:
-        await connection.execute("SET search_path = hostile, pg_catalog, public")
         database = Database(connection=connection)
-
-        async def where(connection):
-            row = await (await connection.execute("SHOW search_path")).fetchone()
-            assert row is not None
-            return str(row[0])
-
         async with connection.transaction():
             assert await database.write("look", where) == "pg_catalog, pg_temp"
             assert await database.read("look", where) == "pg_catalog, pg_temp"
             assert await where(connection) == "hostile, pg_catalog, public"
 
 
-# --- versions -------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("postgres", "version", "refused"),
     [
-        (18, "0.7.4", "0.7.4"),
-        (18, "0.5", "0.5"),
-        (14, "0.8.5", "14"),
-        (15, "0.8.0", None),
-        (18, "0.10.0", None),
-        (16, None, None),
+        *((18, "0.7.4", "0.7.4"), (18, "0.5", "0.5"), (14, "0.8.5", "14")),
+        *((15, "0.8.0", None), (18, "0.10.0", None), (16, None, None)),
     ],
 )
 async def test_versions_below_the_floor_are_refused(postgres, version, refused):
@@ -270,9 +224,6 @@ async def test_versions_below_the_floor_are_refused(postgres, version, refused):
     else:
         with pytest.raises(UnsupportedServerError, match=refused):
             await read_server_info(connection)
-
-
-# --- names ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -307,9 +258,7 @@ def test_the_longest_names_fit(database_url):
     names = relations(database_url, schema)
     assert max(map(len, names)) <= 63
     suffixes = [{name.removeprefix(twin) for name in names if name.startswith(twin)} for twin in twins]
-    assert {suffix for suffix in suffixes[0] if "pkey" not in suffix} == {
-        suffix for suffix in suffixes[1] if "pkey" not in suffix
-    }
+    assert {one for one in suffixes[0] ^ suffixes[1] if "pkey" not in one} == set()
     for name in twins:
         with opened(database_url, name, schema=schema) as retriever:
             assert [result.content for result in retriever.search("text")] == [f"text of {name[-1]}"]
@@ -320,14 +269,13 @@ def test_collections_stand_side_by_side(database_url):
     # Among them every name that, with a suffix of ours, could be the name of another collection's table or index.
     suffixes = ("source", "document", "chunk", "embedding", "embedding_1", "document_source", "ingestion", "text", "x")
     names = ["notes", *(f"notes_{suffix}" for suffix in suffixes)]
-    for name in names:
-        with opened(database_url, name) as retriever:
-            retriever.add_documents([Document(f"text of {name}", id=name)])
-            assert len(retriever.indexes.create()) == 3
-    for name in names:
-        with opened(database_url, name) as retriever:
-            assert [result.id for result in retriever.search("text")] == [name]
-            assert [entry.name for entry in retriever.collections()] == sorted(names)
+    with SyncClient(database_url, HashEmbedder(8), use_reranking=False) as client:
+        for name in names:
+            client.collection(name).add_documents([Document(f"text of {name}", id=name)])
+            assert len(client.collection(name).indexes.create()) == 3
+        for name in names:
+            assert [result.id for result in client.collection(name).search("text")] == [name]
+        assert [entry.name for entry in client.collections()] == sorted(names)
 
 
 @pytest.mark.slow

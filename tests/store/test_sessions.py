@@ -7,7 +7,6 @@ from datetime import UTC
 
 import psycopg
 import pytest
-from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from semlex.errors import ConfigurationError, ConnectionFailedError, StoreError, UnsupportedServerError
@@ -53,33 +52,27 @@ def check_as_others_see_it(url):
 
 
 HOSTILE = [
-    ("standard_conforming_strings", "off"),
-    ("array_nulls", "off"),
-    ("bytea_output", "escape"),
-    ("DateStyle", "German, DMY"),
-    ("IntervalStyle", "sql_standard"),
-    ("extra_float_digits", "-15"),
-    ("TimeZone", "Asia/Kathmandu"),
-    ("backslash_quote", "off"),
-    ("escape_string_warning", "off"),
-    ("default_transaction_isolation", "serializable"),
-    ("transform_null_equals", "on"),
-    ("quote_all_identifiers", "on"),
+    *(
+        (name, "off")
+        for name in ("standard_conforming_strings", "array_nulls", "backslash_quote", "escape_string_warning")
+    ),
+    *(
+        ("transform_null_equals", "on"),
+        ("quote_all_identifiers", "on"),
+        ("default_transaction_isolation", "serializable"),
+    ),
+    *(("bytea_output", "escape"), ("DateStyle", "German, DMY"), ("IntervalStyle", "sql_standard")),
+    *(("extra_float_digits", "-15"), ("TimeZone", "Asia/Kathmandu")),
 ]
 
 
-@pytest.mark.parametrize("encoding", ["LATIN1", "SQL_ASCII"])
-async def test_settings_of_the_database_change_nothing(database_url, encoding):
-    for name, value in [*HOSTILE, ("client_encoding", encoding)]:
-        set_in_database(database_url, name, value)
-    async with opened(database_url) as retriever:
-        await fill(retriever)
-        await check(retriever)
-    check_as_others_see_it(database_url)
-
-
-async def test_the_encoding_of_the_environment_changes_nothing(database_url, monkeypatch):
-    monkeypatch.setenv("PGCLIENTENCODING", "WIN1252")
+@pytest.mark.parametrize("encoding", ["LATIN1", "SQL_ASCII", None])
+async def test_settings_of_the_database_and_the_environment_change_nothing(database_url, monkeypatch, encoding):
+    if encoding is None:
+        monkeypatch.setenv("PGCLIENTENCODING", "WIN1252")
+    else:
+        for name, value in [*HOSTILE, ("client_encoding", encoding)]:
+            set_in_database(database_url, name, value)
     async with opened(database_url) as retriever:
         await fill(retriever)
         await check(retriever)
@@ -91,15 +84,11 @@ async def test_a_users_connection_keeps_its_settings(database_url, autocommit):
     hostile = {"client_encoding": "LATIN1", "standard_conforming_strings": "off", "array_nulls": "off"}
     async with await psycopg.AsyncConnection.connect(database_url, autocommit=autocommit) as connection:
         for name, value in hostile.items():
-            await connection.execute(sql.SQL("SET {} = {}").format(sql.Identifier(name), value))
+            await connection.execute(f"SET {name} = '{value}'")
         await connection.commit()
 
         async def present():
-            values = {}
-            for name in hostile:
-                row = await (await connection.execute(sql.SQL("SHOW {}").format(sql.Identifier(name)))).fetchone()
-                values[name] = row[0] if row else ""
-            return values
+            return {name: (await (await connection.execute(f"SHOW {name}")).fetchone())[0] for name in hostile}
 
         async with opened(connection=connection) as retriever:
             await retriever.add_documents(documents("a", 1))
@@ -119,20 +108,17 @@ async def test_a_users_connection_keeps_its_settings(database_url, autocommit):
 
 @pytest.mark.parametrize("encoding", ["LATIN1", "SQL_ASCII"])
 async def test_a_database_that_cannot_hold_every_text_is_refused(server_url, encoding):
-    name = sql.Identifier(f"semlex_test_{encoding.lower()}")
-    with psycopg.connect(server_url, autocommit=True) as connection:
-        connection.execute(
-            sql.SQL("CREATE DATABASE {} ENCODING {} LOCALE 'C' TEMPLATE template0").format(name, encoding)
-        )
-        try:
-            url = make_conninfo(server_url, dbname=f"semlex_test_{encoding.lower()}")
-            with pytest.raises(UnsupportedServerError, match=f"{encoding}.*CREATE DATABASE name ENCODING 'UTF8'"):
-                await opened(url).initialize()
-            async with await psycopg.AsyncConnection.connect(url, client_encoding="utf8") as own:
-                with pytest.raises(UnsupportedServerError, match=encoding):
-                    await opened(connection=own).initialize()
-        finally:
-            connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(name))
+    name = f"semlex_test_{encoding.lower()}"
+    url = make_conninfo(server_url, dbname=name)
+    execute(server_url, f"CREATE DATABASE {name} ENCODING {encoding} LOCALE 'C' TEMPLATE template0")
+    try:
+        with pytest.raises(UnsupportedServerError, match=f"{encoding}.*CREATE DATABASE name ENCODING 'UTF8'"):
+            await opened(url).initialize()
+        async with await psycopg.AsyncConnection.connect(url, client_encoding="utf8") as own:
+            with pytest.raises(UnsupportedServerError, match=encoding):
+                await opened(connection=own).initialize()
+    finally:
+        execute(server_url, f"DROP DATABASE {name} WITH (FORCE)")
 
 
 async def test_a_time_that_python_does_not_know_fails_no_answer(database_url):
@@ -146,30 +132,27 @@ async def test_a_time_that_python_does_not_know_fails_no_answer(database_url):
         assert [one.created_at.year for one in await retriever.get(["aä0"])] == [1]
 
 
-# --- a write does not wait for ever ---------------------------------------------------------------------------------
+async def in_a_write(url, *names):
+    async def work(connection):
+        return [(await (await connection.execute(f"SHOW {name}")).fetchone())[0] for name in names]
 
-
-async def in_a_write(url, names, **options):
-    database = Database(url, **options)
-    await database.open()
-    try:
-
-        async def work(connection):
-            shown = [await (await connection.execute(f"SHOW {name}")).fetchone() for name in names]
-            return [str(row[0]) for row in shown if row]
-
+    async with Database(url) as database:
         return await database.write("look at the settings", work)
-    finally:
-        await database.close()
 
 
-async def test_a_lock_is_waited_for_with_a_limit(database_url):
-    assert await in_a_write(database_url, ["lock_timeout"]) == ["1min"]
+async def test_a_lock_is_waited_for_with_a_limit_and_the_server_looks_after_a_writer_over_tcp(database_url):
+    """On a Unix socket the settings of TCP stand at 0; over TCP they are those of the transaction."""
+    assert str(conninfo_to_dict(database_url)["host"]).startswith("/")
+    assert "tcp_user_timeout" in settings._write_settings(None).decode()
+    names = [*(f"tcp_keepalives_{name}" for name in ("idle", "interval", "count")), "tcp_user_timeout"]
+    assert await in_a_write(database_url, "lock_timeout", *names) == ["1min", "0", "0", "0", "0"]
     set_in_database(database_url, "lock_timeout", "50s")
-    assert await in_a_write(database_url, ["lock_timeout"]) == ["50s"]
+    assert await in_a_write(database_url, "lock_timeout") == ["50s"]
 
 
-async def test_a_locked_row_is_named_as_the_reason(database_url, monkeypatch):
+@pytest.mark.slow
+async def test_a_locked_row_is_named_as_the_reason_and_a_merge_that_stands_still(database_url, monkeypatch):
+    monkeypatch.setattr(merge, "BUSY_LIMIT_SECONDS", 0.3)
     set_in_database(database_url, "lock_timeout", "200ms")  # expires
     async with opened(database_url) as retriever:
         await retriever.add_documents(documents("a", 1))
@@ -179,14 +162,6 @@ async def test_a_locked_row_is_named_as_the_reason(database_url, monkeypatch):
                 await retriever.add_documents([Document("changed", id="aä0")])
         assert caught.value.sqlstate == "55P03"
         await retriever.add_documents([Document("changed", id="aä0")])
-
-
-@pytest.mark.slow
-async def test_a_merge_that_stands_still_holds_nobody_up_for_ever(database_url, monkeypatch):
-    monkeypatch.setattr(merge, "BUSY_LIMIT_SECONDS", 0.3)
-    set_in_database(database_url, "lock_timeout", "300ms")  # expires
-    async with opened(database_url) as retriever:
-        await retriever.add_documents(documents("a", 1))
         with psycopg.connect(database_url) as other:
             other.execute("SELECT pg_advisory_xact_lock(%s)", [merging_lock(retriever.info)])
             async with asyncio.timeout(LIMIT):
@@ -196,18 +171,6 @@ async def test_a_merge_that_stands_still_holds_nobody_up_for_ever(database_url, 
                     await retriever.indexes.rebuild_keyword()
         await retriever.indexes.optimize()
         await retriever.indexes.rebuild_keyword()
-
-
-async def test_the_server_looks_after_a_writer_over_tcp(database_url):
-    """On a Unix socket these settings stand at 0; over TCP they are those of the transaction."""
-    assert "tcp_user_timeout" in settings._write_settings(None).decode()
-    names = ["tcp_keepalives_idle", "tcp_keepalives_interval", "tcp_keepalives_count", "tcp_user_timeout"]
-    parts = conninfo_to_dict(database_url)
-    assert str(parts["host"]).startswith("/")
-    assert await in_a_write(database_url, names) == ["0", "0", "0", "0"]
-
-
-# --- a connection that cannot be used -------------------------------------------------------------------------------
 
 
 async def test_a_connection_that_cannot_be_used_is_refused(database_url):
