@@ -1,28 +1,38 @@
-"""Binary COPY through a real server: our bytes are the server's own bytes, and our values come back."""
+"""Binary COPY and whole rows: our bytes are the server's own, values come back, and a COPY out may be cut short."""
 
 from __future__ import annotations
 
+import asyncio
+import itertools
 import math
 import random
 import string
+import sys
 import uuid
-from datetime import UTC, datetime, timedelta
+from contextlib import ExitStack, aclosing
+from datetime import UTC, datetime, timedelta, timezone
 
 import numpy as np
 import psycopg
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from psycopg import sql
+from psycopg.conninfo import make_conninfo
 
+from semlex import Document, ValidationError
 from semlex._core import CopyEncoder, decode_copy, validate_rows
-from tests.support.properties import examples
+from semlex.store import tables
+from tests.support.databases import execute
+from tests.support.properties import OWN_ROWS, examples
+from tests.support.retrievers import sync_opened
 
 SCALARS = ("int2", "int4", "int8", "float4", "float8", "bool", "text", "uuid", "timestamptz")
 BITS = 11
 SPARSE_DIMENSIONS = 500
 FIRST = datetime(1, 1, 1, tzinfo=UTC)
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+MICROSECOND = timedelta(microseconds=1)
 LAST_MICROSECOND = 3_652_059 * 86_400 * 10**6 - 1  # of the years 1 to 9999, counted from the first
 LETTERS = string.printable.replace("\0", "") + "äßéÿ€漢字कख🙂\u200f\x01\x7f\x85\ufeff\uffff"
 
@@ -39,13 +49,10 @@ def encode(columns, space=0):
 
 
 def create_table(connection, columns):
-    names = {"bit": f"bit({BITS})"}
-    fields = [
-        sql.SQL("{} {}").format(sql.Identifier(name), sql.SQL(names.get(kind, kind))) for name, kind, _ in columns
-    ]
-    fields.append(sql.SQL("{} int8 GENERATED ALWAYS AS IDENTITY").format(sql.Identifier("ordinal")))
+    fields = [f'"{name}" {f"bit({BITS})" if kind == "bit" else kind}' for name, kind, _ in columns]
     connection.execute("DROP TABLE IF EXISTS rows")
-    connection.execute(sql.SQL("CREATE TEMP TABLE rows ({})").format(sql.SQL(", ").join(fields)))
+    ordinal = "ordinal int8 GENERATED ALWAYS AS IDENTITY"
+    connection.execute(f"CREATE TEMP TABLE rows ({', '.join([*fields, ordinal])})")
 
 
 def copy_in(connection, columns, stream):
@@ -64,23 +71,19 @@ def copy_out(connection, names):
         return b"".join(copy)
 
 
-def same(sent, received, kind):  # noqa: PLR0911 (one line a type)
+def same(sent, received, kind):
     """Equality of one value, as far as the type keeps it."""
     if sent is None or received is None:
         return sent is received
     if isinstance(sent, list) and kind.endswith("[]"):
-        pairs = zip(sent, received, strict=True)
-        return all(same(left, right, kind[:-2]) for left, right in pairs)
+        return all(same(left, right, kind[:-2]) for left, right in zip(sent, received, strict=True))
     if kind in {"vector", "halfvec"}:
-        return bool(np.array_equal(sent.view(np.uint32), received.view(np.uint32)))
+        return np.array_equal(sent.view(np.uint32), received.view(np.uint32))
     if kind == "sparsevec":
-        pairs = zip((SPARSE_DIMENSIONS, *sent), received, strict=True)
-        return all(np.array_equal(left, right) for left, right in pairs)
-    if kind == "jsonb":
-        return same_json(sent, received)
+        return all(itertools.starmap(np.array_equal, zip((SPARSE_DIMENSIONS, *sent), received, strict=True)))
     if isinstance(sent, float) and math.isnan(sent):
         return isinstance(received, float) and math.isnan(received)
-    return type(sent) is type(received) and sent == received
+    return same_json(sent, received)
 
 
 def same_json(sent, received):
@@ -105,7 +108,7 @@ def through_the_server(connection, columns, rows, space):
         assert not wrong, f"{name}: row {wrong[0]}"
 
 
-# ---- values, by one seeded generator: hypothesis chooses the seed and the shape, so that tables can be large ----
+# By one seeded generator: hypothesis chooses the seed and the shape, so that tables can be large.
 
 
 def random_text(source):
@@ -116,16 +119,8 @@ def random_float(source):
     return source.choice((0.0, -0.0, math.nan, math.inf, -math.inf, 5e-324, source.uniform(-1e6, 1e6)))
 
 
-def random_instant(source):
-    return FIRST + timedelta(microseconds=source.randint(0, LAST_MICROSECOND))
-
-
 def random_components(source, dimension):
     return np.array([source.gauss(0, 1) for _ in range(dimension)], dtype=np.float32)
-
-
-def random_half(source, dimension):
-    return random_components(source, dimension).astype(np.float16).astype(np.float32)
 
 
 def random_sparse(source):
@@ -158,11 +153,11 @@ MAKERS = {
     "bool": lambda source: source.random() < 0.5,
     "text": random_text,
     "uuid": lambda source: uuid.UUID(int=source.getrandbits(128)),
-    "timestamptz": random_instant,
+    "timestamptz": lambda source: FIRST + timedelta(microseconds=source.randint(0, LAST_MICROSECOND)),
     "bytea": lambda source: source.randbytes(source.randrange(20)),
     "jsonb": lambda source: random_json(source) if source.random() < 0.9 else {},
     "vector": lambda source: random_components(source, source.randrange(1, 8)),
-    "halfvec": lambda source: random_half(source, source.randrange(1, 8)),
+    "halfvec": lambda source: random_components(source, source.randrange(1, 8)).astype(np.float16).astype(np.float32),
     "bit": lambda source: "".join(source.choices("01", k=BITS)),
     "sparsevec": random_sparse,
 }
@@ -208,10 +203,6 @@ def test_lists_of_every_type(connection, full):
     check()
 
 
-def integers(generator, bits, rows):
-    return generator.integers(-(2 ** (bits - 1)), 2 ** (bits - 1), rows, dtype=np.int64)
-
-
 @pytest.mark.slow
 def test_arrays_of_every_type(connection, full):
     """The same through NumPy: a bulk load as it really is."""
@@ -220,16 +211,16 @@ def test_arrays_of_every_type(connection, full):
     @given(seed=st.integers(0, 2**32), dimension=st.integers(1, 70), space=st.sampled_from((0, 5_000, 2**18)))
     def check(seed, dimension, space):
         generator, rows = np.random.default_rng(seed), 4_000 if full else 1_000
+
+        def integers(bits):
+            return generator.integers(-(2 ** (bits - 1)), 2 ** (bits - 1), rows, dtype=np.int64)
+
         vectors = generator.standard_normal((rows, dimension), dtype=np.float32)
-        micros = generator.integers(0, LAST_MICROSECOND, rows, dtype=np.int64) - (EPOCH - FIRST) // timedelta(
-            microseconds=1
-        )
+        micros = generator.integers(0, LAST_MICROSECOND, rows, dtype=np.int64) - (EPOCH - FIRST) // MICROSECOND
         identifiers = generator.integers(0, 256, (rows, 16), dtype=np.uint8)
         bits = generator.integers(0, 2, (rows, BITS), dtype=np.uint8)
         columns = [
-            ("a", "int2", integers(generator, 16, rows)),
-            ("b", "int4", integers(generator, 32, rows)),
-            ("c", "int8", integers(generator, 64, rows)),
+            *((name, f"int{bits // 8}", integers(bits)) for name, bits in (("a", 16), ("b", 32), ("c", 64))),
             ("d", "float4", generator.standard_normal(rows, dtype=np.float32)),
             ("e", "float8", generator.standard_normal(rows)),
             ("f", "bool", generator.integers(0, 2, rows).astype(np.bool_)),
@@ -248,7 +239,7 @@ def test_arrays_of_every_type(connection, full):
         for name, _, sent in columns[:6]:
             assert received[name] == sent.tolist()
         assert received["g"] == [uuid.UUID(bytes=row.tobytes()) for row in identifiers]
-        assert [(value - EPOCH) // timedelta(microseconds=1) for value in received["h"]] == micros.tolist()
+        assert [(value - EPOCH) // MICROSECOND for value in received["h"]] == micros.tolist()
         sent_by_name = {name: sent for name, _, sent in columns}
         for name in "ij":
             assert np.array_equal(np.stack(received[name]), sent_by_name[name])
@@ -257,13 +248,15 @@ def test_arrays_of_every_type(connection, full):
     check()
 
 
+stored_texts = st.none() | st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]))
+
+
 @settings(deadline=None)
 @given(
     rows=st.lists(
         st.tuples(
-            st.none() | st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"])),
-            st.none()
-            | st.lists(st.none() | st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]))),
+            stored_texts,
+            st.none() | st.lists(stored_texts),
             st.none() | st.binary(),
             st.none() | st.datetimes(timezones=st.timezones(), allow_imaginary=False),
             st.none() | st.floats(),
@@ -311,10 +304,8 @@ def test_what_is_accepted_has_a_cosine(connection):
     vectors = (generator.standard_normal((20_000, 5)) * scale).astype(np.float32)
     vectors = vectors[np.isfinite(vectors).all(axis=1)]
     refused = {row for row, *_ in validate_rows([("v", "vector", vectors, None)], None)}
-    columns = [
-        ("v", "vector", vectors),
-        ("accepted", "bool", np.array([row not in refused for row in range(len(vectors))])),
-    ]
+    accepted = np.array([row not in refused for row in range(len(vectors))])
+    columns = [("v", "vector", vectors), ("accepted", "bool", accepted)]
     create_table(connection, columns)
     copy_in(connection, columns, encode(columns))
     counts = connection.execute(
@@ -322,9 +313,7 @@ def test_what_is_accepted_has_a_cosine(connection):
     ).fetchall()
     assert [row[0] for row in counts] == [False, True]
     (_, _, refused_nan), (_, accepted, accepted_nan) = counts
-    assert accepted > 5_000
-    assert accepted_nan == 0
-    assert refused_nan > 5_000
+    assert (accepted > 5_000, accepted_nan, refused_nan > 5_000) == (True, 0, True)
 
 
 def test_no_rows_and_no_columns(connection):
@@ -333,3 +322,138 @@ def test_no_rows_and_no_columns(connection):
     assert copy_in(connection, columns, encode(columns)) == 0
     assert encode([]) == encode(columns) == copy_out(connection, ["v", "t"])
     assert decode_copy(encode([]), []) == []
+
+
+NUMBERS = "COPY (SELECT n::int8, repeat('x', {}) FROM generate_series(1, {}) AS n) TO STDOUT (FORMAT binary)"
+DIVISION = "COPY (SELECT 1 / (9000 - n)::int8, repeat('x', 2000) FROM generate_series(1, 10000) AS n) TO STDOUT BINARY"
+SLOW = "COPY (SELECT n::int8, repeat('x', 3000) || pg_sleep({}) FROM generate_series(1, 1000000) AS n) TO STDOUT BINARY"
+TYPES = ["int8", "text"]
+
+
+async def read(connection, statement):
+    """The numbers of every part."""
+    async with aclosing(tables.copy_parts(connection, statement, TYPES)) as parts:
+        return [part.decoded()[0] async for part in parts]
+
+
+@pytest.mark.slow
+@settings(OWN_ROWS, deadline=None, max_examples=examples(20))
+@given(count=st.integers(0, 300), width=st.sampled_from([0, 10, 20_000]), size=st.sampled_from([1, 500, 100_000]))
+async def test_every_row_once_and_in_order(database_url, monkeypatch, count, width, size):
+    monkeypatch.setattr(tables, "PART_BYTES", size)
+    async with await psycopg.AsyncConnection.connect(database_url) as connection:
+        parts = await read(connection, sql.SQL(NUMBERS).format(width, count))
+        assert [number for part in parts for number in part] == list(range(1, count + 1))
+        assert size > 1 or len(parts) >= count
+        cursor = await connection.execute("SELECT 1")
+        assert await cursor.fetchone() == (1,)
+
+
+@pytest.mark.parametrize("seconds", [0.01, 0])
+async def test_an_error_in_the_middle_or_whoever_stops_leaves_a_usable_connection(database_url, monkeypatch, seconds):
+    monkeypatch.setattr(tables, "PART_BYTES", 20_000)  # several rows: the server is waited for in the thread
+    begun = asyncio.Event()
+
+    async def reading(connection):
+        async with aclosing(tables.copy_parts(connection, sql.SQL(SLOW).format(seconds), TYPES)) as parts:
+            async for _ in parts:
+                begun.set()
+
+    async with await psycopg.AsyncConnection.connect(database_url) as connection:
+        task = asyncio.create_task(reading(connection))
+        await begun.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await connection.rollback()
+        assert await read(connection, sql.SQL(NUMBERS).format(1, 2)) == [[1, 2]]
+        with pytest.raises(psycopg.errors.DivisionByZero):
+            await read(connection, sql.SQL(DIVISION).format())
+        await connection.rollback()
+        assert await read(connection, sql.SQL(NUMBERS).format(1, 2)) == [[1, 2]]
+
+
+@pytest.mark.slow
+async def test_a_server_that_is_gone(database_url):
+    async with await psycopg.AsyncConnection.connect(database_url) as connection:
+        statement = sql.SQL(NUMBERS).format(3000, 10_000_000)
+        async with aclosing(tables.copy_parts(connection, statement, TYPES)) as parts:
+            await anext(parts)
+            execute(database_url, "SELECT pg_terminate_backend(%s)", [connection.info.backend_pid])
+            with pytest.raises(psycopg.OperationalError):
+                async for _ in parts:
+                    pass
+
+
+ZONES = ("UTC", "America/New_York", "Asia/Kathmandu", "Pacific/Kiritimati", "Etc/GMT+12")
+
+
+@pytest.fixture(scope="module")
+def database(new_database):
+    """The module's own database: the examples of a property share it."""
+    return new_database()
+
+
+@pytest.fixture(scope="module")
+def store(database):
+    with sync_opened(database, "none", keyword="none") as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def readers(store, database):
+    """One reader in each zone."""
+    assert store.status().collection == "default_collection"
+    urls = [make_conninfo(database, options=f"-c TimeZone={zone}") for zone in ZONES]
+    with ExitStack() as opened:
+        yield [opened.enter_context(sync_opened(url, "none")) for url in urls]
+
+
+json_numbers = st.one_of(st.floats(allow_nan=False, allow_infinity=False), st.integers())
+json_values = st.recursive(
+    st.one_of(json_numbers, st.none(), st.booleans(), st.sampled_from(["", "1e23", "ä"])),
+    lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from("abc"), inner),
+)
+
+
+@pytest.mark.slow
+@given(st.lists(json_values, min_size=1))
+@example([1e15, 1e16, -1e16, 1e22, 1e23, 1e300, sys.float_info.max, -sys.float_info.max, math.nextafter(1e16, 0)])
+@example([0.0, -0.0, 1.0, 1, 10**23, 2**53 + 1.0, 5e-324, sys.float_info.min, 1e-7, 0.1])
+def test_numbers_in_metadata_keep_value_and_type(store, given_values):
+    ids = [f"v{number}" for number in range(len(given_values))]
+    rows = [Document("text", {"value": value}, id=chunk_id) for chunk_id, value in zip(ids, given_values, strict=True)]
+    store.add_documents(rows)
+    found = [chunk.metadata["value"] for chunk in store.get(ids)]
+    wrong = [(sent, back) for sent, back in zip(given_values, found, strict=True) if not same_json(sent, back)]
+    assert len(found) == len(ids)
+    assert not wrong
+
+
+offsets = st.integers(-(24 * 60 - 1), 24 * 60 - 1).map(lambda minutes: timezone(timedelta(minutes=minutes)))
+FIRST_EAST = datetime(2, 1, 1, tzinfo=timezone(timedelta(hours=23, minutes=59)))
+# The first time stays when a document is stored again: each example has one of its own.
+numbers_of_rows = itertools.count()
+ends = st.sampled_from([datetime.min, datetime.max, datetime.min + timedelta(hours=5)])  # noqa: DTZ901 - a zone is given below
+instants = st.builds(
+    lambda moment, zone: moment.replace(tzinfo=zone), st.one_of(st.datetimes(), ends), st.one_of(st.just(UTC), offsets)
+)
+
+
+@pytest.mark.slow
+@given(instants, instants)
+@example(datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC), datetime(1, 1, 1, tzinfo=UTC))
+@example(FIRST_EAST, FIRST_EAST.replace(year=9999))
+def test_every_time_that_is_taken_is_read_in_every_zone(store, readers, created, updated):
+    row = Document("text", id=f"t{next(numbers_of_rows)}", created_at=created, updated_at=updated)
+    try:
+        created.astimezone(UTC), updated.astimezone(UTC)
+    except OverflowError:
+        with pytest.raises(ValidationError, match="_at must be between years 0001 and 9999"):
+            store.add_documents([row])
+        return
+    store.add_documents([row])
+    for reader in readers:
+        (found,) = reader.get([row.id])
+        assert (found.created_at, found.updated_at) == (created, updated)
+        assert found.created_at.tzinfo is UTC

@@ -7,11 +7,11 @@ import gc
 import selectors
 import sys
 import weakref
-from contextlib import nullcontext
+from contextlib import asynccontextmanager, nullcontext
 
 import psycopg
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from psycopg.pq import PipelineStatus, TransactionStatus
 
@@ -20,7 +20,9 @@ from semlex.store.postgres.connection import connected
 from semlex.store.postgres.database import ENDING_SECONDS, Database
 from semlex.store.postgres.pool import Answer, PooledConnection
 from semlex.store.postgres.snapshot import SingleSnapshot
+from tests.support.databases import execute
 from tests.support.manual_clock import ManualClock
+from tests.support.properties import OWN_ROWS
 from tests.support.waiting import LIMIT, eventually, turns, until
 
 # Bytes that are sent and that are returned. The largest do not fit the buffers of a socket in either direction.
@@ -31,26 +33,35 @@ ANSWER = "SELECT length(%s), repeat('x', %s), 1 / %s"
 
 @pytest.fixture
 async def connection(database_url):
-    connection = await connected(database_url, LIMIT, PooledConnection)
-    async with connection:
+    async with await connected(database_url, LIMIT, PooledConnection) as connection:
         yield connection
 
 
-async def answers(connection, statements, *, pipelined):
-    """The answer to each statement, or its error; in a pipeline none is sent behind an error."""
-    found = []
+@asynccontextmanager
+async def both(url):
+    """A connection of semlex's own, and one of the driver's."""
+    async with asyncio.timeout(LIMIT):
+        own = await connected(url, LIMIT, PooledConnection)
+        async with own, await connected(url, LIMIT, psycopg.AsyncConnection) as theirs:
+            yield own, theirs
 
-    async def ask(sent, returned, fails):
-        return await connection.execute(ANSWER, ["y" * sent, returned, 0 if fails else 1])
+
+async def answer(asked):
+    """The rows of a statement, or its error."""
+    try:
+        return await (await asked).fetchall()
+    except psycopg.Error as error:
+        return type(error)
+
+
+async def answers(connection, statements, *, pipelined):
+    """The answer to each statement; in a pipeline none is sent behind an error."""
+
+    def ask(sent, returned, fails):
+        return connection.execute(ANSWER, ["y" * sent, returned, 0 if fails else 1])
 
     if not pipelined:
-        for statement in statements:
-            try:
-                found.append(await (await ask(*statement)).fetchall())
-            except psycopg.Error as error:
-                found.append(type(error))
-        return found
-    cursors = []
+        return [await answer(ask(*statement)) for statement in statements]
     try:
         async with connection.pipeline():
             cursors = [await ask(*statement) for statement in statements]
@@ -59,112 +70,72 @@ async def answers(connection, statements, *, pipelined):
     return [await cursor.fetchall() for cursor in cursors]
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=15)
+def check_idle(connection):
+    assert connection.pgconn.pipeline_status == PipelineStatus.OFF
+    assert connection.info.transaction_status == TransactionStatus.IDLE
+
+
+@settings(OWN_ROWS, max_examples=15)
 @example(statements=[(3_000_000, 3_000_000, False)] * 4)
 @example(statements=[(0, 1, False), (1, 8_000, True), (1, 1, False)])
 @given(statements=STATEMENTS)
-def test_answers_are_those_of_the_driver(database_url, statements):
-    async def both():
-        async with asyncio.timeout(LIMIT):
-            own = await connected(database_url, LIMIT, PooledConnection)
-            theirs = await connected(database_url, LIMIT, psycopg.AsyncConnection)
-            async with own, theirs:
-                for pipelined in (False, True):
-                    expected = await answers(theirs, statements, pipelined=pipelined)
-                    for ahead in (False, True):
-                        with own.reading_ahead() if ahead else nullcontext():
-                            assert await answers(own, statements, pipelined=pipelined) == expected, (pipelined, ahead)
-                        assert own.pgconn.pipeline_status == PipelineStatus.OFF
-                        assert own.info.transaction_status == TransactionStatus.IDLE
+async def test_answers_are_those_of_the_driver(database_url, statements):
+    async with both(database_url) as (own, theirs):
+        for pipelined in (False, True):
+            expected = await answers(theirs, statements, pipelined=pipelined)
+            for ahead in (False, True):
+                with own.reading_ahead() if ahead else nullcontext():
+                    assert await answers(own, statements, pipelined=pipelined) == expected, (pipelined, ahead)
+                check_idle(own)
 
-    asyncio.run(both())
+
+@settings(OWN_ROWS, max_examples=15)
+@example(statements=[(0, 1, True), (1, 8_000, False), (1, 1, True)], are_prepared=True, is_qualified=True)
+@given(statements=STATEMENTS, are_prepared=st.booleans(), is_qualified=st.booleans())
+async def test_a_statement_alone_is_answered_as_by_the_driver(database_url, statements, are_prepared, is_qualified):
+    text = b"SELECT length(%(sent)s), repeat('x', %(returned)s), 1 / %(divisor)s"
+    async with both(database_url) as (own, theirs):
+        own.prepare_threshold = sys.maxsize if are_prepared else None
+        expected = await answers(theirs, statements, pipelined=False)
+        for ahead in (False, True):
+            for (sent, returned, fails), wanted in zip(statements, expected, strict=True):
+                values = {"sent": "y" * sent, "returned": returned, "divisor": 0 if fails else 1}
+                with own.reading_ahead() if ahead else nullcontext():
+                    asked = SingleSnapshot(own).execute(text, values, is_qualified=is_qualified)
+                    assert await answer(asked) == wanted
+                check_idle(own)
 
 
 async def test_the_task_goes_on_in_the_round_in_which_the_answer_arrives(connection, monkeypatch):
-    rounds = 0
-    select = selectors.DefaultSelector.select
-
-    def counted(*arguments):
-        nonlocal rounds
-        rounds += 1
-        return select(*arguments)
-
-    await connection.execute("SELECT 1")
-    monkeypatch.setattr(selectors.DefaultSelector, "select", counted)
-    await connection.execute("SELECT pg_sleep(0.01)")
-    assert rounds == 1
-
-
-async def test_the_interpreter_is_held_while_one_statement_is_sent(connection, monkeypatch):
-    """In a pipeline, the driver sends only when it is told to flush, and that call holds the interpreter."""
-    seen = []
-    select = selectors.DefaultSelector.select
+    """A statement that is sent alone holds the interpreter: in a pipeline the driver sends when told to flush."""
+    seen, select = [], selectors.DefaultSelector.select
 
     def noted(*arguments):
         seen.append(connection.pgconn.pipeline_status)
         return select(*arguments)
 
+    await connection.execute("SELECT 1")
     monkeypatch.setattr(selectors.DefaultSelector, "select", noted)
+    await connection.execute("SELECT pg_sleep(0.01)")
+    assert len(seen) == 1
     for is_qualified in (True, False):
+        seen.clear()
         await SingleSnapshot(connection).execute(b"SELECT pg_sleep(0.01)", {}, is_qualified=is_qualified)
         assert set(seen) == {PipelineStatus.ON}
         assert connection.pgconn.pipeline_status == PipelineStatus.OFF
-        seen.clear()
 
 
-async def single_answer(connection, statement, *, is_qualified):
-    """The rows of a statement that is sent alone, or its error."""
-    sent, returned, fails = statement
-    text = b"SELECT length(%(sent)s), repeat('x', %(returned)s), 1 / %(divisor)s"
-    values = {"sent": "y" * sent, "returned": returned, "divisor": 0 if fails else 1}
-    try:
-        cursor = await SingleSnapshot(connection).execute(text, values, is_qualified=is_qualified)
-    except psycopg.Error as error:
-        return type(error)
-    return await cursor.fetchall()
-
-
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=15)
-@example(statements=[(0, 1, True), (1, 8_000, False), (1, 1, True)], are_prepared=True, is_qualified=True)
-@given(statements=STATEMENTS, are_prepared=st.booleans(), is_qualified=st.booleans())
-def test_a_statement_alone_is_answered_as_by_the_driver(database_url, statements, are_prepared, is_qualified):
-    async def both():
-        async with asyncio.timeout(LIMIT):
-            own = await connected(database_url, LIMIT, PooledConnection)
-            theirs = await connected(database_url, LIMIT, psycopg.AsyncConnection)
-            async with own, theirs:
-                own.prepare_threshold = sys.maxsize if are_prepared else None
-                expected = await answers(theirs, statements, pipelined=False)
-                for ahead in (False, True):
-                    for statement, answer in zip(statements, expected, strict=True):
-                        with own.reading_ahead() if ahead else nullcontext():
-                            assert await single_answer(own, statement, is_qualified=is_qualified) == answer
-                        assert own.pgconn.pipeline_status == PipelineStatus.OFF
-                        assert own.info.transaction_status == TransactionStatus.IDLE
-
-    asyncio.run(both())
-
-
-async def test_others_run_while_it_waits(connection):
-    ran = asyncio.Event()
-
-    async def other():
-        ran.set()
-
-    task = asyncio.ensure_future(other())
-    await connection.execute("SELECT pg_sleep(0.01)")
-    assert ran.is_set()
-    await task
-
-
-async def test_others_run_beside_a_task_that_never_waits(connection):
-    ran = asyncio.Event()
-    asyncio.get_running_loop().call_soon(ran.set)
-
+async def test_others_run_while_it_waits_and_beside_a_task_that_never_waits(connection):
     def ended():
         return None
         yield
 
+    ran = asyncio.Event()
+    asyncio.get_running_loop().call_soon(ran.set)
+    await connection.execute("SELECT pg_sleep(0.01)")
+    assert ran.is_set()
+    ran.clear()
+    asyncio.get_running_loop().call_soon(ran.set)
     async with asyncio.timeout(LIMIT):
         while not ran.is_set():
             await connection.wait(ended())
@@ -173,23 +144,23 @@ async def test_others_run_beside_a_task_that_never_waits(connection):
 async def sleeping(connection, url):
     """A statement that the server has begun, and that takes long."""
     task = asyncio.ensure_future(connection.execute("SELECT pg_sleep(600)"))
-    text = "SELECT count(*) FROM pg_stat_activity WHERE pid = %s AND wait_event = 'PgSleep'"
-    async with await psycopg.AsyncConnection.connect(url, autocommit=True) as other:
-
-        async def has_begun():
-            return await (await other.execute(text, [connection.info.backend_pid])).fetchone() == (1,)
-
-        await eventually(has_begun)
+    text = "SELECT 1 FROM pg_stat_activity WHERE pid = %s AND wait_event = 'PgSleep'"
+    await eventually(lambda: execute(url, text, [connection.info.backend_pid]))
     return task
 
 
-async def test_a_cancelled_wait_cancels_the_statement(connection, database_url):
-    task = await sleeping(connection, database_url)
-    task.cancel()
+async def test_a_cancelled_wait_cancels_the_statement_and_what_the_server_says_last_is_heard(connection, database_url):
+    """A backend that is ended while its answer is awaited."""
     async with asyncio.timeout(LIMIT):
+        task = await sleeping(connection, database_url)
+        task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
         assert await (await connection.execute("SELECT 1")).fetchall() == [(1,)]
+        task = await sleeping(connection, database_url)
+        execute(database_url, "SELECT pg_terminate_backend(%s)", [connection.info.backend_pid])
+        with pytest.raises(psycopg.errors.AdminShutdown):
+            await task
 
 
 async def test_a_wait_on_a_closed_connection_can_be_cancelled(connection, database_url):
@@ -197,10 +168,10 @@ async def test_a_wait_on_a_closed_connection_can_be_cancelled(connection, databa
     backend = connection.info.backend_pid
     connection.pgconn.finish()
     task.cancel()
-    async with asyncio.timeout(LIMIT), await psycopg.AsyncConnection.connect(database_url) as other:
+    async with asyncio.timeout(LIMIT):
         with pytest.raises(asyncio.CancelledError):
             await task
-        await other.execute("SELECT pg_terminate_backend(%s)", [backend])
+    execute(database_url, "SELECT pg_terminate_backend(%s)", [backend])
 
 
 async def test_a_closed_socket_is_an_error(connection):
@@ -210,15 +181,6 @@ async def test_a_closed_socket_is_an_error(connection):
 
     with pytest.raises(psycopg.OperationalError):
         await connection.wait(closing())
-
-
-async def test_what_the_server_says_last_is_heard(connection, database_url):
-    """A backend that is ended while its answer is awaited."""
-    waiting = await sleeping(connection, database_url)
-    async with asyncio.timeout(LIMIT), await psycopg.AsyncConnection.connect(database_url) as other:
-        await other.execute("SELECT pg_terminate_backend(%s)", [connection.info.backend_pid])
-        with pytest.raises(psycopg.errors.AdminShutdown):
-            await waiting
 
 
 async def test_an_answer_is_freed_when_it_was_taken(connection, monkeypatch):
