@@ -1,4 +1,4 @@
-"""Indexes of fields: the server uses them, estimates with them, and finds the same chunks with and without."""
+"""Indexes of fields: the server uses them and counts with them, finds the same chunks, and equal values cost little."""
 
 from __future__ import annotations
 
@@ -14,21 +14,20 @@ from semlex import _core
 from semlex.errors import ValidationError
 from semlex.filters.fields import Field, field_named
 from semlex.filters.tree import ORDER, condition
+from semlex.store.indexes.choice import other_indexes
 from semlex.store.indexes.field_indexes import MAX_PATH_BYTES, FieldIndex, checked_index, read_field_indexes
 from semlex.store.query.filters import parse_filters
-from semlex.store.schema.names import Names
+from semlex.store.schema.names import Names, TableIndex
+from tests.support.databases import execute
 from tests.support.filter_trees import STORABLE, numbers, texts
 from tests.support.properties import examples
+from tests.support.retrievers import opened
 
 pytestmark = pytest.mark.pg16
 NAMES = Names("semlex", "docs")
 
-hostile_parts = st.one_of(
-    st.sampled_from(
-        ["", "'", "''", '"', "\\", "{", "}", ",", "NULL", "%", "%s", "%(x)s", "::text[]", "a'::text[]", "$$"]
-    ),
-    st.text(STORABLE, max_size=6),
-)
+HOSTILE = ["", "'", "''", '"', "\\", "{", "}", ",", "NULL", "%", "%s", "%(x)s", "::text[]", "a'::text[]", "$$"]
+hostile_parts = st.sampled_from(HOSTILE) | st.text(STORABLE, max_size=6)
 hostile_fields = st.lists(hostile_parts, min_size=1, max_size=4).map(lambda parts: Field(tuple(parts)))
 
 
@@ -75,17 +74,13 @@ def plan(connection, filters):
     return dict(explained[0]["Plan"])
 
 
-SERVED = (
-    ("year", "number", "year >= 2019"),
-    ("year", "number", "year between 1990 and 1991"),
-    ("year", "number", "not year < 2019 and year >= 2019"),
-    ("day", "text", "day > '2025-05-01'"),
-    ("day", "text", "day startswith '2025-05'"),
-    ("day", "text", "day like '2025-05-0%'"),
-    ("author.born", "number", "author.born < 1902"),
-    ('"100%"', "number", '"100%" >= 9900'),
-    ("@created", "instant", "@created < '2020-01-05'"),
-)
+SERVED = {
+    ("year", "number"): ("year >= 2019", "year between 1990 and 1991", "not year < 2019 and year >= 2019"),
+    ("day", "text"): ("day > '2025-05-01'", "day startswith '2025-05'", "day like '2025-05-0%'"),
+    ("author.born", "number"): ("author.born < 1902",),
+    ('"100%"', "number"): ('"100%" >= 9900',),
+    ("@created", "instant"): ("@created < '2020-01-05'",),
+}
 
 
 def test_the_server_uses_the_index_and_knows_how_many_pass(chunks):
@@ -97,7 +92,7 @@ def test_the_server_uses_the_index_and_knows_how_many_pass(chunks):
         "FROM generate_series(1, 10000) AS n"
     )
     chunks.execute("ANALYZE semlex.docs_chunk")
-    for name, of, filters in SERVED:
+    for (name, of), filters in ((index, filters) for index, every in SERVED.items() for filters in every):
         index = checked_index(field_named(name, "name"), of)
         before = passing(chunks, filters)
         assert "Seq Scan" in json.dumps(plan(chunks, filters)), filters
@@ -168,10 +163,8 @@ async def test_an_unfinished_index_is_one_and_another_is_none(chunks, server_url
         async with await psycopg.AsyncConnection.connect(server_url) as connection:
             await connection.execute("SET search_path = pg_catalog")
             found = await read_field_indexes(connection, NAMES)
-            assert {(str(one.field), one.type, valid) for one, valid in found.items()} == {
-                ("a", "text", False),
-                ("@created", "instant", True),
-            }
+            known = {(str(one.field), one.type, valid) for one, valid in found.items()}
+            assert known == {("a", "text", False), ("@created", "instant", True)}
             assert await read_field_indexes(connection, Names("semlex", "other")) == {}
     finally:
         for suffix in (index.suffix, "field_created", "field_aaaaaaaa", "field_bbbbbbbb", "field_cccccccc"):
@@ -223,3 +216,55 @@ def test_names_fit_and_a_name_is_read_as_it_is_written(field, of, length):
 def test_what_no_index_serves_is_refused(name, of, message):
     with pytest.raises(ValidationError, match=message):
         checked_index(field_named(name, "name"), of)
+
+
+ROWS, NEW_ROWS = 3_000, 200
+# A tree that has grown by a level reads a block more.
+MAX_MORE_BLOCKS = 3
+FIELDS = (
+    FieldIndex(Field(("kind",)), "text"),
+    FieldIndex(Field(("year",)), "number"),
+    FieldIndex(Field(("created",), is_own=True), "instant"),
+)
+ADD = """
+    INSERT INTO {table} (document_id, chunk_id, chunk_no, child_ids, chunk_type, source_document, chapter_title,
+        section_title, subsection_title, summary, context, chunk_text, content_hash, metadata, created_at, updated_at)
+    SELECT gen_random_uuid(), 'id', 0, '{{}}', 'text', 'handbook/one.pdf', '', '', '{{}}', '', '', 'text', '',
+        '{{"kind": "page", "year": 2026}}', 'epoch', 'epoch' FROM generate_series(1, {rows})
+"""
+
+
+def blocks_of_a_row(connection, names, index):
+    """Blocks that a new row reads and writes in a table of `ROWS` equal rows, and of twice as many."""
+    connection.execute("CREATE SCHEMA equal")
+    table = sql.Identifier("equal", f"{names.collection}_chunk")
+    connection.execute(sql.SQL("CREATE TABLE {} (LIKE {} INCLUDING IDENTITY)").format(table, names.chunk))
+    connection.execute(TableIndex(index.suffix, table, index.definition).create(names))
+    found = []
+    for _ in range(2):
+        connection.execute(sql.SQL(ADD).format(table=table, rows=ROWS))
+        add = sql.SQL("EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) " + ADD).format(table=table, rows=NEW_ROWS)
+        plan = connection.execute(add).fetchone()[0][0]["Plan"]
+        found.append((plan["Shared Hit Blocks"] + plan["Shared Read Blocks"]) / NEW_ROWS)
+    connection.execute("DROP SCHEMA equal CASCADE")
+    return found
+
+
+async def test_a_row_costs_the_same_beside_any_number_of_equal_ones(database_url):
+    async with opened(database_url, collection="equal") as retriever:
+        await retriever.add_texts(["one"], ids=["one"])
+        await retriever.indexes.create()
+        names, indexes = retriever.info.names, other_indexes(retriever.info)
+    indexes += [field.table_index(names) for field in FIELDS]
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        for index in indexes:
+            few, many = blocks_of_a_row(connection, names, index)
+            assert many <= few + MAX_MORE_BLOCKS, index.suffix
+        # The measure finds an index that reads all equal entries for a new one.
+        hashed = TableIndex("hashed", names.chunk, sql.SQL("USING hash (source_document)"))
+        few, many = blocks_of_a_row(connection, names, hashed)
+        assert many > few + MAX_MORE_BLOCKS
+    # No other index is of that kind: a hash index is only over keys of rows, of which each is there once.
+    hashes = "SELECT c.relname FROM pg_class AS c JOIN pg_am AS a ON a.oid = c.relam WHERE a.amname = 'hash'"
+    kept = execute(database_url, hashes + " AND c.relnamespace = 'semlex'::regnamespace")
+    assert kept == [("row_change_problem",)]

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
+from psycopg.types.json import Jsonb
 
 from semlex.ingest.followed.rows import key_parts
 from semlex.store.followed.connection import fix_formatting, source_address
@@ -33,9 +34,8 @@ def bare_table(database_url):
 
 def definition(of, **others):
     made = {"name": "news %s", "text": ("title", "body"), "metadata": ("author", "tags", "extra", "published_at")}
-    return FollowedTable(
-        schema=of.schema, table=of.name, key=of.key_columns, key_kinds=of.key_kinds, **{**made, **others}
-    )
+    keys = {"key": of.key_columns, "key_kinds": of.key_kinds}
+    return FollowedTable(schema=of.schema, table=of.name, **keys, **made, **others)
 
 
 async def found(connection, wanted):
@@ -44,77 +44,59 @@ async def found(connection, wanted):
     return await find_source(connection, wanted)
 
 
-async def read(url, wanted, *columns, **values):
-    """The table, and columns of its rows in the order of the key."""
+async def read(url, wanted, column, condition=None, **values):
+    """A column of the rows, in the order of the key."""
     async with await psycopg.AsyncConnection.connect(url) as connection:
         source = await found(connection, wanted)
-        listed = sql.SQL(", ").join(getattr(source, column) for column in columns)
-        condition = values.pop("condition", None)
-        cursor = await connection.execute(
-            sql.SQL("SELECT {} FROM {} WHERE %(true)s AND {} ORDER BY {}").format(
-                listed,
-                source.from_,
-                sql.SQL("true") if condition is None else condition(source),
-                sql.SQL(", ").join(source.key_columns),
-            ),
-            {"true": True, **values},
-        )
-        return source, await cursor.fetchall()
+        condition = sql.SQL("true") if condition is None else condition(source)
+        statement = sql.SQL("SELECT {} FROM {} WHERE %(true)s AND {} ORDER BY {}")
+        order = sql.SQL(", ").join(source.key_columns)
+        statement = statement.format(getattr(source, column), source.from_, condition, order)
+        return [value async for (value,) in await connection.execute(statement, {"true": True, **values})]
 
 
 @pytest.mark.parametrize(("key", "relation"), [*zip(KEYS, RELATIONS, strict=True)])
 async def test_keys_follow_from_their_texts(database_url, key, relation):
     with articles(database_url, key, relation, rows=5) as table:
         wanted = definition(table)
-        _, rows = await read(database_url, wanted, "key_text")
-    assert len(rows) == 5
+        texts = await read(database_url, wanted, "key_text")
+    assert len(texts) == 5
     expected = [table.key_of(number) for number in range(5)]
-    for (key_text,) in rows:
-        found = StoredPlace(table=wanted.name, key=key_parts(wanted, key_text)).row_key
+    for text in texts:
+        found = StoredPlace(table=wanted.name, key=key_parts(wanted, text)).row_key
         assert found in expected
-        assert key_text == (json.dumps(found) if isinstance(found, tuple) else str(found))
+        assert text == (json.dumps(found) if isinstance(found, tuple) else str(found))
 
 
 @pytest.mark.parametrize("key", KEYS)
 async def test_rows_are_found_by_their_keys_and_in_pages(database_url, key):
     with articles(database_url, key, rows=7) as table:
         wanted = definition(table)
-        _, every = await read(database_url, wanted, "key_text")
-        names = [name for (name,) in every]
-        some = names[1::2]
-        _, found = await read(
-            database_url, wanted, "key_text", condition=lambda s: s.with_keys(sql.Placeholder("keys")), keys=some
-        )
-        assert [name for (name,) in found] == some
+        names = await read(database_url, wanted, "key_text")
+        keys = sql.Placeholder("keys")
+        found = await read(database_url, wanted, "key_text", lambda s: s.with_keys(keys), keys=names[1::2])
+        assert found == names[1::2]
         third = json.loads(names[3]) if key == "composite" else [names[3]]
         last = {f"part_{number}": str(part) for number, part in enumerate(third)}
-        _, rest = await read(
-            database_url,
-            wanted,
-            "key_text",
-            condition=lambda s: s.after([sql.Placeholder(name) for name in last]),
-            **last,
-        )
-        assert [name for (name,) in rest] == names[4:]
+        rest = await read(database_url, wanted, "key_text", lambda s: s.after([*map(sql.Placeholder, last)]), **last)
+        assert rest == names[4:]
 
 
-async def test_metadata_are_json_values_without_nulls(database_url):
-    with articles(database_url) as table:
-        table.insert(1, author=None, tags=["a", "b"], extra=psycopg.types.json.Jsonb({"deep": None}))
-        table.insert(2, extra=psycopg.types.json.Jsonb(None), published_at="2026-01-01 02:00:00.5+02")
-        _, rows = await read(database_url, definition(table), "metadata")
-    assert [row for (row,) in rows] == [
+async def test_metadata_are_json_values_without_nulls(database_url, bare_table):
+    bare_table.insert(1, author=None, tags=["a", "b"], extra=Jsonb({"deep": None}))
+    bare_table.insert(2, extra=Jsonb(None), published_at="2026-01-01 02:00:00.5+02")
+    assert await read(database_url, definition(bare_table), "metadata") == [
         {"tags": ["a", "b"], "extra": {"deep": None}},
         {"author": "ann", "published_at": "2026-01-01T00:00:00.500000+00:00"},
     ]
 
 
-texts = st.none() | st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=4)
-ROW = st.tuples(texts, texts)
+texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=8)
+cells = st.none() | texts
 
 
 @OWN_ROWS
-@given(rows=st.lists(ROW, max_size=8))
+@given(rows=st.lists(st.tuples(cells, cells), max_size=8))
 async def test_equal_hashes_are_of_equal_rows(bare_table, rows):
     bare_table.connection.execute("TRUNCATE shop.articles")
     for number, (title, body) in enumerate(rows):
@@ -135,7 +117,7 @@ async def test_equal_hashes_are_of_equal_rows(bare_table, rows):
 
 
 @OWN_ROWS
-@given(key=st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=8))
+@given(key=texts)
 async def test_documents_of_any_text_have_the_keys_of_files(bare_table, key):
     statement = sql.SQL("SELECT {}").format(document_id("näws %", sql.SQL("%(key)s::text")))
     [(found,)] = bare_table.connection.execute(statement, {"key": key}).fetchall()
@@ -144,22 +126,10 @@ async def test_documents_of_any_text_have_the_keys_of_files(bare_table, key):
 
 async def test_definitions_are_read_as_they_were_written():
     table = FollowedTable(
-        name="n",
-        schema="s",
-        table="t",
-        key=("a", "b"),
-        key_kinds=("int", "text"),
-        text=("x", "upper(y)"),
-        heading="x",
-        formats={"x": "markdown"},
-        metadata=("m",),
-        live=("l",),
-        changes="column",
-        updated_at="u",
-        overlap=1.5,
-        keys_every=0.0,
-        source_database="env:SHOP",
-    )
+        name="n", schema="s", table="t", key=("a", "b"), key_kinds=("int", "text"), text=("x", "upper(y)"), heading="x",
+        formats={"x": "markdown"}, metadata=("m",), live=("l",), changes="column", updated_at="u", overlap=1.5,
+        keys_every=0.0, source_database="env:SHOP",
+    )  # fmt: skip
     assert all(getattr(table, field.name) != field.default for field in fields(table))
     stored = json.loads(json.dumps(definition_to_json(table, {"a": "bigint"})))
     assert definition_from_json(stored | {"of_a_later_version": 1}) == (table, {"a": "bigint"})
@@ -192,13 +162,8 @@ def test_what_a_change_does_not_name_stays(before, options, by_column):
     stored = declared_table("t", "n", {**before, **({"updated_at": "u"} if by_column else {})})
     changed = changed_table(stored, options)
     for field in fields(FollowedTable):
-        value = getattr(changed, field.name)
-        if field.name not in options:
-            assert value == getattr(stored, field.name)
-        else:
-            given_value = options[field.name]
-            default = {"schema": "public", "heading": None}.get(field.name, ())
-            assert value == (
-                default if given_value is None else (given_value,) if given_value == "upper(a)" else given_value
-            )
+        expected = options.get(field.name, getattr(stored, field.name))
+        if expected is None and field.name in options:
+            expected = {"schema": "public", "heading": None}.get(field.name, ())
+        assert getattr(changed, field.name) == (("upper(a)",) if expected == "upper(a)" else expected)
     assert changed_table(changed, options) == changed

@@ -16,12 +16,11 @@ from semlex.store.indexes import build, choice
 from semlex.store.indexes.options import NoIndex
 from semlex.store.schema.names import TableIndex
 from semlex.store.write.copy import BulkIngestConfig
-from tests.support.databases import execute, new_role
+from tests.support.databases import execute, new_role, set_in_database
 from tests.support.retrievers import opened
 
 ROWS = 60
-TEXTS = [f"text {number}" for number in range(ROWS)]
-IDS = [f"t{number}" for number in range(ROWS)]
+TEXTS, IDS = ([f"{text}{number}" for number in range(ROWS)] for text in ("text ", "t"))
 
 
 retriever_of = partial(opened, collection="loaded")
@@ -73,21 +72,17 @@ async def test_a_role_that_owns_no_table_loads(database_url, caplog):
 
 
 async def test_a_build_may_take_longer_than_the_roles_statements(database_url, monkeypatch):
-    with psycopg.connect(database_url, autocommit=True) as connection:
-        name = sql.Identifier(connection.info.dbname)
-        connection.execute(sql.SQL("ALTER DATABASE {} SET statement_timeout = '10min'").format(name))
+    set_in_database(database_url, "statement_timeout", "10min")
 
     class Unlimited(TableIndex):
         def create(self, names, *, concurrently=False):
             del names, concurrently
             return sql.SQL("SELECT 1 / (current_setting('statement_timeout') = {})::int").format("0")
 
-    def unlimited(collection):
-        return [Unlimited("missing", collection.names.chunk, sql.SQL(""))]
-
     async with retriever_of(database_url) as store:
         await store.add_texts(["one"], ids=["one"])
-        monkeypatch.setattr(choice, "other_indexes", unlimited)
+        missing = Unlimited("missing", store.info.names.chunk, sql.SQL(""))
+        monkeypatch.setattr(choice, "other_indexes", lambda _: [missing])
         assert await store.indexes.create() == ["missing", "hnsw_1"]
 
 

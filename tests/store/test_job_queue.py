@@ -92,19 +92,22 @@ class QueueBesideModel(RuleBasedStateMachine):
         self.effects = 0
         self._runner = asyncio.Runner()
         self._connection = self.run(psycopg.AsyncConnection.connect(self.url, autocommit=True))
+        self._plain = psycopg.connect(self.url, autocommit=True)
         self.database = database = Database(connection=self._connection)
         self.run(migrate_registry(database, "semlex"))
-        self.run(self._connection.execute("TRUNCATE semlex.job"))
-        self.run(self._connection.execute("CREATE TABLE IF NOT EXISTS public.effect (fence int)"))
-        self.run(self._connection.execute("TRUNCATE public.effect"))
+        self._plain.execute("CREATE TABLE IF NOT EXISTS public.effect (fence int); TRUNCATE semlex.job, public.effect")
         self.queue, self.leases = JobQueue(database, "semlex"), JobLeases(database, "semlex", LEASE)
 
     def run(self, work):
         return self._runner.run(work)
 
     def teardown(self):
+        self._plain.close()
         self.run(self._connection.close())
         self._runner.close()
+
+    def drawn(self, data):
+        return list(self.jobs.items())[data.draw(st.integers(0, len(self.jobs) - 1))]  # ids are new in every run
 
     def stamp(self):
         self.changes += 1
@@ -122,8 +125,7 @@ class QueueBesideModel(RuleBasedStateMachine):
         documents=st.frozensets(st.sampled_from("xyz")),
     )
     def submit(self, priority, unique_key, delay, max_attempts, documents):
-        clock = self.run(self._connection.execute("SELECT clock_timestamp()"))
-        (now,) = self.run(clock.fetchone())
+        (now,) = self._plain.execute("SELECT clock_timestamp()").fetchone()
         not_before = now + timedelta(seconds=delay * STEP) if delay else None
         brought = {"documents": [{"id": name, "content": "text"} for name in documents]}
         kind, arguments = ("add", brought) if documents else ("optimize", {})
@@ -135,22 +137,17 @@ class QueueBesideModel(RuleBasedStateMachine):
             assert known is min(same, key=lambda job: job.number)
             return
         assert known is None
-        (key,) = self.run(self._keys()) - self.jobs.keys()
+        (key,) = {key for (key,) in self._plain.execute("SELECT job_id FROM semlex.job")} - self.jobs.keys()
         stamp = self.stamp()
         self.jobs[key] = Known(
             *(stamp, unique_key, priority, self.now + delay * STEP, stamp, max_attempts, stamp, documents),
             is_due_at_once=delay == 0,
         )
 
-    async def _keys(self):
-        cursor = await self._connection.execute("SELECT job_id FROM semlex.job")
-        return {key for (key,) in await cursor.fetchall()}
-
     @precondition(lambda self: self.jobs)
     @rule(data=st.data())
     def cancel(self, data):
-        key = list(self.jobs)[data.draw(st.integers(0, len(self.jobs) - 1))]  # ids are new in every run
-        job = self.jobs[key]
+        key, job = self.drawn(data)
         found = self.run(outcome(self.queue.cancel(key)))
         if job.state in ("done", "failed"):
             assert found is ConfigurationError
@@ -163,8 +160,7 @@ class QueueBesideModel(RuleBasedStateMachine):
     @precondition(lambda self: self.jobs)
     @rule(data=st.data())
     def retry(self, data):
-        key = list(self.jobs)[data.draw(st.integers(0, len(self.jobs) - 1))]  # ids are new in every run
-        job = self.jobs[key]
+        key, job = self.drawn(data)
         found = self.run(outcome(self.queue.retry(key)))
         if job.state not in ("failed", "cancelled"):
             assert found is ConfigurationError
@@ -263,21 +259,19 @@ class QueueBesideModel(RuleBasedStateMachine):
     @rule(data=st.data())
     def write(self, data):
         claim = self.claims[data.draw(st.integers(0, len(self.claims) - 1))]
-        found = self.run(outcome(self._write(claim)))
+
+        async def work(connection):
+            async with self.leases.fenced(connection, claim) as cancel_wanted:
+                await connection.execute("INSERT INTO public.effect VALUES (%s)", [claim.fence])
+            return cancel_wanted
+
+        found = self.run(outcome(self.database.write("write", work)))
         job = self.jobs.get(claim.job_id)
         if job is None or job.fence != claim.fence:
             assert found is LeaseLostError
             return
         assert found == job.cancel_wanted
         self.effects += 1
-
-    async def _write(self, claim):
-        async def work(connection):
-            async with self.leases.fenced(connection, claim) as cancel_wanted:
-                await connection.execute("INSERT INTO public.effect VALUES (%s)", [claim.fence])
-            return cancel_wanted
-
-        return await self.database.write("write", work)
 
     @rule(steps=st.integers(1, 3))
     def time_passes(self, steps):
@@ -296,7 +290,7 @@ class QueueBesideModel(RuleBasedStateMachine):
     def _put_off(self, seconds):
         changes = (f"{name} = {name} + %(by)s" for name in ("due_at", "finished_at", "submitted_at"))
         statement = f"UPDATE semlex.job SET {', '.join(changes)}"  # noqa: S608
-        self.run(self._connection.execute(statement, {"by": timedelta(seconds=seconds)}))
+        self._plain.execute(statement, {"by": timedelta(seconds=seconds)})
 
     @rule()
     def remove(self):
@@ -308,22 +302,15 @@ class QueueBesideModel(RuleBasedStateMachine):
 
     @invariant()
     def both_hold_the_same(self):
-        stored, effects = self.run(self._stored())
-        assert {key: row for key, (*row, _) in stored.items()} == {key: job.row for key, job in self.jobs.items()}
-        for key, job in self.jobs.items():
-            if job.is_open:
-                assert stored[key][-1] == pytest.approx(job.due - self.now, abs=STEP / 5)
-        assert effects == self.effects
-
-    async def _stored(self):
-        cursor = await self._connection.execute(
+        stored = self._plain.execute(
             "SELECT job_id, state, fence, attempts, cancel_wanted, error_code, finished_at IS NOT NULL, "
             "extract(epoch FROM due_at - clock_timestamp())::float8 FROM semlex.job"
-        )
-        stored = {key: row for key, *row in await cursor.fetchall()}
-        cursor = await self._connection.execute("SELECT count(*) FROM public.effect")
-        row = await cursor.fetchone()
-        return stored, 0 if row is None else row[0]
+        ).fetchall()
+        assert {key: row for key, *row, _ in stored} == {key: job.row for key, job in self.jobs.items()}
+        for key, *_, due in stored:
+            if self.jobs[key].is_open:
+                assert due == pytest.approx(self.jobs[key].due - self.now, abs=STEP / 5)
+        assert self._plain.execute("SELECT count(*) FROM public.effect").fetchone() == (self.effects,)
 
 
 @pytest.mark.slow

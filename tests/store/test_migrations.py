@@ -16,7 +16,7 @@ from semlex.store.schema import migrations
 from semlex.store.schema.locks import SETUP_LOCK
 from semlex.store.schema.migrations import collection_fingerprint, registry_fingerprint
 from tests.support import second_migration
-from tests.support.databases import new_role
+from tests.support.databases import execute, new_role
 from tests.support.retrievers import sync_opened
 from tests.support.shell import Started
 from tests.support.waiting import held, until
@@ -65,24 +65,10 @@ def drop(url, name, **options):
         opened.drop(name)
 
 
-def execute(url, *statements):
-    with psycopg.connect(url) as connection:
-        for statement in statements:
-            connection.execute(statement)
-
-
-def rows(url, statement):
-    with psycopg.connect(url) as connection:
-        return connection.execute(statement).fetchall()
-
-
 def answers(url, name):
     with sync_opened(url, collection=name, create=False, **COLLECTIONS[name]) as retriever:
-        return [
-            (hit.id, hit.content, hit.keyword_score, hit.vector_score)
-            for question in QUESTIONS
-            for hit in retriever.search(question)
-        ]
+        hits = [hit for question in QUESTIONS for hit in retriever.search(question)]
+        return [(hit.id, hit.content, hit.keyword_score, hit.vector_score) for hit in hits]
 
 
 def all_answers(url):
@@ -90,55 +76,47 @@ def all_answers(url):
 
 
 def versions(url):
-    return dict(rows(url, "SELECT name, schema_version FROM semlex.collection"))
+    return dict(execute(url, "SELECT name, schema_version FROM semlex.collection"))
 
 
 def registry_versions(url):
-    return [version for (version,) in rows(url, "SELECT version FROM semlex.registry_version ORDER BY version")]
+    return [version for (version,) in execute(url, "SELECT version FROM semlex.registry_version ORDER BY version")]
 
 
 def colours(url):
     """The tables that the second migration has reached."""
-    found = rows(url, "SELECT table_name FROM information_schema.columns WHERE column_name = 'colour' ORDER BY 1")
+    found = execute(url, "SELECT table_name FROM information_schema.columns WHERE column_name = 'colour' ORDER BY 1")
     return [name for (name,) in found]
 
 
-# --- migrating ------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.slow
-def test_a_collection_is_migrated_when_it_is_opened(filled, monkeypatch):
+def test_a_collection_is_migrated_when_it_is_opened_and_then_refused_by_the_earlier_version(filled, monkeypatch):
     before = all_answers(filled)
-    second_migration.install(monkeypatch.setattr)
-    assert answers(filled, "words") == before["words"]
-    assert (registry_versions(filled), versions(filled)) == ([1, 2], {"words": 2, "plain": 1, "keywords": 1})
-    assert colours(filled) == ["collection", "words_chunk", "words_source"]
-    assert all_answers(filled) == before
-    assert versions(filled) == dict.fromkeys(COLLECTIONS, 2)
-    with sync_opened(filled, collection="words", create=False) as retriever:
-        retriever.add_texts(["a comet again"], ids=["new"])
-        assert retriever.search("comet again", 1, mode="keyword")[0].id == "new"
-    with sync_opened(filled, collection="made_later") as retriever:
-        assert retriever.count() == 0
-    assert versions(filled)["made_later"] == 2
+    with monkeypatch.context() as patched:
+        second_migration.install(patched.setattr)
+        assert answers(filled, "words") == before["words"]
+        assert (registry_versions(filled), versions(filled)) == ([1, 2], {"words": 2, "plain": 1, "keywords": 1})
+        assert colours(filled) == ["collection", "words_chunk", "words_source"]
+        assert all_answers(filled) == before
+        assert versions(filled) == dict.fromkeys(COLLECTIONS, 2)
+        with sync_opened(filled, collection="words", create=False) as retriever:
+            retriever.add_texts(["a comet again"], ids=["new"])
+            assert retriever.search("comet again", 1, mode="keyword")[0].id == "new"
+        with sync_opened(filled, collection="made_later") as retriever:
+            assert retriever.count() == 0
+        assert versions(filled)["made_later"] == 2
+    with pytest.raises(SchemaVersionError, match=r"version 2, this semlex knows up to 1: update semlex"):
+        answers(filled, "words")
 
 
 def test_a_default_of_partitions_is_for_new_collections(database_url, monkeypatch):
-    options = {"model": "none", "collection": "n" * 41, "defaults": {"partitions": 2}}  # too long a name for them
-    with sync_opened(database_url, **options | {"defaults": None}) as retriever:
-        assert retriever.count() == 0
-    second_migration.install(monkeypatch.setattr)
+    options = {"model": "none", "collection": "n" * 41}  # too long a name for partitions
     with sync_opened(database_url, **options) as retriever:
         assert retriever.count() == 0
+    second_migration.install(monkeypatch.setattr)
+    with sync_opened(database_url, **options, defaults={"partitions": 2}) as retriever:
+        assert retriever.count() == 0
     assert versions(database_url) == {"n" * 41: 2}
-
-
-def test_the_earlier_version_refuses_what_a_later_one_has_migrated(filled, monkeypatch):
-    with monkeypatch.context() as patched:
-        second_migration.install(patched.setattr)
-        migrated(filled)
-    with pytest.raises(SchemaVersionError, match=r"version 2, this semlex knows up to 1: update semlex"):
-        answers(filled, "words")
 
 
 def test_migrate_does_all_at_once(later):
@@ -163,30 +141,23 @@ def test_a_registry_without_collections_is_migrated(later):
 def user(later):
     """Address of a role that may read and write the rows, and change no table."""
     on_tables = "SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA semlex"
-    sequences = "USAGE ON ALL SEQUENCES IN SCHEMA semlex"
-    with new_role(later, "USAGE ON SCHEMA semlex", on_tables, sequences) as role:
+    with new_role(later, "USAGE ON SCHEMA semlex", on_tables, "USAGE ON ALL SEQUENCES IN SCHEMA semlex") as role:
         yield make_conninfo(later, user=role)
 
 
 def test_a_role_without_ddl_gets_the_sql(later, user):
     with pytest.raises(PrivilegeError, match=r"let the owner of its tables run: semlex maintain migrate .*--sql"):
         answers(user, "words")
-    with (
-        client(user) as opened,
-        pytest.raises(PrivilegeError, match=r"let their owner run: semlex maintain migrate .*--sql"),
-    ):
+    theirs = r"let their owner run: semlex maintain migrate .*--sql"
+    with client(user) as opened, pytest.raises(PrivilegeError, match=theirs):
         opened.collection("words").jobs.submit("optimize")
-    with psycopg.connect(later, autocommit=True) as connection:
-        for step in migrated(user, dry_run=True):
-            connection.execute(step.script().encode())
+    for step in migrated(user, dry_run=True):
+        execute(later, step.script())
     assert migrated(user, dry_run=True) == []
     assert (registry_versions(later), versions(later)) == ([1, 2], dict.fromkeys(COLLECTIONS, 2))
     with sync_opened(user, collection="words", create=False) as retriever:
         retriever.add_texts(["a comet again"], ids=["new"])
         assert retriever.search("comet again", 1, mode="keyword")[0].id == "new"
-
-
-# --- processes that end, and several at once ------------------------------------------------------------------------
 
 
 def migrating(url):
@@ -227,11 +198,9 @@ def test_killed_while_it_migrates(filled, table, monkeypatch):
         begin(worker)
         until_it_waits(connection, table)
         kill(worker)
-    others = (
-        "SELECT FROM pg_stat_activity WHERE datname = current_database() AND backend_type = 'client backend' "
-        "AND pid <> pg_backend_pid()"
-    )
-    until(lambda: rows(filled, others) == [], "the end of the process at the server")
+    others = "datname = current_database() AND backend_type = 'client backend' AND pid <> pg_backend_pid()"
+    others = f"SELECT FROM pg_stat_activity WHERE {others}"
+    until(lambda: execute(filled, others) == [], "the end of the process at the server")
     assert (registry_versions(filled), versions(filled)) == ([1], dict.fromkeys(COLLECTIONS, 1))
     assert colours(filled) == []
     assert all_answers(filled) == before
@@ -270,20 +239,14 @@ def assert_all_done(url, workers):
     assert (registry_versions(url), versions(url)["words"]) == ([1, 2], 2)
 
 
-# --- what a newer version made --------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("newer", ["registry", "collection"])
 def test_what_a_newer_version_made_is_refused_and_can_be_dropped(filled, newer):
     if newer == "registry":
         execute(filled, "INSERT INTO semlex.registry_version VALUES (99, 'of its', now())")
     else:
-        execute(
-            filled,
-            "UPDATE semlex.collection SET schema_version = 99, schema_fingerprint = 'of its' WHERE name = 'words'",
-            "CREATE TABLE semlex.words_wisdom (x int)",
-            "CREATE TABLE semlex.wordsmith (x int)",
-        )
+        newest = "schema_version = 99, schema_fingerprint = 'of its'"
+        execute(filled, f"UPDATE semlex.collection SET {newest} WHERE name = 'words'")  # noqa: S608
+        execute(filled, "CREATE TABLE semlex.words_wisdom (x int); CREATE TABLE semlex.wordsmith (x int)")
     for create in (True, False):
         with pytest.raises(SchemaVersionError, match=r"version 99, .*: update semlex"):
             sync_opened(filled, collection="words", create=create).initialize()
@@ -300,21 +263,17 @@ def test_what_a_newer_version_made_is_refused_and_can_be_dropped(filled, newer):
 
 def tables_like(url, pattern):
     statement = "SELECT relname FROM pg_class WHERE relnamespace = 'semlex'::regnamespace AND relname LIKE %s"
-    with psycopg.connect(url) as connection:
-        return [name for (name,) in connection.execute(statement, [pattern]).fetchall()]
-
-
-def test_the_users_own_tables_stay_when_a_newer_collection_is_dropped(database_url):
-    with SyncRetriever(database_url, "none", collection="app", schema="public") as retriever:
-        retriever.add_texts(["x"])
-    execute(database_url, "UPDATE public.collection SET schema_version = 99", "CREATE TABLE public.app_users (x int)")
-    drop(database_url, "app", schema="public")
-    left = rows(database_url, "SELECT to_regclass('public.app_users'), to_regclass('public.app_chunk')")
-    assert left == [("app_users", None)]
+    return [name for (name,) in execute(url, statement, [pattern])]
 
 
 @pytest.mark.slow
-def test_a_collection_whose_name_begins_like_anothers_stays(database_url):
+def test_the_users_tables_and_collections_whose_names_begin_alike_stay_when_a_newer_one_is_dropped(database_url):
+    with SyncRetriever(database_url, "none", collection="app", schema="public") as retriever:
+        retriever.add_texts(["x"])
+    execute(database_url, "UPDATE public.collection SET schema_version = 99; CREATE TABLE public.app_users (x int)")
+    drop(database_url, "app", schema="public")
+    left = execute(database_url, "SELECT to_regclass('public.app_users'), to_regclass('public.app_chunk')")
+    assert left == [("app_users", None)]
     names = ("a", "a_chunk", "a_b")
     for name in names:
         with SyncRetriever(database_url, "none", collection=name) as retriever:
@@ -326,19 +285,14 @@ def test_a_collection_whose_name_begins_like_anothers_stays(database_url):
             assert retriever.count() == 1
 
 
-# --- what an unreleased version made --------------------------------------------------------------------------------
-
-
 def edited_registry(schema):
     table = sql.Identifier(schema, "collection")
     return (*migrations.m0001_initial.registry(schema), sql.SQL("ALTER TABLE {} ADD COLUMN size int").format(table))
 
 
 def edited_collection(names):
-    return (
-        *migrations.m0001_initial.collection(names),
-        sql.SQL("ALTER TABLE {} ADD COLUMN size int").format(names.chunk),
-    )
+    statement = sql.SQL("ALTER TABLE {} ADD COLUMN size int").format(names.chunk)
+    return (*migrations.m0001_initial.collection(names), statement)
 
 
 def test_fingerprints_are_of_the_statements_alone(monkeypatch):
@@ -395,7 +349,7 @@ def test_a_collection_of_an_edited_migration_is_not_migrated(filled, monkeypatch
 def test_a_registry_of_an_edited_migration_is_refused_until_it_is_empty(filled, monkeypatch):
     monkeypatch.setattr(migrations, "REGISTRY", (edited_registry,))
     assert_refused_until_it_is_empty(filled, sorted(COLLECTIONS))
-    assert rows(filled, "SELECT size FROM semlex.collection") == [(None,)]
+    assert execute(filled, "SELECT size FROM semlex.collection") == [(None,)]
 
 
 # What the first commits made: no fingerprints, other names of columns.
@@ -403,29 +357,14 @@ EARLIEST_REGISTRY = """
     CREATE TABLE semlex.registry_version (version int PRIMARY KEY, applied_at timestamptz NOT NULL);
     INSERT INTO semlex.registry_version VALUES (1, now()), (2, now());
     CREATE TABLE semlex.collection (
-        name text COLLATE "C" PRIMARY KEY,
-        collection_id uuid NOT NULL,
-        schema_version int NOT NULL,
-        embedding_version int NOT NULL,
-        distance text NOT NULL,
-        language text NOT NULL,
-        lexical_engine text NOT NULL,
-        token_counter text NOT NULL,
-        with_context bool NOT NULL,
-        created_at timestamptz NOT NULL,
-        updated_at timestamptz NOT NULL
-    );
+        name text COLLATE "C" PRIMARY KEY, collection_id uuid NOT NULL, schema_version int NOT NULL,
+        embedding_version int NOT NULL, distance text NOT NULL, language text NOT NULL, lexical_engine text NOT NULL,
+        token_counter text NOT NULL, with_context bool NOT NULL, created_at timestamptz NOT NULL,
+        updated_at timestamptz NOT NULL);
     CREATE TABLE semlex.embedding_version (
-        name text COLLATE "C" NOT NULL,
-        version int NOT NULL,
-        identity_key text NOT NULL,
-        model text NOT NULL,
-        revision text,
-        dimensions int NOT NULL,
-        storage text NOT NULL,
-        created_at timestamptz NOT NULL,
-        PRIMARY KEY (name, version)
-    );
+        name text COLLATE "C" NOT NULL, version int NOT NULL, identity_key text NOT NULL, model text NOT NULL,
+        revision text, dimensions int NOT NULL, storage text NOT NULL, created_at timestamptz NOT NULL,
+        PRIMARY KEY (name, version));
 """
 EARLIEST_COLLECTION = """
     CREATE TABLE semlex.words_chunk (lexical_id bigint GENERATED BY DEFAULT AS IDENTITY, chunk_text text NOT NULL);
@@ -438,7 +377,7 @@ EARLIEST_COLLECTION = """
 
 
 def test_tables_without_fingerprints_are_refused_until_they_are_dropped(bare_database_url):
-    execute(bare_database_url, "CREATE SCHEMA semlex", EARLIEST_REGISTRY, EARLIEST_COLLECTION)
+    execute(bare_database_url, "CREATE SCHEMA semlex;" + EARLIEST_REGISTRY + EARLIEST_COLLECTION)
     assert_refused_until_it_is_empty(bare_database_url, ["words"])
 
 
@@ -466,17 +405,16 @@ def assert_refused_until_it_is_empty(url, names):
     with sync_opened(url, collection="words") as retriever:
         retriever.add_texts(["a key"], ids=["key"])
         assert [hit.id for hit in retriever.search("key")] == ["key"]
-    assert rows(url, "SELECT version, fingerprint FROM semlex.registry_version") == [(1, registry_fingerprint(1))]
+    assert execute(url, "SELECT version, fingerprint FROM semlex.registry_version") == [(1, registry_fingerprint(1))]
 
 
 def test_tables_of_these_names_that_are_somebody_elses_stay(database_url):
-    theirs = ("job", "followed_table", "row_change")
-    tables = [f"CREATE TABLE public.{name} (title text)" for name in theirs]
-    execute(database_url, EARLIEST_REGISTRY.replace("semlex.", "public."), *tables)
+    theirs = ("followed_table", "job", "row_change")
+    tables = "".join(f"CREATE TABLE public.{name} (title text);" for name in theirs)
+    execute(database_url, EARLIEST_REGISTRY.replace("semlex.", "public.") + tables)
     with pytest.raises(StoreError, match="job"):
         sync_opened(database_url, schema="public").initialize()
-    statement = (
-        "SELECT string_agg(DISTINCT c.relname, ' ' ORDER BY c.relname) FROM pg_attribute AS a JOIN pg_class AS c "
+    columns = (
+        "SELECT table_name FROM information_schema.columns WHERE table_schema = 'public' AND column_name = 'title'"
     )
-    statement += "ON c.oid = a.attrelid WHERE c.relnamespace = 'public'::regnamespace AND a.attname = 'title'"
-    assert rows(database_url, statement) == [("followed_table job row_change",)]
+    assert execute(database_url, columns + " ORDER BY 1") == [(name,) for name in theirs]

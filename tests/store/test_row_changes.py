@@ -56,52 +56,39 @@ class QueueBesideModel(RuleBasedStateMachine):
         self.claimed = {table: [] for table in TABLES}
         self._runner = asyncio.Runner()
         self.connection = self.run(psycopg.AsyncConnection.connect(self.url, autocommit=True))
-        self.run(self.connection.execute("TRUNCATE semlex.row_change"))
-        names = Names("semlex", "x")
-        self.queues = {table: ChangeQueue(names, table) for table in TABLES}
+        self.plain = psycopg.connect(self.url, autocommit=True)
+        self.plain.execute("TRUNCATE semlex.row_change")
+        self.queues = {table: ChangeQueue(Names("semlex", "x"), table) for table in TABLES}
 
     def run(self, work):
         return self._runner.run(work)
 
     def teardown(self):
+        self.plain.close()
         self.run(self.connection.close())
         self._runner.close()
 
     def stored(self):
-        cursor = self.run(
-            self.connection.execute(
-                "SELECT change_id, source_id, row_key, attempts, row_hash, error_code, "
-                "extract(epoch FROM due_at - clock_timestamp())::float8 FROM semlex.row_change ORDER BY change_id"
-            )
-        )
-        return self.run(cursor.fetchall())
+        return self.plain.execute(
+            "SELECT change_id, source_id, row_key, attempts, row_hash, error_code, "
+            "extract(epoch FROM due_at - clock_timestamp())::float8 FROM semlex.row_change ORDER BY change_id"
+        ).fetchall()
 
     @rule(table=st.sampled_from(TABLES), key=st.sampled_from([None, *KEYS]))
     def notice(self, table, key):
-        cursor = self.run(
-            self.connection.execute(
-                "INSERT INTO semlex.row_change (source_id, row_key, due_at, attempts) "
-                "VALUES (%s, %s, now(), 0) RETURNING change_id",
-                [table, key],
-            )
-        )
-        [(number,)] = self.run(cursor.fetchall())
+        insert = "INSERT INTO semlex.row_change (source_id, row_key, due_at, attempts) VALUES (%s, %s, now(), 0)"
+        (number,) = self.plain.execute(insert + " RETURNING change_id", [table, key]).fetchone()
         self.entries[number] = Entry(table, key, self.now)
 
     @rule(steps=st.integers(1, 3))
     def pass_time(self, steps):
         self.now += steps * STEP
-        self.run(
-            self.connection.execute(
-                "UPDATE semlex.row_change SET due_at = due_at - %s * interval '1 s'", [steps * STEP]
-            )
-        )
+        self.plain.execute("UPDATE semlex.row_change SET due_at = due_at - %s * interval '1 s'", [steps * STEP])
 
     @rule(steps=st.integers(1, 3))
     def the_clock_steps_back(self, steps):
         """All stored times seem to be later, and are limited."""
-        ahead = "UPDATE semlex.row_change SET due_at = due_at + %s * interval '1 s'"
-        self.run(self.connection.execute(ahead, [steps * STEP]))
+        self.plain.execute("UPDATE semlex.row_change SET due_at = due_at + %s * interval '1 s'", [steps * STEP])
         self.run(bound_times(self.connection, "semlex", LEASE, {}))
         for entry in self.entries.values():
             longest = LEASE if entry.code is None else expected_pause(entry.attempts)
@@ -110,18 +97,13 @@ class QueueBesideModel(RuleBasedStateMachine):
     @rule(table=st.sampled_from(TABLES), limit=st.integers(1, 4))
     def claim(self, table, limit):
         changes = self.run(self.queues[table].claim(self.connection, limit=limit, seconds=LEASE))
-        due = sorted(
-            (entry.due, number)
-            for number, entry in self.entries.items()
-            if entry.table == table and entry.due <= self.now
-        )
+        due = sorted(entry.due for entry in self.entries.values() if entry.table == table and entry.due <= self.now)
         # Entries that are due at nearly the same time have any order.
-        latest = due[min(limit, len(due)) - 1][0] + STEP / 2 if due else 0
+        latest = due[min(limit, len(due)) - 1] + STEP / 2 if due else 0
         assert len(changes) == min(limit, len(due))
         for change in changes:
             entry = self.entries[change.change_id]
-            assert change.row_key == entry.key
-            assert entry.table == table
+            assert (change.row_key, table) == (entry.key, entry.table)
             assert entry.due <= min(self.now, latest)
             entry.due = self.now + LEASE
         self.claimed[table] += changes
@@ -158,17 +140,14 @@ class QueueBesideModel(RuleBasedStateMachine):
                 assert source_id == table
                 attempts = before.get(key, 0) + 1
                 assert due == pytest.approx(expected_pause(attempts), abs=20)
-                self.entries[number] = Entry(
-                    table, key, self.now + expected_pause(attempts), attempts, failed[key], "TooLarge"
-                )
+                ends = self.now + expected_pause(attempts)
+                self.entries[number] = Entry(table, key, ends, attempts, failed[key], "TooLarge")
         assert {e.key for e in self.entries.values() if e.table == table and e.code} >= set(failed)
 
     @invariant()
     def holds_the_same(self):
         stored = self.stored()
-        assert [(number, *row[:-1]) for number, *row in stored] == [
-            (number, *entry.row) for number, entry in sorted(self.entries.items())
-        ]
+        assert [row[:-1] for row in stored] == [(number, *one.row) for number, one in sorted(self.entries.items())]
         for number, *_, due in stored:
             assert self.entries[number].due - self.now == pytest.approx(due, abs=STEP / 2 if due > 0 else 2 * STEP)
         for table, queue in self.queues.items():

@@ -30,26 +30,20 @@ from tests.support.properties import examples
 pytestmark = pytest.mark.pg16
 COLUMNS = ("a", "b", "k%(x)s", 'say "x"')
 COLLECTION = Names("semlex", "docs")
+
+
+def live_table(name, columns, schema="public", key=("id",), key_kinds=("int",)):
+    table = name.split()[0].replace("'", "")
+    definition = FollowedTable(
+        name=name, schema=schema, table=table, key=key, key_kinds=key_kinds, text=(), live=tuple(columns)
+    )
+    return LiveTable(definition, columns)
+
+
 # The second one lacks columns, and has a key of two.
 TABLES = (
-    LiveTable(
-        FollowedTable(
-            name="news", schema="shop %s", table="news", key=("id",), key_kinds=("int",), text=(), live=COLUMNS
-        ),
-        dict.fromkeys(COLUMNS, "jsonb"),
-    ),
-    LiveTable(
-        FollowedTable(
-            name="o'ld %s",
-            schema="shop %s",
-            table="old",
-            key=("id", "name"),
-            key_kinds=("uuid", "text"),
-            text=(),
-            live=("a",),
-        ),
-        {"a": "jsonb"},
-    ),
+    live_table("news", dict.fromkeys(COLUMNS, "jsonb"), "shop %s"),
+    live_table("o'ld %s", {"a": "jsonb"}, "shop %s", ("id", "name"), ("uuid", "text")),
 )
 row_fields = st.builds(
     lambda column, path: Field(("row", column, *path), is_own=True),
@@ -170,10 +164,14 @@ def make_chunks(connection):
     """A table of chunks of a table ``t`` with the keys 0 to 20."""
     connection.execute("CREATE TABLE chunk (n int, metadata jsonb DEFAULT '{}', place jsonb, document_id uuid)")
     for n in range(21):
-        place = Jsonb({"table": "t", "key": [n]})
-        connection.execute(
-            "INSERT INTO chunk (n, place, document_id) VALUES (%s, %s, %s)", [n, place, document_of("t", str(n))]
-        )
+        place, document = Jsonb({"table": "t", "key": [n]}), document_of("t", str(n))
+        connection.execute("INSERT INTO chunk (n, place, document_id) VALUES (%s, %s, %s)", [n, place, document])
+
+
+def chunks_passing(connection, filters, table, first, last):
+    made = write_filter(parse_filters(filters, COLLECTION), COLLECTION, [table])
+    statement = sql.SQL("SELECT n FROM chunk AS c WHERE n BETWEEN {} AND {} AND {} ORDER BY n")
+    return [n for (n,) in connection.execute(statement.format(first, last, made.expression), made.parameters)]
 
 
 TYPES = {
@@ -211,16 +209,9 @@ def test_columns_are_compared_as_their_json(typed_rows, found, some):
     for n, row in enumerate(found):
         typed_rows.execute(insert, [n, *row])
     types = {name: kind for name, (kind, _) in TYPES.items()}
-    table = LiveTable(
-        FollowedTable(name="t", schema="public", table="t", key=("id",), key_kinds=("int",), text=(), live=(*types,)),
-        types,
-    )
+    table = live_table("t", types)
     for tree in some:
-        made = write_filter(parse_filters(tree, COLLECTION), COLLECTION, [table])
-        statement = sql.SQL("SELECT n FROM chunk AS c WHERE n < {} AND {} ORDER BY n").format(
-            len(found), made.expression
-        )
-        passes = [n for (n,) in typed_rows.execute(statement, made.parameters)]
+        passes = chunks_passing(typed_rows, tree, table, 0, len(found) - 1)
         live = [{name: one for name, one in zip(TYPES, row, strict=True) if one is not None} for row in found]
         for row in live:
             row["u"] = str(row["u"])
@@ -241,12 +232,7 @@ def typed_rows(new_database):
 @pytest.mark.parametrize("zone", ["UTC", "Asia/Kolkata"])
 def test_times_are_compared_as_metadata_has_them(new_database, zone):
     types = {"at": "timestamp with time zone", "day": "date", "local": "timestamp without time zone", "n": "numeric"}
-    table = LiveTable(
-        FollowedTable(
-            name="t", schema="public", table="t", key=("id",), key_kinds=("int",), text=(), live=tuple(types)
-        ),
-        types,
-    )
+    table = live_table("t", types)
     with psycopg.connect(new_database(), autocommit=True, options=f"-c timezone={zone}") as connection:
         connection.execute("CREATE TABLE t (id int, at timestamptz, day date, local timestamp, n numeric)")
         connection.execute(
@@ -264,6 +250,4 @@ def test_times_are_compared_as_metadata_has_them(new_database, zone):
             "@row.n = 1.5": [1],
             "empty @row.day": [2],
         }.items():
-            made = write_filter(parse_filters(text, COLLECTION), COLLECTION, [table])
-            statement = sql.SQL("SELECT n FROM chunk AS c WHERE n IN (1, 2) AND {} ORDER BY n").format(made.expression)
-            assert [n for (n,) in connection.execute(statement, made.parameters)] == expected, text
+            assert chunks_passing(connection, text, table, 1, 2) == expected, text

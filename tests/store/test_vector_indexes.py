@@ -10,7 +10,6 @@ import psycopg
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from psycopg import sql
 
 from semlex.errors import ConfigurationError
 from semlex.options.collection import DistanceName, StorageName
@@ -19,7 +18,7 @@ from semlex.store.indexes.options import HnswIndex, IvfflatIndex, NoIndex, as_te
 from semlex.store.query.filters import parse_filters
 from semlex.store.query.vector import register_vector_parameter, vector_leg
 from semlex.types.documents import Document
-from tests.support.databases import execute
+from tests.support.databases import execute, set_in_database
 from tests.support.retrievers import opened, sync_opened
 
 pytestmark = pytest.mark.pg16
@@ -58,20 +57,11 @@ async def plan_of(url, retriever, query):
         register_vector_parameter(connection)
         await connection.execute("SET enable_seqscan = off")
         indexes = await read_vector_indexes(connection, retriever.info)
-        leg = vector_leg(retriever.info, query, 10, parse_filters(None, retriever.info.names), indexes=indexes).prepare(
-            None
-        )
-        (statement,) = leg.statements
+        everything = parse_filters(None, retriever.info.names)
+        (statement,) = vector_leg(retriever.info, query, 10, everything, indexes=indexes).prepare(None).statements
         text = statement.text if isinstance(statement.text, bytes) else statement.text.as_bytes(connection)
         cursor = await connection.execute(b"EXPLAIN " + text, statement.parameters)
         return "\n".join(line for (line,) in await cursor.fetchall())
-
-
-def without_sequential_scans(url):
-    """So that so few rows are found by their index."""
-    with psycopg.connect(url, autocommit=True) as connection:
-        name = sql.Identifier(connection.info.dbname)
-        connection.execute(sql.SQL("ALTER DATABASE {} SET enable_seqscan = off").format(name))
 
 
 @pytest.fixture(scope="module", params=sorted(KINDS))
@@ -101,22 +91,17 @@ def test_k_rows_with_their_exact_scores(built, number, top_k, odd):
 
 
 @pytest.mark.slow
-def test_nearly_all_of_the_nearest_are_found(built):
+def test_how_far_a_search_looks_and_what_it_finds(built):
     kind, retriever, vectors = built
-    queries = clustered(40, DIMENSIONS, seed=6)
     shares = []
-    for query in queries:
+    for query in clustered(40, DIMENSIONS, seed=6):
         nearest = {str(row) for row in np.argsort(-(vectors @ query))[:10]}
         shares.append(len(nearest & {hit.id for hit in retriever.search(vector=query, top_k=10)}) / 10)
     assert np.mean(shares) >= {"none": 1.0, "hnsw bit": 0.9}.get(kind, 0.95)
 
-
-def test_a_search_says_how_far_it_looks(built):
-    kind, retriever, vectors = built
     query = clustered(1, DIMENSIONS, seed=9)[0]
-    every = [str(row) for row in np.argsort(-(vectors @ query))[:10]]
     hits = retriever.search(vector=query, top_k=10, tuning={"ef_search": 1000, "probes": 20})
-    assert [hit.id for hit in hits] == every
+    assert [hit.id for hit in hits] == [str(row) for row in np.argsort(-(vectors @ query))[:10]]
     near = {
         "hnsw": "vector index, ef_search 1000",
         "hnsw halfvec": "vector index, ef_search 1000, 1000 of halfvec rescored",
@@ -129,9 +114,7 @@ def test_a_search_says_how_far_it_looks(built):
         assert retriever.search(vector=query).legs["vector"].plan == "vector index, probes 8"
         assert retriever.search(vector=query, tuning={"probes": 1}).legs["vector"].plan == "vector index, probes 1"
 
-
-def test_more_vectors_are_searched_with_a_longer_list(built):
-    kind, retriever, vectors = built
+    # More vectors are searched with a longer list.
     stored, everything = retriever.status().vector_indexes, parse_filters(None, retriever.info.names)
     for rows, size in ((0, 120), (100_000, 120), (1_000_000, 320), (10_000_000, 520)):
         indexes = VectorIndexes(stored=stored, rows=rows)
@@ -142,34 +125,28 @@ def test_more_vectors_are_searched_with_a_longer_list(built):
 @pytest.mark.slow
 def test_the_catalog_tells_what_there_is(built):
     kind, retriever, _ = built
-    wanted = KINDS[kind]
-    indexes = retriever.status().vector_indexes
+    wanted, indexes = KINDS[kind], retriever.status().vector_indexes
     if isinstance(wanted, NoIndex):
         assert indexes == ()
         return
     (index,) = indexes
-    assert index.valid
-    assert index.bytes > 50_000
-    assert index.kind == kind.split()[0]
+    assert (index.valid, index.bytes > 50_000, index.kind) == (True, True, kind.split()[0])
     assert index.element == ("vector" if isinstance(wanted, IvfflatIndex) else wanted.quantization or "vector")
-    if isinstance(wanted, HnswIndex):
-        assert (index.m, index.ef_construction, index.lists) == (wanted.m, wanted.ef_construction, None)
-    else:
-        assert (index.m, index.ef_construction, index.lists) == (None, None, 20)
+    expected = (wanted.m, wanted.ef_construction, None) if isinstance(wanted, HnswIndex) else (None, None, 20)
+    assert (index.m, index.ef_construction, index.lists) == expected
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 async def test_every_kind_with_every_distance_and_storage(database_url, kind):
-    without_sequential_scans(database_url)
+    set_in_database(database_url, "enable_seqscan", "off")  # so that so few rows are found by their index
     vectors = clustered(200, 32) * np.linspace(0.5, 2.0, 200, dtype=np.float32)[:, None]
     for distance, storage in product(get_args(DistanceName), get_args(StorageName)):
         if kind == "hnsw bit" and distance != "cosine":
             continue
         name = f"{distance}_{storage}"
-        async with opened(
-            database_url, "none", collection=name, keyword="none", distance=distance, vector_storage=storage
-        ) as retriever:
+        made = {"collection": name, "distance": distance, "vector_storage": storage}
+        async with opened(database_url, "none", keyword="none", **made) as retriever:
             await retriever.add_documents(documents(200), vectors)
             await retriever.indexes.create(KINDS[kind])
             expected = scores(vectors, vectors[7], distance)
@@ -189,15 +166,10 @@ async def test_every_kind_with_every_distance_and_storage(database_url, kind):
 @pytest.mark.parametrize(
     ("dimensions", "storage", "distance", "element"),
     [
-        (8, "vector", "cosine", "halfvec"),
-        (2560, "halfvec", "cosine", "halfvec"),
-        (2000, "vector", "l2", "vector"),
-        (2001, "vector", "l2", "halfvec"),
-        (4000, "vector", "inner_product", "halfvec"),
-        (4000, "vector", "cosine", "halfvec"),
-        (4001, "vector", "cosine", "bit"),
-        (4001, "halfvec", "cosine", "bit"),
-        (4001, "vector", "l2", None),
+        *((8, "vector", "cosine", "halfvec"), (2560, "halfvec", "cosine", "halfvec")),
+        *((2000, "vector", "l2", "vector"), (2001, "vector", "l2", "halfvec"), (4001, "vector", "l2", None)),
+        *((4000, "vector", "inner_product", "halfvec"), (4000, "vector", "cosine", "halfvec")),
+        *((4001, "vector", "cosine", "bit"), (4001, "halfvec", "cosine", "bit")),
     ],
 )
 async def test_what_the_default_index_holds_of_each_vector(database_url, dimensions, storage, distance, element):
@@ -220,9 +192,6 @@ async def test_numbers_that_float16_cannot_hold_are_indexed_where_directions_are
             hits = await retriever.search(vector=vectors[row], top_k=5)
             assert hits[0].id == str(row)
             assert hits[0].vector_score == pytest.approx(1.0, abs=1e-5)
-
-
-# --- one in place of another ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
@@ -272,11 +241,8 @@ async def test_an_index_of_somebody_else_is_used_and_left_alone(database_url):
     vectors = clustered(300, 16)
     async with opened(database_url, "none", keyword="none") as retriever:
         await retriever.add_documents(documents(300), vectors)
-        execute(
-            database_url,
-            "CREATE INDEX theirs ON semlex.default_collection_embedding_1 USING ivfflat "
-            "(embedding vector_cosine_ops) WITH (lists = 4)",
-        )
+        of = "USING ivfflat (embedding vector_cosine_ops) WITH (lists = 4)"
+        execute(database_url, f"CREATE INDEX theirs ON semlex.default_collection_embedding_1 {of}")
         built = await retriever.indexes.create(NoIndex())
         assert built.dropped == []
         (index,) = (await retriever.status()).vector_indexes
@@ -285,36 +251,29 @@ async def test_an_index_of_somebody_else_is_used_and_left_alone(database_url):
         assert "Index Scan using theirs" in await plan_of(database_url, retriever, vectors[7])
 
 
-# --- what is refused --------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("index", KINDS.values())
-def test_the_stored_form_comes_back(index):
-    assert from_text(as_text(index)) == index
-
-
-@pytest.mark.parametrize("text", [None, "", "null", "[]", "1", '{"index": "other"}', '{"index": "hnsw", "m": 0}', "{"])
-def test_a_comment_of_somebody_else_is_no_index(text):
-    assert from_text(text) is None
+def test_the_stored_form_comes_back_and_a_comment_of_somebody_else_is_no_index():
+    for index in KINDS.values():
+        assert from_text(as_text(index)) == index
+    for text in (None, "", "null", "[]", "1", '{"index": "other"}', '{"index": "hnsw", "m": 0}', "{"):
+        assert from_text(text) is None, text
 
 
 @pytest.mark.parametrize(
-    ("kind", "values", "message"),
+    ("kind", "wrong", "values"),
     [
-        (HnswIndex, {"m": 1}, "m must be"),
-        (HnswIndex, {"m": 101}, "m must be"),
-        (HnswIndex, {"m": 50, "ef_construction": 99}, "ef_construction must be"),
-        (HnswIndex, {"ef_construction": 1001}, "ef_construction must be"),
-        (HnswIndex, {"quantization": "int8"}, "quantization must be halfvec or bit, or None; got 'int8'"),
-        (IvfflatIndex, {"lists": 0}, "lists must be"),
-        (IvfflatIndex, {"lists": 40_000}, "lists must be"),
-        (IvfflatIndex, {"lists": 10, "probes": 11}, "probes must be"),
+        *(
+            (HnswIndex, "m", {"m": 1}),
+            (HnswIndex, "m", {"m": 101}),
+            (HnswIndex, "quantization", {"quantization": "int8"}),
+        ),
+        *((HnswIndex, "ef_construction", {"ef_construction": n, "m": m}) for n, m in ((99, 50), (1001, 16))),
+        *((IvfflatIndex, "lists", {"lists": 0}), (IvfflatIndex, "lists", {"lists": 40_000})),
+        (IvfflatIndex, "probes", {"lists": 10, "probes": 11}),
     ],
 )
-def test_numbers_out_of_range(kind, values, message):
-    with pytest.raises(ConfigurationError) as raised:
+def test_numbers_out_of_range(kind, wrong, values):
+    with pytest.raises(ConfigurationError, match=f"{wrong} must be"):
         kind(**values)
-    assert message.partition(" ")[0] in str(raised.value)
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,20 @@
-"""Vectors stored as float16: half the size, the same answers, indexes for more dimensions."""
+"""Vectors stored as float16: half the size, the same answers; and what is reckoned before an index is built."""
 
 from __future__ import annotations
+
+import re
+from functools import partial
 
 import numpy as np
 import psycopg
 import pytest
 
 from semlex import Document, PostgreSQLRetriever
-from semlex.errors import ConfigurationError, ModelMismatchError, ValidationError
+from semlex.errors import ConfigurationError, ModelMismatchError, StoreError, ValidationError
+from semlex.store.indexes import estimate
+from semlex.store.indexes.catalog import value_for
+from semlex.store.indexes.estimate import MIB, hnsw_memory
+from semlex.store.indexes.options import HnswIndex, IvfflatIndex
 from semlex.testing import HashEmbedder
 from tests.support.databases import execute
 from tests.support.retrievers import opened
@@ -56,9 +63,8 @@ async def test_long_vectors_of_length_1_are_stored_as_float16(database_url, dime
     vectors = directions(20, dimensions)
     vectors[3] *= length
     async with opened(database_url, "none", keyword="none", **options) as retriever:
-        await retriever.tables.load(
-            {"id": [f"d{row}" for row in range(20)], "text": ["text"] * 20, "vector": [*vectors[:20]]}
-        )
+        table = {"id": [f"d{row}" for row in range(20)], "text": ["text"] * 20, "vector": [*vectors[:20]]}
+        await retriever.tables.load(table)
         assert (await retriever.status()).vector_storage == retriever.info.options["vector_storage"] == storage
         number = np.float16 if storage == "halfvec" else np.float32
         back = await retriever.embeddings.vectors(["d3", "d4"])
@@ -75,10 +81,8 @@ async def test_vectors_stay_in_their_table_if_two_fit_a_page(database_url, stora
     """Elsewhere they take twice as long to read; a vector of more than half a page would waste the rest of it."""
     async with opened(database_url, "none", collection="c", keyword="none", vector_storage=storage) as retriever:
         await retriever.add_documents([Document(f"text {n}", id=f"d{n}") for n in range(90)], directions(90, 1_024))
-    with psycopg.connect(database_url) as connection:
-        (elsewhere,) = connection.execute(
-            "SELECT pg_relation_size(reltoastrelid) FROM pg_class WHERE oid = 'semlex.c_embedding_1'::regclass"
-        ).fetchone()
+    table = "SELECT pg_relation_size(reltoastrelid) FROM pg_class WHERE oid = 'semlex.c_embedding_1'::regclass"
+    [(elsewhere,)] = execute(database_url, table)
     assert (elsewhere == 0) == is_inline
 
 
@@ -93,25 +97,82 @@ async def test_vectors_that_a_model_makes_or_some_documents_bring_are_stored_ali
 
 
 async def test_a_collection_keeps_its_storage_and_its_dimension(database_url):
-    model = HashEmbedder(dimensions=16)
+    model, beyond = HashEmbedder(dimensions=16), directions(3, 16)
+    beyond[1, 2] = 70_000.0
     async with opened(database_url, model, vector_storage="halfvec") as retriever:
         await retriever.add_documents([Document("a banana")])
+        with pytest.raises(ValidationError, match="row 1"):  # a number beyond float16
+            await retriever.add_documents([Document(f"text {row}") for row in range(3)], beyond)
+        assert await retriever.count() == 1
     async with opened(database_url, model) as retriever:
         await retriever.add_documents([Document("a plum")])
         assert retriever.info.embedding.storage == "halfvec"
     with pytest.raises(ModelMismatchError, match="dimensions=8 was configured"):
         await opened(database_url, model, dimensions=8).initialize()
-
-
-async def test_numbers_beyond_float16_are_refused_by_row(database_url):
-    vectors = directions(3, 8)
-    vectors[1, 2] = 70_000.0
-    async with opened(database_url, "none", vector_storage="halfvec") as retriever:
-        with pytest.raises(ValidationError, match="row 1"):
-            await retriever.add_documents([Document(f"text {row}") for row in range(3)], vectors)
-        assert await retriever.count() == 0
-
-
-def test_an_unknown_storage_is_refused():
     with pytest.raises(ConfigurationError, match="vector_storage must be one of vector, halfvec; got 'bit'"):
         PostgreSQLRetriever(vector_storage="bit")
+
+
+ROWS = 500
+retriever_of = partial(opened, model="none", keyword="none", collection="reckoned")
+
+
+async def fill(retriever, dimensions, rows=ROWS):
+    vectors = np.random.default_rng(2).normal(size=(rows, dimensions)).astype(np.float32)
+    await retriever.add_documents([Document("word", id=str(row)) for row in range(rows)], vectors)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("dimensions", "storage"), [(64, "vector"), (700, "halfvec"), (1900, "vector")])
+async def test_the_size_of_an_index(database_url, dimensions, storage):
+    indexes = [HnswIndex(m=4, ef_construction=8), HnswIndex(m=24, ef_construction=48, quantization="halfvec")]
+    indexes += [HnswIndex(ef_construction=32, quantization="bit"), IvfflatIndex(lists=10)]
+    async with retriever_of(database_url, vector_storage=storage) as retriever:
+        await fill(retriever, dimensions)
+        for index in indexes:
+            reckoned = await retriever.indexes.estimate(index)
+            assert reckoned is not None
+            assert (reckoned.rows, reckoned.warnings) == (ROWS, ())
+            assert reckoned.seconds > 0
+            await retriever.indexes.create(index)
+            (stored,) = (await retriever.status()).vector_indexes
+            assert reckoned.index_bytes == pytest.approx(stored.bytes, rel=0.1), index
+            assert await retriever.indexes.estimate(index) is None  # there is nothing to build
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("index", [HnswIndex(m=4, ef_construction=8), HnswIndex(m=32), HnswIndex(quantization="bit")])
+async def test_the_memory_of_a_graph(database_url, index):
+    """pgvector says after how many vectors the memory is used up."""
+    said = []
+    async with retriever_of(database_url) as retriever:
+        await fill(retriever, 800, rows=400 if index.quantization is None else 2_000)
+        reckoned = hnsw_memory(1, value_for(retriever.info, index), index.m)
+        with psycopg.connect(database_url, autocommit=True) as connection:
+            connection.add_notice_handler(lambda notice: said.append(notice.message_primary or ""))
+            connection.execute("SET maintenance_work_mem = '1MB'")
+            connection.execute("SET max_parallel_maintenance_workers = 0")
+            expression = "(binary_quantize(embedding)::bit(800)) bit_hamming_ops"
+            of = expression if index.quantization else "embedding vector_cosine_ops"
+            options = f"m = {index.m}, ef_construction = {index.ef_construction}"
+            connection.execute(f"CREATE INDEX ON semlex.reckoned_embedding_1 USING hnsw ({of}) WITH ({options})")
+    (vectors,) = [int(found[1]) for text in said if (found := re.search(r"after (\d+) tuples", text))]
+    # The allocator takes memory by the block, which is much of a megabyte.
+    assert MIB / vectors == pytest.approx(reckoned, rel=0.3)
+
+
+@pytest.mark.slow
+async def test_too_little_memory_is_told_before(database_url, monkeypatch, caplog):
+    monkeypatch.setattr(estimate._Server, "share", lambda *_: MIB)
+    async with retriever_of(database_url) as retriever:
+        await fill(retriever, 256, rows=1_000)
+        built = await retriever.indexes.create(HnswIndex())
+        assert built[-1] == "hnsw_1"
+        assert ["continues on disk" in warning for warning in built.warnings] == [True]
+        assert "continues on disk" in caplog.text
+        assert (await retriever.search(vector=np.ones(256), top_k=5)) != []
+        # The centres of lists do not fit at all: the old index stays.
+        with pytest.raises(StoreError, match="memory required"):
+            await retriever.indexes.create(IvfflatIndex(lists=100))
+        assert "too little to succeed" in caplog.text
+        assert [index.name for index in (await retriever.status()).vector_indexes] == ["reckoned_hnsw_1"]

@@ -1,26 +1,33 @@
-"""The embedded server: nobody is left behind, and nothing is lost."""
+"""The embedded server and its folder: nobody is left behind, nothing is lost, and no folder of others is touched."""
 
 from __future__ import annotations
 
 import fcntl
+import importlib
 import importlib.util
 import os
+import pwd
 import signal
 import stat
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from pathlib import Path
 
 import psutil
 import psycopg
 import pytest
 
+from semlex.cli.commands import shell
 from semlex.diagnostics.doctor import examine_server
-from semlex.errors import EmbeddedServerError, MissingExtraError
+from semlex.errors import ConfigurationError, EmbeddedServerError, MissingExtraError
+from semlex.settings.files import own_file
+from semlex.settings.table import Settings
+from semlex.store.postgres.embedded import folder as embedded_folder
 from semlex.store.postgres.embedded import process as embedded_process
 from semlex.store.postgres.embedded import server as embedded_server
-from semlex.store.postgres.embedded.server import EmbeddedServer
+from semlex.store.postgres.embedded.server import EmbeddedServer, default_folder
 from semlex.store.postgres.server_info import machine_memory
 from tests.support.embedded_servers import ask, postmaster_pid, server_processes
 from tests.support.waiting import LIMIT, until
@@ -44,14 +51,28 @@ WAIT = "threading.Event().wait()"
 
 @contextmanager
 def client(folder, script=WAIT):
-    process = subprocess.Popen(
-        [sys.executable, "-c", CLIENT + script, str(folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
+    command = [sys.executable, "-c", CLIENT + script, str(folder)]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
         yield process
     finally:
         process.kill()
         process.communicate()
+
+
+@pytest.fixture
+def folder(open_folder):
+    """Where a server may be made; whatever runs there ends with the test."""
+    folder = open_folder / "server"
+    yield folder
+    for process in server_processes(folder):
+        process.kill()
+
+
+@pytest.fixture
+def made(folder, make_server_folder):
+    """The folder has its database already."""
+    make_server_folder(folder)
 
 
 def test_start_and_stop(folder, postgres_major):
@@ -77,8 +98,7 @@ def test_start_and_stop(folder, postgres_major):
         assert connection.execute("SELECT count(*) FROM pg_ls_waldir()").fetchone()[0] > 5
         connection.execute("CHECKPOINT")
         assert connection.execute("SELECT count(*) FROM pg_ls_waldir()").fetchone()[0] <= 2
-    for name in ("data", "socket"):
-        assert stat.S_IMODE((folder / name).stat().st_mode) == 0o700
+    assert {stat.S_IMODE((folder / name).stat().st_mode) for name in ("data", "socket")} == {0o700}
     assert psutil.Process(postmaster_pid(folder)).net_connections("inet") == []
     server.close()
     server.close()
@@ -107,16 +127,16 @@ def test_the_last_user_stops_the_server(folder):
 
 
 @pytest.mark.usefixtures("made")
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_a_killed_client_is_not_counted(folder, number):
-    with client(folder) as killed:
-        killed.stdout.readline()
-        killed.send_signal(number)
-        killed.wait()
-    assert server_processes(folder) != []
-    with client(folder, "") as normal:
-        assert normal.wait() == 0
-    assert server_processes(folder) == []
+def test_a_killed_client_is_not_counted(folder):
+    for number in (signal.SIGKILL, signal.SIGTERM):
+        with client(folder) as killed:
+            killed.stdout.readline()
+            killed.send_signal(number)
+            killed.wait()
+        assert server_processes(folder) != []
+        with client(folder, "") as normal:
+            assert normal.wait() == 0
+        assert server_processes(folder) == []
 
 
 @pytest.mark.usefixtures("made")
@@ -205,8 +225,7 @@ def test_processes_that_start_at_once_share_one_server(folder):
         for process in (one, two, three):
             process.communicate("\n")
             assert process.returncode == 0
-    assert len(answers) == 1
-    assert answers != {""}
+    assert len(answers - {""}) == len(answers) == 1
     assert server_processes(folder) == []
 
 
@@ -231,41 +250,20 @@ def test_half_a_database_is_never_opened(folder):
 
 
 @pytest.mark.usefixtures("made")
-def test_a_version_that_is_not_there(folder):
-    (folder / "data" / "PG_VERSION").write_text("17\n")
-    with pytest.raises(EmbeddedServerError, match=r"Postgres 17.*16, 18.*pg_upgrade"):
-        EmbeddedServer(folder).start()
+def test_a_version_that_is_not_there_or_damaged_is_reported(folder):
+    for content, message in (
+        ("17\n", r"Postgres 17.*16, 18.*pg_upgrade"),
+        *((damaged, "PG_VERSION contains no version") for damaged in ("eighteen\n", "", "\x00")),
+    ):
+        (folder / "data" / "PG_VERSION").write_text(content)
+        with pytest.raises(EmbeddedServerError, match=message):
+            EmbeddedServer(folder).start()
     with pytest.raises(EmbeddedServerError, match=r"embedded Postgres 9 is missing.*16, 18"):
         EmbeddedServer(folder.with_name("other"), major=9).start()
 
 
 @pytest.mark.usefixtures("made")
-def test_a_halted_server_is_not_waited_for_longer_than_allowed(folder):
-    with EmbeddedServer(folder) as server:
-        postmaster = psutil.Process(postmaster_pid(folder))
-        postmaster.suspend()
-        try:
-            with (
-                ThreadPoolExecutor() as threads,
-                pytest.raises(EmbeddedServerError, match=r"not accept connections after 0.5 s"),
-            ):
-                threads.submit(EmbeddedServer(folder, start_timeout=0.5).start).result(LIMIT)  # expires
-        finally:
-            postmaster.resume()
-        assert ask(server.url, "SELECT 1") == 1
-
-
-@pytest.mark.usefixtures("made")
-def test_a_server_that_refuses_says_why(folder):
-    with EmbeddedServer(folder) as server:
-        with psycopg.connect(server.url, dbname="postgres", autocommit=True) as connection:
-            connection.execute("ALTER DATABASE semlex RENAME TO renamed")
-        with pytest.raises(EmbeddedServerError, match=r'refuses connections: .*"semlex" does not exist'):
-            EmbeddedServer(folder).start()
-
-
-@pytest.mark.usefixtures("made")
-def test_a_server_that_has_recovered_when_it_is_asked_again(folder, monkeypatch):
+def test_a_server_that_recovers_refuses_or_halts_when_it_is_asked_again(folder, monkeypatch):
     connect = psycopg.connect
     refusals = [psycopg.OperationalError("the database system is in recovery mode")]
 
@@ -274,15 +272,33 @@ def test_a_server_that_has_recovered_when_it_is_asked_again(folder, monkeypatch)
             raise refusals.pop()
         return connect(*arguments, **options)
 
-    with EmbeddedServer(folder):
+    with EmbeddedServer(folder) as server:
         monkeypatch.setattr(psycopg, "connect", recovering)
-        with EmbeddedServer(folder) as server:
-            assert ask(server.url, "SELECT 1") == 1
-    assert not refusals
+        with EmbeddedServer(folder) as second:
+            assert ask(second.url, "SELECT 1") == 1
+        assert not refusals
+        with psycopg.connect(server.url, dbname="postgres", autocommit=True) as connection:
+            connection.execute("ALTER DATABASE semlex RENAME TO renamed")
+            with pytest.raises(EmbeddedServerError, match=r'refuses connections: .*"semlex" does not exist'):
+                EmbeddedServer(folder).start()
+            connection.execute("ALTER DATABASE renamed RENAME TO semlex")
+        # It is not waited for longer than allowed.
+        postmaster = psutil.Process(postmaster_pid(folder))
+        postmaster.suspend()
+        late = EmbeddedServer(folder, start_timeout=0.5)  # expires
+        try:
+            with (
+                ThreadPoolExecutor() as threads,
+                pytest.raises(EmbeddedServerError, match=r"not accept connections after 0.5 s"),
+            ):
+                threads.submit(late.start).result(LIMIT)
+        finally:
+            postmaster.resume()
+        assert ask(server.url, "SELECT 1") == 1
 
 
 @pytest.mark.usefixtures("made")
-def test_closing_ends_a_start_that_waits(folder, monkeypatch):
+def test_waiting_for_another_starter_ends_by_its_time_or_by_closing(folder, monkeypatch):
     flock, attempts = fcntl.flock, []
 
     def noted(*arguments):
@@ -292,6 +308,8 @@ def test_closing_ends_a_start_that_waits(folder, monkeypatch):
     waiting = EmbeddedServer(folder)
     with (folder / "start.lock").open("r+") as held, ThreadPoolExecutor() as threads:
         fcntl.flock(held, fcntl.LOCK_EX)
+        with pytest.raises(EmbeddedServerError, match=r"another process .* for 0.1 s"):
+            EmbeddedServer(folder, start_timeout=0.1).start()  # expires
         monkeypatch.setattr(fcntl, "flock", noted)
         started = threads.submit(waiting.start)
         until(lambda: attempts)
@@ -302,28 +320,18 @@ def test_closing_ends_a_start_that_waits(folder, monkeypatch):
 
 
 @pytest.mark.usefixtures("made")
-def test_a_start_that_fails_quotes_the_log_of_this_start_only(folder):
+def test_a_start_that_fails_quotes_the_log_of_this_start_only_and_a_large_log_is_emptied(folder, monkeypatch):
     with EmbeddedServer(folder) as server, pytest.raises(psycopg.Error):
         ask(server.url, "SELECT 'confidential'::int")
     assert "confidential" in (folder / "log").read_text()
-    with (folder / "data" / "postgresql.conf").open("a") as settings:
-        settings.write("\nno_such_setting = 1\n")
+    settings = folder / "data" / "postgresql.conf"
+    before = settings.read_text()
+    settings.write_text(before + "\nno_such_setting = 1\n")
     with pytest.raises(EmbeddedServerError, match="no_such_setting") as caught:
         EmbeddedServer(folder).start()
     assert "confidential" not in str(caught.value)
     assert server_processes(folder) == []
-
-
-@pytest.mark.usefixtures("made")
-def test_waiting_for_another_starter_ends(folder):
-    with (folder / "start.lock").open("r+") as held:
-        fcntl.flock(held, fcntl.LOCK_EX)
-        with pytest.raises(EmbeddedServerError, match=r"another process .* for 0.1 s"):
-            EmbeddedServer(folder, start_timeout=0.1).start()  # expires
-
-
-@pytest.mark.usefixtures("made")
-def test_a_large_log_is_emptied(folder, monkeypatch):
+    settings.write_text(before)
     monkeypatch.setattr(embedded_server, "LOG_BYTES", 100_000)
     with (folder / "log").open("a") as log:
         log.write("x" * 100_000)
@@ -341,13 +349,206 @@ def test_a_deleted_folder_does_not_hinder_closing(folder):
     server.close()
 
 
-def test_the_wheel_is_missing(folder, monkeypatch):
+def test_the_wheel_is_missing_and_windows_is_told_what_to_do(folder, monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(MissingExtraError, match=r"semlex\[local\]'; or name a server .*DATABASE_URL"):
         EmbeddedServer(folder).start()
-
-
-def test_windows_is_told_what_to_do(folder, monkeypatch):
     monkeypatch.setattr(sys, "platform", "win32")
     with pytest.raises(EmbeddedServerError, match="DATABASE_URL"):
         EmbeddedServer(folder).start()
+
+
+def all_modes(*paths):
+    return {parent: parent.stat().st_mode for path in paths for parent in path.parents}
+
+
+def test_an_existing_database_keeps_its_version(folder):
+    with EmbeddedServer(folder, major=16) as old:
+        assert old.major == 16
+    with EmbeddedServer(folder, major=18) as server:
+        assert server.major == 16
+        assert ask(server.url, "SHOW server_version_num").startswith("16")
+
+
+@pytest.mark.parametrize(
+    ("name", "inside"),
+    [
+        ("with space", True),
+        ("$HOME `id` \"two\" 'one' \\ , %s ü.#?&" + " long" * 20, False),
+        (os.fsdecode(b"no text \xff"), False),
+    ],
+    ids=ascii,
+)
+def test_any_path(open_folder, name, inside):
+    folder = open_folder / name / "server"
+    with EmbeddedServer(folder) as server:
+        assert ask(server.url, "SELECT 1") == 1
+        socket_folder = Path(ask(server.url, "SHOW unix_socket_directories").strip('"'))
+        assert stat.S_IMODE(socket_folder.stat().st_mode) == 0o700
+        assert (socket_folder == folder / "socket") == inside
+    assert server_processes(folder) == []
+    assert socket_folder.exists() == inside
+
+
+def test_a_socket_folder_of_someone_else_is_refused(open_folder, make_server_folder):
+    folder = make_server_folder(open_folder / ("long" * 30))
+    with EmbeddedServer(folder) as server:
+        socket_folder = Path(ask(server.url, "SHOW unix_socket_directories").strip('"'))
+    socket_folder.mkdir(mode=0o755)
+    try:
+        with pytest.raises(EmbeddedServerError, match="is not a folder of mode 0700"):
+            EmbeddedServer(folder).start()
+    finally:
+        socket_folder.rmdir()
+
+
+def test_paths_that_cannot_be_used_are_refused_and_stay(open_folder):
+    for name in ("two\nlines", "nul\0"):
+        with pytest.raises(EmbeddedServerError, match="control characters"):
+            EmbeddedServer(open_folder / name).start()
+    assert list(open_folder.iterdir()) == []
+    closed = open_folder / "closed"
+    closed.mkdir()
+    mode = 0o700 if os.geteuid() == 0 else 0  # root's server runs as another account
+    closed.chmod(mode)
+    try:
+        with pytest.raises(EmbeddedServerError, match=f"{closed}"):
+            EmbeddedServer(closed / "a" / "server").start()
+        assert stat.S_IMODE(closed.stat().st_mode) == mode
+    finally:
+        closed.chmod(0o700)
+    assert list(closed.iterdir()) == []
+
+
+def test_programs_in_a_closed_environment(folder, tmp_path, monkeypatch):
+    """An environment under a closed home: root's server runs from a copy, everyone else's from where it is.
+
+    The modes of folders that are not its own stay.
+    """
+    package = Path(importlib.util.find_spec(embedded_folder.PACKAGE).origin).parent
+    closed = tmp_path / "environment"
+    closed.mkdir(mode=0o700)
+    for name in (package.name, f"{package.name}.libs"):
+        if package.with_name(name).exists():
+            (closed / name).symlink_to(package.with_name(name))
+    monkeypatch.setattr(sys, "path", [str(closed), *sys.path])
+    importlib.invalidate_caches()
+    state = folder.with_name("state")
+    monkeypatch.setattr(embedded_folder, "ROOT_STATE", state)
+    others = (folder, closed / package.name / "x", package / "x", Path(sys.executable))
+    before = all_modes(*others)
+    for _ in range(2):
+        with EmbeddedServer(folder) as server:
+            assert ask(server.url, "SELECT 1") == 1
+            program = psutil.Process(postmaster_pid(folder)).exe()
+            assert (state in Path(program).parents) == (os.geteuid() == 0)
+            assert all_modes(*others) == before
+    assert not list(folder.parent.glob("state/.bin-*"))
+
+
+def test_a_folder_that_is_not_ours_is_refused_untouched(folder):
+    folder.mkdir(mode=0o755)
+    folder.chmod(0o755)
+    (folder / "thesis.md").write_text("mine")
+    with pytest.raises(EmbeddedServerError, match="not empty"):
+        EmbeddedServer(folder).start()
+    with pytest.raises(EmbeddedServerError, match="is not a folder"):
+        EmbeddedServer(folder / "thesis.md").start()
+    assert [path.name for path in folder.iterdir()] == ["thesis.md"]
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o755
+
+
+def test_a_copy_of_a_running_folder_is_a_server_of_its_own(open_folder, make_server_folder):
+    original, copy = make_server_folder(open_folder / "original"), open_folder / "copy"
+    with EmbeddedServer(original) as server:
+        with psycopg.connect(server.url) as connection:
+            connection.execute("CREATE TABLE texts AS SELECT 'in the original' AS content")
+            connection.execute("CHECKPOINT")
+        pid = postmaster_pid(original)
+        subprocess.run(["cp", "-a", original, copy], check=True)
+        assert embedded_process.running_server(copy) is None
+        with EmbeddedServer(copy) as second:
+            assert second.url != server.url
+            assert postmaster_pid(copy) != pid
+            with psycopg.connect(second.url) as connection:
+                connection.execute("INSERT INTO texts VALUES ('meant for the copy')")
+        assert server_processes(copy) == []
+        assert postmaster_pid(original) == pid
+        assert ask(server.url, "SELECT string_agg(content, ',') FROM texts") == "in the original"
+    assert server_processes(original) == []
+
+
+def test_a_copy_in_the_place_of_a_running_folder_is_a_server_of_its_own(open_folder, make_server_folder):
+    """The socket lies elsewhere, under a name that follows from the path: of the two, its server is the moved one's."""
+    original, moved = make_server_folder(open_folder / ("long" * 30)), open_folder / "moved"
+    server = EmbeddedServer(original)
+    server.start()
+    pid = postmaster_pid(original)
+    original.rename(moved)
+    subprocess.run(["cp", "-a", moved, original], check=True)
+    try:
+        assert embedded_process.running_server(original) is None
+        assert embedded_process.running_server(moved).pid == pid
+        with pytest.raises(EmbeddedServerError, match="did not start"):  # the place of its socket is taken
+            EmbeddedServer(original).start()
+        assert ask(server.url, "SELECT 1") == 1
+    finally:
+        server.close()  # nobody uses `original`, where nothing runs
+        with EmbeddedServer(moved):
+            assert postmaster_pid(moved) == pid
+    assert server_processes(moved) == []
+
+
+def test_a_socket_that_answers_for_another_folder_is_not_used(open_folder, make_server_folder):
+    other, folder = make_server_folder(open_folder / "other"), make_server_folder(open_folder / "server")
+    with EmbeddedServer(folder):
+        lines = (folder / "data" / "postmaster.pid").read_text()
+    with EmbeddedServer(other):
+        (folder / "socket").rmdir()
+        (folder / "socket").symlink_to(other / "socket")
+        (folder / "data" / "postmaster.pid").write_text(lines)
+        with pytest.raises(EmbeddedServerError, match=f"serves another folder, {other}/data"):
+            EmbeddedServer(folder).start()
+        assert ask(EmbeddedServer(other).start(), "SELECT 1") == 1
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"start.lock": "", "thesis.md": "mine"},
+        {"start.lock": "pid 7", "data/PG_VERSION": "18"},
+        {"start.lock": "", "data/thesis.md": "mine"},
+    ],
+)
+def test_a_foreign_folder_with_a_lock_is_refused_untouched(folder, files):
+    for name, content in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(content)
+    folder.chmod(0o711)
+    before = sorted(folder.rglob("*"))
+    with pytest.raises(EmbeddedServerError, match="not a folder of the embedded server"):
+        EmbeddedServer(folder).start()
+    assert sorted(folder.rglob("*")) == before
+    assert {name: (folder / name).read_text() for name in files} == files
+
+
+def test_the_default_folder(monkeypatch):
+    monkeypatch.delenv("SEMLEX_DATA_DIR", raising=False)
+    monkeypatch.setattr(embedded_folder, "is_root", lambda: True)
+    assert default_folder() == Path("/var/lib/semlex/postgres")
+    monkeypatch.setattr(embedded_folder, "is_root", lambda: False)
+    monkeypatch.setenv("HOME", "/somewhere")
+    monkeypatch.delenv("XDG_DATA_HOME", raising=False)
+    assert Path("/somewhere") in default_folder().parents
+    monkeypatch.setenv("SEMLEX_DATA_DIR", "here")
+    assert default_folder() == Path.cwd() / "here" / "postgres"
+    monkeypatch.setenv("SEMLEX_DATA_DIR", "~/data")  # nobody expands it in a unit file or an image
+    assert default_folder() == Path("/somewhere/data/postgres")
+    # A user without a home names one, as in a container whose user the system does not know.
+    monkeypatch.setattr(pwd, "getpwuid", {}.__getitem__)
+    for name in ("HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "SEMLEX_CONFIG", "SEMLEX_DATA_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(ConfigurationError, match="no home folder"):
+        default_folder()
+    assert own_file() == Path("/.config/semlex/config.toml")
+    assert shell._history_file(Settings()) is None
