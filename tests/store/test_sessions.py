@@ -1,4 +1,4 @@
-"""Sessions of every kind: encodings, zones and settings that a role, a database or the user's connection brings."""
+"""Sessions of every kind: settings that a role, a database or the user's connection brings, and prepared statements."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
+from semlex import Document
 from semlex.errors import ConfigurationError, ConnectionFailedError, StoreError, UnsupportedServerError
 from semlex.store.keyword.bm25 import merge
-from semlex.store.postgres import database, settings
+from semlex.store.postgres import database, pool, settings
 from semlex.store.postgres.database import Database
+from semlex.store.query import vector
 from semlex.store.segments import merging_lock
-from semlex.types.documents import Document
 from tests.support.databases import execute, set_in_database
 from tests.support.retrievers import opened
 from tests.support.waiting import LIMIT, eventually
@@ -243,3 +244,93 @@ async def test_a_pool_that_does_not_open_is_reported_as_a_failed_connection(data
     monkeypatch.setattr(database, "configure", fails)
     with pytest.raises(ConnectionFailedError, match=r"^connect to .*: no connection became free in time"):
         await Database(database_url, timeout=0.1).open()  # expires
+
+
+WORDS_CHUNK = "semlex.words_chunk"
+
+
+@pytest.fixture
+def connections(monkeypatch):
+    """Those of pools that are opened meanwhile."""
+    made = []
+    prepare = database.configure
+
+    async def noted(connection):
+        await prepare(connection)
+        made.append(connection)
+
+    monkeypatch.setattr(database, "configure", noted)
+    return made
+
+
+def prepared(connection, where="true"):
+    """How many statements are, which the driver is not asked."""
+    text = f"SELECT count(*) FROM pg_prepared_statements WHERE {where}"  # noqa: S608
+    return int(connection.pgconn.exec_(text.encode()).get_value(0, 0))
+
+
+def with_kept_plans(connections):
+    """Statements that read chunks by a plan that is kept."""
+    where = "generic_plans > 0 AND statement LIKE '%words_chunk%'"
+    return sum(prepared(connection, where) for connection in connections)
+
+
+async def searches(retriever):
+    found = [await retriever.search("stone cloud", mode=mode) for mode in ("hybrid", "keyword", "vector")]
+    return [[hit.to_dict() for hit in results] for results in found]
+
+
+CHANGES = {
+    "nothing": "SELECT 1",
+    "statements that are gone": "DEALLOCATE ALL",
+    "another type": f"ALTER TABLE {WORDS_CHUNK} ALTER COLUMN line TYPE int8",
+    "an index more": f"CREATE INDEX ON {WORDS_CHUNK} (line)",
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES.keys())
+async def test_outdated_statements_stop_no_search(database_url, connections, change):
+    documents = [Document(f"stone {n} cloud", id=f"d{n}") for n in range(20)]
+    async with opened(database_url, collection="words") as retriever:
+        await retriever.add_documents(documents)
+        first = await searches(retriever)
+        for _ in range(pool.PREPARED_FROM + 1):
+            assert await searches(retriever) == first
+        (connection,) = connections
+        assert prepared(connection) >= 5  # both searches, the rows, words alone, and whether the collection is there
+        connection.pgconn.exec_(change.encode())
+        for _ in range(3):
+            assert await searches(retriever) == first
+
+
+@pytest.mark.parametrize("is_large", [True, False])
+async def test_only_a_large_collection_keeps_plans(database_url, connections, monkeypatch, is_large):
+    """A plan that is kept may be that of a table that was empty."""
+    if is_large:
+        monkeypatch.setattr(vector, "INDEX_FROM_ROWS", 1)
+    async with opened(database_url, collection="words") as retriever:
+        await retriever.add_documents([Document(f"stone {n} cloud", id=f"d{n:02}") for n in range(60)])
+        assert "hnsw_1" in await retriever.indexes.create()
+        first = [hit.to_dict() for hit in await retriever.search("stone cloud", 60)]
+        for _ in range(10):
+            assert [hit.to_dict() for hit in await retriever.search("stone cloud", 60)] == first
+        assert (with_kept_plans(connections) > 0) is is_large
+
+
+async def test_plans_for_words_are_kept_for_a_size(database_url, connections):
+    async with opened(database_url, collection="words") as retriever:
+        for known, size in enumerate((5, 20, 80)):
+            await retriever.add_documents([Document(f"stone {n} cloud", id=f"d{n:02}") for n in range(size)])
+            for _ in range(3):  # the index is read, and then its changes are asked for
+                await retriever.search("stone cloud", mode="keyword")
+            assert with_kept_plans(connections) == known
+            for _ in range(10):
+                await retriever.search("stone cloud", mode="keyword")
+            assert with_kept_plans(connections) == known + 1
+
+
+async def test_a_program_that_searches_once_prepares_nothing(database_url, connections):
+    async with opened(database_url, collection="words") as retriever:
+        await retriever.add_documents([Document("stone")])
+        await retriever.search("stone")
+        assert [prepared(connection) for connection in connections] == [0]
